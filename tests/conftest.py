@@ -19,12 +19,14 @@ import psycopg
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from kafka_broker import Broker
-from mariadb_server import WITH_BINLOG, MariaDb, binaries
-from object_store import ObjectStore, object_store
-from ports import free_port
+from paths import TESTS
 from psycopg import sql
-from schema_registry import schema_registry
+from servers.kafka import Broker
+from servers.mariadb import WITH_BINLOG, MariaDb, binaries
+from servers.object_store import ObjectStore, object_store
+from servers.ports import free_port
+from servers.schema_registry import schema_registry
+from tiers import check_servers, limited_to, tier_of
 from xdist.scheduler import LoadScopeScheduling
 
 from adapters.stack.pg_install import choose, own_folder, reachable, server_user
@@ -46,12 +48,36 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Leave out the long tests where nobody asked for them. A suite that names some tests of its contract in `always` passes
     the others only then."""
     for item in items:
+        check_servers(tier_of(item.path, TESTS), set(item.fixturenames), item.nodeid)
         always = getattr(item.cls, "always", {item.originalname})
         if item.function.__module__.startswith("replicator.testing") and item.originalname not in always:
             item.add_marker("long")
     if not os.environ.get("REPLICATOR_LONG"):
         for item in (item for item in items if item.get_closest_marker("long")):
             item.add_marker(pytest.mark.skip(reason="long: set REPLICATOR_LONG=1"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Modules are imported when they are collected."""
+    with limited_to(tier_of(collector.path, TESTS) if isinstance(collector, pytest.Module) else ""):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with limited_to(tier_of(item.path, TESTS)) as touched:
+        result = yield
+        assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
+        return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with limited_to(tier_of(item.path, TESTS)) as touched:
+        result = yield
+        assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
+        return result
 
 
 class SparkTogether(LoadScopeScheduling):

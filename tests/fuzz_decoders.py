@@ -2,7 +2,7 @@
 
     python -m tests.fuzz_decoders [--inputs 1000000] [--minutes 600] [--seed 1] [--jobs 2] [--round 50000] [-k DECODER]
 
-Decoders are those with a contract suite in `tests/contract`: its test `test_mutated_records_are_accounted_for` is run in
+Decoders are those with a contract suite in `tests/pure/contract` or `tests/component/contract`: its test `test_mutated_records_are_accounted_for` is run in
 processes of its own, so many at a time, each with a seed of its own, until there are so many inputs of each decoder; that
 which has the fewest comes next. A process that crashes, or hangs for five minutes, is a finding too; the records it tried
 are in `*.trying`, pickled.
@@ -24,7 +24,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import count
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from paths import PROJECT
+
+ROOT = PROJECT
 TEST = "test_mutated_records_are_accounted_for"
 
 
@@ -80,7 +82,8 @@ def listed(part: str) -> dict[str, list[str]]:
         "--collect-only",
         "-p",
         "no:cacheprovider",
-        "tests/contract",
+        "tests/pure/contract",
+        "tests/component/contract",
         "-k",
         TEST,
     ]

@@ -20,17 +20,21 @@ ROOT = Path(__file__).parents[1]
 ON_SPARK = 200
 """Spark takes seconds for what the local engine does in hundredths: its suites try one history in so many (`OnSpark`)."""
 SUITES = {
-    "local engine": ("tests/contract/test_engine_local.py", "test_fold_equals or composes or under_a_watermark_equals", 1),
-    "delta_rs sink": ("tests/contract/test_sink_delta_rs.py", "histories or parts_in_any_order_equal", 1),
-    "postgres sink": ("tests/contract/test_sink_postgres.py", "histories or parts_in_any_order_equal", 1),
-    "debezium_json decoder": ("tests/contract", "decoded_changes or never_raises", 1),
+    "local engine": (
+        "tests/process/contract/test_engine_local.py",
+        "test_fold_equals or composes or under_a_watermark_equals",
+        1,
+    ),
+    "delta_rs sink": ("tests/component/contract/test_sink_delta_rs.py", "histories or parts_in_any_order_equal", 1),
+    "postgres sink": ("tests/component/contract/test_sink_postgres.py", "histories or parts_in_any_order_equal", 1),
+    "debezium_json decoder": ("tests/pure/contract", "decoded_changes or never_raises", 1),
     "Spark into Delta": (
-        "tests/contract/test_spark.py",
+        "tests/spark/contract/test_spark.py",
         "TestDeltaSparkSink and histories or TestSequencesPerColumn and not Postgres and parts_in_any_order_equal",
         ON_SPARK,
     ),
     "Spark into PostgreSQL": (
-        "tests/contract/test_spark.py",
+        "tests/spark/contract/test_spark.py",
         "TestPostgresSparkSink and histories or TestSequencesPerColumnInPostgres and parts_in_any_order_equal",
         ON_SPARK,
     ),

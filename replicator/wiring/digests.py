@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from enum import Enum
 from typing import Any, cast
 
 from replicator.domain.errors import ConfigProblem
@@ -44,11 +45,35 @@ def rules_of(loaded: Loaded, lane: LaneSettings) -> str:
         "table": [lane.table, lane.declared, settings.on_reject_of(lane.table, lane.source)],
         "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
         **({"out_of_range": lane.out_of_range} if lane.out_of_range else {}),
-        "shape": [repr(lane.shape), repr(lane.tracked), repr(lane.schema_rules)],
+        "shape": [stored_text(lane.shape), stored_text(lane.tracked), stored_text(lane.schema_rules)],
         "columns": [*(plain_options(said).get("columns") for said in (table, entry)), *_renamed(loaded, table)],
         "limits": [limits.message_bytes, limits.depth, limits.columns],
     }
     return _digest(said)
+
+
+STORED_NAMES: Mapping[str, str] = {}
+"""Names of classes and fields (`Class.field`) under which digests were stored before these were renamed."""
+
+
+def stored_text(value: object) -> str:
+    """The `repr` of a value as it is for ever, whatever classes and fields are called by now: digests of it are stored."""
+    if is_dataclass(value) and not isinstance(value, type):
+        own = type(value).__qualname__
+        parts = [
+            f"{STORED_NAMES.get(f'{own}.{one.name}', one.name)}={stored_text(getattr(value, one.name))}"
+            for one in fields(value)
+            if one.repr
+        ]
+        return f"{STORED_NAMES.get(own, own)}({', '.join(parts)})"
+    if isinstance(value, Enum):
+        own = type(value).__name__
+        return f"<{STORED_NAMES.get(own, own)}.{value.name}: {value.value!r}>"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(stored_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{stored_text(key)}: {stored_text(one)}' for key, one in value.items())}}}"
+    return repr(value)
 
 
 def digest_of(loaded: Loaded, lane: LaneSettings) -> str:

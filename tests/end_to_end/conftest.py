@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ports import free_port
+from servers.ports import free_port
 
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from mariadb_server import PASSWORD, USER, MariaDb
+from servers.mariadb import PASSWORD, USER, MariaDb
 
 from adapters.stack.connect import ConnectService
 

@@ -13,10 +13,10 @@ from typing import Any
 from uuid import uuid4
 
 import psycopg
-from cli_program import answer_of, run_program
 from confluent_kafka.admin import AdminClient
-from ports import free_port
 from ruamel.yaml import YAML
+from servers.ports import free_port
+from support.cli_program import answer_of, run_program
 
 from adapters.stack import EmbeddedStack
 from adapters.stack.embedded import slot_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from schema_registry import gate
+from servers.schema_registry import gate
 
 from .compare import Row
 from .shops import MIRRORS, await_caught_up, await_nothing, log_rows, mirrors_differ

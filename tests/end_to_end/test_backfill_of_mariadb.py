@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pymysql
 import pytest
-from mariadb_server import PASSWORD, USER, MariaDb
+from servers.mariadb import PASSWORD, USER, MariaDb
 
 from adapters.stack.connect import ConnectService
 

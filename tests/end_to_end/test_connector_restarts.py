@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from ports import free_port
+from servers.ports import free_port
 
 from adapters.stack.layout import DATABASES
 from adapters.stack.pg_init import create_database, create_publication

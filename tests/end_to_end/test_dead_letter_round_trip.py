@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 import pytest
-from accounting import unaccounted
 from confluent_kafka import Producer
+from support.accounting import unaccounted
 
 from . import compare
 from .daemon import Daemon, until

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accounting import unaccounted
+from support.accounting import unaccounted
 
 from .appended import Change, change_of
 from .compare import by_key, differences, lake_table, postgres_table

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from accounting import unaccounted
+from support.accounting import unaccounted
 
 from .daemon import Daemon
 from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ

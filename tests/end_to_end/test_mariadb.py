@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from mariadb_server import MariaDb
+from servers.mariadb import MariaDb
 
 from adapters.stack.connect import ConnectService
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from small_spark import SMALL
+from support.small_spark import SMALL
 
 from adapters.stack.spark import spark_cluster
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ports import free_port
-from small_spark import SMALL
+from servers.ports import free_port
+from support.small_spark import SMALL
 
 from .daemon import PROGRAM, Daemon, until
 

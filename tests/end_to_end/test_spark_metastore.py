@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_spark import SMALL
+from support.small_spark import SMALL
 
 from .daemon import PROGRAM
 

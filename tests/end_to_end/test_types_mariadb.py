@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from mariadb_server import MariaDb
+from servers.mariadb import MariaDb
 
 from adapters.stack.connect import ConnectService
 

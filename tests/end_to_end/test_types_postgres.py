@@ -10,8 +10,8 @@ from contextlib import closing
 import psycopg
 import pytest
 from psycopg import sql
-from schema_registry import API
-from small_spark import SMALL
+from servers.schema_registry import API
+from support.small_spark import SMALL
 
 from . import typed_postgres as types
 from .compare import lake_table

@@ -13,8 +13,8 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from backfilled_table import COLUMNS, LANES, Killed, World, Writer
-from loaded_items import TABLE, MariaDbItems
+from support.backfilled_table import COLUMNS, LANES, Killed, World, Writer
+from support.loaded_items import TABLE, MariaDbItems
 
 from adapters.sources.backfill.journal import Kept
 from replicator.domain.errors import EnvironmentProblem, Fenced

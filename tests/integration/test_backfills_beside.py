@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 import pytest
-from avro_of_connect import Avro, runs
-from backfilled_table import LANES, World
-from loaded_items import MariaDbItems
-from mariadb_server import MariaDb
-from schema_registry import API
-from slot_reader import OF_MARKS, frame
+from servers.mariadb import MariaDb
+from servers.schema_registry import API
+from support.avro_of_connect import Avro, runs
+from support.backfilled_table import LANES, World
+from support.loaded_items import MariaDbItems
+from support.slot_reader import OF_MARKS, frame
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from replicator.application.rules import TransactionRules

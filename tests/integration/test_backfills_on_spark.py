@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from backfilled_table import LANES, World
 from pyspark.sql import DataFrame
-from small_spark import SMALL
+from support.backfilled_table import LANES, World
+from support.small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.delta_spark import DeltaSparkSink

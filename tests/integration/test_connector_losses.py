@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import psycopg
 import pytest
-from cli_program import run_program
+from paths import GOLDEN
+from support.cli_program import run_program
 
 pytestmark = pytest.mark.postgres
 
-RECORDED = Path(__file__).parents[1] / "golden" / "debezium_losses"
+RECORDED = GOLDEN / "debezium_losses"
 CONFIG = """\
 pipeline: shop
 sources:

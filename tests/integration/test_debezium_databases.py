@@ -10,11 +10,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from cli_program import answer_of, run_program
-from debezium_cases import CASES, ON_SPARK, Case, Row, archives
 from deltalake import DeltaTable
 from psycopg import sql
-from small_spark import SMALL
+from support.cli_program import answer_of, run_program
+from support.debezium_cases import CASES, ON_SPARK, Case, Row, archives
+from support.small_spark import SMALL
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(900)]
 ALL = frozenset(case.archive for case in CASES)

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_program import run_program
 from deltalake import DeltaTable
-from hostile_strings import hostile_strings
-from recorded_shop import Shop, refused
-from small_spark import SMALL
+from support.cli_program import run_program
+from support.hostile_strings import hostile_strings
+from support.recorded_shop import Shop, refused
+from support.small_spark import SMALL
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -3,9 +3,8 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-PROJECT = Path(__file__).parents[2]
+from paths import PROJECT
 
 
 def tool(broker, *arguments):

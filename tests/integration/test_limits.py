@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
-from changing import Project, record
-from cli_program import answer_of, run_program
-from debezium_events import ID, column, payload_of
-from recorded_shop import Shop, refused
+from support.changing import Project, record
+from support.cli_program import answer_of, run_program
+from support.debezium_events import ID, column, payload_of
+from support.recorded_shop import Shop, refused
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 

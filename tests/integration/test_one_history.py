@@ -11,14 +11,14 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from archive_files import write_archive
-from cli_program import answer_of, run_program
 from deltalake import DeltaTable
-from dms_folder import settle
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
-from small_spark import SMALL
+from support.archive_files import write_archive
+from support.cli_program import answer_of, run_program
+from support.dms_folder import settle
+from support.small_spark import SMALL
 
 from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
 from replicator.testing.tpcc.formats import dms_files

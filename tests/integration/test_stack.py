@@ -21,6 +21,7 @@ import psutil
 import psycopg
 import pytest
 from confluent_kafka import Consumer
+from paths import PROJECT
 
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.layout import Home
@@ -28,7 +29,6 @@ from adapters.stack.postgres import PostgresService, postgres_services
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import Service, ServiceState
 
-PROJECT = Path(__file__).parents[2]
 CONNECTOR = "postgres-source-connector"
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 

@@ -9,14 +9,11 @@ import json
 import os
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from support.recorded_topics import HERE, TOPICS, recorded
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from replicator.domain.change import RAW
 
-HERE = Path(__file__).parent
-TOPICS = sorted((HERE / "debezium").glob("*/*.jsonl"))
 BOOKKEEPING = ("_op", "_tx", "_error", "_unsent", "_moved_from", "_moved_to")
 DECLARED = {
     "public.audit_log": {"at": "timestamp[us, UTC]", "who": "string", "what": "string", "n": "int32"},
@@ -64,17 +61,6 @@ CAPTURED = {"postgres", "postgres-schemaless", "mariadb"}
 """Whole change events as connectors wrote them, of rows."""
 TOLD_IN_ANY_ORDER = {"mysql", "oracle"}
 """Examples whose log positions are not those of one history."""
-
-
-def recorded(path: Path) -> pa.Table:
-    """The raw frame of a recorded topic."""
-    rows = []
-    for line in path.read_text().splitlines():
-        record = json.loads(line)
-        headers = [{"name": name, "value": value.encode()} for name, value in record["headers"]]
-        texts = {k: None if record[k] is None else record[k].encode() for k in ("key", "value")}
-        rows.append({**record, **texts, "timestamp": record["timestamp"][1], "headers": headers})
-    return pa.Table.from_pylist(rows, schema=RAW)
 
 
 def readable(value: object) -> object:

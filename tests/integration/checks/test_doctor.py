@@ -13,10 +13,11 @@ from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
-from cli_program import run_program
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from paths import PROJECT
+from support.cli_program import run_program
 
 from adapters.checks.connect import ConnectCheck
 from adapters.checks.source_database import SourceDatabaseCheck
@@ -24,7 +25,6 @@ from adapters.sources.kafka.check import KafkaCheck
 from adapters.stack import EmbeddedStack, StackPorts
 from replicator.ports.diagnosis import Diagnosis
 
-PROJECT = Path(__file__).parents[3]
 CONNECTOR = "postgres-source-connector"
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 

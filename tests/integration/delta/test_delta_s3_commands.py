@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import answer_of, run_program
-from object_store import BUCKET, ObjectStore
+from paths import GOLDEN
+from servers.object_store import BUCKET, ObjectStore
+from support.cli_program import answer_of, run_program
 
-SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
+SAMPLE = GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
 CONFIG = """\
 pipeline: shop
 sources:

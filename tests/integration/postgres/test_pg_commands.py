@@ -9,10 +9,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from cli_program import answer_of, run_program
-from pg_case import fetch
+from paths import GOLDEN
+from support.cli_program import answer_of, run_program
+from support.pg_case import fetch
 
-SAMPLE = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
+SAMPLE = GOLDEN / "decoders" / "debezium" / "postgres" / "cdc.public.products.jsonl"
 CONFIG = """\
 pipeline: shop
 sources:

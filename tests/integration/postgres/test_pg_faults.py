@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
-from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 import pytest
-from pg_case import TOPIC, Feed, fetch, no_rejects, opened, put, table_of
+from paths import PROJECT, TESTS
+from support.pg_case import TOPIC, Feed, fetch, no_rejects, opened, put, table_of
 
 from adapters.sinks.postgres import PostgresSink
 from adapters.sql import pg_connection
@@ -206,8 +206,8 @@ def test_second_instance_is_told_who_holds_the_lane(postgres_dsn: str) -> None:
 
 VICTIM = """
 import sys
-sys.path[:0] = [{root!r}, {here!r}]
-from pg_case import Feed, no_rejects, table_of
+sys.path[:0] = [{root!r}, {tests!r}]
+from support.pg_case import Feed, no_rejects, table_of
 import pyarrow as pa
 from adapters.sinks.postgres import PostgresSink
 feed = Feed(table_of({{"id": pa.int64(), "name": pa.string()}}))
@@ -226,8 +226,7 @@ while True:
 @pytest.mark.slow
 def test_kill_9_and_start_again_at_once(postgres_dsn: str) -> None:
     """Ten times: a writer is killed in the midst of its work; the next one starts at once from what was committed."""
-    here = Path(__file__).parent
-    code = VICTIM.format(root=str(here.parents[2]), here=str(here), dsn=postgres_dsn)
+    code = VICTIM.format(root=str(PROJECT), tests=str(TESTS), dsn=postgres_dsn)
     last = 0
     for round_ in range(10):
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as victim:

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_program import answer_of, run_program
+from paths import GOLDEN
 from psycopg.conninfo import conninfo_to_dict
+from support.cli_program import answer_of, run_program
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
-SAMPLES = Path(__file__).parents[2] / "golden" / "decoders" / "debezium" / "postgres"
+SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
 CONFIG = """\
 pipeline: shop
 sources:

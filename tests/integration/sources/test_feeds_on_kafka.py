@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import dts_sales
 import pytest
-from cli_program import answer_of, run_program
 from deltalake import DeltaTable
-from employees import FEED, NAMES, STAYS, VERSIONS
-from kafka_broker import PROJECT, Broker
+from servers.kafka import PROJECT, Broker
+from support import dts_sales
+from support.cli_program import answer_of, run_program
+from support.employees import FEED, NAMES, STAYS, VERSIONS
 
 pytestmark = pytest.mark.stack
 

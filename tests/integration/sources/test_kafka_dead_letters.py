@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition, admin
-from kafka_broker import Broker
+from servers.kafka import Broker
 
 from adapters.sinks.dead_letters_kafka import KafkaDeadLetters, options
 from adapters.sinks.dead_letters_kafka.check import LettersCheck

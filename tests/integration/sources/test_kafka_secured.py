@@ -14,8 +14,9 @@ import pytest
 import trustme
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from small_spark import SMALL
-from tokens import AUDIENCE, Tokens, token_server
+from support.kafka_fixtures import Broker, Seen
+from support.small_spark import SMALL
+from support.tokens import AUDIENCE, Tokens, token_server
 
 from adapters.sinks.dead_letters_kafka import KafkaDeadLetters
 from adapters.sources.kafka import KafkaSource
@@ -27,8 +28,6 @@ from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
 from replicator.ports.frames import Batch
 from replicator.testing.dead_letter_contract import letter
-
-from .conftest import Broker, Seen
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(300)]
 

@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pyarrow.parquet as pq
 import pytest
-from cli_program import answer_of, run_program
 from deltalake import DeltaTable
-from kafka_broker import Broker
 from psycopg.conninfo import conninfo_to_dict
+from servers.kafka import Broker
+from support.cli_program import answer_of, run_program
 
 pytestmark = [pytest.mark.stack, pytest.mark.postgres, pytest.mark.timeout(300)]
 

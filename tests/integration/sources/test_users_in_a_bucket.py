@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from object_store import BUCKET, ObjectStore
-from small_spark import SMALL
-from stored_files import StoredFiles
+from servers.object_store import BUCKET, ObjectStore
+from support.small_spark import SMALL
+from support.stored_files import StoredFiles
 
 from replicator.pipelines.running import run
 from replicator.pipelines.s3_events import handle

@@ -1,0 +1,214 @@
+"""What doctor says of settings of connectors with which values or their order are lost."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from paths import PROJECT
+
+from adapters.checks.connect import ConnectCheck
+from adapters.checks.connector_settings import losses
+from replicator.cli import main
+from replicator.domain.connectors import Connector, row_loss
+
+CLASSES = {
+    "postgresql": "io.debezium.connector.postgresql.PostgresConnector",
+    "mariadb": "io.debezium.connector.mariadb.MariaDbConnector",
+    "mysql": "io.debezium.connector.mysql.MySqlConnector",
+}
+WELL = {
+    "topic.prefix": "cdc",
+    "skipped.operations": "none",
+    "interval.handling.mode": "string",
+    "bigint.unsigned.handling.mode": "precise",
+    "provide.transaction.metadata": "true",
+}
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+AVRO = "io.confluent.connect.avro.AvroConverter"
+
+
+def lost(kind: str = "postgresql", *wanted: str, **said: str) -> list[str]:
+    """The settings that lose something; underscores are dots."""
+    own = {name.replace("_", "."): value for name, value in said.items()}
+    return [loss.setting for loss in losses({"connector.class": CLASSES[kind], **WELL, **own}, frozenset(wanted))]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_connector_that_loses_nothing(kind):
+    assert lost(kind, "transactions", "tombstones") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [
+        ("postgresql", "decimal_handling_mode", "double"),
+        ("mysql", "time_precision_mode", "connect"),
+        ("postgresql", "interval_handling_mode", "numeric"),
+        ("mariadb", "binary_handling_mode", "base64"),
+        ("mysql", "bigint_unsigned_handling_mode", "long"),
+        ("postgresql", "unavailable_value_placeholder", "nothing"),
+        ("postgresql", "errors_tolerance", "all"),
+        ("mysql", "event_processing_failure_handling_mode", "warn"),
+        ("mariadb", "inconsistent_schema_handling_mode", "skip"),
+        ("postgresql", "event_converting_failure_handling_mode", "skip"),
+        ("mysql", "schema_history_internal_skip_unparseable_ddl", "true"),
+        ("mysql", "skipped_operations", "t"),
+        ("postgresql", "slot_drop_on_stop", "true"),
+        ("mariadb", "provide_transaction_metadata", "false"),
+        ("mysql", "transforms_unwrap_delete_tombstone_handling_mode", "drop"),
+        ("mysql", "transforms_spread_type", "io.debezium.transforms.partitions.PartitionRouting"),
+        ("postgresql", "producer_override_acks", "1"),
+        ("postgresql", "producer_override_enable_idempotence", "false"),
+    ],
+)
+def test_a_setting_that_loses(kind, setting, value):
+    assert lost(kind, **{setting: value}) == [setting.replace("_", ".")]
+    assert lost(kind, **{setting: "${env:NOT_KNOWN}"}) == [], "what the worker fills in is not known"
+
+
+def test_a_default_that_loses_is_told_and_another_database_is_not_asked():
+    bare = {"connector.class": CLASSES["postgresql"], "value.converter": JSON, "key.converter": AVRO}
+    assert [(loss.setting, loss.value) for loss in losses(bare)] == [
+        ("interval.handling.mode", "numeric"),
+        ("key.converter.ignore.default.for.nullables", "false"),
+        ("value.converter.replace.null.with.default", "true"),
+        ("skipped.operations", "t"),
+    ]
+    assert lost("mysql", interval_handling_mode="numeric") == []
+    assert list(losses({"connector.class": "org.example.Other", "decimal.handling.mode": "double"})) == []
+
+
+def test_what_only_some_pipelines_miss():
+    off = {"provide_transaction_metadata": "false", "tombstones_on_delete": "false"}
+    assert lost("postgresql", **off) == []
+    assert lost("postgresql", "transactions", **off) == ["provide.transaction.metadata"]
+    assert lost("postgresql", "tombstones", **off) == ["tombstones.on.delete"]
+
+
+def test_the_shipped_connector_loses_nothing():
+    said = json.loads((PROJECT / "connectors" / "postgres-source-connector.json").read_text())["config"]
+    assert list(losses(said, frozenset({"transactions", "tombstones"}))) == []
+
+
+@pytest.fixture
+def worker() -> Iterator[tuple[str, dict[str, Any]]]:
+    """A REST interface that answers with these connectors' settings, each of which runs."""
+    running: dict[str, Any] = {}
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name, what = (*self.path.split("/")[2:], "", "")[:2]
+            version = {"version": running[name]["version"]} if "version" in running.get(name, ()) else {}
+            state = {"connector": {"state": "RUNNING", **version}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+            if self.path == "/connector-plugins":
+                name, what = "", "plugins"
+            plugins = [{"class": CLASSES["postgresql"], "type": "source", "version": "3.5.0.Final"}]
+            body = {"config": running.get(name), "status": state, "": list(running), "plugins": plugins}[what]
+            self.send_response(200 if not name or name in running else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing is logged."""
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", running
+        server.shutdown()
+
+
+def test_the_running_connector_and_the_file_are_both_looked_at(worker, tmp_path):
+    url, running = worker
+    (tmp_path / "connectors").mkdir()
+    files = {"mine": "cdc", "other": "elsewhere"}
+    for name, prefix in files.items():
+        config = {"connector.class": CLASSES["mysql"], **WELL, "topic.prefix": prefix, "decimal.handling.mode": "double"}
+        (tmp_path / "connectors" / f"{name}.json").write_text(json.dumps({"name": name, "config": config}))
+    (tmp_path / "connectors" / "broken.json").write_text("{")
+    running["mine"] = {"connector.class": CLASSES["mysql"], **WELL, "time.precision.mode": "connect"}
+    running["another"] = {"connector.class": CLASSES["mysql"], **WELL, "topic.prefix": "elsewhere"}
+    options = {"url": url, "topics": ["cdc.public.*"], "files": sorted(map(str, (tmp_path / "connectors").glob("*.json")))}
+    found = list(ConnectCheck("connect", options).diagnose())
+    assert [d.sentence for d in found if d.severity == "warning"] == [
+        "connectors/broken.json cannot be read as a connector: JSONDecodeError.",
+        "decimal.handling.mode is double in connectors/mine.json: decimals become the nearest double.",
+        "time.precision.mode is connect in connector mine as it runs: times have milliseconds, and what is finer is cut.",
+    ]
+    assert [d.sentence for d in found if d.severity == "ok"] == ["Connector mine runs.", "Task 0 of connector mine runs."]
+    del running["mine"]
+    (nobody,) = ConnectCheck("connect", {**options, "files": []}).diagnose()
+    assert nobody.severity == "warning" and nobody.sentence == f"No connector at {url} writes topics of this source."
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("version", "metadata", "lost"),
+    [
+        ("3.7.0.Final", "true", None),
+        ("3.6.1.Final", "true", "rows of one COPY (connector mine)"),
+        ("3.6.1.Final", "false", "rows of one COPY (connector mine)"),
+        (None, "true", "rows of one COPY (connector mine)"),
+    ],
+)
+def test_a_version_that_loses_rows_with_its_server(worker, postgres_dsn, version, metadata, lost):
+    """The server is older than those with which rows of open transactions are lost; a worker that does not tell the version
+    of a connector tells that of its plugin."""
+    url, running = worker
+    running["mine"] = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": metadata}
+    running["mine"] |= {"version": version} if version else {}
+    options = {"url": url, "connector": "mine", "topics": ["cdc.public.*"], "dsn": postgres_dsn}
+    warnings = [d for d in ConnectCheck("connect", options).diagnose() if d.severity == "warning"]
+    assert [d.sentence.partition(": ")[2] for d in warnings] == ([f"{lost}."] if lost else [])
+    assert all("3.7.0 or newer" in d.next_step for d in warnings)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "server", "is_told"),
+    [(True, 18, True), (True, 17, True), (True, 16, False), (False, 18, False), (None, None, True), (True, None, True)],
+)
+def test_rows_of_open_transactions_are_lost_with_newer_servers(metadata, server, is_told):
+    loss = row_loss(Connector("postgresql", "3.5.0.Final", metadata), server=server)
+    assert loss is not None and ("open meanwhile" in loss.sentence) is is_told
+    assert ("provide.transaction.metadata=false" in loss.next_step) is is_told
+    assert row_loss(Connector("mysql", "3.5.0.Final")) is None
+
+
+CONFIG = """\
+pipeline: p
+sources:
+  s: {format: debezium_json, transport: kafka, bootstrap_servers: "127.0.0.1:1",
+      topics: ['^cdc\\.public\\..*', cdc.transaction], transactions: {topic: cdc.transaction},
+      options: {socket.timeout.ms: 500}}
+sinks: {lake: {kind: delta, path: ./lake}}
+dead_letters: {path: ./letters}
+tables: [{match: public.*, source: s, to: [{sink: lake}]}]
+"""
+
+
+def test_doctor_looks_at_the_files_of_the_project_and_at_the_worker_it_is_given(worker, tmp_path):
+    url, running = worker
+    running["live"] = {"connector.class": CLASSES["postgresql"], "topic.prefix": "cdc", "skipped.operations": "none"}
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
+    (tmp_path / "connectors").mkdir()
+    filed = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": "false"}
+    (tmp_path / "connectors" / "shop.json").write_text(json.dumps({"name": "shop", "config": filed}))
+    asked = ["doctor", "--json", "-c", str(tmp_path / "config" / "replicator.yaml"), "--connect", url]
+    result = CliRunner().invoke(main, asked)
+    found = [d for d in json.loads(result.stdout)["result"] if d["subject"] == "connect of source s"]
+    said = [re.match(r"\S+ is \S+", d["sentence"]) for d in found if d["severity"] == "warning"]
+    assert [match[0] for match in said if match] == [
+        "provide.transaction.metadata is false",
+        "interval.handling.mode is numeric",
+        "provide.transaction.metadata is false",
+    ]
+    assert all(d["next_step"] for d in found if d["severity"] == "warning")
+    wrong = CliRunner().invoke(main, [*asked[:-1], "localhost:8083"])
+    assert wrong.exit_code == 2 and "http://HOST:PORT" in wrong.output

@@ -1,0 +1,77 @@
+"""`DeltaRsSink` keeps the promises of `ports.sink`, on a local disk."""
+
+from itertools import count
+
+import pytest
+from support.delta_targets import DeltaTarget, PartitionedTarget
+from support.partitioned import by_key, by_value, moving_history
+from support.variants import COMMIT_TESTS
+
+from adapters.engines.local import LocalEngine
+from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.sink_columns import SinkColumns
+from replicator.testing.sink_contract import SinkContract
+
+
+class OnDisk:
+    numbers = count(1)
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path):
+        self.parent = tmp_path
+
+    def new_target(self):
+        return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
+
+    def new_engine(self):
+        return LocalEngine()
+
+
+class TestDeltaRsSink(OnDisk, SinkContract):
+    """`DeltaRsSink`."""
+
+
+class TestSequencesPerColumn(OnDisk, SinkColumns):
+    """Kept beside the target."""
+
+
+class Partitioned(OnDisk):
+    """Tables with partitions; of the random histories one in ten is tried."""
+
+    one_in = 10
+    always = COMMIT_TESTS
+
+    def new_target(self):
+        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", type(self).choice)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_rows_that_move(self, seed):
+        """Rows go from partition to partition by changes of their keys and of their values."""
+        with self.target() as target:
+            delivering = Delivering(self.new_engine(), target, moving_history(seed), "scd1")
+            delivering.run()
+            assert_equals_model(delivering)
+
+
+@pytest.mark.slow
+class TestPartitionedByKey(Partitioned, SinkContract):
+    """A change is looked for in the partitions of its batch alone."""
+
+    choice = staticmethod(by_key)
+
+
+@pytest.mark.slow
+class TestPartitionedByValue(Partitioned, SinkContract):
+    """A change is looked for in every partition."""
+
+    choice = staticmethod(by_value)
+
+
+@pytest.mark.slow
+class TestColumnsPartitionedByValue(OnDisk, SinkColumns):
+    """A row moves from partition to partition by a part of it."""
+
+    one_in = 10
+
+    def new_target(self):
+        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", by_value)

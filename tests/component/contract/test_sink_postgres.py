@@ -1,0 +1,99 @@
+"""`PostgresSink` keeps the promises of `ports.sink`, on a real server."""
+
+import psycopg
+import pytest
+from support.postgres_target import PostgresTarget
+
+from adapters.engines.local import LocalEngine
+from adapters.sinks.postgres import PostgresSink
+from adapters.sql import pg_versions_here
+from adapters.sql.pg_versions_here import VersionsHere
+from replicator.testing.sink_columns import SinkColumns
+from replicator.testing.sink_contract import SinkContract
+from replicator.testing.sink_shapes import SinkShapes
+
+pytestmark = pytest.mark.postgres
+
+
+class OnPostgres:
+    def new_target(self):
+        return PostgresTarget(self.dsn, PostgresSink)
+
+    def new_engine(self):
+        return LocalEngine()
+
+
+class TestPostgresSink(OnPostgres, SinkContract):
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn):
+        self.dsn = postgres_dsn
+
+
+class TestSequencesPerColumn(OnPostgres, SinkColumns):
+    """Kept beside the target."""
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn):
+        self.dsn = postgres_dsn
+
+
+class TestPostgresInEnglish(OnPostgres, SinkShapes):
+    """In a database in which `a` comes before `B`: what is ordered by text is ordered by its bytes all the same."""
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_server):
+        self.dsn = postgres_server.database(language="en-US")
+        with psycopg.connect(self.dsn) as connection:
+            assert connection.execute("SELECT 'a' < 'B'").fetchone() == (True,)
+
+
+WITH_ROW_SECURITY = """
+CREATE FUNCTION secured() RETURNS event_trigger LANGUAGE plpgsql AS $$
+DECLARE made record;
+BEGIN
+    FOR made IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE object_type = 'table' AND schema_name = 'mirror' LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', made.object_identity);
+    END LOOP;
+END $$;
+CREATE EVENT TRIGGER secured ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION secured();
+"""
+
+
+class InTheServer(OnPostgres, SinkContract):
+    """Targets into which rows cannot be copied: what becomes of their versions is found in the server."""
+
+    __test__ = False
+
+    def __init__(self, dsn):
+        self.dsn = dsn
+
+
+HISTORIES = (
+    pytest.param(SinkContract.test_histories_under_scd2_equal_the_model, marks=pytest.mark.slow),
+    pytest.param(SinkContract.test_histories_with_untracked_columns_equal_the_model, marks=pytest.mark.slow),
+    SinkContract.test_changes_out_of_order_equal_the_model,
+)
+
+
+class InParts(OnPostgres, SinkContract):
+    """Batches of which a part is judged while another is read or written."""
+
+    __test__ = False
+
+    def __init__(self, dsn):
+        self.dsn = dsn
+
+
+@pytest.mark.parametrize("promise", HISTORIES)
+def test_histories_in_parts(postgres_dsn, promise, monkeypatch):
+    """As many as a batch has keys."""
+    monkeypatch.setattr(pg_versions_here, "PART", 1)
+    promise(InParts(postgres_dsn))
+
+
+@pytest.mark.parametrize("promise", [*HISTORIES, SinkContract.test_sales_in_any_order])
+def test_histories_in_the_server(postgres_dsn, promise, monkeypatch):
+    monkeypatch.setattr(VersionsHere, "judged", None)
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute(WITH_ROW_SECURITY)
+    promise(InTheServer(postgres_dsn))

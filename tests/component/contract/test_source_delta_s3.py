@@ -1,0 +1,62 @@
+"""An event log, and rows of a table, in an object store keep the promises of `ports.source`."""
+
+import json
+import threading
+
+import pytest
+from support.recorded_log import TIMES, LogStream
+from support.stored_rows import StoredRowsStream
+from support.table_of_rows import VERSION, ReadsRows
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position
+from replicator.testing.source_contract import SourceContract, records
+
+
+class TestStoredLog(SourceContract):
+    """`DeltaSource` over a bucket."""
+
+    odd_times = TIMES
+
+    @pytest.fixture(autouse=True, params=[6, pytest.param(1000, marks=pytest.mark.long)])
+    def server(self, s3, request):
+        self.s3, self.batch_records = s3, request.param
+
+    def new_stream(self):
+        lake = self.s3.lake()
+        return LogStream(lake["path"], self.batch_records, lake["storage"])
+
+
+def test_a_commit_that_does_not_say_how_large_a_file_is(s3):
+    """Of one that it removes it need not; where that one was removed since then, its version cannot be read."""
+    stream = StoredRowsStream(s3, 1000, "feed")
+    stream.publish(records(stream, 0, 3))
+    first = stream.version()
+    stream.table().delete()
+    entry = f"_delta_log/{first + 1:020}.json"
+    lines = [json.loads(line) for line in stream.text(entry).splitlines()]
+    # As a writer without a feed says it, whose files are all that tells what went.
+    kept = [line for line in lines if "cdc" not in line]
+    gone = next(line["remove"] for line in kept if "remove" in line)
+    del gone["size"]
+    stream.write(entry, "".join(json.dumps(line) + "\n" for line in kept))
+    source = stream.open()
+    place = next(iter(source.end()))
+    start, batches = Position({place: (first + 1) * VERSION}), []
+    source.read(start, source.end(), batches.append, threading.Event())
+    ops = [json.loads(value)["payload"]["_op"] for batch in batches for value in batch.frame["value"].to_pylist()]
+    assert ops == ["d", "d", "d"]
+    stream.remove(gone["path"])
+    with pytest.raises(DataLoss, match="was removed"):
+        stream.open().read(start, source.end(), batches.append, threading.Event())
+
+
+class TestStoredRows(ReadsRows, SourceContract):
+    """`RowsSource` over a bucket."""
+
+    @pytest.fixture(autouse=True, params=[(6, "feed"), pytest.param((1000, "appended"), marks=pytest.mark.long)])
+    def server(self, s3, request):
+        self.s3, (self.batch_records, self.changes) = s3, request.param
+
+    def new_stream(self):
+        return StoredRowsStream(self.s3, self.batch_records, self.changes)

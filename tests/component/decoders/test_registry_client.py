@@ -1,0 +1,124 @@
+"""What a schema registry's answers become: a schema, a reject, a wait or a stop."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from servers.schema_registry import API, answering, gate
+from support.avro_of_connect import Avro
+from support.debezium_events import ID, event, raw
+
+from adapters.checks.registry import RegistryCheck
+from adapters.decoders.debezium_avro import DebeziumAvroDecoder
+from adapters.registry.client import Registry, UnknownSchema
+from adapters.registry.options import RegistryOptions
+from replicator.domain.errors import EnvironmentProblem, Retryable
+
+SECRET = "hunter2-secret"
+MORE = {"type": "int32", "optional": True, "field": "more"}
+
+
+def registry_at(url: str, **more: object) -> Registry:
+    return Registry(RegistryOptions.model_validate({"url": url, **more}))
+
+
+def test_a_schema_is_there_or_not(registry):
+    url = f"{registry}{API}"
+    (value,) = Avro(url).frame(raw([event([ID], after={"id": 1})]))["value"].to_pylist()
+    assert "cdc.public.t" in (registry_at(url).schema(int.from_bytes(value[1:5], "big")).schema_str or "")
+    with pytest.raises(UnknownSchema):
+        registry_at(url).schema(888_888)
+
+
+def test_schemas_that_are_known_need_no_registry_and_others_wait_for_it(registry):
+    avro = Avro(f"{registry}{API}")
+    known, fresh = (avro.frame(raw([event([ID], after={"id": n})], topic="gate")) for n in range(2))
+    more = avro.frame(raw([event([ID, MORE], after={"id": 1, "more": 2})], topic="gate"))
+    with gate(registry) as before:
+        decoder = DebeziumAvroDecoder({"registry": {"url": before.url}})
+        assert decoder.route(known)["error"].null_count == 1
+        before.shut()
+        again = DebeziumAvroDecoder({"registry": {"url": before.url}})
+        assert again.route(fresh)["error"].null_count == 1, "kept by process, not by decoder"
+        for call in (again.route, again.envelope, again.marks):
+            with pytest.raises(Retryable, match="does not answer") as away:
+                call(more)
+            assert before.url in str(away.value)
+        before.open()
+        assert again.route(more)["error"].null_count == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_credentials_that_are_refused_stop_and_are_not_shown(status):
+    with answering(status, b'{"error_code": 40101, "message": "no"}') as (url, asked):
+        with pytest.raises(EnvironmentProblem, match=rf"refuses these credentials \(HTTP {status}\)") as stopped:
+            registry_at(url, user="u", password=SECRET).schema(1)
+        assert SECRET not in str(stopped.value) and asked == ["Basic dTpodW50ZXIyLXNlY3JldA=="]
+        with pytest.raises(EnvironmentProblem, match="asks for credentials"):
+            registry_at(url).schema(1)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "said"),
+    [
+        (500, b'{"error_code": 50001}', Retryable, "HTTP 500"),
+        (503, b"<html>", Retryable, "HTTP 503"),
+        (429, b"{}", Retryable, "HTTP 429"),
+        (404, b"<html>not here", EnvironmentProblem, "HTTP 404"),
+        (404, b'{"error_code": 404, "message": "HTTP 404 Not Found"}', EnvironmentProblem, "HTTP 404"),
+        (301, b"", EnvironmentProblem, "HTTP 301"),
+        (200, b"<html>a page", EnvironmentProblem, "something else than a registry"),
+        (200, b"[]", EnvironmentProblem, "something else than a registry"),
+        (200, b"{}", EnvironmentProblem, "something else than a registry"),
+    ],
+)
+def test_other_answers_wait_or_stop_and_never_reject(status, body, kind, said):
+    with answering(status, body) as (url, _), pytest.raises(kind, match=said) as raised:
+        registry_at(url).schema(1)
+    assert type(raised.value) is kind and raised.value.next_step
+
+
+def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
+    """A certificate of this machine that signs itself, and a server's context with it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "registry")])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    built = x509.CertificateBuilder(name, name, key.public_key(), 7, now - timedelta(1), now + timedelta(1))
+    signed = built.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    file, private = folder / "ca.pem", folder / "key.pem"
+    file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    encoding = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private.write_bytes(key.private_bytes(*encoding))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file, private)
+    return file, context
+
+
+def test_a_registry_behind_tls_is_trusted_by_its_authority(registry, tmp_path):
+    file, context = certificate(tmp_path)
+    with gate(registry, context) as before:
+        assert registry_at(before.url, ca=str(file)).subjects() >= 0
+        with pytest.raises(EnvironmentProblem, match="a certificate that is not trusted"):
+            registry_at(before.url).schema(1)
+    with pytest.raises(EnvironmentProblem, match="cannot be read"):
+        registry_at("https://h", ca=str(tmp_path / "missing.pem")).schema(1)
+
+
+def test_doctor_says_what_it_found(registry):
+    Avro(f"{registry}{API}").frame(raw([event([ID], after={"id": 1})]))
+    (fine,) = RegistryCheck("registry of source shop", {"url": f"{registry}{API}", "tables": []}).diagnose()
+    assert fine.severity == "ok" and "subjects" in fine.sentence
+    with answering(401) as (url, _):
+        (refused,) = RegistryCheck("registry of source shop", {"url": url, "user": "u", "password": SECRET}).diagnose()
+    assert refused.severity == "error" and SECRET not in str(refused) and "user" in refused.next_step
+    with answering(200, b"[]") as (url, _):
+        (empty,) = RegistryCheck("registry of source shop", {"url": url}).diagnose()
+    assert empty.severity == "warning" and "knows no schemas" in empty.sentence

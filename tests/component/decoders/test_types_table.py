@@ -1,0 +1,348 @@
+"""The tables of docs/types.md against the code: what a type becomes, and what its values do.
+
+Cells of types are filled in by the code; read what it wrote:
+
+    REPLICATOR_ACCEPT=1 python -m pytest tests/component/decoders/test_types_table.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import Schema
+from paths import PROJECT
+from servers.schema_registry import API
+from sqlalchemy.dialects import postgresql
+from support.avro_of_connect import Avro
+from support.debezium_events import ID, column, event, payload_of, raw
+from support.dts_records import BIGINT, NAMESPACE, PARTS, encoded, record, whole
+
+from adapters.arrow.json.spelling import node_of
+from adapters.arrow.messages.message import Form
+from adapters.decoders.canal_json.decoder import Canal, CanalJsonDecoder
+from adapters.decoders.debezium_avro import DebeziumAvroDecoder
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.dms_csv import DmsCsvDecoder
+from adapters.decoders.dts_avro import types as dts
+from adapters.decoders.dts_avro.decoder import Dts, DtsAvroDecoder
+from adapters.decoders.maxwell_json import MaxwellJsonDecoder
+from adapters.decoders.ogg_json import OggJsonDecoder
+from adapters.decoders.rows import RowsDecoder
+from adapters.decoders.rows.dms import DmsParquetDecoder
+from adapters.delta.types import storage_type
+from adapters.sources.files.once.typed import read_as, written
+from adapters.sql.pg_types import new_type
+from replicator.domain.change import RAW
+from replicator.domain.table import Column
+from replicator.ports.decoder import Decoder
+
+PAGE = PROJECT / "docs" / "types.md"
+ACCEPT = bool(os.environ.get("REPLICATOR_ACCEPT"))
+REFUSED = "refused"
+HERE = "<the value>"
+PREFIXES = {"time.": "io.debezium.time.", "data.": "io.debezium.data.", "connect.": "org.apache.kafka.connect.data."}
+FIELDS = {
+    "VariableScaleDecimal": (("scale", "int32"), ("value", "bytes")),
+    "geometry.Point": (("x", "double"), ("y", "double"), ("wkb", "bytes"), ("srid", "int32")),
+    "geometry.Geometry": (("wkb", "bytes"), ("srid", "int32")),
+}
+DECIMAL = re.compile(r"(.*)\((\d+|-),(\d+)\)\Z")
+PARQUET: Mapping[str, pa.DataType] = {
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "fixed_size_binary[16]": pa.binary(16),
+    "decimal128(38, 10)": pa.decimal128(38, 10),
+    "decimal256(60, 5)": pa.decimal256(60, 5),
+    "timestamp[us, tz=Europe/Berlin]": pa.timestamp("us", "Europe/Berlin"),
+    "list<item: int32>": pa.list_(pa.int32()),
+    "struct<a: int32>": pa.struct([("a", pa.int32())]),
+}
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def block(kind: str, name: str, page: str) -> tuple[int, int]:
+    """Where the rows of a table stand in the page, behind its head."""
+    start = page.index(f"<!-- {kind}: {name} -->\n")
+    head = page.index("\n| --- ", start)
+    return page.index("\n", head + 1) + 1, page.index("<!-- end -->", head)
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+
+
+def rows(kind: str, name: str) -> list[list[str]]:
+    page = PAGE.read_text(encoding="utf-8")
+    first, end = block(kind, name, page)
+    return [cells(line) for line in page[first:end].splitlines()]
+
+
+def bare(cell: str) -> str:
+    """A cell without the marks of code."""
+    return cell.strip("`")
+
+
+# -- what the code makes of types --------------------------------------------------------------------------------------
+
+
+def connect(said: str, name: str = "v") -> dict[str, Any]:
+    """A schema of Kafka Connect as the page says it."""
+    kind, _, rest = said.partition(" ")
+    if kind == "array":
+        return column(name, "array", items=connect(rest.removeprefix("of "), "item"))
+    if kind == "map":
+        return column(name, "map", keys={"type": "string"}, values=connect(rest.removeprefix("of "), "item"))
+    logical, parameters = rest, None
+    if found := DECIMAL.match(rest):
+        logical, digits = found[1], {} if found[2] == "-" else {"connect.decimal.precision": found[2]}
+        parameters = {"scale": found[3], **digits}
+    for short, long in PREFIXES.items():
+        if logical.startswith(short):
+            logical = long + logical.removeprefix(short)
+    fields = next((told for end, told in FIELDS.items() if logical.endswith(end)), None) if kind == "struct" else None
+    more: dict[str, Any] = {"fields": [column(n, k) for n, k in fields]} if fields else {}
+    return column(name, kind, logical or None, **({"parameters": parameters} if parameters else {}), **more)
+
+
+def sent(said: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
+    """The column of a schema of Kafka Connect, and the change with this value in it."""
+    return decoded(DebeziumJsonDecoder({}), frame_of(said, value))
+
+
+def frame_of(said: str, value: str) -> pa.Table:
+    return raw([event([ID, connect(said)], after={"id": 1, "v": HERE}).replace(json.dumps(HERE).encode(), value.encode())])
+
+
+def decoded(decoder: Decoder, frame: pa.Table) -> tuple[Column, dict[str, Any]]:
+    spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
+    [change] = decoder.decode(frame, spec).to_pylist()
+    return spec.column("v"), change
+
+
+def parquet(name: str) -> pa.DataType | None:
+    return read_as(PARQUET[name] if name in PARQUET else pa.type_for_alias(name.removesuffix("[day]")))
+
+
+def of(form: Form, said: str) -> Column | None:
+    """The column that a form makes of a type."""
+    return form.column("v", said)
+
+
+MAKE: Mapping[str, Callable[[str], Column | pa.DataType | None]] = {
+    "debezium": lambda said: sent(said)[0],
+    "declared": lambda said: node_of(said).type,
+    "mysql": partial(of, Canal()),
+    "dts": partial(of, Dts()),
+    "parquet": parquet,
+}
+
+
+def derived(made: Column | pa.DataType | None) -> list[str]:
+    """The cells of a type: Arrow, Delta, PostgreSQL."""
+    if made is None:
+        return [REFUSED] * 3
+    of = made if isinstance(made, Column) else Column("v", made)
+    return [
+        f"`{cell}`"
+        for cell in (shown(of.type), delta(of.type), str(new_type(of).compile(dialect=postgresql.dialect())).lower())
+    ]
+
+
+def shown(arrow: pa.DataType) -> str:
+    return str(arrow).replace("|", "\\|")
+
+
+def delta(arrow: pa.DataType) -> str:
+    """As delta-rs itself calls the type of the column."""
+    schema = Schema.from_arrow(pa.schema([("v", storage_type(arrow))]))
+    return _delta(json.loads(schema.to_json())["fields"][0]["type"])
+
+
+def _delta(kind: Any) -> str:
+    if isinstance(kind, str):
+        return kind
+    match kind["type"]:
+        case "array":
+            return f"array<{_delta(kind['elementType'])}>"
+        case "map":
+            return f"map<{_delta(kind['keyType'])}, {_delta(kind['valueType'])}>"
+    return "struct<" + ", ".join(f"{f['name']}: {_delta(f['type'])}" for f in kind["fields"]) + ">"
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_types_become_what_the_page_says(name: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    first, end = block("table", name, page)
+    lines = []
+    for row in map(cells, page[first:end].splitlines()):
+        lines.append("| " + " | ".join([*row[:-3], *derived(MAKE[name](bare(row[-4])))]) + " |\n")
+    if ACCEPT:
+        PAGE.write_text(page[:first] + "".join(lines) + page[end:], encoding="utf-8")
+    assert ACCEPT or page[first:end] == "".join(lines), "read the page, then accept it with REPLICATOR_ACCEPT=1"
+
+
+# -- what becomes of values --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", rows("values", "debezium"), ids=" ".join)
+def test_values_of_events_become_what_the_page_says(row: list[str]) -> None:
+    said, value, becomes = map(bare, row)
+    _, change = sent(said, value)
+    expect(becomes, change["_error"], change["v"])
+
+
+NO_AVRO = {"2147483648", "9223372036854775808", "1.5", "1e39", "[[1], [2]]"}
+"""Values of the page that the type of Avro has no bytes for."""
+
+
+def test_values_in_avro_are_what_they_are_in_json(registry: str) -> None:
+    avro, decoder = Avro(f"{registry}{API}"), DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}})
+    pairs = [pair for row in rows("values", "debezium") if (pair := tuple(map(bare, row[:2])))[1] not in NO_AVRO]
+    assert {said for said, _ in pairs} == {bare(row[-4]) for row in rows("table", "debezium")}
+    for said, value in pairs:
+        frame = frame_of(said, value)
+        # As text, in which a NaN equals another.
+        assert str(decoded(decoder, avro.frame(frame))) == str(decoded(DebeziumJsonDecoder({}), frame)), (said, value)
+
+
+def made(decoder: Decoder, record: bytes) -> dict[str, Any]:
+    """The change that a record is."""
+    frame = pa.Table.from_pylist([{"topic": "t", "partition": 0, "timestamp": 0, "offset": 1, "value": record}], RAW)
+    [route] = decoder.route(frame).to_pylist()
+    assert route["error"] is None, route
+    table = decoder.learn(frame, route["table"], route["fingerprint"])
+    change: dict[str, Any] = decoder.decode(frame, table).to_pylist()[0]
+    return change
+
+
+def as_declared(said: str) -> dict[str, Any]:
+    return {"schema": {"*": {"id": "int64", "v": said}}, "keys": {"*": ["id"]}}
+
+
+def canal(said: str, value: str) -> dict[str, Any]:
+    names = {"database": "d", "table": "t", "type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int", "v": said}}
+    row = json.dumps({**names, "data": [{"id": "1", "v": HERE}]}).replace(json.dumps(HERE), value)
+    return made(CanalJsonDecoder(), row.encode())
+
+
+def maxwell(said: str, value: str) -> dict[str, Any]:
+    row = {"database": "d", "table": "t", "type": "insert", "ts": 1, "data": {"id": 1, "v": HERE}}
+    return made(MaxwellJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
+
+
+def ogg(said: str, value: str) -> dict[str, Any]:
+    row = {"table": "d.t", "op_type": "I", "pos": "1", "after": {"id": 1, "v": HERE}}
+    return made(OggJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
+
+
+def csv(said: str, value: str) -> dict[str, Any]:
+    return made(DmsCsvDecoder(as_declared(said)), f'I,1,"{value}"'.encode())
+
+
+def dms_parquet(said: str, value: str) -> dict[str, Any]:
+    arrow = PARQUET[said] if said in PARQUET else pa.type_for_alias(said.removesuffix("[day]"))
+    found = json.loads(value)
+    if pa.types.is_binary(arrow) or pa.types.is_fixed_size_binary(arrow):
+        found = found.encode()
+    cell = pa.array([found]).cast(arrow) if isinstance(found, str) else pa.array([found], arrow)
+    prefix, columns = written(pa.record_batch({"Op": ["I"], "id": [1], "v": cell}))
+    [row] = zip(*columns.values(), strict=True)
+    body = {"_file": 1, "_row": 1, **dict(zip(columns, row, strict=True))}
+    return made(DmsParquetDecoder({"keys": {"*": ["id"]}}), prefix + msgspec.json.encode(body) + b"}")
+
+
+def of_dts(said: str, value: str) -> dict[str, Any]:
+    [(branch, fields)] = json.loads(value).items()
+    sent: Any = fields if isinstance(fields, str) else {**dict.fromkeys(PARTS if branch == "DateTime" else ()), **fields}
+    if branch in ("Character", "BinaryObject", "BinaryGeometry"):
+        sent["value"] = b64decode(sent["value"])
+    kinds = {"id": BIGINT, "v": next(number for number, name in dts.NAMES.items() if name == said)}
+    return made(DtsAvroDecoder(), encoded(record("INSERT", kinds, None, [whole(1), (f"{NAMESPACE}.{branch}", sent)])))
+
+
+def without_schema(said: str, value: str, option: str | None = None) -> dict[str, Any]:
+    """A change of Debezium without schema that has this JSON in a column that is declared so."""
+    text = json.dumps(payload_of(after={"id": 1, "v": HERE})).replace(json.dumps(HERE), value)
+    frame = raw([text.encode()], [b'{"id":1}'])
+    options = {"schema": {"public.t": {"id": "int64", "v": said}}, "decimals": option}
+    decoder = DebeziumJsonDecoder(options)
+    [change] = decoder.decode(frame, decoder.learn(frame, "public.t", "x")).to_pylist()
+    return change
+
+
+def of_rows(said: str, value: str) -> dict[str, Any]:
+    decoder = RowsDecoder({**as_declared(said), "sequence_columns": [], "inserts_only": True})
+    return made(decoder, json.dumps({"id": 1, "v": HERE}).replace(json.dumps(HERE), value).encode())
+
+
+FORMATS: Mapping[str, tuple[str, str, Callable[[str, str], dict[str, Any]]]] = {
+    "canal_json": ("canal", "mysql", canal),
+    "debezium_json": ("json", "declared", without_schema),
+    "dms_csv": ("text", "declared", csv),
+    "dms_parquet": ("parquet", "parquet", dms_parquet),
+    "dts_avro": ("dts", "dts", of_dts),
+    "maxwell_json": ("messages", "declared", maxwell),
+    "ogg_json": ("messages", "declared", ogg),
+    "rows": ("rows", "declared", of_rows),
+}
+"""Per format its table of values, its table of types, and what becomes of a value. Debezium's JSON with schema has tables
+and a test of its own."""
+ELSEWHERE = {"debezium_avro", "debezium_outbox"}
+"""Avro is compared with Debezium's JSON with schema. The columns of an outbox are fixed."""
+
+
+def test_every_format_has_a_table_of_values() -> None:
+    known = {each.name for each in entry_points(group="replicator.decoders") if each.value.startswith("adapters.")}
+    assert set(FORMATS) | ELSEWHERE == known
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_values_become_what_the_page_says(name: str) -> None:
+    page, _, become = FORMATS[name]
+    wrong = {}
+    for row in rows("values", page):
+        said, value, becomes = map(bare, row)
+        change = become(said, value.replace("\\|", "|"))
+        try:
+            expect(becomes, change["_error"], change["v"])
+        except AssertionError:
+            wrong[said, value] = change["_error"] or change["v"]
+    assert not wrong
+
+
+@pytest.mark.parametrize(("values", "types"), [("debezium", "debezium"), *((one[0], one[1]) for one in FORMATS.values())])
+def test_every_pair_of_format_and_type_has_a_value(values: str, types: str) -> None:
+    there = {bare(row[0]) for row in rows("values", values)}
+    unread = {"list<string>"} if values == "text" else set()
+    known = {bare(row[-4]) for row in rows("table", types) if row[-1] != REFUSED} - unread
+    assert known <= there, known - there
+
+
+@pytest.mark.parametrize("row", rows("values", "decimals"), ids=" ".join)
+@pytest.mark.parametrize("option", [None, "text", "base64"])
+def test_decimals_without_schema_become_what_the_page_says(option: str | None, row: list[str]) -> None:
+    value, *becomes = map(bare, row)
+    change = without_schema("decimal(12,2)", value, option)
+    expect(becomes[(None, "text", "base64").index(option)], change["_error"], change["v"])
+    named = change["_error"] is None or "OUT_OF_RANGE" in change["_error"] or "write" in change["_error"]
+    assert named, "a reject says what to set"
+
+
+def expect(becomes: str, error: str | None, value: object) -> None:
+    if becomes in ("OUT_OF_RANGE", "MALFORMED"):
+        assert error is not None and error.startswith(f"{becomes}: ") and value is None
+    else:
+        assert error is None
+        assert becomes == "kept" or str(value) == becomes

@@ -1,0 +1,304 @@
+"""Dropping a lane of a lake: killed anywhere, tables of others, logs that cannot be read."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from servers.object_store import ObjectStore
+from support.delta_writes import ITEMS, items, write_of
+
+from adapters.delta import dropping, stored
+from adapters.delta.folders import LocalFolder
+from adapters.delta.layout import Lake
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.frames import Lane
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+
+LANE = lane_of("scd1")
+LOG = lane_of("append")
+WHOLE = [*items(1, 2), *items(1, op="d"), *items(3), *items(2, op="u", v="new"), *items(4)]
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+class Killer:
+    """Lets so many removals happen, and then none."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, removal: Callable[[], Any]) -> None:
+        if not self.left:
+            raise Killed
+        self.left -= 1
+        removal()
+
+
+FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
+
+
+def fill(options: Any, lane: Lane) -> DeltaRsSink:
+    """A table of several commits, among them one that a reader could take for the first: it says everything of the table."""
+    sink = DeltaRsSink(options)
+    sink.prepare(lane, plan_for(lane.policy, ITEMS))
+    for start in range(len(WHOLE)):
+        sink.apply([write_of(WHOLE[start : start + 1], start, lane=lane)], no_rejects)
+        if start == 3:
+            table = Lake.at(options["path"], stored.Storage.model_validate(options.get("storage", {}))).table(lane.into)
+            DeltaTable(table.uri, storage_options=table.options).alter.set_table_properties(
+                {"delta.enableChangeDataFeed": "true"}
+            )
+            sink.close()
+            sink = DeltaRsSink(options)
+            sink.prepare(lane, plan_for(lane.policy, ITEMS))
+    return sink
+
+
+def rows(sink: DeltaRsSink) -> list[tuple[int, str]]:
+    found = sink.read("items")
+    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def load(sink: DeltaRsSink, lane: Lane) -> list[tuple[int, str]]:
+    """What the target holds after everything has come from the beginning."""
+    sink.prepare(lane, plan_for(lane.policy, ITEMS))
+    sink.apply([write_of(WHOLE, lane=lane)], no_rejects)
+    return rows(sink)
+
+
+def in_any_order(killer: Killer, seed: int) -> Callable[[LocalFolder], None]:
+    """`LocalFolder.clear` as an object store has it: the files go one by one, in no order."""
+
+    def clear(folder: LocalFolder) -> None:
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        random.Random(seed).shuffle(files)
+        for file in files:
+            killer(file.unlink)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    return clear
+
+
+def killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer], Any], step: int = 1) -> None:
+    """Kill a drop after every so many removals. What an instance finds then: either nothing was removed yet, or the lane is
+    refused by name, or it is one that never was. Repeated, the drop leaves nothing."""
+    told = 0
+    for after in count(0, step):
+        given = options()
+        sink = fill(given, lane)
+        before, held = sink.state(lane), rows(sink)
+        sink.close()
+        with pytest.MonkeyPatch.context() as patched:
+            killer = Killer(after)
+            arm(killer)(patched)
+            sink = DeltaRsSink(given)
+            try:
+                sink.drop(lane)
+            except Killed:
+                pass
+            else:
+                assert told > 3, "no drop was killed in the middle"
+                return
+            finally:
+                sink.close()
+        again = DeltaRsSink(given)
+        try:
+            state = again.state(lane)
+        except DataLoss as refused:
+            told += 1
+            assert f"`replicator drop {lane.id}`" in refused.next_step
+            with pytest.raises(DataLoss, match="half way"):
+                again.prepare(lane, plan_for(lane.policy, ITEMS))
+            with pytest.raises(DataLoss, match="half way"):
+                again.reset(lane)
+        else:
+            assert (rows(again) == held) if state == before else (state is None and load(again, lane) == held), after
+        again.drop(lane)
+        assert not again.belongings(lane) and again.state(lane) is None
+        assert load(again, lane) == held
+        again.close()
+
+
+@pytest.mark.parametrize("lane", [LANE, LOG], ids=lambda lane: lane.policy)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+def test_a_drop_that_was_killed(tmp_path: Path, lane: Lane, seed: int) -> None:
+    lakes = count()
+
+    def arm(killer: Killer) -> Callable[[pytest.MonkeyPatch], None]:
+        def patch(patched: pytest.MonkeyPatch) -> None:
+            drop = LocalFolder.drop
+            patched.setattr(LocalFolder, "clear", in_any_order(killer, seed))
+            patched.setattr(LocalFolder, "drop", lambda folder, file: killer(lambda: drop(folder, file)))
+
+        return patch
+
+    killed_drops(lambda: {"path": str(tmp_path / str(next(lakes)))}, lane, arm, step=3)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("lane", [LANE, LOG], ids=lambda lane: lane.policy)
+def test_a_drop_that_was_killed_in_a_store(s3: ObjectStore, lane: Lane) -> None:
+    def arm(killer: Killer) -> Callable[[pytest.MonkeyPatch], None]:
+        def patch(patched: pytest.MonkeyPatch) -> None:
+            delete = obstore.delete
+
+            def one_by_one(store: Any, paths: Any) -> None:
+                for path in [paths] if isinstance(paths, str) else list(paths):
+                    killer(lambda path=path: delete(store, path))
+
+            patched.setattr(stored.obstore, "delete", one_by_one)
+
+        return patch
+
+    killed_drops(s3.lake, lane, arm, step=6)
+
+
+def test_what_goes_and_what_stays(tmp_path: Path) -> None:
+    sink = fill({"path": str(tmp_path)}, LANE)
+    sink.remember(LANE, FIRST)
+    listed = {one.what: one.where for one in sink.belongings(LANE)}
+    home = tmp_path / "_replicator"
+    assert listed == {
+        "table": str(tmp_path / "items"),
+        "remembered deletes": str(home / "tombstones" / "items"),
+        "schemas": str(home / "schemas" / "items"),
+        "positions": str(home / "positions" / "testing" / LANE.id),
+    }
+    sink.drop(LANE)
+    sink.close()
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == [
+        f"_replicator/locks/testing/{LANE.id}.lock"
+    ]
+
+
+def test_a_table_says_who_made_it(tmp_path: Path) -> None:
+    fill({"path": str(tmp_path)}, LANE).close()
+    assert (
+        DeltaTable(str(tmp_path / "items")).metadata().description
+        == f"made by replicator for lane {LANE.id} of pipeline testing"
+    )
+
+
+def test_a_table_that_was_there_before_stays_with_its_own_rows(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "items"), pa.table({"id": [10, 2], "v": ["own", "old"]}))
+    options = {"path": str(tmp_path)}
+    sink = fill(options, LANE)
+    assert (10, "own") in rows(sink) and (2, "new") in rows(sink)
+    assert {one.what for one in sink.belongings(LANE) if one.stays} == {"table", "positions"}
+    for _ in range(2):
+        sink.drop(LANE)
+        assert rows(sink) == [(10, "own")] and not sink.belongings(LANE) and sink.state(LANE) is None
+    assert load(sink, LANE) == [(2, "new"), (3, "v3"), (4, "v4"), (10, "own")]
+    sink.close()
+
+
+def test_a_table_of_somebody_else_is_not_the_lanes(tmp_path: Path) -> None:
+    """No lane wrote it; or it came into the place of the lane's own, before a drop or in the middle of one."""
+    options = {"path": str(tmp_path)}
+    foreign = pa.table({"id": [10], "v": ["own"]})
+    write_deltalake(str(tmp_path / "items"), foreign)
+    sink = DeltaRsSink(options)
+    assert not sink.belongings(LANE)
+    sink.drop(LANE)
+    assert rows(sink) == [(10, "own")]
+    shutil.rmtree(tmp_path / "items")
+    for half in (False, True):
+        fill(options, LANE).close()
+        if half:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(LocalFolder, "clear", lambda _: Killer(0)(lambda: None))
+                with pytest.raises(Killed):
+                    sink.drop(LANE)
+        shutil.rmtree(tmp_path / "items")
+        write_deltalake(str(tmp_path / "items"), foreign)
+        assert "table" not in {one.what for one in sink.belongings(LANE)}
+        sink.drop(LANE)
+        assert not sink.belongings(LANE) and rows(sink) == [(10, "own")]
+        shutil.rmtree(tmp_path / "items")
+    sink.close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "without its beginning"])
+def test_a_table_whose_log_is_damaged(tmp_path: Path, damage: str) -> None:
+    fill({"path": str(tmp_path)}, LANE).close()
+    log = sorted((tmp_path / "items" / "_delta_log").glob("*.json"))
+    if damage == "cut":
+        log[-1].write_bytes(log[-1].read_bytes()[:100])
+    else:
+        for commit in log[:-1]:
+            commit.unlink()
+    sink = DeltaRsSink({"path": str(tmp_path)})
+    assert "table" in {one.what for one in sink.belongings(LANE)}
+    sink.drop(LANE)
+    assert load(sink, LANE) == [(2, "new"), (3, "v3"), (4, "v4")]
+    sink.close()
+
+
+def test_a_table_that_is_gone_already(tmp_path: Path) -> None:
+    sink = fill({"path": str(tmp_path)}, LANE)
+    shutil.rmtree(tmp_path / "items")
+    assert "table" not in {one.what for one in sink.belongings(LANE)}
+    sink.drop(LANE)
+    assert not sink.belongings(LANE)
+    sink.close()
+
+
+def test_a_table_that_another_lane_writes_too(tmp_path: Path) -> None:
+    sink = fill({"path": str(tmp_path)}, LANE)
+    held = rows(sink)
+    other = tmp_path / "_replicator" / "positions" / "else" / "lake.items"
+    other.mkdir(parents=True)
+    with pytest.raises(Fatal, match=r"by lane lake\.items of pipeline else too; nothing was removed"):
+        sink.drop(LANE)
+    assert rows(sink) == held and sink.state(LANE) is not None
+    sink.close()
+
+
+def test_a_folder_that_is_a_link(tmp_path: Path) -> None:
+    sink = fill({"path": str(tmp_path)}, LANE)
+    (tmp_path / "items").rename(tmp_path / ".elsewhere")
+    (tmp_path / "items").symlink_to(tmp_path / ".elsewhere")
+    with pytest.raises(Fatal, match="is a link; nothing was removed"):
+        sink.drop(LANE)
+    assert sink.state(LANE) is not None
+    sink.close()
+
+
+def test_an_instance_that_writes_on_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one on another machine can, where there are no locks: it commits what it was at when the drop began."""
+    sink = fill({"path": str(tmp_path)}, LANE)
+    clear = LocalFolder.clear
+
+    def and_one_more(folder: LocalFolder) -> None:
+        clear(folder)
+        if folder.name == "items" and folder.parent == tmp_path:
+            (folder / "_delta_log").mkdir(parents=True)
+            (folder / "_delta_log" / f"{9:020}.json").write_text("{}")
+
+    monkeypatch.setattr(LocalFolder, "clear", and_one_more)
+    with pytest.raises(Fenced, match="while it was dropped"):
+        sink.drop(LANE)
+    with pytest.raises(DataLoss, match="half way"):
+        sink.state(LANE)
+    monkeypatch.undo()
+    sink.drop(LANE)
+    assert not sink.belongings(LANE) and dropping.MARK not in str(list(tmp_path.rglob("*")))
+    sink.close()

@@ -1,0 +1,62 @@
+"""What a merge would leave in a table without rows is appended to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.delta_writes import items, write_of
+
+from adapters.delta import merge
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.change import OP, Op
+from replicator.domain.expr import AllOf
+from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.ports.frames import Write
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+
+
+def _written(folder: Path, policy: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """The operations of the commits that had rows, and the rows, of which one is deleted before it was there."""
+    sink, lane = DeltaRsSink({"path": str(folder)}), lane_of(policy)
+    first = write_of(items(1, 2, 3), policy=policy)
+    gone = pa.array([Op.CREATE.value, Op.DELETE.value, Op.CREATE.value])
+    frame = first.folded.frame.set_column(first.folded.frame.column_names.index(OP), OP, gone)
+    sink.prepare(lane, first.plan)
+    sink.apply([write_of_frame(first, frame)], no_rejects)
+    sink.apply([write_of(items(3, 4, op="u", v="new"), 3, policy=policy)], no_rejects)
+    sink.close()
+    table = DeltaTable(str(folder / "items"))
+    rows = table.to_pyarrow_table().drop_columns([CDC_APPLIED_AT]).to_pylist()
+    return [entry["operation"] for entry in table.history()][::-1], sorted(rows, key=repr)
+
+
+def write_of_frame(write: Write[pa.Table], frame: pa.Table) -> Write[pa.Table]:
+    """The same write with other rows."""
+    folded = replace(write.folded, frame=frame, facts=replace(write.folded.facts, deletes=True))
+    return replace(write, folded=folded)
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    operations, rows = _written(tmp_path / "appended", policy)
+    assert operations == ["CREATE TABLE", "WRITE", "MERGE"]
+    monkeypatch.setattr(merge, "takes_rows_as_they_are", lambda _: False)
+    merged, same = _written(tmp_path / "merged", policy)
+    assert merged == ["CREATE TABLE", "MERGE", "MERGE"]
+    assert rows == same
+    assert {row["id"] for row in rows} == {1, 3, 4}
+
+
+def test_a_plan_that_inserts_otherwise_is_merged() -> None:
+    """As one under which deletes leave rows."""
+    plan = write_of(items(1)).plan
+    assert merge.takes_rows_as_they_are(plan)
+    insert = next(clause for clause in plan.clauses if not clause.matched)
+    for other in (replace(insert, when=AllOf(())), replace(insert, assign=insert.assign[1:])):
+        assert not merge.takes_rows_as_they_are(replace(plan, clauses=(other,)))

@@ -1,0 +1,273 @@
+"""Lakes in an object store: instances without a lock, attempts that died, and stores that refuse."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from servers.object_store import ObjectStore, object_store
+from support.crash_runs import assert_equals_model, run_until, with_deletes
+from support.delta_crash import batches, deliver
+from support.delta_writes import ITEMS, PARTITION_0, items, write_of
+
+from adapters.checks.delta import DeltaCheck
+from adapters.delta import positions, storage, stored
+from adapters.delta.commits import LaneLog
+from adapters.delta.event_log import DeltaEventLog
+from adapters.delta.stored import StoredFolder
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
+from replicator.domain.plan import LaneState
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+
+LANE = lane_of("scd1")
+POSITIONS = f"_replicator/positions/testing/{LANE.id}"
+
+FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
+
+
+def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
+    return sink.apply([write_of(list(rows), start)], no_rejects)[LANE.id]
+
+
+def ready(options: Any) -> DeltaRsSink:
+    sink = DeltaRsSink(options)
+    sink.prepare(LANE, plan_for("scd1", ITEMS))
+    return sink
+
+
+def values(options: Any) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in DeltaRsSink(options).read("items").to_pylist()}
+
+
+def test_what_lies_in_the_store(s3: ObjectStore) -> None:
+    lake = s3.lake()
+    sink = ready(lake)
+    put(sink, *items(1, 2))
+    put(sink, *items(2, op="d"), start=2)
+    sink.remember(LANE, FIRST)
+    assert sink.schemas(LANE) == [FIRST]
+    keys = s3.keys(lake["path"])
+    assert {f"{POSITIONS}/1.json", f"{POSITIONS}/2.json", "_replicator/schemas/items/1.json"} <= set(keys)
+    assert not [key for key in keys if "lock" in key]
+    assert any(key.startswith("_replicator/tombstones/items/_delta_log/") for key in keys)
+    assert DeltaRsSink(lake).tables() == ["items"]
+    assert values(lake) == {1: "v1"}
+    sink.reset(LANE)
+    assert values(lake) == {} and not [k for k in s3.keys(lake["path"]) if "tombstones" in k]
+
+
+def test_old_positions_go(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "KEPT", 2)
+    lake = s3.lake()
+    sink = ready(lake)
+    for i in range(4):
+        put(sink, *items(i), start=i)
+    found = [key for key in s3.keys(lake["path"]) if key.startswith(POSITIONS)]
+    assert sorted(int(key.rpartition("/")[2].removesuffix(".json")) for key in found) == [3, 4]
+
+
+def test_the_instance_that_came_later_wins_where_the_first_is_idle(s3: ObjectStore) -> None:
+    lake = s3.lake()
+    first = ready(lake)
+    put(first, *items(1))
+    second = ready(lake)
+    put(second, *items(2), start=1)
+    with pytest.raises(Fenced) as fenced:
+        put(first, *items(3), start=1)
+    assert fenced.value.exit_code == 5
+    put(second, *items(4), start=2)
+    with pytest.raises(Fenced):
+        put(first, *items(3), start=1)
+    assert values(lake) == {1: "v1", 2: "v2", 4: "v4"}
+    assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,), rule="scd1 by id")
+
+
+@pytest.mark.parametrize("at", ["before the position file", "after the position file"])
+def test_two_commits_at_once(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """Another instance commits while this one does, before or after this one has claimed its number."""
+    lake = s3.lake()
+    first, second = ready(lake), ready(lake)
+    owner, name = (LaneLog, "commit") if at.startswith("before") else (StoredFolder, "claim")
+    original, left = getattr(owner, name), [True]
+
+    def meanwhile(self: Any, *args: Any) -> Any:
+        if not left:
+            return original(self, *args)
+        left.clear()
+        if name == "commit":
+            put(first, *items(4))
+            return original(self, *args)
+        claimed = original(self, *args)
+        put(first, *items(4))
+        return claimed
+
+    monkeypatch.setattr(owner, name, meanwhile)
+    with pytest.raises(Fenced):
+        put(second, *items(5, 6))
+    assert values(lake) == {4: "v4"}
+    state = first.state(LANE)
+    assert state is not None and state.position == Position({PARTITION_0: 1})
+    third = ready(lake)
+    put(third, *items(5), start=1)
+    assert values(lake) == {4: "v4", 5: "v5"}
+
+
+def test_an_attempt_that_died_keeps_its_number(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file says what it would have done, and nobody else may say so of theirs: it may be slow only."""
+    lake = s3.lake()
+    slow = ready(lake)
+    put(slow, *items(1))
+    snapshot = slow._lanes._held[f"testing/{LANE.id}"]._current()
+    log = slow._lanes._held[f"testing/{LANE.id}"]._log
+    announced = log._positions.announce(2, LaneState(Position({PARTITION_0: 9})), None)
+    again = ready(lake)
+    put(again, *items(2), start=1)
+    assert f"{POSITIONS}/3.json" in s3.keys(lake["path"])
+    state = DeltaRsSink(lake).state(LANE)
+    assert state is not None and state.position == Position({PARTITION_0: 2})
+    assert announced.version == 2 and log._positions.read(2) == announced
+    with pytest.raises(Fenced):
+        log.commit(snapshot, LaneState(Position({PARTITION_0: 9})), None, None)
+    assert DeltaRsSink(lake).state(LANE) == state
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["after the position file", "after the commit"])
+def test_killed_instance_loses_and_doubles_nothing(s3: ObjectStore, point: str) -> None:
+    lake, count = s3.lake(), with_deletes()[0]
+    assert run_until(point, lake, count) == -signal.SIGKILL
+    again = DeltaRsSink(lake)
+    for start, end in batches():
+        deliver(again, start, end)
+    again.close()
+    assert_equals_model(lake)
+
+
+@pytest.mark.parametrize("at", ["prune", "_landed"])
+def test_a_store_that_goes_away_after_a_commit(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    """The commit is there, and this instance made it: nobody is fenced."""
+    sink = ready(lake := s3.lake())
+    put(sink, *items(1, 2))
+
+    def away(*_: Any) -> Any:
+        raise Retryable("the store is away")
+
+    with monkeypatch.context() as patch:
+        if at == "_landed":
+            patch.setattr(LaneLog, "commit", lost_answer(LaneLog.commit))
+        patch.setattr(LaneLog, at, away)
+        with pytest.raises(Retryable):
+            put(sink, *items(3, 4), start=2)
+    put(sink, *items(3, 4), start=2)
+    put(sink, *items(5, 6), start=4)
+    assert set(values(lake)) == {1, 2, 3, 4, 5, 6}
+
+
+def lost_answer(commit: Any) -> Any:
+    """`commit`, which lands, and whose answer does not arrive."""
+
+    def lost(self: LaneLog, *arguments: Any) -> int:
+        commit(self, *arguments)
+        return int(self._landed())  # type: ignore[call-arg]
+
+    return lost
+
+
+def test_a_claim_whose_answer_was_lost_is_ones_own(s3: ObjectStore) -> None:
+    """The library sends a request again whose answer did not come, and then finds its own file."""
+    folder = StoredFolder.at(str(s3.lake()["path"]), storage.Storage.model_validate(s3.storage))
+    assert folder.claim("1.json", {"attempt": "a"}) and folder.claim("1.json", {"attempt": "a"})
+    assert not folder.claim("1.json", {"attempt": "b"})
+
+
+def test_keys_of_the_environment(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {name: str(value).lower() if value is True else str(value) for name, value in s3.storage.items()}
+    for name, value in said.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    lake = {"path": s3.lake()["path"]}
+    put(ready(lake), *items(1))
+    assert values(lake) == {1: "v1"}
+
+
+def test_the_event_log_in_a_store(s3: ObjectStore) -> None:
+    lake = s3.lake()
+    log = DeltaEventLog(lake)
+    assert log.tables() == [] and log.state(lane_of("event_log", "log")) is None
+
+
+REFUSALS = {
+    "bucket": ({"path": "s3://no-such-bucket/lake"}, {}, EnvironmentProblem, "bucket of .* does not exist"),
+    "region": ({}, {"endpoint": "{0}/no-such-path-style"}, EnvironmentProblem, "does not exist|cannot answer"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_is_not_there(s3: ObjectStore, name: str) -> None:
+    path, keys, kind, said = REFUSALS[name]
+    keys = {key: value.format(s3.storage["endpoint"]) for key, value in keys.items()}
+    lake = {**s3.lake(), **path, "storage": {**s3.storage, **keys}}
+    for act in (ready, lambda o: DeltaRsSink(o).state(LANE), lambda o: DeltaRsSink(o).tables()):
+        with pytest.raises(kind, match=said) as refused:
+            act(lake)
+        assert refused.value.next_step
+    assert [(d.severity, bool(d.next_step)) for d in DeltaCheck("sink lake", lake).diagnose()] == [("error", True)]
+
+
+@pytest.fixture(scope="module")
+def asking() -> Any:
+    """A store that asks for the key after its bucket was made; it knows none."""
+    with object_store(asks_after=1) as store:
+        yield store
+
+
+def test_a_key_that_is_refused(asking: ObjectStore) -> None:
+    lake = asking.lake()
+    for act in (ready, lambda o: DeltaRsSink(o).state(LANE), lambda o: DeltaRsSink(o).read("items")):
+        with pytest.raises(EnvironmentProblem, match=r"refuses access to .*(InvalidAccessKeyId|403)") as refused:
+            act(lake)
+        shown = f"{refused.value} {refused.value!r}"
+        assert "not-to-be-seen" not in shown and "secret_access_key" in shown
+    found = DeltaCheck("sink lake", lake).diagnose()
+    assert [d.severity for d in found] == ["error"] and "AWS_SECRET_ACCESS_KEY" in found[0].next_step
+
+
+def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "RETRIES", 0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    lake = {
+        "path": "s3://bucket/lake",
+        "storage": {
+            "endpoint": f"http://127.0.0.1:{port}",
+            "allow_http": True,
+            "access_key_id": "AKID",
+            "secret_access_key": "not-to-be-seen",
+        },
+    }
+    for act in (ready, lambda o: DeltaRsSink(o).state(LANE)):
+        with pytest.raises(Retryable, match=r"the object store of .* cannot be reached"):
+            act(lake)
+    assert [d.severity for d in DeltaCheck("sink lake", lake).diagnose()] == ["error"]
+
+
+def test_doctor_finds_a_store_that_it_can_write(s3: ObjectStore) -> None:
+    lake = s3.lake()
+    found = DeltaCheck("sink lake", lake).diagnose()
+    assert [d.severity for d in found] == ["ok", "ok"] and "makes a file once only" in found[1].sentence
+    assert s3.keys(lake["path"]) == []
+
+
+def test_doctor_finds_a_store_without_conditions(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = stored.obstore.put
+    monkeypatch.setattr(stored.obstore, "put", lambda *args, **_: original(*args, mode="overwrite"))
+    found = DeltaCheck("sink lake", s3.lake()).diagnose()
+    assert found[-1].severity == "error" and "made twice" in found[-1].sentence

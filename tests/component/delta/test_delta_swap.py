@@ -1,0 +1,212 @@
+"""A table made anew in the place of a lane's own: killed anywhere, read all the time, and what is kept beside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.delta_writes import ITEMS, PARTITION_0, changes_of, items, write_of
+
+from adapters.delta import commits, table_writer
+from adapters.delta.folders import LocalFolder
+from adapters.delta.swapping import MARK
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.domain.plan import LaneState
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Lane, Write
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+
+LANE = lane_of("scd1")
+ANEW = replace(LANE, id=f"{LANE.id}__replay", into=f"{LANE.into}__replay")
+OLD = [*items(1, 2, v="old"), *items(5, v="old")]
+NEW = [*items(1, 2, 3, v="new"), *items(3, op="d"), *items(5, 6, v="new")]
+FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
+LATE = {"old": [(1, "old"), (2, "old"), (5, "old")], "new": [(1, "new"), (2, "new"), (5, "new"), (6, "new")]}
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+def filled(path: Path, lane: Lane = LANE) -> DeltaRsSink:
+    """A sink with the lane's own table, of a policy that is not today's, and the one made anew, which has a delete."""
+    sink = DeltaRsSink({"path": str(path)})
+    for one, rows in ((lane, OLD), (made(lane), NEW)):
+        sink.prepare(one, plan_for(one.policy, ITEMS))
+        sink.apply([write_of(rows, lane=one)], no_rejects)
+    sink.remember(made(lane), FIRST)
+    return sink
+
+
+def made(lane: Lane) -> Lane:
+    return replace(lane, id=ANEW.id, into=ANEW.into)
+
+
+def rows(path: Path) -> list[tuple[int, str]]:
+    found = DeltaTable(str(path / LANE.into)).to_pyarrow_table()
+    return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def anew(_: LaneState | None, rebuilt: LaneState) -> LaneState:
+    return rebuilt
+
+
+def beside(lane: Lane, sequence: int) -> Write[pa.Table]:
+    """A row of key 3 beside the stream, that old."""
+    plan = plan_for(lane.policy, ITEMS)
+    changes = changes_of(items(3, v="back"), sequence)
+    return Write(lane, plan, LocalEngine().fold(changes, plan), Span(Position(), Position()), beside=True)
+
+
+def test_the_rows_the_state_and_what_is_remembered_are_exchanged(tmp_path: Path) -> None:
+    sink = filled(tmp_path)
+    state = sink.state(ANEW)
+    assert sink.swap(LANE, ANEW, anew) == state == sink.state(LANE) and rows(tmp_path) == LATE["new"]
+    assert [version.number for version in sink.schemas(LANE)] == [1]
+    sink.drop(ANEW)
+    assert sink.tables() == [LANE.into] and rows(tmp_path) == LATE["new"]
+    sink.prepare(LANE, plan_for("scd1", ITEMS))
+    done = sink.apply([beside(LANE, 2)], no_rejects)[LANE.id]  # Older than the delete, of which only the other table knew.
+    assert done.counts.superseded == 1 and rows(tmp_path) == LATE["new"]
+    sink.apply([write_of(items(9), len(NEW), lane=LANE)], no_rejects)
+    assert (9, "v9") in rows(tmp_path)
+    sink.close()
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, step: Callable[[], None]) -> None:
+    """Call `step` before and after everything that a swap writes."""
+
+    def around(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            step()
+            done = real(*args, **named)
+            step()
+            return done
+
+        monkeypatch.setattr(owner, name, call)
+
+    for name in ("put", "claim", "drop", "clear"):
+        around(LocalFolder, name)
+    around(table_writer, "write_deltalake")
+    around(commits, "write_deltalake")
+
+
+def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anywhere: old or new as the state says, and whoever takes the lane next finds what belongs to it."""
+    seen = set()
+    for after in count():
+        path = tmp_path / str(after)
+        sink = filled(path)
+        old, new = sink.state(LANE), sink.state(ANEW)
+        left = count(after, -1)
+
+        def step(left: Any = left) -> None:
+            if not next(left):
+                raise Killed
+
+        with monkeypatch.context() as patched:
+            steps(patched, step)
+            try:
+                sink.swap(LANE, ANEW, anew)
+                ended = True
+            except Killed:
+                ended = False
+        sink.close()
+        again = DeltaRsSink({"path": str(path)})
+        found = again.state(LANE)
+        which = "old" if found == old else "new"
+        seen.add(which)
+        assert which == "old" or replace(found or LaneState(), took="") == new
+        assert rows(path) == LATE[which], after
+        if after % 2:
+            again.swap(LANE, ANEW, anew)
+            which = "new"
+        again.prepare(LANE, plan_for("scd1", ITEMS))
+        assert again.state(LANE) == (old if which == "old" else new)
+        done = again.apply([beside(LANE, 2)], no_rejects)[LANE.id]
+        assert done.counts.superseded == (which == "new"), after
+        again.close()
+        if ended:
+            break
+    assert after > 12 and seen == {"old", "new"}
+    assert not list(tmp_path.rglob(MARK))
+
+
+def test_a_reader_finds_the_old_rows_or_the_new(tmp_path: Path) -> None:
+    sink = filled(tmp_path)
+    found, stop = set(), threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            found.add(tuple(rows(tmp_path)))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        sink.swap(LANE, ANEW, anew)
+    finally:
+        stop.set()
+        reader.join()
+    sink.close()
+    assert found <= {tuple(LATE["old"]), tuple(LATE["new"])}
+
+
+def test_other_columns_and_another_policy(tmp_path: Path) -> None:
+    """As today's config has them."""
+    table = TableSpec("public.items", (Column("id", pa.int32()), Column("w", pa.string())), ("id",), 1)
+    history = replace(ANEW, policy="scd2")
+    sink = DeltaRsSink({"path": str(tmp_path)})
+    sink.prepare(LANE, plan_for("scd1", ITEMS))
+    sink.apply([write_of(OLD, lane=LANE)], no_rejects)
+    sink.prepare(history, plan_for("scd2", table))
+    changes = [("c", {"id": 1, "w": "a"}), ("u", {"id": 1, "w": "b"}), ("d", {"id": 1, "w": None})]
+    sink.apply([write_of(changes, table=table, lane=history)], no_rejects)
+    wanted = sink.read(ANEW.into)
+    sink.swap(LANE, history, anew)
+    sink.drop(history)
+    found = sink.read(LANE.into)
+    assert found.schema == wanted.schema and found.num_rows == 2
+    now = replace(LANE, policy="scd2")
+    sink.prepare(now, plan_for("scd2", table))
+    sink.apply([write_of([("c", {"id": 1, "w": "c"})], 3, table=table, lane=now)], no_rejects)
+    assert sorted(sink.read(LANE.into)["w"].to_pylist()) == ["a", "b", "c"]
+    sink.close()
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / LANE.into), pa.table({"id": [7], "v": ["theirs"]}))
+    sink = filled(tmp_path)
+    with pytest.raises(Fatal, match="was there before"):
+        sink.swap(LANE, ANEW, anew)
+    assert (7, "theirs") in rows(tmp_path) and not list(tmp_path.rglob(MARK))
+    sink.close()
+
+    def no(*_: Any) -> LaneState:
+        raise DataLoss("no")
+
+    other = tmp_path / "other"
+    sink = filled(other)
+    with pytest.raises(DataLoss, match="no"):
+        sink.swap(LANE, ANEW, no)
+    second = DeltaRsSink({"path": str(other)})
+    with pytest.raises(Fenced):
+        second.swap(LANE, ANEW, anew)
+    assert rows(other) == LATE["old"] and not list(other.rglob(MARK)) and sink.state(LANE).position[PARTITION_0] == len(OLD)
+    second.close()
+    sink.close()

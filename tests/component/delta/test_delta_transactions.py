@@ -1,0 +1,374 @@
+"""Up to which transaction the tables of a lake are complete: published after the last of them is committed, never before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.delta.lane import DeltaLane
+from adapters.delta.transactions import TransactionTable
+from adapters.engines.local import LocalEngine
+from adapters.monitor.prometheus import PrometheusTelemetry
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.application.lanes import Lanes
+from replicator.application.options import Options
+from replicator.application.pipeline import Pipeline
+from replicator.application.register import FileRegister
+from replicator.application.rejects import Rejects
+from replicator.application.roster import Place
+from replicator.application.rules import TableRules, TransactionRules
+from replicator.application.shared import Shared
+from replicator.application.supervisor import Supervisor
+from replicator.application.workers import Worker
+from replicator.domain.errors import Fatal, ReplicatorError, Retryable
+from replicator.domain.position import Position
+from replicator.domain.transactions import Complete
+from replicator.ports.frames import Lane
+from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
+
+QUICK = Options(
+    first_delay=0.001,
+    longest_delay=0.002,
+    tell_every=0.05,
+    hold_idle=0.02,
+    catch_up_turn=0.05,
+    handover_bytes=1,
+    publish_every=0.0,
+)
+RULES = TransactionRules(MARKS, patience=30.0)
+
+
+class Killed(BaseException):
+    """The program ends here."""
+
+
+def lane_of(into: str, sink: str = "lake") -> Lane:
+    return Lane(f"{sink}.{into}", "p", "s", f"public.{into}", sink, into, "scd1")
+
+
+@dataclass
+class World:
+    """One lake and the folder of the register, what is started on them, and what a reader of the lake may believe."""
+
+    folder: Path
+    shop: Shop
+    sinks: Sequence[str] = ("lake",)
+    options: Options = QUICK
+    rules: TransactionRules = RULES
+    store: FakeStore = field(default_factory=FakeStore)
+    letters: FakeDeadLetters = field(default_factory=FakeDeadLetters)
+
+    def start(self, source: FakeSource) -> tuple[Supervisor[Any], Shared[Any]]:
+        engine, stop, gauges = LocalEngine(), threading.Event(), PrometheusTelemetry("1")
+        rejects = Rejects(self.letters, engine, stop, self.options, gauges)
+        shared: Shared[Any] = Shared(engine, Lanes(gauges), rejects, gauges, self.options, stop)
+        self.sink = DeltaRsSink({"path": str(self.folder / "lake")})
+        made = {"lake": self.sink, "other": FakeSink(self.store)}
+        workers = {name: Worker(name, made[name], shared) for name in self.sinks}
+        place = Place("s", source, self.lanes_of, (), workers, FileRegister(self.folder / "state"), self.rules)
+        self.pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
+        return Supervisor([self.pipeline], tuple(workers.values()), self.letters, shared), shared
+
+    def lanes_of(self, table: str) -> TableRules:
+        return TableRules(tuple(lane_of(table.rpartition(".")[2], sink) for sink in self.sinks))
+
+    def once(self, pieces: Sequence[pa.Table], source: type[FakeSource] = Broker) -> Supervisor[Any] | None:
+        """None when it was killed."""
+        supervisor, _ = self.start(source(pieces))
+        try:
+            supervisor.run(once=True)
+        except Killed:
+            self.sink.close()  # As the system does once the program is gone.
+            return None
+        return supervisor
+
+    def table(self, name: str, version: int | None = None) -> dict[int, dict[str, Any]]:
+        path = self.folder / "lake" / name
+        if not (path / "_delta_log").is_dir():
+            return {}
+        found = DeltaTable(str(path), version=version).to_pyarrow_table().select(list(COLUMNS[name])).to_pylist()
+        return {row["id"]: row for row in found}
+
+    def rows(self) -> Rows:
+        return {name: self.table(name) for name in COLUMNS}
+
+    def told(self) -> dict[str, Any] | None:
+        path = self.folder / "lake" / "_replicator" / "transactions"
+        if not (path / "_delta_log").is_dir():
+            return None
+        rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+        return {**rows[0], "versions": dict(rows[0]["versions"])} if rows else None
+
+    def said(self) -> tuple[Any, ...]:
+        row = self.told() or {}
+        return row["transaction"], row["exact"], row["behind"]
+
+    def commits(self) -> int:
+        return DeltaTable(str(self.folder / "lake" / "_replicator" / "transactions")).version()
+
+    def wrong(self) -> list[str]:
+        """What is published and not true."""
+        row = self.told()
+        if row is None or row["transaction"] is None:
+            return []
+        name, sink = row["transaction"], DeltaRsSink({"path": str(self.folder / "lake")})
+        out = []
+        for table in COLUMNS:
+            state, topic = sink.state(lane_of(table)), f"cdc.public.{table}"
+            reached = state.position if state else Position()
+            lacks = {p: o for p, o in self.shop.changes[name].items() if p.topic == topic and reached.get(p, 0) < o}
+            out += [f"{table} is not complete up to {name}: {lacks}"] if lacks else []
+            rows = self.table(table, row["versions"].get(table)) if table in row["versions"] else {}
+            right = rows == self.shop.after[name][table] or not row["exact"]
+            out += [] if right else [f"{table} at {row['versions'].get(table)} is not as after {name}"]
+        return out
+
+
+def shop_of(seed: int, transactions: int = 14) -> Shop:
+    shop = Shop(Random(seed), partitions=1 + seed % 3)
+    for _ in range(transactions):
+        shop.anything()
+    return shop
+
+
+@contextmanager
+def watched(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) -> Iterator[None]:
+    """`at` is told before and after each commit of a lane, and of what is published; it may end the program."""
+
+    def around(what: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def acts(*given: Any, **more: Any) -> Any:
+            at(f"before {what}")
+            result = act(*given, **more)
+            at(f"after {what}")
+            return result
+
+        return acts
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLane, "_commit", around("a lane", DeltaLane._commit))
+        patch.setattr(TransactionTable, "_put", around("publishing", TransactionTable._put))
+        yield
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_is_published_is_true_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    shop = shop_of(seed, 9)
+    # In every second case many transactions gather before a commit.
+    world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=1 if seed % 2 else 200_000))
+    wrong: list[str] = []
+    seen: set[Any] = set()
+
+    def look(when: str) -> None:
+        wrong.extend(f"{when}: {what}" for what in world.wrong())
+        row = world.told()
+        seen.add((row["transaction"], row["exact"]) if row else None)
+
+    with watched(monkeypatch, look):
+        world.once(shop.pieces())
+    assert not wrong
+    assert world.rows() == shop.rows
+    assert world.said() == (list(shop.after)[-1], True, []) and not world.wrong()
+    assert len([one for one in seen if one and one[0] and one[1]]) > 1
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_lanes_that_join_late_make_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """What they read by themselves was not counted."""
+    shop, wrong = shop_of(seed, 9), []
+    world = World(tmp_path, shop, options=replace(QUICK, state_patience=0.0))
+    with watched(monkeypatch, lambda when: wrong.extend(f"{when}: {what}" for what in world.wrong())):
+        world.once(shop.pieces())
+    assert not wrong
+    assert world.rows() == shop.rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_kill_makes_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Killed before and after commits, and started again, several times over; one sink beside is ahead or behind."""
+    shop, random = shop_of(seed, 0), Random(seed)
+    world = World(tmp_path, shop, sinks=("lake", "other") if seed % 2 else ("lake",))
+    points: list[str] = []
+
+    def kill(point: str) -> None:
+        if random.random() < 0.1:
+            points.append(point)
+            raise Killed
+
+    def start() -> None:
+        """With all that there is by now: in every second case a transaction goes on."""
+        nonlocal known
+        pieces.extend(shop.pieces(since=known))
+        known = {place: len(records) for place, records in shop.log.items()}
+        with watched(monkeypatch, kill):
+            world.once(pieces)
+        assert not world.wrong(), points
+
+    pieces: list[pa.Table] = []
+    known: dict[Any, int] = {}
+    for turn in range(4):
+        for _ in range(3):
+            shop.anything()
+        shop.transaction(shop.new_order(3), start if turn % 2 else lambda: None)
+        start()
+    pieces.extend(shop.pieces(since=known))
+    world.once(pieces)
+    assert points and not world.wrong()
+    assert world.rows() == shop.rows
+    assert world.said() == (list(shop.after)[-1], True, [])
+
+
+def test_what_a_kill_kept_from_being_published_is_published_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although there is nothing to be written any more."""
+    shop = shop_of(2, 3)
+    world, pieces, last = World(tmp_path, shop), shop.pieces(), list(shop.after)[-1]
+
+    def kill(point: str) -> None:
+        if point == "before publishing" and world.rows() == shop.rows:
+            raise Killed
+
+    with watched(monkeypatch, kill):
+        assert world.once(pieces) is None
+    assert world.said()[0] != last
+    world.once(pieces)
+    assert world.said() == (last, True, []) and not world.wrong()
+
+
+def test_what_is_visible_in_part_is_so_after_another_start(tmp_path: Path) -> None:
+    """A transaction that was too large, and goes on while the program is started again."""
+    shop = shop_of(2, 3)
+    world = World(tmp_path, shop, rules=TransactionRules(MARKS, max_bytes=3_000, patience=30.0))
+    pieces: list[pa.Table] = []
+
+    def halfway() -> None:
+        pieces.extend(shop.pieces())
+        for _ in range(2):
+            world.once(pieces)
+            assert not world.wrong() and world.table("order_items")
+            assert world.pipeline.flow.alignment is not None and not world.pipeline.flow.alignment.exact
+
+    shop.transaction(shop.new_order(60), halfway)
+
+
+def test_nothing_is_committed_where_nothing_is_new(tmp_path: Path) -> None:
+    """Neither with every bundle, nor by another start."""
+    shop = shop_of(0, 20)
+    pieces = shop.pieces()
+    world = World(tmp_path, shop, options=replace(QUICK, publish_every=3600.0))
+    world.once(pieces)
+    commits = world.commits()
+    # The first bundle, and the end.
+    assert commits <= 2 and world.said() == (list(shop.after)[-1], True, [])
+    world.once(pieces)
+    assert world.commits() == commits and not world.wrong()
+
+
+def test_what_is_due_is_published_while_nothing_comes(tmp_path: Path) -> None:
+    shop = shop_of(2)
+    world = World(tmp_path, shop, options=replace(QUICK, publish_every=0.3))
+    supervisor, shared = world.start(Broker(shop.pieces()))
+    thread = threading.Thread(target=supervisor.run, kwargs={"once": False}, daemon=True)
+    thread.start()
+    end, last = threading.Event(), list(shop.after)[-1]
+    for _ in range(600):
+        if (world.told() or {}).get("transaction") == last:
+            break
+        end.wait(0.05)
+    assert world.said() == (last, True, [])
+    shared.stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+class Breaks(DeltaRsSink):
+    """Cannot write one table, from some call on."""
+
+    def __init__(self, options: Any, table: str, calls: int) -> None:
+        super().__init__(options)
+        self.table, self.calls = table, calls
+
+    def apply(self, writes: Any, reject: Any) -> Any:
+        if any(write.lane.into == self.table for write in writes):
+            self.calls -= 1
+            if self.calls < 0:
+                raise Fatal("the disk is broken there")
+        return super().apply(writes, reject)
+
+
+def test_a_lane_that_is_suspended_holds_the_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for what was handed over before it was: it is named, and nothing is said to be complete that it lacks."""
+    shop = shop_of(4, 16)
+    world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=400_000))
+    made: list[Breaks] = []
+
+    def breaks(options: Any) -> Breaks:
+        made.append(Breaks(options, "order_items", 2))
+        return made[-1]
+
+    monkeypatch.setattr("test_delta_transactions.DeltaRsSink", breaks)
+    supervisor = world.once(shop.pieces())
+    monkeypatch.undo()
+    assert supervisor is not None and made
+    assert world.said()[2] == ["lake.order_items"] and not world.wrong()
+    assert world.said()[0] != list(shop.after)[-1]
+    world.once(shop.pieces())
+    assert world.said() == (list(shop.after)[-1], True, []) and not world.wrong()
+
+
+def test_a_lane_that_begins_anew_takes_back_what_was_published(tmp_path: Path) -> None:
+    shop = shop_of(2)
+    pieces = shop.pieces()
+    world = World(tmp_path, shop)
+    world.once(pieces)
+    assert world.said()[:2] == (list(shop.after)[-1], True)
+    sink = DeltaRsSink({"path": str(tmp_path / "lake")})
+    sink.reset(lane_of("orders"))
+    sink.close()
+    assert world.said() == (None, False, ["lake.orders"])
+    world.once(pieces)
+    assert world.said() == (list(shop.after)[-1], True, []) and not world.wrong()
+    assert world.rows() == shop.rows
+
+
+@pytest.mark.parametrize("error", [Retryable("the store is away"), Fatal("the store is broken")])
+def test_what_cannot_be_published_keeps_no_row_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: ReplicatorError
+) -> None:
+    shop = shop_of(2)
+    world = World(tmp_path, shop)
+
+    def refuses(*given: Any) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionTable, "_put", refuses)
+        supervisor = world.once(shop.pieces())
+    assert supervisor is not None
+    assert world.rows() == shop.rows and world.told() is None
+
+
+def test_sources_and_pipelines_have_rows_of_their_own(tmp_path: Path) -> None:
+    """Whatever their names are; who opens the table again knows them."""
+    names = [("p", "s"), ("p", "it's a/b=c é"), ("q", "s")]
+    for again in range(2):
+        sink = DeltaRsSink({"path": str(tmp_path)})
+        for pipeline, source in names:
+            lane = replace(lane_of("orders"), pipeline=pipeline, source=source)
+            sink.publish([lane], Complete(source, f"{pipeline}.{source}", None, True))
+        sink.close()
+        table = DeltaTable(str(tmp_path / "_replicator" / "transactions"))
+        found = table.to_pyarrow_table().to_pylist()
+        assert {(r["pipeline"], r["source"], r["transaction"]) for r in found} == {(p, s, f"{p}.{s}") for p, s in names}
+        assert table.version() == len(names), again

@@ -1,0 +1,259 @@
+"""Up to which transaction the tables of a lake are complete where nothing is held back: behind sometimes, never too far."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.shop_stream import COLUMNS, Broker, Shop
+from test_delta_transactions import QUICK, RULES, Breaks, Killed, World, lane_of, watched
+
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.position import Position, TopicPartition
+
+Records = list[dict[str, Any]]
+
+
+@dataclass
+class Unsteady(Shop):
+    """A shop whose connector is killed now and then, before the broker has acknowledged all that it was sent; it goes on
+    from a change before that, in this transaction or the one before. `copies`: by transaction, where each change is."""
+
+    kills: float = 0.5
+    copies: dict[int, dict[int, list[tuple[TopicPartition, int]]]] = field(default_factory=dict)
+    before: list[tuple[int, Records]] = field(default_factory=list)
+
+    def transaction(self, changes: Any, halfway: Callable[[], None] = lambda: None) -> str:
+        self.number += 1
+        records = self.made(changes)
+        self.before = [*self.before[-1:], (self.number, records)]
+        self.copies[self.number] = {n: [] for n in range(len(records))}
+        if self.random.random() >= self.kills:
+            return self.sent(self.number, records, 0, halfway)
+        lost = self.begun(records)
+        halfway()
+        number, again, since = self.number, records, self.random.randint(0, lost)
+        if len(self.before) == 2 and self.random.random() < 0.3:
+            number, again = self.before[0]
+            self.sent(number, again, self.random.randrange(len(again)))
+            number, again, since = self.number, records, 0
+        return self.sent(number, again, since)
+
+    def made(self, changes: Any) -> Records:
+        """The records of a transaction, without offsets. A tombstone belongs to the change before it."""
+        log, self.log = self.log, {}
+        made: Records = []
+        for table, op, row in changes:
+            self.change(table, op, row)
+            (records,) = self.log.values()
+            made.append({"table": table, "records": records})
+            self.log = {}
+        self.log = log
+        self.reach = {}
+        return made
+
+    def begun(self, records: Records) -> int:
+        """The first attempt: the first change that was not acknowledged. Partitions stop at different ones."""
+        self.told(self.number, "BEGIN")
+        reached = self.random.randint(0, len(records))
+        refused: dict[Any, int] = {}
+        for n, change in enumerate(records[:reached]):
+            place = (change["records"][0]["topic"], change["records"][0]["partition"])
+            if place in refused or self.random.random() < 0.3:
+                refused.setdefault(place, n)
+            else:
+                self.deliver(self.number, n, change)
+        if reached == len(records) and self.random.random() < 0.7:
+            self.told(self.number, "END", records)
+        return min([*refused.values(), reached, len(records) - 1])
+
+    def sent(self, number: int, records: Records, since: int, halfway: Callable[[], None] = lambda: None) -> str:
+        self.told(number, "BEGIN")
+        for n, change in enumerate(records[since:], since):
+            if n == len(records) // 2:
+                halfway()
+            self.deliver(number, n, change)
+        return self.told(number, "END", records[since:])
+
+    def told(self, number: int, status: str, records: Records = ()) -> str:
+        """A mark; what is counted is what was sent in this attempt."""
+        events: dict[str, int] = {}
+        for change in records:
+            events[change["table"]] = events.get(change["table"], 0) + 1
+        newest, self.number = self.number, number
+        name = self.mark(status, events or None)
+        self.number = newest
+        self.after[name] = {}
+        return name
+
+    def deliver(self, number: int, n: int, change: dict[str, Any]) -> None:
+        for record in change["records"]:
+            self.put(record["topic"], record["partition"], record["key"], record["value"])
+        at = TopicPartition(record["topic"], record["partition"])
+        offset = len(self.log[at.topic, at.partition]) - len(change["records"])
+        self.copies[number][n].append((at, offset))
+
+
+@dataclass
+class Followed(World):
+    """Not held together."""
+
+    shop: Unsteady
+
+    def __post_init__(self) -> None:
+        self.rules = replace(self.rules, together=False)
+        # What comes before a lane knows its state is not counted, and this may take long where others work too.
+        self.options = replace(self.options, state_patience=600.0)
+
+    def wrong(self) -> list[str]:
+        row = self.told()
+        if row is None or row["transaction"] is None:
+            return []
+        name, sink = row["transaction"], DeltaRsSink({"path": str(self.folder / "lake")})
+        reached = Position()
+        for table in COLUMNS:
+            state = sink.state(lane_of(table))
+            topic = f"cdc.public.{table}"
+            position = state.position if state else Position()
+            reached = reached.advanced_to(position.only(p for p in position if p.topic == topic))
+        lacking = [
+            f"{name} is named, and change {n} of {number} is lacking"
+            for number, changes in self.shop.copies.items()
+            for n, copies in changes.items()
+            if number <= int(name.split(":")[0]) and not any(reached.get(p, 0) > offset for p, offset in copies)
+        ]
+        return [*lacking, *([f"{name} is said to be exact"] if row["exact"] else [])]
+
+
+def steady(seed: int, transactions: int) -> Unsteady:
+    shop = Unsteady(Random(seed), partitions=1 + seed % 3, kills=0.0)
+    for _ in range(transactions):
+        shop.anything()
+    return shop
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_transaction_is_named_and_none_too_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    shop = steady(seed, 9)
+    world = Followed(tmp_path, shop, options=replace(QUICK, handover_bytes=1 if seed % 2 else 200_000))
+    wrong: list[str] = []
+    seen: set[Any] = set()
+
+    def look(when: str) -> None:
+        wrong.extend(f"{when}: {what}" for what in world.wrong())
+        seen.add((world.told() or {}).get("transaction"))
+
+    with watched(monkeypatch, look):
+        world.once(shop.pieces())
+    assert not wrong and len(seen - {None}) > seed % 2
+    assert world.rows() == shop.rows
+    assert world.said() == (list(shop.after)[-1], False, [])
+
+
+@pytest.mark.parametrize(("seed", "patience"), [(1, 0.1), (2, 0.0), (3, 30.0)])
+def test_killed_connectors_and_programs_make_nothing_untrue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, patience: float
+) -> None:
+    """Changes are sent again, in a transaction that counts anew, and the program is killed around commits. What cannot be
+    proven is passed in the end, where that does not take too long."""
+    shop, random = Unsteady(Random(seed), partitions=1 + seed % 3), Random(seed)
+    world = Followed(tmp_path, shop, rules=replace(RULES, patience=patience))
+    pieces: list[pa.Table] = []
+    known: dict[Any, int] = {}
+    wrong: list[str] = []
+
+    def look(point: str) -> None:
+        wrong.extend(f"{point}: {what}" for what in world.wrong())
+        if random.random() < 0.05:
+            raise Killed
+
+    def start() -> None:
+        """With all that there is by now."""
+        nonlocal known
+        pieces.extend(shop.pieces(since=known))
+        known = {place: len(records) for place, records in shop.log.items()}
+        with watched(monkeypatch, look):
+            world.once(pieces)
+        assert not wrong and not world.wrong()
+
+    for turn in range(5):
+        for _ in range(2):
+            shop.anything()
+        shop.transaction(shop.new_order(4), start if turn % 2 else lambda: None)
+        start()
+    shop.kills = 0.0
+    for _ in range(3):
+        shop.anything()
+    pieces.extend(shop.pieces(since=known))
+    last = list(shop.after)[-1]
+    supervisor, shared = world.start(Broker(pieces))
+    thread = threading.Thread(target=supervisor.run, kwargs={"once": False}, daemon=True)
+    thread.start()
+    until = time.monotonic() + (60.0 if patience < 1 else 1.0)
+    while (world.told() or {}).get("transaction") != last and time.monotonic() < until:
+        time.sleep(0.05)
+    shared.stop.set()
+    thread.join(30)
+    assert not thread.is_alive() and not world.wrong()
+    assert patience > 1 or (world.said() == (last, False, []) and world.rows() == shop.rows)
+
+
+def test_a_kill_leaves_what_was_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what it kept from being published is published at the next start."""
+    shop = steady(2, 4)
+    world, pieces, last = Followed(tmp_path, shop), shop.pieces(), list(shop.after)[-1]
+
+    def kill(point: str) -> None:
+        if point == "before publishing" and world.rows() == shop.rows:
+            raise Killed
+
+    with watched(monkeypatch, kill):
+        assert world.once(pieces) is None
+    assert (world.told() or {}).get("transaction") != last
+    world.once(pieces)
+    assert world.said() == (last, False, [])
+
+
+def test_a_lane_that_is_suspended_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = steady(4, 16)
+    world = Followed(tmp_path, shop, options=replace(QUICK, handover_bytes=400_000))
+    monkeypatch.setattr("test_delta_transactions.DeltaRsSink", lambda options: Breaks(options, "order_items", 2))
+    world.once(shop.pieces())
+    monkeypatch.undo()
+    assert world.said()[2] == ["lake.order_items"] and not world.wrong()
+    assert world.said()[0] != list(shop.after)[-1]
+    world.once(shop.pieces())
+    assert not world.wrong() and world.said()[2] == [] and world.rows() == shop.rows
+
+
+def test_a_transaction_that_goes_on_over_a_start_is_named(tmp_path: Path) -> None:
+    """What had come of it is read again, and written once."""
+    shop = steady(5, 6)
+    world = Followed(tmp_path, shop)
+    name = shop.transaction(shop.new_order(9), lambda: world.once(shop.pieces()))
+    assert world.said()[0] != name
+    world.once(shop.pieces())
+    assert world.said() == (name, False, []) and not world.wrong()
+    assert world.rows() == shop.rows
+
+
+def test_nothing_is_held_back(tmp_path: Path) -> None:
+    """Of a transaction that goes on, what was read is visible."""
+    shop = steady(2, 3)
+    world = Followed(tmp_path, shop)
+
+    def halfway() -> None:
+        before = sum(len(changes) for number, changes in shop.copies.items() if number < shop.number)
+        world.once(shop.pieces())
+        assert len(world.table("order_items")) > before
+        assert world.said()[0] == name and not world.wrong()
+
+    name = list(shop.after)[-1]
+    shop.transaction(shop.new_order(60), halfway)

@@ -1,0 +1,47 @@
+"""The view of the documentation, over the worked example of customer C101."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from paths import PROJECT
+
+from adapters.sinks.event_store import DeltaEventStore
+from replicator.domain.events import new_event
+
+DOCUMENT = PROJECT / "docs" / "events.md"
+VIEW = DOCUMENT.read_text(encoding="utf-8").partition("```sql\n")[2].partition("```")[0]
+TYPED = "aggregate_type = 'Customer'"
+
+
+@pytest.fixture
+def store(tmp_path):
+    return DeltaEventStore({"path": str(tmp_path)})
+
+
+def emit(store, of, kind, **data) -> datetime:
+    (done,) = store.append([new_event(of, "Customer", kind, data)])
+    return done.event.created_at
+
+
+def customers(folder, at=None):
+    events = pa.RecordBatchReader.from_stream(DeltaTable(folder).scan()).read_all()  # noqa: F841 - read by the query
+    said = VIEW if at is None else VIEW.replace(TYPED, f"{TYPED} AND created_at <= '{at.isoformat()}'::timestamptz")
+    return sorted(duckdb.sql(said).fetchall())
+
+
+def test_the_customer(store, tmp_path):
+    created = emit(store, "C101", "CustomerCreated", name="Alice Johnson", email="alice@email.com", city="NYC")
+    moved = emit(store, "C101", "CustomerAddressChanged", old_city="NYC", new_city="LA", change_reason="relocation")
+    emit(store, "C102", "CustomerCreated", name="Bob", email="bob@email.com", city="SF")
+    emit(store, "C101", "CustomerEmailUpdated", old_email="alice@email.com", new_email="alice.new@email.com")
+    alice, bob = ("C101", "Alice Johnson", "alice.new@email.com", "LA", 3), ("C102", "Bob", "bob@email.com", "SF", 1)
+    assert customers(tmp_path) == [alice, bob]
+    assert customers(tmp_path, created) == [("C101", "Alice Johnson", "alice@email.com", "NYC", 1)]
+    assert customers(tmp_path, moved) == [("C101", "Alice Johnson", "alice@email.com", "LA", 2)]
+    emit(store, "C102", "CustomerDeleted")
+    assert customers(tmp_path) == [alice]

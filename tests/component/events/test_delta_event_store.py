@@ -1,0 +1,168 @@
+"""What the store of events in a Delta table does beside the contract: races, crashes, and a table that others can trust."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from support.event_writers import begin, versions, writer
+
+from adapters.delta import event_store as module
+from adapters.sinks.event_store import DeltaEventStore
+from replicator.domain.errors import ConfigProblem, ReplicatorError
+from replicator.domain.events import NewEvent, VersionConflict
+from replicator.testing.event_store_contract import HOSTILE, emitted
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "events"
+
+
+def store_in(folder: Path, **more: object) -> DeltaEventStore:
+    return DeltaEventStore({"path": str(folder), **more})
+
+
+def new(number: int, **more: object) -> NewEvent:
+    return emitted(number, **more)
+
+
+def test_the_table_is_append_only_and_its_log_is_kept(folder):
+    store_in(folder).append([new(1)])
+    table = DeltaTable(folder)
+    settings = table.metadata().configuration
+    assert settings["delta.appendOnly"] == "true"
+    assert settings["delta.logRetentionDuration"] == "interval 365 days"
+    assert table.metadata().partition_columns == ["aggregate_type"]
+    names = ["event_id", "event_type", "aggregate_id", "aggregate_type", "event_data", "metadata"]
+    assert [f.name for f in table.schema().fields] == [*names, "event_version", "created_at"]
+    with pytest.raises(DeltaError):
+        table.delete()
+
+
+def test_hostile_types_stay_in_the_folder(folder):
+    store_in(folder).append([new(n, kind=kind) for n, kind in enumerate(HOSTILE)])
+    lake = folder.parent.parent
+    files = [p for p in lake.rglob("*") if p.is_file()]
+    assert all(p.is_relative_to(folder) for p in files)
+    data = [p for p in files if p.suffix == ".parquet"]
+    assert len(data) == len(HOSTILE)
+    assert {p.parent.parent for p in data} == {folder}
+
+
+def test_who_commits_in_between_is_seen(folder):
+    """By the commit itself: versions and ids are looked up anew."""
+    first, second = store_in(folder), store_in(folder)
+    first.append([new(0)])
+
+    def once(*events):
+        def interfere():
+            first.looked_up = lambda: None
+            second.append(events)
+
+        first.looked_up = interfere
+
+    once(new(1))
+    assert first.append([new(2)])[0].event.event_version == 3
+    once(new(3))
+    with pytest.raises(VersionConflict) as conflict:
+        first.append([new(4, expected_version=3)])
+    assert conflict.value.found == 4
+    once(new(5))
+    assert not first.append([new(5)])[0].is_new
+    once(new(6, of="C102"))
+    assert first.append([new(7, expected_version=5)])[0].event.event_version == 6
+    assert [e.event_id for e in second.read("Customer", "C101")] == [f"event-{n}" for n in (0, 1, 2, 3, 5, 7)]
+
+
+def test_a_commit_whose_answer_is_lost_is_known_again(folder, monkeypatch):
+    store = store_in(folder)
+    store.append([new(0)])
+    write = write_deltalake
+
+    def lost(*args, **kwargs):
+        write(*args, **kwargs)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(module, "write_deltalake", lost)
+    (done,) = store.append([new(1, expected_version=1)])
+    assert (done.event.event_version, done.is_new) == (2, True)
+
+    def refused(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_deltalake", refused)
+    with pytest.raises(ReplicatorError, match="ENOSPC"):
+        store.append([new(2)])
+    monkeypatch.setattr(module, "write_deltalake", write)
+    assert store.append([new(2)])[0].event.event_version == 3
+    assert len(store.read("Customer")) == 3
+
+
+def test_compaction_keeps_every_event(folder):
+    kind = "Ünïcode a/b%"
+    store = store_in(folder, compact_every=16)
+    for number in range(18):
+        store.append([new(number, kind=kind, event_data={"number": str(number), "none": None})])
+    assert len(DeltaTable(folder).file_uris()) == 3
+    found = store_in(folder).read(kind)
+    assert [(e.event_version, e.event_data) for e in found] == [(n + 1, {"number": str(n), "none": None}) for n in range(18)]
+    assert not store.append([new(3, kind=kind)])[0].is_new
+
+
+def test_other_tables_are_refused(folder, tmp_path):
+    write_deltalake(tmp_path / "other", pa.table({"event_id": ["x"]}))
+    for act in (lambda s: s.append([new(1)]), lambda s: s.read("Customer"), lambda s: s.version("Customer", "C101")):
+        with pytest.raises(ConfigProblem, match="another table"):
+            act(store_in(tmp_path / "other"))
+    store_in(folder).append([new(1)])
+    DeltaTable(folder).alter.set_table_properties({"delta.appendOnly": "false"})
+    with pytest.raises(ConfigProblem, match="may be rewritten"):
+        store_in(folder).append([new(2)])
+
+
+def test_processes_that_race(folder):
+    """Whoever expects a version wins it alone; versions have no gap."""
+    writers = [writer("delta", {"path": str(folder)}, name, 6, expecting=True) for name in "ab"]
+    begin(writers)
+    told = [versions(each) for each in writers]
+    assert all(each.returncode == 0 for each in writers)
+    found = store_in(folder).read("Customer", "C101")
+    assert sorted(told[0] + told[1]) == [e.event_version for e in found] == list(range(1, 13))
+    for name, each in zip("ab", told, strict=True):
+        mine = [e for e in found if e.event_id.startswith(f"{name}-")]
+        assert [e.event_version for e in mine] == each
+
+
+@pytest.mark.slow
+def test_killed_writers_lose_and_double_nothing(folder):
+    """What was told is there; whoever begins again with the same ids completes it."""
+    options = {"path": str(folder)}
+    for kill in range(int(os.environ.get("REPLICATOR_KILLS", "4"))):
+        victim, other = writer("delta", options, "victim", 1000), writer("delta", options, f"other{kill}", 5)
+        begin([victim, other])
+        told = [int(victim.stdout.readline()) for _ in range(7 * kill + 3)]
+        victim.send_signal(signal.SIGKILL)
+        told += versions(victim)
+        assert len(versions(other)) == 5
+        found = store_in(folder).read("Customer", "C101")
+        assert [e.event_version for e in found] == list(range(1, len(found) + 1))
+        assert len({e.event_id for e in found}) == len(found)
+        assert len(told) <= sum(e.event_id.startswith("victim-") for e in found) <= len(told) + 1
+        assert {e.event_version for e in found if e.event_id.startswith("victim-")} >= set(told)
+
+
+def test_the_log_says_who_would_be_first(folder):
+    """Commits carry a transaction, by which Spark refuses one that was made beside it."""
+    store = store_in(folder)
+    for number in range(3):
+        store.append([new(number)])
+    assert DeltaTable(folder).transaction_version("replicator/events") == 3
+    log = (folder / "_delta_log" / f"{3:020}.json").read_text().splitlines()
+    assert any("txn" in json.loads(line) for line in log)

@@ -1,0 +1,99 @@
+"""What the store of events in PostgreSQL does beside the contract."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+from support.event_writers import begin, versions, writer
+
+from adapters.sinks.event_store import PostgresEventStore
+from replicator.application.emitting import Emitting
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
+from replicator.domain.events import EventLimits, new_event
+from replicator.testing.event_store_contract import emitted
+
+pytestmark = pytest.mark.postgres
+RELATION = "events.events"
+
+
+@pytest.fixture
+def store(postgres_dsn):
+    opened = PostgresEventStore({"dsn": postgres_dsn})
+    yield opened
+    opened.close()
+
+
+def test_the_table_takes_inserts_only(store, postgres_dsn):
+    store.append([emitted(1)])
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        for statement in (f"UPDATE {RELATION} SET event_type = ''", f"DELETE FROM {RELATION}", f"TRUNCATE {RELATION}"):
+            with pytest.raises(psycopg.errors.FeatureNotSupported, match="appended only"):
+                connection.execute(statement)
+    assert len(store.read("Customer")) == 1
+
+
+def test_another_table_is_refused(postgres_dsn):
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE public.taken (event_id text)")
+    with pytest.raises(ConfigProblem, match=r"public\.taken"):
+        PostgresEventStore({"dsn": postgres_dsn, "schema": "public", "table": "taken"}).append([emitted(1)])
+
+
+def test_a_role_that_may_only_write_rows(store, postgres_dsn):
+    store.append([emitted(1)])
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS events_writer")
+        connection.execute("CREATE ROLE events_writer LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA events TO events_writer; GRANT SELECT ON {RELATION} TO events_writer")
+        info = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
+        theirs = PostgresEventStore({"dsn": psycopg.conninfo.make_conninfo(**info | {"user": "events_writer"})})
+        with pytest.raises(EnvironmentProblem):
+            theirs.append([emitted(2)])
+        connection.execute(f"GRANT INSERT ON {RELATION} TO events_writer")
+        assert theirs.append([emitted(2)])[0].event.event_version == 2
+        theirs.close()
+
+
+def test_a_writer_that_asks_for_no_lock_is_noticed(store, postgres_dsn):
+    """Its version is taken, so ours is the next one."""
+    store.append([emitted(1)])
+    heads = store._table._heads
+
+    def late(cursor, aggregates):
+        found = heads(cursor, aggregates)
+        if found["Customer", "C101"].version == 1:
+            with psycopg.connect(postgres_dsn, autocommit=True) as other:
+                other.execute(
+                    f"INSERT INTO {RELATION} SELECT 'theirs', event_type, aggregate_id, aggregate_type, event_data,"
+                    f" metadata, 2, created_at FROM {RELATION}"
+                )
+        return found
+
+    store._table._heads = late
+    assert store.append([emitted(2)])[0].event.event_version == 3
+    assert [e.event_id for e in store.read("Customer")] == ["event-1", "theirs", "event-2"]
+
+
+def test_a_lost_answer_is_asked_for_again(store, monkeypatch):
+    """The commit was made, its answer never came: the same id is stored once, whoever made it."""
+    append, lost = store.append, []
+
+    def answerless(events):
+        done = append(events)
+        if not lost:
+            lost.append(done)
+            raise Retryable("the connection is gone")
+        return done
+
+    monkeypatch.setattr(store, "append", answerless)
+    (done,) = Emitting(store, EventLimits()).emit([new_event("C101", "Customer", "Created", {}, expected_version=0)])
+    assert done.event == lost[0][0].event
+    assert store.version("Customer", "C101") == 1
+
+
+def test_processes_that_race(postgres_dsn, store):
+    writers = [writer("postgres", {"dsn": postgres_dsn}, name, 20, expecting=True) for name in "ab"]
+    begin(writers)
+    told = [versions(each) for each in writers]
+    found = store.read("Customer", "C101")
+    assert sorted(told[0] + told[1]) == [e.event_version for e in found] == list(range(1, 41))

@@ -1,0 +1,251 @@
+"""Projections over tables in PostgreSQL: what they read is of one moment, and nothing new is noticed."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from paths import PROJECT
+from support.pg_gold import JOINED, SUMS, Shop, rows_of
+from support.small_spark import SMALL
+
+from adapters.projections import LocalProjector
+from adapters.sinks.event_store import PostgresEventStore
+from replicator.application.refreshing import Refreshing
+from replicator.domain.errors import Fatal
+from replicator.domain.events import NewEvent
+from replicator.domain.projections import Reads
+from replicator.wiring import forgetting, projections
+
+pytestmark = pytest.mark.postgres
+
+EXAMPLES = PROJECT / "config" / "examples"
+GROUPED = "sink: lake, partition_by: city"
+
+
+@pytest.fixture
+def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
+    made = Shop(tmp_path, postgres_dsn)
+    made.computes(SUMS, f"inputs: {{orders: pg.orders}}, {GROUPED}")
+    made.feed("orders", "c,1,Oslo,1.50,1", "c,2,Oslo,2.00,2", "c,3,Rome,5.00,3", "c,4,,1.00,4")
+    return made
+
+
+def found(shop: Shop) -> set[tuple[Any, ...]]:
+    return rows_of(DeltaTable(shop.root / "lake" / "sums").to_pyarrow_table().to_pylist())
+
+
+def test_a_target_in_postgresql_is_read(shop: Shop) -> None:
+    """Whole after every commit of its lane, deletes among them, and not at all where there was none."""
+    shop.run()
+    assert shop.refresh().kind == "full"
+    assert found(shop) == {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
+    assert shop.refresh().kind == "current"
+    shop.feed("orders", "d,3,Rome,5.00,5", "u,2,Bergen,2.00,6")
+    assert shop.refresh().kind == "current"
+    shop.run()
+    done = shop.refresh()
+    assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
+    assert found(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
+    shop.run()
+    assert shop.refresh().kind == "current"
+    assert shop.sessions() == 0
+
+
+def test_the_version_is_the_position_of_the_lane(shop: Shop) -> None:
+    """In the record of the refresh, and in lineage, which names the table by its server and database."""
+    shop.run()
+    first = shop.refresh()
+    shop.feed("orders", "c,5,Rome,1.00,7")
+    shop.run()
+    second = shop.refresh()
+    assert second.reads["orders"] > first.reads["orders"] > 0
+    (entry,) = DeltaTable(shop.root / "lake" / "sums").history(1)
+    said = json.loads(entry["replicatorRefresh"])["reads"]["orders"]
+    assert said["version"] == second.reads["orders"] and said["mark"]
+    event = json.loads((shop.root / "lineage.jsonl").read_text().splitlines()[-1])
+    (read,) = event["inputs"]
+    assert read["facets"]["version"]["datasetVersion"] == str(second.reads["orders"])
+    server, _, database = shop.url.removeprefix("postgresql://tester@").partition("/")
+    assert (read["namespace"], read["name"]) == (f"postgres://{server}", f"{database}.silver.orders")
+
+
+def test_tables_of_a_database_are_of_one_moment(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is committed after the versions were looked at is for the next refresh."""
+    shop.computes(JOINED, f"inputs: {{orders: pg.orders, cities: pg.cities}}, {GROUPED}")
+    shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
+    shop.run()
+    looked = LocalProjector.reads
+
+    def meanwhile(self: LocalProjector, projection: Any) -> Reads:
+        reads = looked(self, projection)
+        monkeypatch.undo()
+        shop.feed("orders", "c,7,Rome,9.00,9")
+        shop.feed("cities", "u,Rome,X,10")
+        shop.run()
+        return reads
+
+    monkeypatch.setattr(LocalProjector, "reads", meanwhile)
+    shop.refresh()
+    before = {("Oslo", "N", 2, Decimal("3.50")), (None, None, 1, Decimal("1.00"))}
+    assert found(shop) == {*before, ("Rome", "I", 1, Decimal("5.00"))}
+    assert shop.refresh().kind == "full"
+    assert found(shop) == {*before, ("Rome", "X", 2, Decimal("14.00"))}
+
+
+def test_beside_a_lake_groups_are_those_of_the_lake(shop: Shop) -> None:
+    """As long as nothing has come to the table in PostgreSQL."""
+    shop.computes(JOINED, f"inputs: {{orders: lake.orders, cities: pg.cities}}, {GROUPED}")
+    shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
+    shop.run()
+    shop.refresh()
+    shop.feed("orders", "c,5,Rome,1.00,7")
+    shop.run()
+    done = shop.refresh()
+    assert (done.kind, done.groups) == ("groups", 1)
+    assert ("Rome", "I", 2, Decimal("6.00")) in found(shop)
+    shop.feed("cities", "d,Rome,I,8")
+    shop.run()
+    assert shop.refresh().reason == "what has changed in cities cannot be told by groups"
+    assert ("Rome", None, 2, Decimal("6.00")) in found(shop)
+
+
+def test_a_row_that_is_forgotten_is_noticed(shop: Shop) -> None:
+    """It has no position in the stream."""
+    shop.run()
+    shop.refresh()
+    loaded = shop.loaded()
+    row = forgetting.look(loaded, "orders", ["3"])
+    done = forgetting.forget(loaded, row, end_versions=False, tell=lambda _: None)
+    assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
+    assert "Rome" not in {city for city, *_ in found(shop)}
+
+
+def test_a_table_that_is_loaded_again_is_read_again(shop: Shop) -> None:
+    shop.run()
+    shop.refresh()
+    shop.asked("UPDATE _replicator.positions SET state = NULL")
+    done = shop.refresh()
+    assert (done.kind, done.reason) == ("full", "the table of orders was made anew")
+
+
+def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
+    """Whether the lane has not begun, or somebody else made a table of its name."""
+    with pytest.raises(Fatal, match=r"reads pg\.orders, which is not there yet"):
+        shop.refresh()
+    shop.asked("CREATE SCHEMA silver; CREATE TABLE silver.orders (city text, amount numeric)")
+    with pytest.raises(Fatal, match=r"reads pg\.orders, which is not there yet"):
+        shop.refresh()
+    assert shop.sessions() == 0
+
+
+def test_customers_out_of_their_events(shop: Shop) -> None:
+    """The store of events in PostgreSQL: its version is the number of its events, and its maps are maps."""
+    query = (EXAMPLES / "sql" / "customers-now.sql").read_text()
+    shop.computes(query, "inputs: {events: event_store}, sink: lake, partition_by: customer_id")
+    store = PostgresEventStore({"dsn": shop.dsn})
+
+    def emit(number: int, kind: str, of: str = "C101", **data: str | None) -> None:
+        event = {"event_id": f"{of}-{number}", "event_type": kind, "aggregate_id": of, "aggregate_type": "Customer"}
+        store.append([NewEvent(**event, event_data=data)])
+
+    with pytest.raises(Fatal, match="reads event_store, which is not there yet"):
+        shop.refresh()
+    emit(1, "CustomerCreated", name="Alice", email="a@x", city="NYC")
+    emit(1, "CustomerCreated", of="C102", name="Bob", email=None, city='"Oslo"')
+    assert shop.refresh().reads == {"events": 2}
+    assert shop.refresh().kind == "current"
+    emit(2, "CustomerAddressChanged", new_city="LA")
+    done = shop.refresh()
+    assert (done.kind, done.reads) == ("full", {"events": 3})
+    assert found(shop) == {("C101", "Alice", "a@x", "LA", 2, 2), ("C102", "Bob", None, '"Oslo"', 1, 1)}
+    store.close()
+
+
+def test_an_event_log_in_postgresql(shop: Shop) -> None:
+    shop.computes(
+        "SELECT topic, COUNT(*) AS n FROM log GROUP BY topic", "inputs: {log: log}, sink: lake, partition_by: topic"
+    )
+    text = shop.config.read_text()
+    shop.config.write_text(text.replace("{sink: lake}]", "{sink: log}]"))
+    shop.run()
+    shop.refresh()
+    assert {n for _, n in found(shop)} == {4}
+    assert shop.refresh().kind == "current"
+
+
+def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refresh that fails so has written nothing, and holds nothing."""
+    shop.run()
+    loaded = shop.loaded()
+    with projections.refreshing(loaded) as refreshing:
+        (one,) = projections.projections(loaded)
+        last = type(refreshing.projector).last
+
+        def killed(self: Any, projection: Any) -> Any:
+            monkeypatch.undo()
+            assert shop.sessions() == 1
+            shop.end_sessions()
+            return last(self, projection)
+
+        monkeypatch.setattr(type(refreshing.projector), "last", killed)
+        with pytest.raises(Exception, match=r"reading silver\.orders"):
+            refreshing.refresh(one)
+        assert not (shop.root / "lake" / "sums").exists()
+        assert refreshing.refresh(one).kind == "full"
+
+
+@pytest.mark.long
+def test_on_spark(shop: Shop) -> None:
+    """The driver reads the rows; the engines may follow each other."""
+    query = (
+        "SELECT o.city, COUNT(*) AS orders, SUM(o.amount) AS total, MAX(e.event_data['city']) AS seen FROM orders o "
+        "LEFT JOIN cities c ON c.city = o.city LEFT JOIN events e ON e.aggregate_id = o.city GROUP BY o.city"
+    )
+    inputs = "inputs: {orders: lake.orders, cities: pg.cities, events: event_store}"
+    shop.computes(query, f"{inputs}, {GROUPED}")
+    shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
+    shop.run()
+    store = PostgresEventStore({"dsn": shop.dsn})
+    seen = {"event_id": "1", "event_type": "Seen", "aggregate_id": "Rome", "aggregate_type": "City"}
+    store.append([NewEvent(**seen, event_data={"city": "Rome!"})])
+    store.close()
+    on_spark = ("engine=spark", f"spark={json.dumps(SMALL)}")
+    assert shop.refresh(*on_spark).kind == "full"
+    before = {("Oslo", 2, Decimal("3.50"), None), (None, 1, Decimal("1.00"), None)}
+    assert found(shop) == {*before, ("Rome", 1, Decimal("5.00"), "Rome!")}
+    assert shop.refresh(*on_spark).kind == "current"
+    shop.feed("orders", "c,5,Rome,1.00,7")
+    shop.run()
+    done = shop.refresh(*on_spark)
+    assert (done.kind, done.groups) == ("groups", 1)
+    assert found(shop) == {*before, ("Rome", 2, Decimal("6.00"), "Rome!")}
+    shop.feed("cities", "d,Rome,I,8")
+    shop.run()
+    assert shop.refresh(*on_spark).reason == "what has changed in cities cannot be told by groups"
+    assert shop.sessions() == 0
+
+
+def test_check_says_that_everything_is_computed(shop: Shop) -> None:
+    (hint,) = projections.hints(shop.loaded())
+    assert "each change of it computes everything" in hint.message
+    assert hint.severity == "warning"
+
+
+def test_the_moment_ends_where_nothing_is_computed(shop: Shop) -> None:
+    """Nothing is held between two refreshes of one projector."""
+    shop.run()
+    loaded = shop.loaded()
+    with projections.refreshing(loaded) as refreshing:
+        assert isinstance(refreshing, Refreshing)
+        (one,) = projections.projections(loaded)
+        for kind in ("full", "current"):
+            assert refreshing.refresh(one).kind == kind
+            assert shop.sessions() == 0
+    with psycopg.connect(shop.dsn) as connection:
+        connection.execute("LOCK TABLE silver.orders IN ACCESS EXCLUSIVE MODE NOWAIT")

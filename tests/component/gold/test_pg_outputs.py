@@ -1,0 +1,138 @@
+"""Tables of projections in a sink in PostgreSQL, as the program makes and shows them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support.pg_gold import SUMS, Shop, rows_of
+from support.small_spark import SMALL
+
+from replicator.domain.errors import Fatal
+from replicator.ports.read_side import Wanted
+from replicator.wiring import forgetting
+from replicator.wiring.container import Container
+from replicator.wiring.read_side import Targets
+from replicator.wiring.reading import read
+
+pytestmark = pytest.mark.postgres
+FIRST = {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
+
+
+@pytest.fixture
+def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
+    made = Shop(tmp_path, postgres_dsn)
+    made.computes(SUMS, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
+    made.feed("orders", "c,1,Oslo,1.50,1", "c,2,Oslo,2.00,2", "c,3,Rome,5.00,3", "c,4,,1.00,4")
+    made.run()
+    return made
+
+
+def found(shop: Shop) -> set[tuple[Any, ...]]:
+    return set(shop.asked("SELECT city, orders, total FROM gold.sums"))
+
+
+def test_groups_are_replaced(shop: Shop) -> None:
+    """The record of the refresh is in the database, and lineage names its table."""
+    assert shop.refresh().version == 1
+    assert found(shop) == FIRST
+    shop.feed("orders", "d,3,Rome,5.00,5", "u,2,Bergen,2.00,6")
+    shop.run()
+    done = shop.refresh()
+    assert (done.kind, done.groups, done.rows, done.version) == ("groups", 3, 2, 2)
+    assert found(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
+    assert shop.refresh().kind == "current"
+    ((number, record),) = shop.asked('SELECT number, record FROM _replicator.refreshes WHERE target = \'"gold"."sums"\'')
+    assert (number, record["run"], record["kind"]) == (2, done.run, "groups")
+    event = json.loads((shop.root / "lineage.jsonl").read_text().splitlines()[-1])
+    (wrote,) = event["outputs"]
+    assert wrote["name"].endswith(".gold.sums") and wrote["facets"]["version"]["datasetVersion"] == "2"
+
+
+@pytest.mark.slow
+def test_tables_that_spark_computes(shop: Shop) -> None:
+    """By groups as in process. The query has another text there, so who takes over from it computes everything; where keys
+    repeat nothing is written."""
+    on_spark = ("engine=spark", f"spark={json.dumps(SMALL)}")
+    assert shop.refresh(*on_spark).kind == "full"
+    assert found(shop) == FIRST
+    assert shop.refresh(*on_spark).kind == "current"
+    for number, engine in enumerate((on_spark, (), on_spark, on_spark)):
+        shop.feed("orders", f"u,2,Bergen,{number}.00,{number + 5}")
+        shop.run()
+        done = shop.refresh(*engine)
+        assert (done.kind, done.groups) == {0: ("groups", 2), 3: ("groups", 1)}.get(number, ("full", None))
+        moved = {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal(number))}
+        assert found(shop) == {*FIRST - {("Oslo", 2, Decimal("3.50"))}, *moved}
+    before = found(shop)
+    several = "SELECT city, id AS orders, amount AS total FROM orders"
+    shop.computes(several, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
+    shop.feed("orders", "c,9,Rome,5.00,9")
+    shop.run()
+    with pytest.raises(Fatal, match="several rows with the same city"):
+        shop.refresh(*on_spark)
+    assert found(shop) == before
+
+
+def test_rows_are_shown(shop: Shop) -> None:
+    """By `query`, of now, and by the read side where it is told to."""
+    shop.refresh()
+    loaded = shop.loaded('serve={tables: ["gold.sums"], token: t}')
+    assert rows_of(read(loaded, "gold.sums").to_pylist()) == FIRST
+    assert read(loaded, "gold.sums", where="city = 'Oslo'").num_rows == 1
+    for then in ({"version": 1}, {"as_of": datetime.now(UTC)}):
+        with pytest.raises(Fatal, match="no earlier versions"):
+            read(loaded, "gold.sums", **then)
+    targets = Targets(loaded)
+    (target,) = targets.targets()
+    assert (target.name, target.source_table) == ("gold.sums", None)
+    page = targets.rows("gold.sums", Wanted(limit=2))
+    assert page.rows.num_rows == 2 and page.after is not None
+
+
+def test_a_projection_of_a_projection(shop: Shop) -> None:
+    """The version of a table that refreshes write is their number; whoever else writes to it is noticed."""
+    more = "SELECT COUNT(*) AS n, SUM(total) AS total FROM sums | inputs: {sums: gold.sums}, sink: lake"
+    shop.computes(SUMS, "inputs: {orders: pg.orders}, sink: gold, partition_by: city", every=more)
+
+    def total() -> set[tuple[Any, ...]]:
+        return rows_of(DeltaTable(shop.root / "lake" / "every").to_pyarrow_table().to_pylist())
+
+    with pytest.raises(Fatal, match=r"gold\.sums, which is not there yet"):
+        shop.refresh(name="every")
+    assert Container(loaded=shop.loaded()).keeper().refresh_all(Event()) is None
+    assert total() == {(3, Decimal("9.50"))}
+    assert shop.refresh(name="every").reads == {"sums": 1}
+    assert shop.refresh(name="every").kind == "current"
+    shop.asked("UPDATE gold.sums SET total = 0")
+    assert shop.refresh(name="every").kind == "full"
+    assert total() == {(3, Decimal("0.00"))}
+    shop.feed("orders", "d,3,Rome,5.00,5")
+    shop.run()
+    assert Container(loaded=shop.loaded()).keeper().refresh_all(Event()) is None
+    assert total() == {(2, Decimal("4.50"))}
+
+
+def test_a_row_that_is_forgotten_leaves_it(shop: Shop) -> None:
+    """And its space is overwritten where versions are to end, which leaves nothing of the lake to compare with."""
+    shop.refresh()
+    loaded = shop.loaded()
+    row = forgetting.look(loaded, "orders", ["3"])
+    done = forgetting.forget(loaded, row, end_versions=True, tell=lambda _: None)
+    assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
+    assert found(shop) == FIRST - {("Rome", 1, Decimal("5.00"))}
+
+
+def test_keys_that_rows_share_are_refused(shop: Shop) -> None:
+    shop.refresh()
+    before = found(shop)
+    shop.computes("SELECT city, id, amount AS total FROM orders", "inputs: {orders: lake.orders}, sink: gold, keys: [city]")
+    with pytest.raises(Fatal, match="several rows with the same city"):
+        shop.refresh()
+    assert found(shop) == before

@@ -1,0 +1,178 @@
+"""The shipped queries over the shop's tables and over events, with results that were worked out by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from paths import PROJECT
+
+from adapters.projections import LocalProjector
+from adapters.sinks.event_store import DeltaEventStore
+from replicator.application.refreshing import Refreshed, Refreshing
+from replicator.domain.events import NewEvent
+from replicator.settings import load
+from replicator.wiring import projections
+
+EXAMPLES = PROJECT / "config" / "examples"
+MONEY = pa.decimal128(12, 2)
+ORDERS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("customer_id", pa.int64()),
+        ("status", pa.string()),
+        ("total_amount", MONEY),
+        ("ordered_on", pa.date32()),
+        ("created_at", pa.timestamp("us", "UTC")),
+    ]
+)
+ITEMS = pa.schema([(name, pa.int64()) for name in ("id", "order_id", "product_id", "quantity")])
+HISTORY = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("price", MONEY),
+        ("__START_AT", pa.timestamp("us", "UTC")),
+        ("__END_AT", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def at(day: int) -> datetime:
+    return datetime(2024, 1, day, 12, tzinfo=UTC)
+
+
+def order(number: int, customer: int, status: str, amount: str, day: int) -> dict[str, Any]:
+    values = (number, customer, status, Decimal(amount), date(2024, 1, day), at(day))
+    return dict(zip(ORDERS.names, values, strict=True))
+
+
+def put(table: Path, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
+    write_deltalake(table, pa.Table.from_pylist(rows, schema), mode="overwrite")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    text = (EXAMPLES / "gold-shop.yaml").read_text().replace("./config/sql", str(EXAMPLES / "sql"))
+    (tmp_path / "config" / "replicator.yaml").write_text(text)
+    silver = tmp_path / "deltalake" / "gold-shop" / "silver"
+    put(silver / "customers", [{"id": 1}, {"id": 2}, {"id": 3}], pa.schema([("id", pa.int64())]))
+    put(
+        silver / "orders",
+        [
+            order(10, 1, "paid", "20.00", 2),
+            order(11, 1, "shipped", "5.50", 5),
+            order(12, 2, "cancelled", "9.00", 5),
+            order(13, 2, "paid", "7.00", 5),
+        ],
+        ORDERS,
+    )
+    items = [(100, 10, 7, 2), (101, 11, 7, 1), (102, 11, 8, 3), (103, 12, 8, 9), (104, 13, 8, 1)]
+    put(silver / "order_items", [dict(zip(ITEMS.names, item, strict=True)) for item in items], ITEMS)
+    prices = [(7, "10.00", at(3), at(4)), (7, "12.00", at(4), None), (8, "1.50", at(1), None)]
+    put(
+        silver / "products_history",
+        [dict(zip(HISTORY.names, (i, Decimal(p), a, b), strict=True)) for i, p, a, b in prices],
+        HISTORY,
+    )
+    return tmp_path
+
+
+def refreshed(project: Path) -> dict[str, Refreshed]:
+    loaded = load(project / "config" / "replicator.yaml", environ={})
+    refreshing = Refreshing(
+        LocalProjector({"sinks": {name: {"path": one.path} for name, one in loaded.settings.sinks.items()}}), ""
+    )
+    return {one.name: refreshing.refresh(one) for one in projections.projections(loaded)}
+
+
+def gold(project: Path, name: str) -> set[tuple[Any, ...]]:
+    rows = DeltaTable(project / "deltalake" / "gold-shop" / "gold" / name).to_pyarrow_table().to_pylist()
+    return {tuple(row.values()) for row in rows}
+
+
+def test_the_shop(project: Path) -> None:
+    assert {one.kind for one in refreshed(project).values()} == {"full"}
+    second, fifth = date(2024, 1, 2), date(2024, 1, 5)
+    assert gold(project, "revenue_by_day_and_customer") == {
+        (second, 1, 1, Decimal("20.00")),
+        (fifth, 1, 1, Decimal("5.50")),
+        (fifth, 2, 1, Decimal("7.00")),
+    }
+    thirds = 1 / 3
+    assert gold(project, "order_funnel") == {
+        (second, "paid", 1, 1.0),
+        (fifth, "shipped", 1, thirds),
+        (fifth, "cancelled", 1, thirds),
+        (fifth, "paid", 1, thirds),
+    }
+    # Order 10 came before the first version of product 7 that is known, order 11 under its second one.
+    assert gold(project, "customer_lifetime_value") == {
+        (1, 2, Decimal("36.50")),
+        (2, 1, Decimal("1.50")),
+        (3, 0, Decimal("0.00")),
+    }
+
+
+def test_a_changed_order_touches_its_day_and_its_customer(project: Path) -> None:
+    refreshed(project)
+    table = DeltaTable(project / "deltalake" / "gold-shop" / "silver" / "orders")
+    table.update(predicate="id = 13", updates={"status": "'cancelled'"})
+    done = refreshed(project)
+    assert {name: (one.kind, one.groups) for name, one in done.items()} == {
+        "revenue_by_day_and_customer": ("groups", 1),
+        "order_funnel": ("groups", 1),
+        "customer_lifetime_value": ("groups", 1),
+    }
+    assert (2, 0, Decimal("0.00")) in gold(project, "customer_lifetime_value")
+    history = project / "deltalake" / "gold-shop" / "silver" / "products_history"
+    DeltaTable(history).update(predicate="id = 8", updates={"price": "CAST(2 AS DECIMAL(12, 2))"})
+    done = refreshed(project)
+    assert {name: one.kind for name, one in done.items() if one.kind != "current"} == {"customer_lifetime_value": "full"}
+    assert (1, 2, Decimal("38.00")) in gold(project, "customer_lifetime_value")
+
+
+def test_customers_out_of_their_events(tmp_path: Path) -> None:
+    """The store of events is read as it is; each customer is a group."""
+    (tmp_path / "config").mkdir()
+    text = (EXAMPLES / "minimal.yaml").read_text()
+    more = "inputs: {events: event_store}, sink: lake, partition_by: customer_id"
+    said = f"{{sql: '{EXAMPLES / 'sql' / 'customers-now.sql'}', {more}}}"
+    (tmp_path / "config" / "replicator.yaml").write_text(
+        f"{text}\nevent_store: {{path: ./events}}\nprojections: {{customers_now: {said}}}\n"
+    )
+    loaded = load(tmp_path / "config" / "replicator.yaml", environ={})
+    store = DeltaEventStore({"path": str(tmp_path / "events")})
+
+    def emit(number: int, kind: str, of: str = "C101", **data: str) -> None:
+        event = {"event_id": f"{of}-{number}", "event_type": kind, "aggregate_id": of, "aggregate_type": "Customer"}
+        store.append([NewEvent(**event, event_data=data)])
+
+    def refresh() -> Refreshed:
+        with projections.refreshing(loaded) as refreshing:
+            (one,) = projections.projections(loaded)
+            return refreshing.refresh(one)
+
+    def view() -> dict[str, tuple[Any, ...]]:
+        found = DeltaTable(loaded.settings.sinks["lake"].path + "/customers_now").to_pyarrow_table().to_pylist()
+        return {row.pop("customer_id"): tuple(row.values()) for row in found}
+
+    emit(1, "CustomerCreated", name="Alice Johnson", email="alice@email.com", city="NYC")
+    emit(1, "CustomerCreated", of="C102", name="Bob", email="bob@email.com", city="Oslo")
+    refresh()
+    emit(2, "CustomerAddressChanged", old_city="NYC", new_city="LA", change_reason="relocation")
+    emit(3, "CustomerEmailUpdated", old_email="alice@email.com", new_email="alice.new@email.com")
+    done = refresh()
+    assert (done.kind, done.groups) == ("groups", 1)
+    assert view() == {
+        "C101": ("Alice Johnson", "alice.new@email.com", "LA", 3, 3),
+        "C102": ("Bob", "bob@email.com", "Oslo", 1, 1),
+    }
+    emit(4, "CustomerDeleted")
+    refresh()
+    assert set(view()) == {"C102"}

@@ -1,0 +1,220 @@
+"""After snapshot n a target is as snapshot n (type 1), or holds the history of all of them (type 2), wherever runs end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+from support.exported import DECLARED, Row, export, export_text, successive, versions_of
+
+from replicator import pipelines as dp
+from replicator.domain.errors import ExitCode
+from replicator.settings import load
+from replicator.wiring.configuration import installed
+from replicator.wiring.offline import resync
+
+pytestmark = pytest.mark.filterwarnings("ignore:no table matched")  # As long as there was no row.
+EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "8"))
+KEY = ["id", "Part"]
+COLUMNS = (*KEY, "name", "price")
+SOURCES = {"export": {"format": "rows", "transport": "snapshots", "path": "./items", "allow_empty": True}}
+
+
+def pipeline(folder: Path, sinks: dict[str, Any], keys: list[str] = KEY, **changed: Any) -> dp.Pipeline:
+    parts = {"sources": SOURCES, "sinks": sinks, "dead_letters": {"path": "./dead_letters"}, "root": folder, **changed}
+    made = dp.Pipeline("exports", **parts)
+    for sink in sinks:
+        made.create_auto_cdc_from_snapshot_flow(f"{sink}.items", "export.items", keys)
+        made.create_auto_cdc_from_snapshot_flow(f"{sink}.items_history", "export.items", keys, stored_as_scd_type=2)
+    return made
+
+
+def of_delta(folder: Path) -> tuple[list[tuple], list[tuple]]:
+    def rows(table: str) -> list[dict[str, Any]]:
+        path = folder / "lake" / table
+        # A target is made with its first row.
+        return DeltaTable(str(path)).to_pyarrow_table().to_pylist() if path.exists() else []
+
+    return current(rows("items")), history(rows("items_history"))
+
+
+def current(rows: list[dict[str, Any]]) -> list[tuple]:
+    return sorted((tuple(row[name] for name in COLUMNS) for row in rows), key=repr)
+
+
+def history(rows: list[dict[str, Any]]) -> list[tuple]:
+    names = (*COLUMNS, "_cdc_seq_1", "_cdc_end_seq_1")
+    return sorted((tuple(row[name] for name in names) for row in rows), key=repr)
+
+
+def one_by_one(rng: random.Random, folder: Path, run: Any, check: Any) -> None:
+    """Snapshots come, some runs find none, one or several; each is a program of its own."""
+    states = successive(rng, rng.randrange(2, 6))
+    versions = sorted(rng.sample(range(100), len(states)))
+    there: list[tuple[int, list[Row]]] = []
+    for version, rows in zip(versions, states, strict=True):
+        there.append((version, rows))
+        file = export(folder, version, rows)
+        if rng.random() < 0.7 or len(there) == len(states):
+            run()
+            check(sorted(rows, key=repr), sorted(versions_of(there), key=repr))
+            if rng.random() < 0.5:
+                file.unlink()
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_delta_is_as_the_snapshots_say(tmp_path, seed):
+    lake = {"lake": {"kind": "delta", "path": "./lake"}}
+
+    def check(rows: list[Row], versions: list[tuple]) -> None:
+        assert of_delta(tmp_path) == (rows, versions)
+
+    def run() -> None:
+        pipeline(tmp_path, lake).run(until_caught_up=True)
+
+    one_by_one(random.Random(seed), tmp_path, run, check)
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_delta_is_as_text_says(tmp_path, seed):
+    rng = random.Random(2000 + seed)
+    kind, suffix = rng.choice([("csv", ".csv"), ("csv", ".csv.gz"), ("jsonl", ".jsonl")])
+    source = {**SOURCES["export"], "files": kind, **({"csv": {"header": True}} if kind == "csv" else {})}
+    to = [{"sink": "lake"}, {"sink": "lake", "into": "items_history", "policy": "scd2"}]
+    table = {"match": "items", "source": "export", "keys": KEY, "schema": DECLARED, "to": to}
+    parts = {"sources": {"export": source}, "sinks": {"lake": {"kind": "delta", "path": "./lake"}}, "tables": [table]}
+    there: list[tuple[int, list[Row]]] = []
+    for version, rows in enumerate(successive(rng, rng.randrange(2, 5))):
+        there.append((version, rows))
+        export_text(tmp_path, f"{version}{suffix}", rows)
+        dp.Pipeline("texts", **parts, dead_letters={"path": "./dead"}, root=tmp_path).run(until_caught_up=True)
+        assert of_delta(tmp_path) == (sorted(rows, key=repr), sorted(versions_of(there), key=repr))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("seed", range(max(1, EXAMPLES // 4)))
+def test_postgresql_is_as_the_snapshots_say(tmp_path, postgres_server, seed):
+    dsn = f"postgresql://tester@127.0.0.1:{postgres_server.port}/{conninfo_to_dict(postgres_server.database())['dbname']}"
+
+    def rows(table: str) -> list[dict[str, Any]]:
+        with psycopg.connect(dsn, row_factory=dict_row) as connection:
+            there = connection.execute("SELECT to_regclass(%s) AS found", [table]).fetchone()["found"]
+            return connection.execute(f"SELECT * FROM {table}").fetchall() if there else []
+
+    def check(current_rows: list[Row], versions: list[tuple]) -> None:
+        assert current(rows("items")) == current_rows
+        assert history(rows("items_history")) == versions
+
+    def run() -> None:
+        pipeline(tmp_path, {"db": {"kind": "postgres", "dsn": dsn}}).run(until_caught_up=True)
+
+    one_by_one(random.Random(1000 + seed), tmp_path, run, check)
+
+
+def test_lanes_that_stand_at_different_places(tmp_path, monkeypatch):
+    """A lane that begins later reads every snapshot that was taken in, with one row to a batch as with many."""
+    first = {"sinks": {"lake": {"kind": "delta", "path": "./lake"}}, "sources": SOURCES, "root": tmp_path}
+    states = successive(random.Random(7), 5)
+    for version, rows in enumerate(states):
+        export(tmp_path, version, rows).parent.mkdir(exist_ok=True)
+        one = dp.Pipeline("exports", **first, dead_letters={"path": "./dead"}, limits={"batch_bytes": 1})
+        one.create_auto_cdc_from_snapshot_flow("lake.items", "export.items", KEY)
+        if version > 2:
+            one.create_auto_cdc_from_snapshot_flow("lake.items_history", "export.items", KEY, 2)
+        one.run(until_caught_up=True)
+        (tmp_path / "items" / f"{version}.parquet").unlink()
+    expected = sorted(states[-1], key=repr), sorted(versions_of(list(enumerate(states))), key=repr)
+    assert of_delta(tmp_path) == expected
+
+
+def test_tracked_columns(tmp_path):
+    lake = {"lake": {"kind": "delta", "path": "./lake"}}
+    one = dp.Pipeline("exports", sources=SOURCES, sinks=lake, dead_letters={"path": "./dead"}, root=tmp_path)
+    one.create_auto_cdc_from_snapshot_flow("lake.items_history", "export.items", KEY, 2, track_history_column_list=["name"])
+    for version, price in enumerate((1.0, 2.0, 3.0)):
+        export(tmp_path, version, [(1, "a", "x" if version < 2 else "y", price)])
+    one.run(until_caught_up=True)
+    rows = history(DeltaTable(str(tmp_path / "lake" / "items_history")).to_pyarrow_table().to_pylist())
+    assert rows == [(1, "a", "x", 2.0, 0, 2), (1, "a", "y", 3.0, 2, None)]
+
+
+def test_what_would_lose_data_stops_the_program(tmp_path):
+    lake = {"lake": {"kind": "delta", "path": "./lake"}}
+    changed = {"sources": {"export": {**SOURCES["export"], "allow_empty": False}}}
+    export(tmp_path, 1, [(1, "a", "x", 1.0)])
+    pipeline(tmp_path, lake, **changed).run(until_caught_up=True)
+    export(tmp_path, 2, [])
+    with pytest.raises(dp.RunFailed, match="has no rows") as caught:
+        pipeline(tmp_path, lake, **changed).run(until_caught_up=True)
+    assert caught.value.exit_code is ExitCode.DATA_LOSS
+    assert len(of_delta(tmp_path)[0]) == 1
+
+
+def test_a_resync_after_the_state_was_lost(tmp_path):
+    """What the message of the loss says to do."""
+    lake = {"lake": {"kind": "delta", "path": "./lake"}}
+    export(tmp_path, 1, [(1, "a", "x", 1.0), (2, "a", "x", 1.0)])
+    one = pipeline(tmp_path, lake)
+    one.run(until_caught_up=True)
+    shutil.rmtree(tmp_path / "state" / "exports" / "kept")
+    (tmp_path / "items" / "1.parquet").unlink()
+    export(tmp_path, 2, [(2, "a", "y", 1.0)])
+    with pytest.raises(dp.RunFailed, match="made anew") as caught:
+        one.run(until_caught_up=True)
+    assert caught.value.exit_code is ExitCode.DATA_LOSS
+    load_anew(one, tmp_path)
+    assert of_delta(tmp_path) == ([(2, "a", "y", 1.0)], [(2, "a", "y", 1.0, 2, None)])
+
+
+def load_anew(one: dp.Pipeline, folder: Path) -> None:
+    file = folder / "config" / "replicator.yaml"
+    file.parent.mkdir()
+    file.write_text(json.dumps(one.config()))
+    for lane in ("lake.items", "lake.items_history"):
+        resync(load(file, plugins=installed()), lane)
+    one.run(until_caught_up=True)
+
+
+@pytest.mark.parametrize(("wrong", "right"), [(["id"], KEY), (KEY, ["id"])])
+def test_keys_that_were_corrected(tmp_path, wrong, right):
+    """Never a target that holds rows of both keys, or lacks rows: the program stops, and what it says to do mends it."""
+    lake = {"lake": {"kind": "delta", "path": "./lake"}}
+    one = pipeline(tmp_path, lake, wrong)
+    for version, part in enumerate("ab"):
+        export(tmp_path, version, [(1, part, "x", 1.0), (2, "a", "x", 1.0)])
+        one.run(until_caught_up=True)
+    last = [(1, "b", "x", 1.0), (2, "a", "x", 1.0)]
+    assert of_delta(tmp_path)[0] == last
+    one = pipeline(tmp_path, lake, right)
+    with pytest.raises(dp.RunFailed, match="compared by the keys") as caught:
+        one.run(until_caught_up=True)
+    assert caught.value.exit_code is ExitCode.DATA_LOSS and "resync" in str(caught.value)
+    shutil.rmtree(tmp_path / "state" / "exports" / "kept" / "export")
+    load_anew(one, tmp_path)
+    assert of_delta(tmp_path)[0] == last
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"source": lambda version: None}, "is a function; write snapshots into a folder"),
+        ({"source": "feed.items"}, "transport 'delta', which brings no snapshots"),
+        ({"once": True}, "create_auto_cdc_from_snapshot_flow() has no parameter 'once'"),
+        ({"stored_as_scd_type": "bitemporal"}, "'bitemporal', which there is not"),
+    ],
+)
+def test_refused(given, said):
+    feed = {"feed": {"format": "rows", "transport": "delta", "path": "./feed"}}
+    one = dp.Pipeline("exports", sources={**SOURCES, **feed}, sinks={"lake": {"kind": "delta", "path": "./lake"}})
+    with pytest.raises(dp.ConfigError) as caught, one:
+        dp.create_auto_cdc_from_snapshot_flow(**{"target": "lake.items", "source": "export.items", "keys": KEY, **given})
+    assert said in str(caught.value)

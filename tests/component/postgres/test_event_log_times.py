@@ -1,0 +1,66 @@
+"""Times that no target can keep, on their way into both event logs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.pg_case import fetch, no_rejects
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from adapters.sinks.event_log import event_log_sink
+from adapters.sources.files.batches import Columns
+from adapters.sources.files.records import parse
+from replicator.domain.event_log import event_log_plan
+from replicator.domain.plan import Counts, Facts
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Folded, Lane, Write
+
+pytestmark = pytest.mark.postgres
+
+PLACE = TopicPartition("cdc.public.t", 0)
+LAST = datetime(9999, 12, 31, 23, 59, 59, 999000, UTC)
+RECORD_TIMES = [1_700_000_000_000_000, -1_700_000_000_000_000, 2**62, -(2**62), 253_402_300_799_999, 0]
+SOURCE_TIMES = [0, 2**62, -(2**62), 2**80, 253_402_300_799_999_000, None]
+
+
+def line(offset: int) -> bytes:
+    source = {"connector": "postgresql", "ts_us": SOURCE_TIMES[offset], "schema": "public", "table": "t", "lsn": 5}
+    value = json.dumps({"op": "c", "before": None, "after": {"id": 1}, "source": source})
+    known = {"topic": PLACE.topic, "partition": 0, "offset": offset, "key": None, "value": value}
+    return json.dumps({**known, "timestamp": RECORD_TIMES[offset]}).encode()
+
+
+def write() -> Write[pa.Table]:
+    records = Columns()
+    for i in range(len(RECORD_TIMES)):
+        records.put(parse(line(i)))
+    raw = pa.Table.from_batches([records.frame()])
+    rows = LocalEngine().log(raw, DebeziumJsonDecoder({}))
+    span = Span(Position({PLACE: 0}), Position({PLACE: rows.num_rows}))
+    lane = Lane("raw.shop", "tests", "shop", "", "raw", "shop", "event_log")
+    return Write(lane, event_log_plan(), Folded(rows, Facts(), Counts(), rows.num_rows, rows.nbytes), span)
+
+
+def put(**options: Any) -> None:
+    with closing(event_log_sink(options)) as sink:
+        sink.prepare(write().lane, event_log_plan())
+        assert sink.apply([write()], no_rejects)["raw.shop"].counts == Counts(applied=len(RECORD_TIMES))
+
+
+def test_every_record_is_kept_and_can_be_read(postgres_dsn: str, tmp_path: Path) -> None:
+    put(dsn=postgres_dsn)
+    put(path=str(tmp_path / "log"))
+    start = datetime.fromtimestamp(0, UTC)
+    expected = [(0, None, start), (1, None, None), (2, None, None), (3, None, None), (4, LAST, LAST), (5, start, None)]
+    found = fetch(postgres_dsn, 'SELECT "offset", "timestamp", ts FROM cdc_raw.cdc_events ORDER BY 1')
+    assert found == expected
+    read = DeltaTable(str(tmp_path / "log")).to_pyarrow_table(columns=["offset", "timestamp", "ts"]).sort_by("offset")
+    assert [tuple(row.values()) for row in read.to_pylist()] == expected

@@ -1,0 +1,236 @@
+"""A connection that is open, and on which nobody answers any more, is noticed; a long statement is not taken for one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, no_rejects, opened, put, table_of
+
+from adapters.checks.postgres import PostgresCheck
+from adapters.sources.backfill import PostgresBackfill
+from adapters.sources.backfill.postgres.place import walsender
+from adapters.sources.delta.query.check import QueryCheck
+from adapters.sources.delta.query.database import Database
+from adapters.sources.delta.query.options import QueryOptions
+from adapters.sql import pg_answers, pg_copy
+from adapters.sql.pg_connection import Session
+from replicator.domain.errors import Retryable
+
+pytestmark = pytest.mark.postgres
+
+TABLE = table_of({"id": pa.int64(), "name": pa.string()})
+
+
+class Middlebox:
+    """Keeps connections open, acknowledges what comes, and from `die` on forwards nothing on those that are there. `closed`:
+    nor on new ones. `dies_of`: it dies when a client sends this text. `slow`: it takes its time over what clients send."""
+
+    dies_of, slow = b"", False
+
+    def __init__(self, to: tuple[str, int]) -> None:
+        self._to, self._born, self.closed = to, 0, False
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._sockets = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def die(self) -> None:
+        self._born += 1
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._to)
+            self._sockets += [client, server]
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(one, other, self._born), daemon=True).start()
+
+    def _pump(self, one: socket.socket, other: socket.socket, born: int) -> None:
+        try:
+            while data := one.recv(512 if self.slow else 65536):
+                if self.dies_of and self.dies_of in data:
+                    self.die()
+                if self.slow and other.getpeername() == self._to:
+                    time.sleep(0.02)
+                if born == self._born and not self.closed:
+                    other.sendall(data)
+            other.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        for one in self._sockets:
+            one.close()
+
+
+@pytest.fixture
+def path(postgres_dsn: str) -> Iterator[tuple[Middlebox, str]]:
+    given = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
+    box = Middlebox(("127.0.0.1", int(str(given["port"]))))
+    yield box, psycopg.conninfo.make_conninfo(postgres_dsn, port=box.port)
+    box.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("LOOK_AFTER", 0.4), ("SURE_AFTER", 0.4), ("HURRIED", 0.4), ("LOOK_SECONDS", 2.0)):
+        monkeypatch.setattr(pg_answers, name, seconds)
+
+
+def row(number: int) -> dict[str, object]:
+    return {"id": number, "name": "x"}
+
+
+def test_a_connection_that_nobody_answers_is_left(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn) as sink:
+        put(sink, feed.write(row(1)))
+        box.die()
+        write = feed.write(row(2))
+        with pytest.raises(Retryable, match="has not answered"):
+            sink.apply([write], no_rejects)
+        assert sink.apply([write], no_rejects)[feed.lane.id].counts.applied == 1
+    assert fetch(dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
+
+
+def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> None:
+    _, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn, answer_timeout=0.5) as sink:
+        put(sink, feed.write(row(1)))
+        fetch(
+            dsn, "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'"
+        )
+        fetch(dsn, "CREATE TRIGGER pause BEFORE INSERT ON mirror.items FOR EACH ROW EXECUTE FUNCTION pause()")
+        assert put(sink, feed.write(row(2))).counts.applied == 1
+        assert sink.lanes.session.generation == 1
+
+
+def test_a_slow_network_is_not_taken_for_a_dead_one(
+    path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent may be on its way for longer than the time after which the server is asked."""
+    monkeypatch.setattr(pg_copy, "MESSAGE_BYTES", 512)
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn) as sink:
+        put(sink, feed.write(row(1)))
+        box.slow = True
+        assert sink.apply([feed.write(*map(row, range(2, 800)))], no_rejects)[feed.lane.id].counts.applied == 798
+        box.slow = False
+        assert sink.lanes.session.generation == 1
+
+
+def test_one_look_that_fails_ends_no_statement(
+    path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while the server has too many clients for a moment."""
+    _, dsn = path
+    looks, look = iter([(None, None)]), pg_answers.look
+    monkeypatch.setattr(pg_answers, "look", lambda *asked: next(looks, look(*asked)))
+    with opened(dsn, answer_timeout=0.1) as sink, sink.lanes.session.using("waiting") as cursor:
+        assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
+    assert next(looks, "looked") == "looked"
+
+
+def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn, answer_timeout=3) as sink:
+        put(sink, feed.write(row(1)))
+        box.closed, began = True, time.monotonic()
+        with pytest.raises(Retryable, match="no other connection either"):
+            sink.apply([feed.write(row(2))], no_rejects)
+        assert time.monotonic() - began > 3
+
+
+def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, str]) -> None:
+    box, dsn = path
+    feed = Feed(TABLE)
+    with opened(dsn) as sink:
+        put(sink, feed.write(row(1)))
+        box.die()
+        threading.Timer(0.5, sink.hurry).start()
+        began = time.monotonic()
+        with pytest.raises(Retryable, match="has not answered"):
+            sink.apply([feed.write(row(2))], no_rejects)
+        assert time.monotonic() - began < 20 < pg_answers.LOOK_AFTER
+
+
+def url_of(dsn: str) -> str:
+    given = psycopg.conninfo.conninfo_to_dict(dsn)
+    return "postgresql://{user}@{host}:{port}/{dbname}".format(**given)
+
+
+def database(dsn: str) -> Database:
+    fetch(dsn, "CREATE TABLE sales (id bigint PRIMARY KEY)")
+    given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",), "state": "."}
+    return Database(QueryOptions.read(given))
+
+
+def test_a_source_that_asks_a_database_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    asked = database(dsn)
+    with pytest.raises(Retryable, match="has not answered"), asked.reading() as reading:
+        box.die()
+        reading.highest()
+    with asked.reading() as reading:
+        assert reading.highest() is None
+
+
+def test_a_source_that_asks_a_database_ends_with_the_program(path: tuple[Middlebox, str]) -> None:
+    box, dsn = path
+    asked = database(dsn)
+    began = time.monotonic()
+    with pytest.raises(Retryable, match="has not answered"), asked.reading() as reading:
+        box.die()
+        threading.Timer(0.5, asked.end).start()
+        reading.highest()
+    assert time.monotonic() - began < 20 < pg_answers.LOOK_AFTER
+
+
+def test_commands_of_replication_are_not_kept_waiting(path: tuple[Middlebox, str], quick: None, tmp_path: Path) -> None:
+    box, dsn = path
+    fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
+    fetch(dsn, "CREATE PUBLICATION shop FOR TABLE items")
+    fetch(dsn, f"SELECT pg_create_logical_replication_slot('{tmp_path.name}', 'pgoutput')")
+    options = {"dsn": dsn, "publication": "shop", "slot": tmp_path.name, "table": "public.items", "state": str(tmp_path)}
+    try:
+        box.dies_of = b"IDENTIFY_SYSTEM"
+        with pytest.raises(Retryable, match="has not answered"):
+            PostgresBackfill(options).rows(print)
+    finally:
+        box.dies_of = b""
+        fetch(dsn, f"SELECT pg_drop_replication_slot('{tmp_path.name}')")
+
+
+def test_commands_of_replication_may_wait_for_open_transactions(path: tuple[Middlebox, str], quick: None) -> None:
+    _, dsn = path
+    fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
+    with psycopg.connect(dsn) as changing, closing(walsender(Session(dsn, "backfill", answer_timeout=0.5))) as sender:
+        changing.execute("INSERT INTO items VALUES (1)")
+        threading.Timer(4, changing.commit).start()
+        began = time.monotonic()
+        assert sender.execute(b"CREATE_REPLICATION_SLOT waiting TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT").fetchone()
+        assert time.monotonic() - began > 3
+
+
+def test_doctor_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:
+    box, dsn = path
+    box.dies_of = b"SELECT"
+    given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",)}
+    for check in (PostgresCheck("target", {"dsn": dsn, "schema": "public"}), QueryCheck("source", given)):
+        found = [one for one in check.diagnose() if "has not answered" in one.sentence]
+        assert [one.severity for one in found] == ["error"] and found[0].next_step

@@ -1,0 +1,95 @@
+"""What sequences per column are in PostgreSQL alone: values that the server refuses, tables that were there before, keys of
+other types."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, Rejects, fetch, opened, put, table_of
+
+from replicator.domain.shape import Shape
+
+pytestmark = pytest.mark.postgres
+
+ROWS = "SELECT id, a, b, _cdc_seq_1, _cdc_unsent FROM mirror.items ORDER BY 1"
+
+
+def feed(key: pa.DataType | None = None, text: pa.DataType | None = None) -> Feed:
+    table = table_of({"id": key or pa.int64(), "a": pa.int64(), "b": text or pa.string()})
+    return Feed(table, shape=Shape(by_column=True))
+
+
+def part(sequence: int, column: str, value: Any, key: Any = 1) -> dict[str, Any]:
+    (other,) = {"a", "b"} - {column}
+    return {"id": key, column: value, "_seq_1": sequence, "_unsent": [other]}
+
+
+def test_parts_that_come_late_land(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "a": 1, "b": "one", "_seq_1": 1}, part(9, "a", 9)))
+        counts = put(sink, stream.write(part(5, "b", "five"), part(7, "a", 7), part(3, "b", "three"))).counts
+    assert fetch(postgres_dsn, ROWS) == [(1, 9, "five", 9, None)]
+    assert (counts.applied, counts.superseded, counts.folded) == (1, 2, 0)
+
+
+def test_a_value_that_the_server_refuses_takes_no_other_with_it(postgres_dsn):
+    """The change that sent it is rejected; what other changes of the row in the batch sent is written."""
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE DOMAIN mirror.short AS text CHECK (length(VALUE) < 4)")
+    fetch(postgres_dsn, "CREATE TABLE mirror.items (id bigint PRIMARY KEY, a bigint, b mirror.short)")
+    stream, rejects = feed(), Rejects()
+    with opened(postgres_dsn) as sink:
+        write = stream.write({"id": 1, "a": 1, "b": "one"}, part(5, "b", "far too long"), part(6, "a", 6))
+        put(sink, write, rejects)
+    assert [key for _, key, _ in rejects] == [1]
+    assert fetch(postgres_dsn, ROWS) == [(1, 6, "one", 6, None)]
+
+
+def test_a_table_that_was_there_before(postgres_dsn):
+    """Its rows are older than every change; a part of one leaves the rest, and a truncate takes that away."""
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, a bigint, b text)")
+    fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 10, 'x'), (2, 20, 'y'), (3, 30, 'z')")
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write(part(9, "a", 11), part(8, "b", "w", key=2)))
+        assert fetch(postgres_dsn, ROWS) == [(1, 11, "x", 9, None), (2, 20, "w", 8, None), (3, 30, "z", None, None)]
+        put(sink, stream.write({"_op": "t", "_seq_1": 5}))
+        put(sink, stream.write(part(6, "a", 6, key=2), part(4, "b", "v")))
+    assert fetch(postgres_dsn, ROWS) == [(1, 11, None, 9, ["b"]), (2, 6, "w", 8, None)]
+
+
+KEYS = {
+    "bytes": (pa.binary(), b"\x00\\x'"),
+    "date": (pa.date32(), date(2024, 2, 29)),
+    "instant": (pa.timestamp("us", "UTC"), datetime(2024, 2, 29, 1, 2, 3, 4, UTC)),
+    "local time": (pa.timestamp("us"), datetime(2024, 2, 29, 1, 2, 3, 4)),
+    "decimal": (pa.decimal128(20, 4), Decimal("12345.6700")),
+    "text": (pa.string(), 'it\'s "%s" é'),
+    "boolean": (pa.bool_(), True),
+    "time": (pa.time64("us"), datetime(2024, 1, 1, 23, 59, 59, 1).time()),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_late_truncate_reads_keys_of_every_type(postgres_dsn, kind):
+    key_type, key = KEYS[kind]
+    stream = feed(key_type)
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": key, "a": 1, "b": "one", "_seq_1": 1}, part(9, "a", 9, key=key)))
+        put(sink, stream.write({"_op": "t", "_seq_1": 5}))
+        assert [row[1:] for row in fetch(postgres_dsn, ROWS)] == [(9, None, 9, ["b"])]
+        put(sink, stream.write(part(4, "b", "four", key=key)))
+    assert [row[1:] for row in fetch(postgres_dsn, ROWS)] == [(9, None, 9, ["b"])]
+
+
+def test_a_reset_forgets_them(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "a": 1, "b": "one", "_seq_1": 8}, {"id": 2, "_op": "d", "_seq_1": 9}))
+        sink.reset(stream.lane)
+        put(sink, stream.write(part(2, "a", 2), part(3, "b", "three", key=2)))
+    assert fetch(postgres_dsn, ROWS) == [(1, 2, None, 2, ["b"]), (2, None, "three", 3, ["a"])]

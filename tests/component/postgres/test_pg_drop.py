@@ -1,0 +1,155 @@
+"""Dropping a lane in a database: what goes, what stays, and that it is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+
+from adapters.sinks.postgres import PostgresSink
+from replicator.domain.errors import Fatal, Fenced
+
+pytestmark = pytest.mark.postgres
+ITEMS = table_of({"id": pa.int32(), "v": pa.int64()})
+
+
+@pytest.fixture
+def filled(postgres_dsn: str) -> Iterator[tuple[str, Feed, PostgresSink]]:
+    """A lane with rows and a remembered delete, and a second one."""
+    with opened(postgres_dsn) as sink:
+        put(sink, Feed(ITEMS, lane_of("other")).write({"id": 1, "v": 1}))
+        feed = Feed(ITEMS)
+        put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
+        put(sink, feed.write({"id": 2}, op="d"))
+        yield postgres_dsn, feed, sink
+
+
+def own_tables(dsn: str) -> set[str]:
+    return {name for (name,) in fetch(dsn, "SELECT relname FROM pg_class WHERE relnamespace = '_replicator'::regnamespace "
+                                           "AND relkind = 'r'")}  # fmt: skip
+
+
+def test_what_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = filled
+    ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
+    fetch(dsn, f"CREATE UNLOGGED TABLE _replicator.staging_{number}_abc (a int)")
+    place = "lane pg.items of pipeline tests"
+    assert {one.what: one.where for one in sink.belongings(feed.lane) if not one.stays} == {
+        "table": "mirror.items",
+        "remembered deletes": f"_replicator.tombstones_{number}",
+        "staging table": f"_replicator.staging_{number}_abc",
+        "schemas": f"_replicator.schemas, {place}",
+        "positions": f"_replicator.positions, {place}",
+    }
+    sink.drop(feed.lane)
+    assert fetch(dsn, "SELECT to_regclass('mirror.items')") == [(None,)]
+    assert own_tables(dsn) == {"positions", "schema_versions", "schemas", "tombstones_1"}
+    assert fetch(dsn, "SELECT lane FROM _replicator.positions") == fetch(dsn, "SELECT lane FROM _replicator.schemas")
+    assert fetch(dsn, "SELECT id FROM mirror.other") == [(1,)] and sink.state(lane_of("other"))
+
+
+def test_a_table_says_who_made_it(filled: tuple[str, Feed, PostgresSink]) -> None:
+    said = fetch(filled[0], "SELECT obj_description('mirror.items'::regclass)")
+    assert said == [("made by replicator for lane pg.items of pipeline tests",)]
+
+
+def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str) -> None:
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id integer PRIMARY KEY, v bigint)")
+    fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 1), (9, 9)")
+    feed = Feed(ITEMS)
+    with opened(postgres_dsn) as sink:
+        assert not sink.belongings(feed.lane), "no lane has written it"
+        sink.drop(feed.lane)
+        assert fetch(postgres_dsn, "SELECT to_regnamespace('_replicator')") == [(None,)]
+        put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
+        (table,) = [one for one in sink.belongings(feed.lane) if one.stays]
+        assert table.what == "table" and "there before" in table.stays
+        sink.drop(feed.lane)
+        assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items") == [(9, 9)]
+        assert not sink.belongings(feed.lane) and sink.state(feed.lane) is None
+        feed.offset = 0
+        put(sink, feed.write({"id": 1, "v": 7}))
+        assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY 1") == [(1,), (9,)]
+
+
+def test_a_table_that_another_lane_writes_too(filled: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = filled
+    fetch(
+        dsn,
+        """INSERT INTO _replicator.positions (pipeline, lane, target, epoch, writer)
+                  VALUES ('else', 'pg.items', '"mirror"."items"', 1, '')""",
+    )
+    (table,) = [one for one in sink.belongings(feed.lane) if one.stays]
+    assert table.stays == "lane pg.items of pipeline else writes it too: it stays as it is"
+    sink.drop(feed.lane)
+    assert fetch(dsn, "SELECT id FROM mirror.items") == [(1,)]
+    assert fetch(dsn, "SELECT pipeline FROM _replicator.positions WHERE lane = 'pg.items'") == [("else",)]
+
+
+def test_what_depends_on_the_table_is_named_and_nothing_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = filled
+    before, listed = sink.state(feed.lane), sink.belongings(feed.lane)
+    fetch(dsn, "CREATE VIEW mirror.best AS SELECT id FROM mirror.items")
+    with pytest.raises(Fatal, match=r"view mirror\.best depends on table mirror\.items") as refused:
+        sink.drop(feed.lane)
+    assert "Drop these first" in refused.value.next_step
+    assert sink.state(feed.lane) == before and sink.belongings(feed.lane) == listed
+    put(sink, feed.write({"id": 3, "v": 3}))
+    fetch(dsn, "DROP VIEW mirror.best")
+    sink.drop(feed.lane)
+    assert not sink.belongings(feed.lane)
+
+
+@pytest.mark.parametrize("after", range(1, 9))
+def test_a_drop_that_was_killed_removed_nothing(
+    filled: tuple[str, Feed, PostgresSink], after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At any of its statements."""
+    dsn, feed, sink = filled
+    sink.close()
+    statements = iter(range(1, 100))
+    done = psycopg.Cursor.execute
+
+    def execute(cursor, query, *args, **options):
+        words = query if isinstance(query, str) else query.decode() if isinstance(query, bytes) else query.as_string(None)
+        if words.startswith(("DROP", "DELETE", "COMMIT")) and next(statements) == after:
+            cursor.connection.close()
+            raise KeyboardInterrupt
+        return done(cursor, query, *args, **options)
+
+    with opened(dsn) as killed:
+        before, listed = killed.state(feed.lane), killed.belongings(feed.lane)
+        with monkeypatch.context() as patched:
+            patched.setattr(psycopg.Cursor, "execute", execute)
+            try:
+                killed.drop(feed.lane)
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert next(statements) <= after, "it was not killed"
+                assert after > 4 and not sink.belongings(feed.lane)
+                return
+    with opened(dsn) as again:
+        assert again.state(feed.lane) == before and again.belongings(feed.lane) == listed
+        assert put(again, feed.write({"id": 3, "v": 3})).counts.applied == 1
+        again.drop(feed.lane)
+        assert not again.belongings(feed.lane)
+
+
+def test_a_lane_that_another_instance_writes(filled: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = filled
+    with opened(dsn) as other, pytest.raises(Fenced, match="written by another instance"):
+        other.drop(feed.lane)
+    put(sink, feed.write({"id": 3, "v": 3}))
+    assert len(fetch(dsn, "SELECT id FROM mirror.items")) == 2
+
+
+def test_a_position_whose_table_is_gone(filled: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = filled
+    fetch(dsn, "DROP TABLE mirror.items")
+    assert "table" not in {one.what for one in sink.belongings(feed.lane)}
+    sink.drop(feed.lane)
+    assert not sink.belongings(feed.lane)

@@ -1,0 +1,217 @@
+"""What histories have in PostgreSQL alone: a view of the open versions, types that cannot be compared, existing tables."""
+
+from __future__ import annotations
+
+from datetime import date, time
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
+
+from adapters.sql import pg_versions_here
+from adapters.sql.local_parts import parts_by_key
+
+pytestmark = pytest.mark.postgres
+
+VERSIONS = "SELECT id, v::text, _cdc_seq_1, _cdc_end_seq_1 FROM mirror.items ORDER BY 1, 3"
+
+
+def feed() -> Feed:
+    return Feed(table_of({"id": pa.int64(), "v": pa.string()}), lane_of(policy="scd2"))
+
+
+def test_the_view_holds_the_open_versions_and_follows_the_columns(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
+        put(sink, stream.write({"id": 1, "v": "c"}, {"id": 2, "_op": "d"}))
+        assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items_current") == [(1, "c")]
+        stream.table = table_of({"id": pa.int64(), "v": pa.string(), "w": pa.int32()})
+        put(sink, stream.write({"id": 3, "v": "d", "w": 5}))
+    assert fetch(postgres_dsn, "SELECT id, v, w FROM mirror.items_current ORDER BY 1") == [(1, "c", None), (3, "d", 5)]
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "c", 3, None), (2, "b", 2, 4), (3, "d", 5, None)]
+
+
+def changes_of_many_keys(rng: Random) -> list[dict[str, Any]]:
+    """Of keys that follow each other at random, now and then deleted, or without a value, or as they were."""
+    kinds = [{"v": "a"}, {"v": "b"}, {"_op": "d"}, {"_unsent": ["v"], "w": 1}]
+    return [{"id": int(rng.paretovariate(0.5)) % 30, "w": rng.randrange(2), **rng.choice(kinds)} for _ in range(200)]
+
+
+def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkeypatch):
+    rng, sizes = Random(3), []
+    lanes = [lane_of(into, "scd2") for into in ("items", "parted")]
+    table = table_of({"id": pa.int64(), "v": pa.string(), "w": pa.int64()})
+    streams, rejects = [Feed(table, lane) for lane in lanes], [Rejects(), Rejects()]
+
+    def by_key(rows, keys, size):
+        sizes.append(len(parts := parts_by_key(rows, keys, size)))
+        return parts
+
+    monkeypatch.setattr(pg_versions_here, "parts_by_key", by_key)
+    counts = []
+    with opened(postgres_dsn) as sink:
+        for _ in range(5):
+            rows = changes_of_many_keys(rng)
+            for stream, refused, size in zip(streams, rejects, (1_000, 7), strict=True):
+                monkeypatch.setattr(pg_versions_here, "PART", size)
+                sink.prepare(stream.lane, stream.plan)
+                counts.append(sink.apply([stream.write(*rows)], refused)[stream.lane.id].counts)
+    assert counts[::2] == counts[1::2] and sizes[1] > 5 and set(sizes[::2]) == {1}
+    assert sorted(row[1:] for row in rejects[0]) == sorted(row[1:] for row in rejects[1]) and rejects[0]
+    columns = "id, v, w, _cdc_seq_1, _cdc_end_seq_1, _cdc_last_seq_1, _event_id, _cdc_unsent"
+    whole, parted = (fetch(postgres_dsn, f"SELECT {columns} FROM mirror.{lane.into} ORDER BY 1, 4") for lane in lanes)
+    assert whole == parted and len(whole) > 200
+
+
+def test_a_relation_that_is_no_view_of_ours_stays(postgres_dsn):
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items_current (mine int)")
+    with opened(postgres_dsn) as sink:
+        put(sink, feed().write({"id": 1, "v": "a"}))
+    assert fetch(postgres_dsn, "SELECT * FROM mirror.items_current") == []
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, None)]
+
+
+def test_a_view_whose_columns_were_renamed_stops_nobody(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+    fetch(postgres_dsn, "ALTER TABLE mirror.items ADD COLUMN note text")
+    fetch(postgres_dsn, 'ALTER VIEW mirror.items_current RENAME COLUMN v TO "V"')
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "b"}))
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 2), (1, "b", 2, None)]
+
+
+@pytest.mark.parametrize("kind", ["json", "xml", "point"])
+def test_types_without_equality_are_compared_as_text(postgres_dsn, kind):
+    value = {"json": '{"a": 1}', "xml": "<a/>", "point": "(1,2)"}[kind]
+    other = {"json": '{"a": 2}', "xml": "<b/>", "point": "(2,1)"}[kind]
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        sink.prepare(stream.lane, stream.plan)
+        fetch(postgres_dsn, "DROP VIEW mirror.items_current")
+        fetch(postgres_dsn, f"ALTER TABLE mirror.items ALTER COLUMN v TYPE {kind} USING NULL")
+        fetch(postgres_dsn, f"ALTER TABLE _replicator.tombstones_1 ALTER COLUMN v TYPE {kind} USING NULL")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": value}, {"id": 1, "v": value}, {"id": 1, "v": other}))
+    assert [(start, end) for _, _, start, end in fetch(postgres_dsn, VERSIONS)] == [(1, 3), (3, None)]
+
+
+def test_a_value_that_the_table_refuses_is_a_reject(postgres_dsn):
+    stream, rejects = feed(), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+    fetch(postgres_dsn, "DROP VIEW mirror.items_current; ALTER TABLE mirror.items ALTER COLUMN v TYPE varchar(3)")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "long text"}, {"id": 1, "v": "b"}), rejects)
+    assert [(lane, key) for lane, key, _ in rejects] == [("pg.items", 1)]
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "b", 3, None)]
+
+
+def test_a_change_without_a_version_to_complete_it_is_a_reject_by_name(postgres_dsn):
+    stream, rejects = feed(), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "_unsent": ["v"]}), rejects)
+    assert [(key, "no value was sent for v" in sentence) for _, key, sentence in rejects] == [(1, True)]
+    assert fetch(postgres_dsn, VERSIONS) == []
+
+
+def test_the_view_goes_with_its_table(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        assert ("view", "mirror.items_current") in [(b.what, b.where) for b in sink.belongings(stream.lane)]
+        sink.drop(stream.lane)
+    assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items'), to_regclass('mirror.items_current')") == [(None, None)]
+
+
+CITEXT = "SELECT 1 FROM pg_available_extensions WHERE name = 'citext'"
+ICU = "SELECT 1 FROM pg_collation WHERE collprovider = 'i'"
+NOCASE = "CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+
+
+@pytest.mark.parametrize(
+    ("needed", "made", "kind"),
+    [(CITEXT, "CREATE EXTENSION citext", "public.citext"), (ICU, NOCASE, "text COLLATE public.nocase")],
+    ids=["citext", "collation"],
+)
+def test_text_that_differs_in_case_only_is_another_value(postgres_dsn, needed, made, kind):
+    """Also where the database takes it for equal: by its type, or by the column's collation."""
+    if not fetch(postgres_dsn, needed):
+        pytest.skip("this PostgreSQL was built without it")
+    fetch(postgres_dsn, made)
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        sink.prepare(stream.lane, stream.plan)
+        fetch(postgres_dsn, "DROP VIEW mirror.items_current")
+        fetch(postgres_dsn, f"ALTER TABLE mirror.items ALTER COLUMN v TYPE {kind}")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        put(sink, stream.write({"id": 1, "v": "A"}))
+    assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 2), (1, "A", 2, None)]
+
+
+KNOWN_IN_SQL = (
+    "_kind",
+    "_there",
+    "_lost",
+    "_opens",
+    "_version",
+    "_image",
+    "_g0",
+    "_last_1",
+    "_k_there",
+    "_last_place",
+    "_life",
+)
+
+
+@pytest.mark.parametrize("other", ["", "io.debezium.data.Uuid"], ids=["here", "in the server"])
+def test_columns_may_be_called_as_what_is_worked_out_was_called(postgres_dsn, other):
+    columns = {"id": pa.int64(), "other": pa.string(), **dict.fromkeys(KNOWN_IN_SQL, pa.string())}
+    stream = Feed(table_of(columns, other=other), lane_of(policy="scd2"))
+    values = dict.fromkeys(KNOWN_IN_SQL, "a")
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, **values}))
+        put(
+            sink, stream.write({"id": 1, **values, "_lost": None, "_unsent": ["_lost"], "_kind": "b"}, {"id": 1, "_op": "d"})
+        )
+    found = fetch(postgres_dsn, 'SELECT "_lost", "_kind", _cdc_seq_1, _cdc_end_seq_1 FROM mirror.items ORDER BY 3')
+    assert found == [("a", "a", 1, 2), ("a", "b", 2, 3)]
+
+
+US = pa.timestamp("us", "UTC")
+INFINITE, BEFORE_CHRIST = 9_223_372_036_825_200_000, -100_000_000_000_000_000
+EDGES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "truth": (pa.bool_(), [True, False, None]),
+    "small": (pa.int16(), [-32768, 32767, None]),
+    "large": (pa.int64(), [-(2**63), 2**63 - 1, None]),
+    "single": (pa.float32(), [float("nan"), float("-inf"), 1.17549435e-38]),
+    "double": (pa.float64(), [float("nan"), float("inf"), 0.1 + 0.2]),
+    "words": (pa.string(), ["", "\\.", 'a,"b"\r\n\u2028é']),
+    "exact": (pa.decimal128(38, 10), [Decimal("-1234567890123456789012345678.0123456789"), Decimal(0), None]),
+    "wide": (pa.decimal256(60, 3), [Decimal("9" * 57 + ".125"), None, Decimal(1)]),
+    "day": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "clock": (pa.time64("us"), [time(0), time(23, 59, 59, 999_999), None]),
+    "moment": (US, [INFINITE, BEFORE_CHRIST, None]),
+    "local": (pa.timestamp("us"), [-INFINITE - 7_200_000, 253_402_300_799_999_999, None]),
+}
+
+
+def test_a_version_that_ends_keeps_its_values(postgres_dsn):
+    """It is read, told apart from what comes, and written again with its end."""
+    stream = Feed(table_of({"id": pa.int64(), **{n: kind for n, (kind, _) in EDGES.items()}}), lane_of(policy="scd2"))
+    rows = [{"id": i, **{n: values[i] for n, (_, values) in EDGES.items()}} for i in range(3)]
+    query = f"SELECT {', '.join(f'{n}::text' for n in EDGES)} FROM mirror.items ORDER BY id"
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write(*rows))
+        begun = fetch(postgres_dsn, query)
+        put(sink, stream.write(*rows))
+        put(sink, stream.write(*({"id": i, "_op": "d"} for i in range(3))))
+    assert fetch(postgres_dsn, query) == begun
+    assert fetch(postgres_dsn, VERSIONS.replace("v::text, ", "")) == [(0, 1, 7), (1, 2, 8), (2, 3, 9)]
+    assert begun[0][-2] == "infinity" and begun[1][-2].endswith(" BC")

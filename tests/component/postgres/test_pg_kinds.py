@@ -1,0 +1,61 @@
+"""Targets that are no ordinary tables."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+
+from adapters.sql.pg_kinds import _fault
+from replicator.domain.errors import ConfigProblem
+
+pytestmark = pytest.mark.postgres
+
+BASE = "CREATE SCHEMA mirror; CREATE TABLE mirror.base (id bigint PRIMARY KEY, v text)"
+MERGED = [
+    ("CREATE MATERIALIZED VIEW mirror.items AS SELECT * FROM mirror.base", "is a materialized view"),
+    ("CREATE SEQUENCE mirror.items", "is a sequence"),
+    (
+        "CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text); "
+        "CREATE RULE r AS ON DELETE TO mirror.items DO INSTEAD NOTHING",
+        "has a rewrite rule",
+    ),
+]
+
+
+@pytest.mark.parametrize(("statement", "words"), MERGED, ids=[words for _, words in MERGED])
+def test_what_rows_cannot_be_merged_into(postgres_dsn: str, statement: str, words: str) -> None:
+    feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
+    fetch(postgres_dsn, f"{BASE}; {statement}")
+    with opened(postgres_dsn) as sink, pytest.raises(ConfigProblem, match=rf"mirror\.items {words}.*`into`"):
+        put(sink, feed.write({"id": 1, "v": "x"}))
+
+
+def test_a_view_takes_the_rows_of_an_append_lane(postgres_dsn: str) -> None:
+    table = table_of({"id": pa.int64(), "v": pa.string()})
+    with opened(postgres_dsn) as sink:
+        put(sink, Feed(table, lane_of("items", "append")).write({"id": 1, "v": "x"}))
+        fetch(postgres_dsn, "CREATE VIEW mirror.seen AS SELECT * FROM mirror.items")
+        feed = Feed(table, lane_of("seen", "append"))
+        feed.write({"id": 1, "v": "x"})  # The record that the table has.
+        put(sink, feed.write({"id": 2, "v": "y"}))
+    assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "rules", "merges", "words"),
+    [
+        ("v", 160_000, False, True, "is a view"),
+        ("v", 170_000, False, True, ""),
+        ("v", 160_000, False, False, ""),
+        ("f", 180_000, False, True, "is a foreign table"),
+        ("f", 150_000, False, False, ""),
+        ("m", 180_000, False, False, "is a materialized view"),
+        ("r", 180_000, True, True, "rule"),
+        ("r", 150_000, True, False, ""),
+        ("p", 150_000, False, True, ""),
+    ],
+)
+def test_by_kind(kind: str, version: int, rules: bool, merges: bool, words: str) -> None:
+    fault = _fault(kind, version, rules, merges=merges)
+    assert words in fault and bool(words) == bool(fault)

@@ -1,0 +1,311 @@
+"""An event log in PostgreSQL answers what one in a lake does, and refuses what it lacks."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from support.pg_case import fetch
+from support.recorded_log import RecordedLog
+from support.snapshotted import ENTRIES, Snapshotted, is_of_model, times_of
+
+from adapters.sources.postgres_log import PostgresLogSource
+from adapters.sql.pg_logged import INDEX
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.selection import Misasked
+from replicator.ports.read_side import Wanted
+from replicator.settings import Loaded
+from replicator.testing.histories import History, random_history
+from replicator.wiring import comparing, configuration, histories, reading, seeding, snapshots
+from replicator.wiring.container import Container
+from replicator.wiring.moments import moment_of
+from replicator.wiring.read_side import Targets
+from replicator.wiring.rebuilding import Replay
+from replicator.wiring.running import run_once
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+
+POLICIES = {"plain": "scd1", "versions": "scd2", "changes": "append"}
+SEEDS = [("plain", 1), ("versions", 2), ("changes", 3)]
+MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in POLICIES for seed in range(4, 14)]
+AT = TopicPartition("cdc.public.items", 0)
+
+
+class TwoLogs(Snapshotted):
+    """Its records are in a log in the lake, and in one in the database."""
+
+    def __init__(self, folder: Path, dsn: str, history: History, entry: str) -> None:
+        said = conninfo_to_dict(dsn)
+        url = f"postgresql://{said['user']}@{said['host']}:{said['port']}/{said['dbname']}"
+        log = f'}}\n  raw_pg: {{kind: event_log, dsn: "{url}"'
+        super().__init__(folder, history, f"{{sink: raw_pg}}, {ENTRIES[entry]}", log)
+
+    def with_log(self, *logs: str) -> Loaded:
+        """The configuration in which the table goes to these logs."""
+        said = (self.folder / "config" / "replicator.yaml").read_text()
+        named = ", ".join(f"{{sink: {log}}}" for log in logs)
+        assert "{sink: raw}, {sink: raw_pg}" in said
+        file = self.folder / "config" / "other.yaml"
+        said = said.replace(", snapshots: {every: 1 day, keep: 2}", "")
+        file.write_text(said.replace("{sink: raw}, {sink: raw_pg}", named))
+        return configuration.read(file, None, ())
+
+
+def made(config: Loaded) -> dict[str, Any]:
+    run_once(Container(loaded=config))
+    return {"records": 0, "applied": 0, "rejected": 0}
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def rows(table: pa.Table) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in table.drop_columns([CDC_APPLIED_AT]).to_pylist())
+
+
+def then(config: Loaded, name: str, at: datetime | Position) -> pa.Table:
+    return reading.read(config, f"lake.{name}", as_of=at, from_log=True)
+
+
+@pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
+def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: str, seed: int) -> None:
+    """Random histories, recorded in random pieces; as it was at random places and times, of which the model tells too."""
+    chance = random.Random(seed)
+    history = random_history(seed, 40, toast=True, keys=("int",), disorder=chance.choice((0, 0, 6)))
+    shop = TwoLogs(tmp_path / "shop", postgres_dsn, history, entry)
+    count = len(shop.history.events)
+    ends = [*sorted(chance.sample(range(1, count), 2)), count]
+    for end in ends:
+        shop.reach(end)
+    if chance.random() < 0.5:
+        fetch(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
+    lake, database = shop.with_log("raw"), shop.with_log("raw_pg")
+    assert histories.log_of(shop.loaded, "public.items")[1] == "raw", "of two the one in the lake"
+    lane = database.settings.lanes_for("public.items")[0]
+    assert histories.log_of(database, "public.items")[1] == "raw_pg"
+    (changes, read), (wanted, wanted_read) = (histories.audit(one, "public.items", {}, quiet) for one in (database, lake))
+    assert changes.equals(wanted) and changes.num_rows and read == wanted_read
+    since, until = sorted(at for _, at in chance.sample(times_of(history), 2))
+    period = {"since": since.isoformat(), "until": until.isoformat()}
+    assert histories.audit(database, "public.items", period, quiet) == histories.audit(lake, "public.items", period, quiet)
+    [name] = history.table().keys
+    keys = {str(e.change.image[name]) for e in history.events if e.change is not None and name in e.change.image}
+    for key in sorted(keys)[:4]:
+        found, wanted = (histories.history(one, "public.items", [key], quiet) for one in (database, lake))
+        assert found == wanted and found[0], key
+    there = shop.history.position(count)
+    for end in ends[:-1]:
+        place = Position({place: at for place, at in shop.history.position(end).items() if at})
+        if set(place) == set(there):
+            assert moment_of(database, lane, place) == moment_of(lake, lane, place)
+            assert rows(then(database, lane.into, place)) == rows(then(lake, lane.into, place))
+    for _, moment in chance.sample(times_of(shop.history), 3):
+        assert moment_of(database, lane, moment) == moment_of(lake, lane, moment)
+        found = then(database, lane.into, moment)
+        assert rows(found) == rows(then(lake, lane.into, moment)), moment
+        assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
+    made(seeding.prepared(database, Replay(lane, "again")))
+    now = reading.read(database, f"lake.{lane.into}")
+    assert rows(reading.read(database, "lake.again")) == rows(now)
+    compared = comparing.compare(database, lane, made)
+    assert compared["exact"] and compared["same"] == now.num_rows and not compared["differing"]
+
+
+def shop_of(dsn: str, folder: Path, seed: int = 1) -> tuple[TwoLogs, Loaded]:
+    """A lane that is caught up, and the configuration with the log in the database alone."""
+    shop = TwoLogs(folder / "shop", dsn, random_history(seed, 40, toast=True, keys=("int",)), "plain")
+    shop.reach(len(shop.history.events))
+    return shop, shop.with_log("raw_pg")
+
+
+NAMED = {"the beginning": r"lacks records from \d+ to \d+ of", "a partition": "(lacks records from .* of|no records of)"}
+LOST = {
+    "the beginning": '"offset" <= (SELECT min("offset") + 3 FROM cdc_raw.cdc_events)',
+    "a partition": '"partition" = (SELECT max("partition") FROM cdc_raw.cdc_events)',
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_log_that_lacks_records_is_refused(postgres_dsn: str, tmp_path: Path, lost: str) -> None:
+    """By what makes a table of it; the part that is missing is named."""
+    shop, database = shop_of(postgres_dsn, tmp_path)
+    lane, place = database.settings.lanes_for("public.items")[0], shop.history.position(len(shop.history.events))
+    before = rows(then(database, lane.into, place))
+    fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
+    for ask in (lambda: then(database, lane.into, place), lambda: seeding.prepared(database, Replay(lane, "again"))):
+        with pytest.raises((DataLoss, Misasked), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
+            ask()
+    assert rows(then(shop.with_log("raw"), lane.into, place)) == before
+
+
+def test_the_read_side_tells_the_same(postgres_dsn: str, tmp_path: Path) -> None:
+    shop, database = shop_of(postgres_dsn, tmp_path)
+    lane, (_, moment) = database.settings.lanes_for("public.items")[0], times_of(shop.history)[20]
+    here, there = Targets(database), Targets(shop.with_log("raw"))
+    name = f"lake.{lane.into}"
+    [target] = [one for one in here.targets() if one.name == name]
+    assert target in there.targets()
+    wanted = Wanted(limit=10, as_of=moment, from_log=True)
+    page, [key] = here.rows(name, wanted), target.key
+    assert page.rows.num_rows and rows(page.rows) == rows(there.rows(name, wanted).rows)
+    one = str(page.rows[key][0].as_py())
+    assert here.history(name, [one]).entries == there.history(name, [one]).entries
+
+
+class Failed(Exception):
+    """What who applies a batch may raise."""
+
+
+def test_who_reads_may_stop_or_fail_while_more_is_to_come(postgres_dsn: str) -> None:
+    """What is raised is that, and the connection is ended."""
+    RecordedLog("", dsn=postgres_dsn).append(raw_rows(0, 30))
+    source, seen, stop = PostgresLogSource({"dsn": postgres_dsn, "batch_records": 3}), list[int](), threading.Event()
+
+    def stopping(batch: Any) -> None:
+        seen.extend(batch.frame["offset"].to_pylist())
+        if seen:
+            stop.set()
+
+    def failing(batch: Any) -> None:
+        if batch.records:
+            raise Failed
+
+    source.run(Position(), stopping, stop, once=True)
+    assert seen == [0, 1, 2]
+    with pytest.raises(Failed):
+        source.run(Position(), failing, threading.Event(), once=True)
+    source.close()
+    left = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    assert fetch(postgres_dsn, left) == [(0,)]
+
+
+def test_the_moments_of_one_are_found_on_either_engine(postgres_dsn: str, tmp_path: Path) -> None:
+    shop, database = shop_of(postgres_dsn, tmp_path)
+    lane, (_, moment) = database.settings.lanes_for("public.items")[0], times_of(shop.history)[5]
+    on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
+    assert moment_of(on_spark, lane, moment) == moment_of(database, lane, moment)
+
+
+def test_records_that_go_while_it_is_read_are_missed(postgres_dsn: str) -> None:
+    """Those that come next; a table that was made anew is another one."""
+    log = RecordedLog("", dsn=postgres_dsn)
+    log.append(raw_rows(0, 4))
+    source, seen, stop = PostgresLogSource({"dsn": postgres_dsn, "batch_records": 2}), list[int](), threading.Event()
+
+    def take(batch: Any) -> None:
+        seen.extend(batch.frame["offset"].to_pylist())
+        if len(seen) > 4:
+            stop.set()
+        if seen == [0, 1, 2, 3] and log.position[AT] == 4:
+            log.append(raw_rows(4, 9))
+            fetch(postgres_dsn, 'DELETE FROM cdc_raw.cdc_events WHERE "offset" < 6')
+
+    with pytest.raises(DataLoss, match=r"Records 4 to 5 of cdc\.public\.items\[0\] are not in the event log"):
+        source.run(Position(), take, stop, once=False)
+    assert seen == [0, 1, 2, 3]
+    again = source.through(Position())
+    again.refresh()
+    fetch(postgres_dsn, "CREATE TABLE cdc_raw.made AS TABLE cdc_raw.cdc_events")
+    fetch(postgres_dsn, "DROP TABLE cdc_raw.cdc_events; ALTER TABLE cdc_raw.made RENAME TO cdc_events")
+    with pytest.raises(DataLoss, match="made anew"):
+        again.refresh()
+    source.close()
+
+
+def test_the_writer_goes_on_meanwhile(postgres_dsn: str) -> None:
+    """What is read is what was there when the reading began, and each record once; the next reading has the rest."""
+    log = RecordedLog("", dsn=postgres_dsn)
+    log.append(raw_rows(0, 50))
+    source, seen = PostgresLogSource({"dsn": postgres_dsn, "batch_records": 7}), list[int]()
+
+    def take(batch: Any) -> None:
+        seen.extend(batch.frame["offset"].to_pylist())
+        end = log.position[AT]
+        log.append(raw_rows(end, end + 10))
+
+    end = source.end()
+    source.read(source.beginning(), end, take, threading.Event())
+    assert seen == list(range(50)) and log.position[AT] > 100
+    source.read(end, source.end(), lambda batch: seen.extend(batch.frame["offset"].to_pylist()), threading.Event())
+    assert seen == list(range(log.position[AT]))
+    source.close()
+
+
+def test_a_table_that_is_no_event_log_is_named(postgres_dsn: str) -> None:
+    source = PostgresLogSource({"dsn": postgres_dsn})
+    with pytest.raises(EnvironmentProblem, match=r"There is no table postgres://.*\.cdc_raw\.cdc_events") as missing:
+        source.end()
+    assert "tester" not in str(missing.value)
+    fetch(postgres_dsn, "CREATE SCHEMA cdc_raw; CREATE TABLE cdc_raw.cdc_events (topic text)")
+    with pytest.raises(ConfigProblem, match="is not an event log: it lacks the column"):
+        source.end()
+    source.close()
+
+
+def raw_rows(start: int, end: int, topic: str = AT.topic, partition: int = 0) -> pa.Table:
+    known = {**dict.fromkeys(RAW.names), "topic": topic, "partition": partition}
+    return pa.Table.from_pylist([{**known, "offset": at} for at in range(start, end)], RAW)
+
+
+TOPICS = [
+    "cdc.public.a",
+    "cdc.public.A",
+    "cdc.public.B",
+    "cdc.public.ä",
+    "cdc.public.a'b",
+    "cdc.public.a%b",
+    "cdc.public.a\\b",
+]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_topics_of_all_names_are_read_apart(postgres_server: Any, indexed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a database that orders texts as a language does; each record once, where somebody has put it in twice, also where
+    one is the last of those that the server gives at once."""
+    monkeypatch.setattr("adapters.sql.pg_logged.FIRST_ROWS", 1)
+    monkeypatch.setattr("adapters.sql.pg_logged.MOST_ROWS", 3)
+    dsn = postgres_server.database(language="de")
+    log, wanted = RecordedLog("", dsn=dsn), dict[TopicPartition, range]()
+    for number, topic in enumerate(TOPICS):
+        for partition in (0, 1, 10):
+            there = wanted[TopicPartition(topic, partition)] = range(number, number + 3 + partition)
+            log.append(raw_rows(there.start, there.stop, topic, partition))
+    fetch(dsn, "INSERT INTO cdc_raw.cdc_events SELECT * FROM cdc_raw.cdc_events")
+    if indexed:
+        fetch(dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
+    for topics in (["*"], *([f"^{re.escape(topic)}\\Z"] for topic in TOPICS)):
+        source, seen = PostgresLogSource({"dsn": dsn, "batch_records": 5, "topics": topics}), list[Any]()
+        mine = {at: found for at, found in wanted.items() if topics == ["*"] or topics[0] == f"^{re.escape(at.topic)}\\Z"}
+        assert dict(source.start()) == {at: found.start for at, found in mine.items()}
+        assert dict(source.end()) == {at: found.stop for at, found in mine.items()}
+        source.read(
+            source.start(), source.end(), lambda batch, to=seen: to.extend(batch.frame.to_pylist()), threading.Event()
+        )
+        assert [(row["topic"], row["partition"], row["offset"]) for row in seen] == [
+            (at.topic, at.partition, offset) for at in sorted(mine) for offset in mine[at]
+        ]
+        source.close()
+
+
+def test_what_is_not_done_with_it_is_refused(postgres_dsn: str, tmp_path: Path) -> None:
+    """Snapshots, and replays by another engine."""
+    _, database = shop_of(postgres_dsn, tmp_path)
+    lane = database.settings.lanes_for("public.items")[0]
+    with pytest.raises(ConfigProblem, match="the event log raw_pg is in a database, beside which no snapshots are kept"):
+        snapshots.take(database, lane)
+    on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
+    with pytest.raises(ConfigProblem, match="from where the engine 'spark' does not read it"):
+        seeding.prepared(on_spark, Replay(lane, "again"))
+    assert not [*tmp_path.rglob("asked.json")]

@@ -1,0 +1,77 @@
+"""Names that try to be more than names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+
+from replicator.domain.errors import ConfigProblem, Fatal
+
+pytestmark = pytest.mark.postgres
+
+HOSTILE = [
+    'a"; DROP SCHEMA mirror CASCADE; --',
+    "it's",
+    "100% of %s %(x)s {0} {x}",
+    "with.dot",
+    "../../etc/passwd",
+    "Ünï☃ 漢字",
+    "\u202ertl",
+    "$$; SELECT 1; $$",
+    "back\\slash",
+    "new\nline\ttab",
+    "SELECT",
+    "user",
+    "x" * 63,
+    " ",
+    "`backtick`:colon",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("policy", ["scd1", "append"])
+def test_hostile_names(postgres_dsn: str, name: str, policy: str) -> None:
+    """As the target, as key, as value column and as schema; written, completed, truncated, widened, read and reset."""
+    key, value = name, (name + "2")[-63:]
+    if len(value.encode()) > 63 or key == value:
+        value = "value"
+    feed = Feed(table_of({key: pa.int64(), value: pa.string()}, [key]), lane_of(name, policy))
+    with opened(postgres_dsn, schema=name) as sink:
+        put(sink, feed.write({key: 1, value: "one"}, {key: 2, value: "two"}))
+        feed.table = table_of(
+            {key: pa.int64(), value: pa.string(), "added": pa.string(), name[:61] + "+": pa.list_(pa.string())}, [key]
+        )
+        put(sink, feed.write({key: 1, "added": "x", "_unsent": [value]}))
+        put(sink, feed.write({key: 2}, op="d"))
+        found = sink.read(name)
+        assert sink.tables() == [name]
+        if policy == "scd1":
+            assert found.select([key, value, "added"]).to_pylist() == [{key: 1, value: "one", "added": "x"}]
+            put(sink, feed.write({"_op": "t"}))
+            assert sink.read(name).num_rows == 0
+        sink.reset(feed.lane)
+        assert sink.state(feed.lane) is None
+
+
+def test_names_that_differ_in_case_only(postgres_dsn: str) -> None:
+    table = table_of({"id": pa.int64(), "Id": pa.string(), "ID": pa.string()})
+    with opened(postgres_dsn) as sink:
+        for into in ("items", "Items"):
+            put(sink, Feed(table, lane_of(into)).write({"id": 1, "Id": into, "ID": "x"}))
+        assert sink.tables() == ["Items", "items"]
+        assert sink.read("Items")["Id"].to_pylist() == ["Items"]
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "ü" * 32, "", "a\0b", "\ud800"])
+def test_names_that_cannot_be(postgres_dsn: str, name: str) -> None:
+    with opened(postgres_dsn) as sink:
+        with pytest.raises(ConfigProblem, match="into"):
+            put(sink, Feed(table_of({"id": pa.int64()}), lane_of(name)).write({"id": 1}))
+        assert fetch(postgres_dsn, "SELECT count(*) FROM pg_tables WHERE schemaname = 'mirror'") == [(0,)]
+
+
+@pytest.mark.parametrize("name", ["c" * 64, "ctid", "xmin"])
+def test_columns_that_cannot_be(postgres_dsn: str, name: str) -> None:
+    with opened(postgres_dsn) as sink, pytest.raises(Fatal, match="Give it another name in the target"):
+        put(sink, Feed(table_of({"id": pa.int64(), name: pa.string()})).write({"id": 1}))

@@ -1,0 +1,89 @@
+"""Queries: read only, one statement, bounded in time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, opened, put, table_of
+
+from replicator.domain.errors import ConfigProblem, Fatal
+
+pytestmark = pytest.mark.postgres
+
+COLUMNS = {
+    "id": pa.int64(),
+    "price": pa.decimal128(10, 2),
+    "at": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+    "day": pa.date32(),
+    "clock": pa.time64("us"),
+    "data": pa.binary(),
+    "tags": pa.list_(pa.string()),
+    "50%": pa.float64(),
+    "ok": pa.bool_(),
+}
+
+
+def test_read_gives_what_was_written(postgres_dsn: str) -> None:
+    row = {
+        "id": 1,
+        "price": Decimal("1.50"),
+        "at": datetime(2024, 1, 1, 12, tzinfo=UTC),
+        "local": datetime(1960, 1, 1, 0, 0, 0, 1),
+        "day": datetime(2024, 2, 29).date(),
+        "clock": datetime(1, 1, 1, 23, 59, 59, 999999).time(),
+        "data": b"\x00\xff",
+        "tags": ["a", None],
+        "50%": 0.1,
+        "ok": True,
+    }
+    feed = Feed(table_of(COLUMNS))
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write(row, {"id": 2}, {"id": 3}))
+        found = sink.read("items", where="\"id\" < 3 AND 'x%s' LIKE 'x%' -- a comment", limit=5)
+        assert {f.name: f.type for f in found.schema if f.name in COLUMNS} == COLUMNS
+        assert sorted(found.select(list(COLUMNS)).to_pylist(), key=lambda r: r["id"]) == [
+            row,
+            {**dict.fromkeys(COLUMNS), "id": 2},
+        ]
+        assert sink.read("items", limit=1).num_rows == 1
+        assert sink.read("items", where="false").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ({"version": 1}, "no earlier versions"),
+        ({"as_of": datetime(2024, 1, 1, tzinfo=UTC)}, "no earlier versions"),
+        ({"where": "true); DELETE FROM mirror.items; --"}, "syntax error|multiple commands"),
+        ({"where": "nothing = 1"}, "does not exist"),
+        ({"where": "1/0 = 1"}, "division by zero"),
+        ({"where": "pg_sleep(30) IS NULL"}, "statement timeout"),
+        (
+            {"where": "set_config('transaction_read_only', 'off', false) = 'off' AND nextval('mirror.counter') > 0"},
+            "read-write mode|read-only",
+        ),
+    ],
+)
+def test_what_cannot_be_read(postgres_dsn: str, call: dict, said: str) -> None:
+    with opened(postgres_dsn, query_timeout=0.5) as sink:
+        put(sink, Feed(table_of({"id": pa.int64()})).write({"id": 1}))
+        fetch(postgres_dsn, "CREATE SEQUENCE mirror.counter")
+        with pytest.raises(Exception, match=said) as error:
+            sink.read("items", **call)
+        assert type(error.value).__module__ == "replicator.domain.errors"
+        assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(1,)]
+        with pytest.raises(Fatal, match=r"There are: .*items"):
+            sink.read("nothing")
+
+
+@pytest.mark.parametrize("where", ["nosuch =", "nosuch = 1", "id", "price LIKE 'a'"])
+def test_a_condition_that_makes_no_sense_is_the_askers(postgres_dsn: str, where: str) -> None:
+    with opened(postgres_dsn) as sink:
+        put(sink, Feed(table_of(COLUMNS)).write({"id": 1}))
+        with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
+            sink.read("items", where=where)
+        assert "changed by somebody" not in str(caught.value)

@@ -1,0 +1,125 @@
+"""Rows that the database refuses are found, rejected with a reason, and everything else is applied."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.pg_case import TOPIC, Feed, Rejects, fetch, lane_of, opened, put, table_of
+
+from replicator.domain.errors import Reject, RejectCode
+
+pytestmark = pytest.mark.postgres
+
+TABLE = table_of({"id": pa.int64(), "name": pa.string(), "n": pa.int64()})
+
+
+def exists(dsn: str, columns: str) -> None:
+    fetch(dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
+
+
+def ids(dsn: str) -> list[int]:
+    return [row[0] for row in fetch(dsn, "SELECT id FROM mirror.items ORDER BY id")]
+
+
+@pytest.mark.parametrize(
+    ("columns", "bad", "said"),
+    [
+        ("id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)", {"n": 11}, "items_n_check"),
+        ("id bigint PRIMARY KEY, name text NOT NULL, n bigint", {"name": None}, "column 'name'"),
+        ("id bigint PRIMARY KEY, name text UNIQUE, n bigint", {"name": "name 0"}, "items_name_key"),
+        ("id bigint PRIMARY KEY, name varchar(8), n bigint", {"name": "much too long"}, "column 'name'"),
+        ("id bigint PRIMARY KEY, name char(8), n bigint", {"name": "too long "}, "column 'name'"),
+        ("id bigint PRIMARY KEY, name uuid, n bigint", {"name": "no uuid", "_others": None}, "column 'name'"),
+        ("id bigint PRIMARY KEY, name jsonb, n bigint", {"name": "{no json", "_others": None}, "column 'name'"),
+        ("id bigint PRIMARY KEY, name text, n smallint", {"n": 100_000}, "column 'n'"),
+        ("id bigint PRIMARY KEY, name text, n numeric(4,1)", {"n": 12_345}, "column 'n'"),
+        ("id bigint PRIMARY KEY, name text, n bigint REFERENCES mirror.parents", {"n": 9}, "items_n_fkey"),
+        (
+            "id bigint PRIMARY KEY, name text, n bigint REFERENCES mirror.parents DEFERRABLE INITIALLY DEFERRED",
+            {"n": 9},
+            "n_fkey",
+        ),
+        ("id bigint PRIMARY KEY, name text, n bigint", {"name": "a\0b"}, "column 'name'"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 40])
+def test_one_bad_row(postgres_dsn: str, columns: str, bad: dict, said: str, size: int) -> None:
+    fetch(
+        postgres_dsn,
+        "CREATE SCHEMA mirror; CREATE TABLE mirror.parents (id bigint PRIMARY KEY); INSERT INTO mirror.parents VALUES (1)",
+    )
+    fetch(postgres_dsn, f"CREATE TABLE mirror.items ({columns})")
+    others = "_others" in bad
+    rows = [{"id": i, "name": None if others else f"name {i}", "n": 1} for i in range(size)]
+    row = {"id": 1000, "name": "fine", "n": 1, **{k: v for k, v in bad.items() if k != "_others"}}
+    rows.insert(size // 2 + 1, row)
+    feed, rejects = Feed(TABLE), Rejects()
+    with opened(postgres_dsn) as sink:
+        counts = put(sink, feed.write(*rows), rejects).counts
+        assert (counts.applied, counts.rejected) == (size, 1)
+        ((lane, key, error),) = rejects
+        assert (lane, key) == ("pg.items", 1000)
+        assert Reject.parse(error).code == RejectCode.OUT_OF_RANGE
+        assert said in error
+        assert not any(str(value) in error for value in bad.values() if isinstance(value, str))
+        assert ids(postgres_dsn) == list(range(size))
+        assert dict(sink.state(feed.lane).position) == {TOPIC: size + 1}
+
+
+def test_many_bad_rows_in_several_lanes(postgres_dsn: str) -> None:
+    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n % 7 <> 0)")
+    rejects = Rejects()
+    good, bad = Feed(TABLE, lane_of("good")), Feed(TABLE)
+    with opened(postgres_dsn) as sink:
+        for feed in (good, bad):
+            sink.prepare(feed.lane, feed.plan)
+        rows = [{"id": i, "name": "x", "n": i} for i in range(100)]
+        applied = sink.apply([good.write(*rows), bad.write(*rows)], rejects)
+        assert applied["pg.good"].counts.applied == 100
+        assert applied["pg.items"].counts.rejected == 15
+        assert ids(postgres_dsn) == [i for i in range(100) if i % 7]
+        assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.good") == [(100,)]
+
+
+def test_bad_rows_under_append_and_with_repair(postgres_dsn: str) -> None:
+    """The rows around a bad one keep their order, and are completed from the target as if it were not there."""
+    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
+    feed, rejects = Feed(TABLE), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write({"id": 1, "name": "kept", "n": 1}, {"id": 2, "name": "too", "n": 2}))
+        partial = [
+            {"id": 1, "n": 3, "_unsent": ["name"]},
+            {"id": 2, "n": 30, "_unsent": ["name"]},
+            {"id": 3, "name": "new", "n": 1},
+        ]
+        assert put(sink, feed.write(*partial), rejects).counts.applied == 2
+        assert [key for _, key, _ in rejects] == [2]
+        assert fetch(postgres_dsn, "SELECT id, name, n FROM mirror.items ORDER BY id") == [
+            (1, "kept", 3),
+            (2, "too", 2),
+            (3, "new", 1),
+        ]
+
+
+def test_refused_delete_is_not_remembered(postgres_dsn: str) -> None:
+    """A delete that a foreign key forbids is rejected, and the ledger does not know of it."""
+    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint")
+    fetch(postgres_dsn, "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items)")
+    feed, rejects = Feed(TABLE), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write(*({"id": i, "name": "x", "n": 1} for i in range(3))))
+        fetch(postgres_dsn, "INSERT INTO mirror.children VALUES (1)")
+        counts = put(sink, feed.write({"id": 0}, {"id": 1}, {"id": 2}, op="d"), rejects).counts
+        assert (counts.applied, counts.rejected) == (2, 1)
+        assert "children_item_fkey" in rejects[0][2]
+        assert ids(postgres_dsn) == [1]
+        (table,) = fetch(postgres_dsn, "SELECT format('_replicator.tombstones_%s', id) FROM _replicator.positions")[0]
+        assert fetch(postgres_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
+
+
+def test_a_refused_row_is_not_told_in_the_log_too(postgres_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+    exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
+    feed, rejects = Feed(TABLE), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)
+    assert len(rejects) == 1 and not [r for r in caplog.records if r.name == "psycopg"]

@@ -1,0 +1,107 @@
+"""Roles with as few rights as docs/security.md gives them: one makes and changes tables, the other writes rows."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from paths import PROJECT
+from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.shape import Shape
+
+pytestmark = pytest.mark.postgres
+
+PAGE = PROJECT / "docs" / "security.md"
+OF_A_SUPERUSER, OF_THE_OWNER = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
+CASES = [("scd1", Shape()), ("scd1", Shape(soft_deletes=True)), ("scd2", Shape()), ("append", Shape())]
+COLUMNS = {"id": pa.int64(), "v": pa.string()}
+TABLE, WIDER = table_of(COLUMNS), table_of({**COLUMNS, "w": pa.int64()})
+
+
+class Roles:
+    """The roles of the page, in a database of one's own."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn, self.name = dsn, psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
+        self.run(OF_A_SUPERUSER, "tester")
+
+    def named(self, text: str) -> str:
+        """Roles are of the whole server."""
+        return (
+            text.replace("DATABASE shop", f"DATABASE {self.name}")
+            .replace("replicator_o", f"{self.name}_o")
+            .replace("replicator_w", f"{self.name}_w")
+        )
+
+    def run(self, statements: str, user: str) -> None:
+        fetch(self.as_user(user), self.named(statements))
+
+    def as_user(self, user: str) -> str:
+        return self.dsn.replace("user=tester", f"user={self.named(user)}")
+
+
+@pytest.fixture
+def roles(postgres_dsn: str) -> Roles:
+    return Roles(postgres_dsn)
+
+
+def made(roles: Roles, feed: Feed) -> str:
+    """The target as the owner made it, as the writer sees it."""
+    with opened(roles.as_user("replicator_owner")) as sink:
+        put(sink, feed.write({"id": 1, "v": "a"}))
+    roles.run(OF_THE_OWNER, "replicator_owner")
+    return roles.as_user("replicator_writer")
+
+
+@pytest.mark.parametrize(("policy", "shape"), CASES, ids=["scd1", "soft", "scd2", "append"])
+def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: Shape) -> None:
+    feed = Feed(TABLE, lane_of(policy=policy), shape=shape)
+    writer = made(roles, feed)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"id": 2, "v": "b"}, "c"),
+        ({"id": 1, "v": "c"}, "u"),
+        ({"id": 2}, "d"),
+        ({}, "t"),
+        ({"id": 3, "v": "d"}, "c"),
+    ]
+    with opened(writer) as sink:
+        for row, op in changes:
+            assert put(sink, feed.write(row, op=op)).counts.applied >= 1
+    assert (3, "d") in {row[:2] for row in fetch(writer, "SELECT id, v FROM mirror.items")}
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        fetch(writer, "DROP TABLE mirror.items")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        fetch(writer, "CREATE TABLE _replicator.other ()")
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+def test_a_column_that_is_new_waits_for_the_owner(roles: Roles, policy: str) -> None:
+    feed = Feed(TABLE, lane_of(policy=policy))
+    writer = made(roles, feed)
+    feed.table = WIDER
+    write = feed.write({"id": 2, "v": "b", "w": 3})
+    with opened(writer) as sink, pytest.raises(EnvironmentProblem, match="must be owner of table items") as refused:
+        put(sink, write)
+    assert "owner" in refused.value.next_step
+    with opened(roles.as_user("replicator_owner")) as sink:
+        sink.prepare(write.lane, write.plan)
+    with opened(writer) as sink:
+        assert put(sink, write).counts.applied == 1
+    assert fetch(writer, "SELECT w FROM mirror.items WHERE id = 2") == [(3,)]
+
+
+def test_a_table_that_is_new_waits_for_the_owner(roles: Roles) -> None:
+    writer = made(roles, Feed(TABLE))
+    other = Feed(TABLE, lane_of("others"))
+    write = other.write({"id": 1, "v": "a"})
+    with opened(writer) as sink, pytest.raises(EnvironmentProblem, match="permission denied for schema mirror"):
+        put(sink, write)
+    with opened(roles.as_user("replicator_owner")) as sink:
+        sink.prepare(write.lane, write.plan)
+    with opened(writer) as sink:
+        assert put(sink, write).counts.applied == 1

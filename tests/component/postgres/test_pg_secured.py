@@ -1,0 +1,154 @@
+"""A database behind TLS: nothing is written to a server that is not who it should be, or by who is not known to it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import trustme
+from support.pg_case import Feed, fetch, opened, put, table_of
+
+from adapters.checks import pg_ask
+from adapters.checks.postgres import PostgresCheck
+from replicator.domain.errors import EnvironmentProblem
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
+
+PASSWORD = "of the t'ester"
+
+
+@dataclass
+class Secured:
+    """A server that wants TLS, and a password or, in database `mutual`, a certificate."""
+
+    server: Any
+    folder: Path
+    authority: trustme.CA
+
+    def shows(self, certificate: trustme.LeafCert) -> None:
+        """From now on, to who connects."""
+        data = self.server.folder / "data"
+        certificate.private_key_pem.write_to_path(str(data / "server.key"))
+        (data / "server.crt").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
+        (data / "server.key").chmod(0o600)
+        self.server.user.own(data / "server.key", data / "server.crt")
+        self.server.run("pg_ctl", "restart", "-w", "-m", "fast")
+
+    def client(self, user: str) -> str:
+        """What to add to a DSN to be that user."""
+        path = self.folder / f"{user}.pem"
+        certificate = self.authority.issue_cert("client@example.com", common_name=user)
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(path))
+        path.chmod(0o600)
+        return f"sslcert={path} sslkey={path}"
+
+    def dsn(self, database: str = "postgres", **said: str) -> str:
+        keys = {"sslmode": "verify-full", "sslrootcert": str(self.folder / "ca.pem"), **said}
+        return " ".join((self.server.dsn(database), *(f"{key}={value}" for key, value in keys.items())))
+
+
+@pytest.fixture(scope="module")
+def secured(postgres_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    server, authority, folder = type(postgres_server)(), trustme.CA(), tmp_path_factory.mktemp("secured")
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    server.start()
+    try:
+        for name in ("mutual", "secret"):
+            server.database(name)
+        data = server.folder / "data"
+        shutil.copyfile(folder / "ca.pem", data / "ca.crt")
+        rules = "hostssl mutual all 127.0.0.1/32 cert\nhostssl secret all 127.0.0.1/32 scram-sha-256\n"
+        (data / "pg_hba.conf").write_text(f"{rules}hostssl all all 127.0.0.1/32 trust\n")
+        with (data / "postgresql.conf").open("a") as config:
+            config.write("ssl = on\nssl_ca_file = 'ca.crt'\n")
+        server.user.own(data / "ca.crt")
+        of = Secured(server, folder, authority)
+        of.shows(authority.issue_cert("127.0.0.1"))
+        yield of
+    finally:
+        server.stop()
+
+
+def written(dsn: str) -> int:
+    """How many rows the target holds when another one was written."""
+    feed = Feed(table_of({"id": pa.int64()}))
+    with opened(dsn) as sink:
+        put(sink, feed.write({"id": 1}))
+    return len(fetch(dsn, "SELECT * FROM mirror.items"))
+
+
+def test_who_is_known_writes(secured: Secured) -> None:
+    assert written(secured.dsn()) == 1
+    assert written(f"{secured.dsn('mutual')} {secured.client('tester')}") == 1
+
+
+WRONG = {
+    "of another user": ("mutual", "nobody"),
+    "none": ("mutual", ""),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_client_whose_certificate_is_wrong_is_told(secured: Secured, case: str) -> None:
+    database, user = WRONG[case]
+    with pytest.raises(EnvironmentProblem, match="certificate") as refused:
+        written(f"{secured.dsn(database)} {secured.client(user) if user else ''}")
+    assert "sslcert" in refused.value.next_step or "pg_hba" in refused.value.next_step
+
+
+def test_a_wrong_password_is_told_and_not_shown(secured: Secured) -> None:
+    quoted = PASSWORD.replace("'", "\\'")
+    with pytest.raises(EnvironmentProblem, match="password") as refused:
+        written(secured.dsn("secret", password=f"'{quoted}'"))
+    assert PASSWORD not in f"{refused.value}" and "user and password" in refused.value.next_step
+
+
+def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured: Secured, tmp_path: Path) -> None:
+    """Its certificate is of somebody whom nobody trusts, of another machine, or has expired."""
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    now = datetime.now(UTC)
+    past = {"not_before": now - timedelta(days=2), "not_after": now - timedelta(days=1)}
+
+    def refused(**said: str) -> str:
+        with pytest.raises(EnvironmentProblem, match="certificate") as problem:
+            written(secured.dsn(**said))
+        assert "sslrootcert" in problem.value.next_step
+        return str(problem.value)
+
+    assert "verify failed" in refused(sslrootcert=str(tmp_path / "other.pem"))
+    assert "does not exist" in refused(sslrootcert=str(tmp_path / "none.pem"))
+    try:
+        secured.shows(secured.authority.issue_cert("db.example"))
+        assert "does not match host name" in refused()
+        secured.shows(secured.authority.issue_cert("127.0.0.1", **past))
+        assert "expired" in refused()
+    finally:
+        secured.shows(secured.authority.issue_cert("127.0.0.1"))
+
+
+def test_one_side_wants_tls_and_the_other_has_none(secured: Secured, postgres_dsn: str) -> None:
+    with pytest.raises(EnvironmentProblem, match="no encryption"):
+        written(f"{secured.server.dsn()} sslmode=disable")
+    with pytest.raises(EnvironmentProblem, match="does not support SSL") as refused:
+        written(f"{postgres_dsn} sslmode=require")
+    assert "sslmode" in refused.value.next_step
+
+
+def told(dsn: str) -> list[tuple[str, str]]:
+    found = [(d.severity, d.sentence) for d in PostgresCheck("pg", {"dsn": dsn}).diagnose()]
+    return [one for one in found if "sslmode" in one[1] or "encrypted" in one[1]]
+
+
+def test_doctor_says_what_others_can_read(secured: Secured, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not of a server on this machine."""
+    assert not told(postgres_dsn)
+    monkeypatch.setattr(pg_ask, "_is_here", lambda _: False)
+    assert [severity for severity, _ in told(secured.dsn())] == ["ok"]
+    assert [severity for severity, _ in told(postgres_dsn)] == ["warning"]
+    assert told(secured.dsn(sslmode="require")) == [("warning", "With sslmode require, who answers is not checked.")]

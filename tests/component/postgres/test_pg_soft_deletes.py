@@ -1,0 +1,133 @@
+"""What soft deletes are in PostgreSQL alone: a view of the living rows, tables that were there before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, Rejects, fetch, opened, put, table_of
+
+from replicator.domain.errors import ReplicatorError
+from replicator.domain.retention import PARTS
+from replicator.domain.shape import Shape
+
+pytestmark = pytest.mark.postgres
+
+ROWS = "SELECT id, v, _cdc_op, _cdc_deleted, _cdc_deleted_at IS NOT NULL FROM mirror.items ORDER BY 1"
+LIVING = "SELECT id, v FROM mirror.items_living ORDER BY 1"
+WHEN = datetime.fromtimestamp(1_700_000_000, UTC)
+
+
+def feed() -> Feed:
+    return Feed(table_of({"id": pa.int64(), "v": pa.string()}), shape=Shape(soft_deletes=True))
+
+
+def test_the_view_holds_the_living_rows_and_follows_the_columns(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
+        put(sink, stream.write({"id": 1, "_op": "d", "v": "not this"}, {"id": 9, "_op": "d"}))
+        assert fetch(postgres_dsn, LIVING) == [(2, "b")]
+        assert fetch(postgres_dsn, ROWS) == [(1, "a", "d", True, True), (2, "b", "u", False, False)]
+        assert fetch(postgres_dsn, "SELECT _cdc_deleted_at FROM mirror.items WHERE id = 1") == [(WHEN,)]
+        stream.table = table_of({"id": pa.int64(), "v": pa.string(), "w": pa.int32()})
+        put(sink, stream.write({"id": 1, "v": "c", "w": 5}))
+        put(sink, stream.write({"_op": "t"}))
+        put(sink, stream.write({"id": 3, "v": "d", "w": 6}))
+    assert fetch(postgres_dsn, "SELECT id, v, w FROM mirror.items_living") == [(3, "d", 6)]
+    assert [row[:4] for row in fetch(postgres_dsn, ROWS)] == [(1, "c", "u", True), (2, "b", "u", True), (3, "d", "u", False)]
+
+
+def test_a_marked_row_gives_no_values(postgres_dsn):
+    """In its own batch the delete leaves what the table holds; later it is no row to complete another change from."""
+    stream, rejects = feed(), Rejects()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        put(sink, stream.write({"id": 1, "_unsent": ["v"]}, {"id": 1, "_op": "d"}))
+        put(sink, stream.write({"id": 1, "_unsent": ["v"]}), rejects)
+    assert fetch(postgres_dsn, ROWS) == [(1, "a", "d", True, True)]
+    assert [key for _, key, _ in rejects] == [1]
+
+
+def test_a_table_that_was_there_before(postgres_dsn):
+    """Its rows live, until a truncate; a delete marks them too."""
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text)")
+    fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 'a'), (2, 'b')")
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "_op": "d"}))
+        assert fetch(postgres_dsn, LIVING) == [(2, "b")]
+        put(sink, stream.write({"_op": "t"}))
+    assert fetch(postgres_dsn, LIVING) == []
+    assert [row[:2] for row in fetch(postgres_dsn, ROWS)] == [(1, "a"), (2, "b")]
+
+
+def test_the_view_goes_with_its_table(postgres_dsn):
+    stream = feed()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        assert ("view", "mirror.items_living") in [(b.what, b.where) for b in sink.belongings(stream.lane)]
+        sink.drop(stream.lane)
+    assert fetch(postgres_dsn, "SELECT to_regclass('mirror.items'), to_regclass('mirror.items_living')") == [(None, None)]
+
+
+def test_a_lane_of_the_one_kind_is_not_the_other():
+    hard = Feed(feed().table)
+    assert hard.plan.rule == "scd1 by id"
+    assert feed().plan.rule == "scd1 with soft deletes by id"
+
+
+HOUR = timedelta(hours=1)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Keeping(Feed):
+    """Deletes are remembered for sixteen hours."""
+
+    hour = 0.0
+
+    @property
+    def plan(self):
+        return replace(super().plan, retention=PARTS * HOUR)
+
+    def write(self, *rows, op="u"):
+        return replace(super().write(*rows, op=op), at=BEGINNING + self.hour * HOUR)
+
+
+def keeping() -> Keeping:
+    return Keeping(table_of({"id": pa.int64(), "v": pa.string()}), shape=Shape(soft_deletes=True))
+
+
+def test_what_a_truncate_marked_of_a_table_that_was_there_before_goes_too(postgres_dsn):
+    """It never had a sequence."""
+    fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text)")
+    fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 'a'), (2, 'b')")
+    stream = keeping()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "_op": "d"}))
+        stream.hour = 5
+        put(sink, stream.write({"_op": "t"}))
+        for hour, there in ((16, [1, 2]), (18, [2]), (21, [2]), (22, [])):
+            stream.hour = hour + 0.5
+            put(sink, stream.write({"id": 3, "v": "c"}))
+            assert [row[0] for row in fetch(postgres_dsn, ROWS)] == [*there, 3]
+
+
+def test_a_row_that_something_else_refers_to_stops_the_lane(postgres_dsn):
+    """Nothing is lost: without that it goes on where it stood."""
+    stream = keeping()
+    with opened(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}))
+        put(sink, stream.write({"id": 1, "_op": "d"}))
+        fetch(postgres_dsn, "CREATE TABLE mirror.notes (item bigint REFERENCES mirror.items)")
+        fetch(postgres_dsn, "INSERT INTO mirror.notes VALUES (1)")
+        stream.hour = 20
+        write = stream.write({"id": 2, "v": "b"})
+        with pytest.raises(ReplicatorError, match="notes"):
+            put(sink, write)
+        assert [row[0] for row in fetch(postgres_dsn, ROWS)] == [1]
+        fetch(postgres_dsn, "DROP TABLE mirror.notes")
+        put(sink, write)
+        assert [row[0] for row in fetch(postgres_dsn, ROWS)] == [2]

@@ -1,0 +1,197 @@
+"""A table made anew in the place of a lane's own, in a database: one transaction, whatever others made of the old one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+
+from adapters.sinks.postgres import PostgresSink
+from adapters.sql import pg_swapping
+from replicator.domain.errors import Fatal, Fenced
+from replicator.domain.plan import LaneState
+
+pytestmark = pytest.mark.postgres
+ITEMS = table_of({"id": pa.int32(), "v": pa.int64()})
+WIDER = table_of({"id": pa.int32(), "v": pa.int64(), "w": pa.string()})
+LANE, ANEW = lane_of("items"), lane_of("items__replay")
+OLD, NEW = [(1, 7), (2, 8), (3, 9)], [(1, 70), (3, 90)]
+OLD_ROWS = "SELECT id, v FROM mirror.items ORDER BY 1"
+
+
+@pytest.fixture
+def filled(postgres_dsn: str) -> Iterator[tuple[str, PostgresSink, Feed]]:
+    """The lane's own table, and the one made anew, which has another column and a remembered delete."""
+    with opened(postgres_dsn) as sink:
+        put(sink, Feed(ITEMS, LANE).write(*({"id": i, "v": v} for i, v in OLD)))
+        feed = Feed(WIDER, ANEW)
+        put(sink, feed.write(*({"id": i, "v": 10 * v, "w": "w"} for i, v in OLD)))
+        put(sink, feed.write({"id": 2}, op="d"))
+        yield postgres_dsn, sink, feed
+
+
+def anew(_: LaneState | None, rebuilt: LaneState) -> LaneState:
+    return rebuilt
+
+
+def tables(dsn: str) -> set[str]:
+    names = "SELECT relnamespace::regnamespace || '.' || relname FROM pg_class WHERE relkind IN ('r', 'v', 'i')"
+    places = "relnamespace IN ('mirror'::regnamespace, '_replicator'::regnamespace)"
+    return {name for (name,) in fetch(dsn, f"{names} AND {places}") if "positions" not in name and "schema" not in name}
+
+
+def test_the_table_the_state_and_what_is_remembered_are_exchanged(filled: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, feed = filled
+    state = sink.state(ANEW)
+    assert sink.swap(LANE, ANEW, anew) == state == sink.state(LANE) and sink.state(ANEW) is None
+    assert fetch(dsn, OLD_ROWS) == NEW and not sink.belongings(ANEW)
+    ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
+    assert tables(dsn) == {
+        "mirror.items",
+        "mirror.items_pkey",
+        *(f"_replicator.tombstones_{number}{x}" for x in ("", "_pkey")),
+    }
+    assert fetch(dsn, "SELECT obj_description('mirror.items'::regclass)") == [
+        ("made by replicator for lane pg.items of pipeline tests",)
+    ]
+    later = replace(feed, lane=LANE)
+    sink.prepare(LANE, later.plan)
+    old = Feed(WIDER, LANE)
+    put(sink, replace(old.write({"id": 2, "v": 0, "w": "back"}), beside=True))
+    assert fetch(dsn, OLD_ROWS) == NEW, "the delete is remembered"
+    put(sink, later.write({"id": 4, "v": 4, "w": "x"}))
+    assert fetch(dsn, OLD_ROWS) == [*NEW, (4, 4)]
+    assert "table" in {one.what for one in sink.belongings(LANE) if not one.stays}
+
+
+def test_what_others_made_of_the_table_is_kept(filled: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, _ = filled
+    fetch(dsn, "CREATE ROLE a_reader; CREATE ROLE another_reader")
+    try:
+        for statement in (
+            "GRANT SELECT ON mirror.items TO a_reader WITH GRANT OPTION",
+            "GRANT SELECT (v) ON mirror.items TO another_reader",
+            "CREATE INDEX by_value ON mirror.items (v) WHERE v > 0",
+            "COMMENT ON COLUMN mirror.items.v IS 'it''s a value'",
+            "ALTER TABLE mirror.items SET (autovacuum_enabled = false)",
+            "CREATE VIEW mirror.big WITH (security_barrier = true) AS SELECT * FROM mirror.items WHERE v > 8",
+            "GRANT SELECT ON mirror.big TO a_reader",
+            "CREATE VIEW mirror.bigger AS SELECT id FROM mirror.big",
+        ):
+            fetch(dsn, statement)
+        sink.swap(LANE, ANEW, anew)
+        told = "SELECT has_table_privilege('a_reader', '{}', 'SELECT WITH GRANT OPTION')"
+        assert fetch(dsn, told.format("mirror.items")) == [(True,)]
+        assert fetch(dsn, "SELECT has_table_privilege('a_reader', 'mirror.big', 'SELECT')") == [(True,)]
+        columns = "SELECT has_column_privilege('another_reader', 'mirror.items', '{}', 'SELECT')"
+        assert fetch(dsn, columns.format("v")) == [(True,)] and fetch(dsn, columns.format("id")) == [(False,)]
+        assert "WHERE (v > 0)" in fetch(dsn, "SELECT pg_get_indexdef('mirror.by_value'::regclass)")[0][0]
+        assert fetch(dsn, "SELECT col_description('mirror.items'::regclass, 2)") == [("it's a value",)]
+        ((options,),) = fetch(dsn, "SELECT reloptions FROM pg_class WHERE oid = 'mirror.items'::regclass")
+        assert {"autovacuum_enabled=false", "fillfactor=80"} <= set(options)
+        assert fetch(dsn, "SELECT reloptions FROM pg_class WHERE oid = 'mirror.big'::regclass") == [
+            (["security_barrier=true"],)
+        ]
+        assert fetch(dsn, "SELECT id FROM mirror.bigger ORDER BY 1") == [(1,), (3,)]
+    finally:
+        fetch(dsn, "DROP OWNED BY a_reader, another_reader; DROP ROLE a_reader, another_reader")
+
+
+NOT_KEPT = {
+    "CREATE TABLE mirror.child (id int REFERENCES mirror.items (id))": "constraint child_id_fkey",
+    "CREATE MATERIALIZED VIEW mirror.copy AS SELECT * FROM mirror.items": "materialized view mirror.copy",
+    "ALTER TABLE mirror.items ENABLE ROW LEVEL SECURITY": "row security",
+    "CREATE PUBLICATION told FOR TABLE mirror.items": "publication told",
+    "CREATE TRIGGER now BEFORE UPDATE ON mirror.items EXECUTE FUNCTION suppress_redundant_updates_trigger()": "trigger now",
+}
+
+
+def test_what_would_not_be_kept_is_named_and_nothing_is_done(filled: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, _ = filled
+    for statement in NOT_KEPT:
+        fetch(dsn, statement)
+    before = tables(dsn), sink.state(LANE), sink.state(ANEW)
+    with pytest.raises(Fatal) as refused:
+        sink.swap(LANE, ANEW, anew)
+    assert all(name in refused.value.sentence for name in NOT_KEPT.values()), refused.value.sentence
+    assert (tables(dsn), sink.state(LANE), sink.state(ANEW)) == before and fetch(dsn, OLD_ROWS) == OLD
+    fetch(dsn, "DROP PUBLICATION told")
+
+
+def test_a_table_of_others_and_a_lane_of_others(filled: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, _ = filled
+    with opened(dsn) as second, pytest.raises(Fenced):
+        second.swap(LANE, ANEW, anew)
+    fetch(dsn, "COMMENT ON TABLE mirror.items IS NULL")
+    with pytest.raises(Fatal, match="was there before"):
+        sink.swap(LANE, ANEW, anew)
+    assert fetch(dsn, OLD_ROWS) == OLD
+
+
+def test_swaps_that_are_killed(filled: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any of their statements nothing is done; then it is done."""
+    dsn, sink, _ = filled
+    states = sink.state(LANE), sink.state(ANEW)
+    sink.close()
+    done = psycopg.Cursor.execute
+    for after in range(100):
+        statements = iter(range(1000))
+
+        def execute(cursor: Any, query: Any, *args: Any, left: Any = statements, at: int = after, **options: Any) -> Any:
+            words = (
+                query if isinstance(query, str) else query.decode() if isinstance(query, bytes) else query.as_string(None)
+            )
+            if not words.startswith(("SELECT", "SET")) and next(left) == at:
+                cursor.connection.close()
+                raise KeyboardInterrupt
+            return done(cursor, query, *args, **options)
+
+        with opened(dsn) as killed, monkeypatch.context() as patched:
+            patched.setattr(psycopg.Cursor, "execute", execute)
+            try:
+                killed.swap(LANE, ANEW, anew)
+                break
+            except KeyboardInterrupt:
+                pass
+        assert fetch(dsn, OLD_ROWS) == OLD
+        with opened(dsn) as again:
+            assert (again.state(LANE), again.state(ANEW)) == states
+    assert after > 15 and fetch(dsn, OLD_ROWS) == NEW
+
+
+def test_a_reader_finds_the_old_rows_or_the_new(
+    filled: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that asks all the time; and one whose snapshot is older than the new rows is waited for, or told."""
+    dsn, sink, feed = filled
+    found, stop = set(), threading.Event()
+
+    def read() -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            while not stop.is_set():
+                found.add(tuple(connection.execute(OLD_ROWS).fetchall()))
+
+    monkeypatch.setattr(pg_swapping, "READERS_SECONDS", 0.3)
+    with psycopg.connect(dsn) as earlier:
+        earlier.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        earlier.execute("SELECT 1")
+        put(sink, feed.write({"id": 1, "v": 70, "w": "once more"}))
+        with pytest.raises(Fatal, match="neither the old rows nor the new"):
+            sink.swap(LANE, ANEW, anew)
+        assert earlier.execute(OLD_ROWS).fetchall() == OLD
+    monkeypatch.undo()
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        sink.swap(LANE, ANEW, anew)
+    finally:
+        stop.set()
+        reader.join()
+    assert found <= {tuple(OLD), tuple(NEW)}
+    assert fetch(dsn, OLD_ROWS) == NEW

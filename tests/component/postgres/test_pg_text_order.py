@@ -1,0 +1,27 @@
+"""Columns for text that orders changes, in tables that were there before."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, lane_of, opened, table_of
+
+from replicator.domain.errors import Fatal
+from replicator.domain.policies import plan_for
+from replicator.domain.shape import Shape
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.mark.parametrize(("kind", "fits"), [("text", False), ('varchar(9) COLLATE "C"', True), ("bigint", False)])
+def test_text_of_a_language_cannot_order(postgres_dsn: str, kind: str, fits: bool) -> None:
+    fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, _cdc_seq_1 {kind})")
+    feed = Feed(table_of({"id": pa.int64(), "at": pa.string()}))
+    plan = plan_for("scd1", feed.table, None, Shape(("at",)))
+    with opened(postgres_dsn) as sink:
+        if fits:
+            sink.prepare(lane_of(), plan)
+            return
+        with pytest.raises(Fatal, match="'_cdc_seq_1'") as refused:
+            sink.prepare(lane_of(), plan)
+        assert 'TEXT COLLATE "C"' in refused.value.next_step

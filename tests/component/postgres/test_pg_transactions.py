@@ -1,0 +1,302 @@
+"""Lanes of a source held together at its transactions: a reader of the target never sees an order without its items."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from support.shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from adapters.monitor.prometheus import PrometheusTelemetry
+from adapters.sinks.postgres import PostgresSink
+from replicator.application.lanes import Lanes
+from replicator.application.options import Options
+from replicator.application.pipeline import Pipeline
+from replicator.application.register import FileRegister
+from replicator.application.rejects import Rejects
+from replicator.application.roster import Place
+from replicator.application.rules import TableRules, TransactionRules
+from replicator.application.shared import Shared
+from replicator.application.supervisor import Supervisor
+from replicator.application.workers import Worker
+from replicator.domain.errors import ExitCode
+from replicator.ports.frames import Lane
+from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
+
+pytestmark = pytest.mark.postgres
+
+QUICK = Options(
+    first_delay=0.001, longest_delay=0.002, tell_every=0.05, hold_idle=0.02, catch_up_turn=0.05, handover_bytes=1
+)
+RULES = TransactionRules(MARKS, patience=30.0)
+TORN = """
+SELECT o.id FROM mirror.orders o LEFT JOIN mirror.order_items i ON i.order_id = o.id GROUP BY o.id, o.items, o.total
+HAVING count(i.id) <> o.items OR coalesce(sum(i.price), 0) <> o.total
+UNION ALL SELECT i.id FROM mirror.order_items i LEFT JOIN mirror.orders o ON o.id = i.order_id WHERE o.id IS NULL
+"""
+TOLD = "SELECT transaction, exact, behind FROM _replicator.transactions"
+
+
+class Killed(BaseException):
+    """The program ends here."""
+
+
+@dataclass
+class Reader:
+    """Looks at the target after every commit, in one snapshot. `seen`: what was published, `exact` of it; `torn`: orders and
+    items without each other; `wrong`: an exact state that the source never had after that transaction."""
+
+    dsn: str
+    shop: Shop
+    seen: list[str | None] = field(default_factory=list)
+    exact: int = 0
+    torn: list[Any] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    def look(self) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            there = connection.execute("SELECT to_regclass('mirror.orders'), to_regclass('mirror.order_items')").fetchone()
+            if there is None or None in there:
+                return
+            self.torn += connection.execute(TORN.encode()).fetchall()
+            told = connection.execute("SELECT to_regclass('_replicator.transactions')").fetchone()
+            if told is None or told[0] is None:
+                return
+            for name, exact, _ in connection.execute(TOLD.encode()).fetchall():
+                self.seen.append(name)
+                self.exact += exact
+                if exact and name is not None and rows_of(connection) != self.shop.after[name]:
+                    self.wrong.append(name)
+
+    @contextmanager
+    def looking(self):
+        """Also between the commits, all the time."""
+        end = threading.Event()
+
+        def go_on() -> None:
+            while not end.wait(0.002):
+                self.look()
+
+        thread = threading.Thread(target=go_on, daemon=True)
+        thread.start()
+        yield
+        end.set()
+        thread.join()
+
+
+def rows_of(connection: psycopg.Connection[Any]) -> Rows:
+    out: Rows = {}
+    for table, columns in COLUMNS.items():
+        (there,) = connection.execute("SELECT to_regclass(%s)", (f"mirror.{table}",)).fetchone() or (None,)
+        rows = connection.execute(f"SELECT {', '.join(columns)} FROM mirror.{table}".encode()).fetchall() if there else []
+        out[table] = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    return out
+
+
+class Watched(PostgresSink):
+    """Tells after every commit; `at`, asked before (even) and after (odd) it, may end the program."""
+
+    told: Callable[[], None] = staticmethod(lambda: None)
+    at: Callable[[int], None] = staticmethod(lambda number: None)
+    number = 0
+
+    def apply(self, writes, reject):
+        self.number += 1
+        self.at(2 * self.number)
+        applied = super().apply(writes, reject)
+        self.told()
+        self.at(2 * self.number + 1)
+        return applied
+
+
+@dataclass
+class World:
+    """One target and the folder of the register, and what is started on them."""
+
+    dsn: str
+    folder: Path
+    rules: TransactionRules | None = RULES
+    lanes: Sequence[str] = ("pg",)
+    options: Options = QUICK
+    store: FakeStore = field(default_factory=FakeStore)
+    letters: FakeDeadLetters = field(default_factory=FakeDeadLetters)
+
+    def lanes_of(self, table: str) -> TableRules:
+        into = table.rpartition(".")[2]
+        return TableRules(tuple(Lane(f"{s}.{into}", "p", "s", table, s, into, "scd1") for s in self.lanes))
+
+    def start(self, source: FakeSource, reader: Reader | None = None, at: Any = None) -> tuple[Supervisor[Any], Any]:
+        engine, stop, gauges = LocalEngine(), threading.Event(), PrometheusTelemetry("1")
+        shared: Shared[Any] = Shared(
+            engine, Lanes(gauges), Rejects(self.letters, engine, stop, self.options, gauges), gauges, self.options, stop
+        )
+        self.sink = Watched({"dsn": self.dsn, "schema": "mirror"})
+        self.sink.told = reader.look if reader else self.sink.told
+        self.sink.at = at or self.sink.at
+        sinks = {"pg": self.sink, "other": FakeSink(self.store)}
+        workers = {name: Worker(name, sinks[name], shared) for name in self.lanes}
+        register = FileRegister(self.folder)
+        place = Place("s", source, self.lanes_of, (), workers, register, self.rules)
+        pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
+        return Supervisor([pipeline], tuple(workers.values()), self.letters, shared), pipeline
+
+    def once(self, pieces: Sequence[pa.Table], reader: Reader | None = None, at: Any = None) -> Any:
+        supervisor, pipeline = self.start(Broker(pieces), reader, at)
+        try:
+            code = supervisor.run(once=True)
+        except Killed:
+            self.sink.close()  # As the server does once the connection is gone.
+            return None
+        held_back = pipeline.held_back  # Where the pieces end within a transaction.
+        assert code is (held_back.code if held_back else ExitCode.OK), supervisor.problem
+        return pipeline
+
+    def rows(self) -> Rows:
+        with psycopg.connect(self.dsn) as connection:
+            return rows_of(connection)
+
+    def there(self) -> bool:
+        """The tables have been made."""
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute("SELECT to_regclass('mirror.orders') IS NOT NULL").fetchone() == (True,)
+
+    def told(self) -> tuple[Any, ...]:
+        with psycopg.connect(self.dsn) as connection:
+            (row,) = connection.execute(TOLD.encode()).fetchall()
+            return row
+
+
+def shop_of(seed: int, transactions: int = 25) -> Shop:
+    shop = Shop(Random(seed), partitions=1 + seed % 3)
+    if seed % 2:
+        shop.snapshot()
+    for _ in range(transactions):
+        shop.anything()
+    return shop
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_order_is_seen_without_its_items(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
+    """However batches cut the stream and partitions come, after every commit and in between. Snapshot rows come freely."""
+    shop = shop_of(seed - seed % 2)  # Without a snapshot, whose rows are of no transaction.
+    # In every second case many transactions gather before a commit.
+    options = replace(QUICK, handover_bytes=1 if seed % 2 else 400_000)
+    reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, options=options)
+    with reader.looking():
+        world.once(shop.pieces(), reader)
+    assert not reader.torn and not reader.wrong
+    assert world.rows() == shop.rows
+    assert len(set(reader.seen)) > 1 and reader.exact
+    assert world.told() == (list(shop.after)[-1], True, [])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_kill_tears_nothing(postgres_dsn: str, tmp_path: Path, seed: int) -> None:
+    """Killed before a commit or after it, and started again, several times over; one sink beside is ahead or behind."""
+    shop = shop_of(2 * seed)
+    pieces, random = shop.pieces(), Random(seed)
+    reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, lanes=("pg", "other"))
+
+    def kill(number: int) -> None:
+        if number > 2 and random.random() < 0.15:
+            raise Killed
+
+    for end in (len(pieces) // 3, 2 * len(pieces) // 3, len(pieces), len(pieces)):
+        world.once(pieces[:end], reader, kill)
+    world.once(pieces, reader)
+    assert not reader.torn and not reader.wrong
+    assert world.rows() == shop.rows
+    assert world.told() == (list(shop.after)[-1], True, [])
+
+
+def test_without_holding_back_the_reader_sees_torn_orders(postgres_dsn: str, tmp_path: Path) -> None:
+    """What the tests above would see if nothing was held back."""
+    shop = shop_of(4)
+    reader, world = Reader(postgres_dsn, shop), World(postgres_dsn, tmp_path, rules=None)
+    world.once(shop.pieces(), reader)
+    assert reader.torn and world.rows() == shop.rows
+
+
+def test_a_transaction_that_is_too_large_becomes_visible_in_parts(postgres_dsn: str, tmp_path: Path) -> None:
+    """It is published that parts of it may be there, and that they are all there once its end has come."""
+    shop = Shop(Random(1))
+    small = shop.transaction(shop.new_order(2))
+    large = shop.transaction(shop.new_order(400))
+    last = shop.transaction(shop.new_order(2))
+    reader = Reader(postgres_dsn, shop)
+    world = World(postgres_dsn, tmp_path, TransactionRules(MARKS, max_bytes=60_000, patience=30.0))
+    pipeline = world.once(shop.pieces(20), reader)
+    assert reader.torn and not reader.wrong
+    assert {small, last} <= set(reader.seen) and reader.exact < len(reader.seen)
+    assert world.rows() == shop.rows and large in shop.after
+    assert world.told() == (last, True, [])
+    assert pipeline.flow.alignment.exact and not pipeline.flow.alignment.held_bytes
+
+
+@pytest.mark.parametrize("lacking", [MARKS, "cdc.public.order_items"])
+def test_what_never_comes_is_not_waited_for_for_ever(postgres_dsn: str, tmp_path: Path, lacking: str) -> None:
+    """The topic of transactions, or that of a table: after some patience the rest becomes visible as it comes."""
+    shop = Shop(Random(2))
+    for _ in range(5):
+        shop.transaction(shop.new_order(2))
+    shop.log = {place: records for place, records in shop.log.items() if place[0] != lacking}
+    world = World(postgres_dsn, tmp_path, TransactionRules(MARKS, patience=0.3))
+    if lacking == MARKS:
+        shop.log[MARKS, 0] = [{"topic": MARKS, "partition": 0, "offset": 0, "timestamp": None, "key": None, "value": b"{}"}]
+    supervisor, pipeline = world.start(Broker(shop.pieces()))
+    thread = threading.Thread(target=supervisor.run, kwargs={"once": False}, daemon=True)
+    thread.start()
+    wait_until(lambda: world.there() and world.rows()["orders"] == shop.rows["orders"])
+    assert not pipeline.flow.alignment.exact
+    pipeline._shared.stop.set()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_lanes_that_had_run_before_are_held_together_from_then_on(postgres_dsn: str, tmp_path: Path) -> None:
+    """Switched on later: older transactions are not waited for, newer ones are not torn. Customers get no row meanwhile."""
+    shop = shop_of(0, 10)
+    pieces = shop.pieces()
+    World(postgres_dsn, tmp_path, rules=None).once(pieces)
+    world = World(postgres_dsn, tmp_path)
+    for more in (1, 10):
+        reader = Reader(postgres_dsn, shop)
+        before = {place: len(records) for place, records in shop.log.items()}
+        for _ in range(more):
+            shop.transaction(shop.new_order(3))
+        pieces += shop.pieces(since=before)
+        world.once(pieces, reader)
+    assert not reader.torn and not reader.wrong
+    assert world.rows() == shop.rows and world.told() == (list(shop.after)[-1], True, [])
+
+
+def test_a_lane_that_begins_anew_takes_back_what_was_published(postgres_dsn: str, tmp_path: Path) -> None:
+    shop = shop_of(0, 8)
+    pieces, world, last = shop.pieces(), World(postgres_dsn, tmp_path), list(shop.after)[-1]
+    world.once(pieces)
+    assert world.told() == (last, True, [])
+    sink = PostgresSink({"dsn": postgres_dsn, "schema": "mirror"})
+    sink.reset(world.lanes_of("public.orders").lanes[0])
+    sink.close()
+    assert world.told() == (None, False, ["pg.orders"])
+    world.once(pieces)
+    assert world.told() == (last, True, []) and world.rows() == shop.rows
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)

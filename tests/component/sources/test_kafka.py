@@ -1,0 +1,446 @@
+"""The Kafka source against a real broker."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from support.kafka_fixtures import Broker, Running, Seen
+
+from adapters.sources.kafka import KafkaSource
+from adapters.sources.kafka.cluster import Cluster
+from adapters.sources.kafka.options import KafkaOptions
+from adapters.sources.kafka.reader import Reader
+from adapters.sources.kafka.watch import BELIEVED, Watch
+from replicator.domain.change import RAW
+from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.position import Position, TopicPartition
+
+pytestmark = pytest.mark.stack
+Make = Callable[..., KafkaSource]
+Follow = Callable[..., Running]
+
+
+def run_once(source: KafkaSource, start: Position | None = None) -> Seen:
+    seen = Seen(start or Position())
+    source.run(start or Position(), seen, threading.Event(), once=True)
+    return seen
+
+
+def at(topic: str, offset: int, partition: int = 0) -> Position:
+    return Position({TopicPartition(topic, partition): offset})
+
+
+def numbers(count: int, first: int = 0) -> list[bytes]:
+    return [b"%d" % i for i in range(first, first + count)]
+
+
+def test_a_frame_holds_records_as_they_were_sent(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    producer = Producer({"bootstrap.servers": broker.address})
+    headers = [("a", b"1"), ("a", None), ("b", b"\xff")]
+    producer.produce(topic, key=b"k\x00", value=b"v", headers=headers, timestamp=1_700_000_000_123)
+    producer.produce(topic, key=None, value=None, headers=[])
+    producer.produce(topic, key=b"", value=b"")
+    assert producer.flush(20) == 0
+    # The broker may give them in several answers.
+    batches = [b for b in run_once(source_of(topic)).batches if b.records]
+    assert all(b.frame.schema == RAW for b in batches)
+    rows = [row for b in batches for row in b.frame.to_pylist()]
+    assert rows[0]["headers"] == [{"name": n, "value": v} for n, v in headers]
+    assert (rows[0]["key"], rows[0]["value"]) == (b"k\x00", b"v")
+    assert rows[0]["timestamp"].timestamp() == pytest.approx(1_700_000_000.123)
+    assert (rows[1]["key"], rows[1]["value"], rows[1]["headers"]) == (None, None, None)
+    assert (rows[2]["key"], rows[2]["value"]) == (b"", b"")
+    assert sum(b.size for b in batches) == 3
+    assert all(b.identity == {topic: broker.topic_id(topic)} for b in batches)
+
+
+def test_once_ends_where_the_stream_ended_and_goes_on_from_there(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic, partitions=2)
+    broker.produce(topic, numbers(7))
+    seen = run_once(source_of(topic))
+    assert seen.offsets(topic) == list(range(7))
+    assert seen.position == {TopicPartition(topic, 0): 7, TopicPartition(topic, 1): 0}
+    broker.produce(topic, numbers(3))
+    later = run_once(source_of(topic), Position(seen.position))
+    assert later.offsets(topic) == [7, 8, 9]
+
+
+def test_records_that_arrive_while_reading_once_are_left(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.produce(topic, numbers(5))
+    seen, more = Seen(), itertools.chain([True], itertools.repeat(False))
+
+    def apply(batch: object) -> None:
+        if next(more):
+            broker.produce(topic, numbers(5))
+        seen(batch)  # type: ignore[arg-type]
+
+    source_of(topic).run(Position(), apply, threading.Event(), once=True)
+    assert seen.offsets(topic) == list(range(5))
+
+
+def test_batches_are_bounded_and_ordered_over_topics(broker: Broker, source_of: Make) -> None:
+    prefix = f"many.{uuid4().hex[:8]}"
+    names = [f"{prefix}.{n}" for n in "abc"]
+    broker.create(*names, partitions=2)
+    for name, partition in itertools.product(names, range(2)):
+        broker.produce(name, numbers(500), partition)
+    seen = run_once(source_of(f"{prefix}.*", batch_records=100, batch_bytes=1000))
+    for name, partition in itertools.product(names, range(2)):
+        assert seen.offsets(name, partition) == list(range(500))
+    assert max(b.records for b in seen.batches) <= 501
+    assert len([b for b in seen.batches if b.records]) > 5
+
+
+def test_an_error_of_apply_batch_ends_the_call(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.produce(topic, numbers(1))
+
+    def fail(_batch: object) -> None:
+        raise ArithmeticError("mine")
+
+    with pytest.raises(ArithmeticError, match="mine"):
+        source_of(topic).run(Position(), fail, threading.Event(), once=False)
+
+
+def test_aborted_records_and_markers_are_covered(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.transact(topic, numbers(3))
+    broker.transact(topic, numbers(4), commit=False)
+    broker.transact(topic, numbers(2))
+    broker.transact(topic, numbers(5), commit=False)
+    source = source_of(topic)
+    seen = run_once(source)
+    assert seen.offsets(topic) == [0, 1, 2, 9, 10]
+    assert seen.position == dict(source.end()) == {TopicPartition(topic, 0): 18}
+    assert run_once(source, Position(seen.position)).rows == []
+    assert source.losses(Position(seen.position), {}) == {}
+
+
+def test_an_open_transaction_is_not_part_of_the_stream(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": f"t-{uuid4()}"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, value=b"open")
+    assert producer.flush(20) == 0
+    source = source_of(topic)
+    assert run_once(source).rows == []
+    producer.commit_transaction(20)
+    broker.await_ends_of_transactions(topic)
+    assert run_once(source).offsets(topic) == [0]
+
+
+def test_markers_move_the_position_while_following(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:
+    broker.create(topic)
+    run = following(source_of(topic))
+    broker.transact(topic, numbers(2))
+    run.until(lambda: run.seen.position.get(TopicPartition(topic, 0)) == 3)
+    assert run.end().offsets(topic) == [0, 1]
+
+
+def test_idle_means_an_empty_batch_every_second(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:
+    broker.create(topic)
+    run = following(source_of(topic))
+    run.until(lambda: len(run.seen.batches) >= 4, 8)
+    assert not any(b.records for b in run.end().batches)
+
+
+def test_topics_and_partitions_that_appear_are_read_from_their_beginning(
+    broker: Broker, source_of: Make, following: Follow, topic: str
+) -> None:
+    broker.create(topic)
+    run = following(source_of(f"{topic}*", start_from="latest"))
+    run.until(lambda: bool(run.seen.batches))
+    other = f"{topic}2"
+    broker.create(other)
+    broker.produce(other, numbers(3))
+    broker.grow(topic, 2)
+    broker.produce(topic, numbers(2), partition=1)
+    run.until(lambda: len(run.seen.rows) == 5)
+    seen = run.end()
+    assert seen.offsets(other) == [0, 1, 2]
+    assert seen.offsets(topic, 1) == [0, 1]
+    assert set(seen.batches[-1].identity) == {topic, other}
+
+
+def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
+    broker: Broker, source_of: Make, following: Follow, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks have no answer until more records of the old topic have come; new topics begin one at a time."""
+    looks: list[str] = []
+
+    def held(look: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def wait(*args: Any, **named: Any) -> Any:
+            looks.append(name)
+            count = len(run.seen.offsets(topic))
+            broker.produce(topic, numbers(3))
+            run.until(lambda: len(run.seen.offsets(topic)) >= count + 3)
+            return look(*args, **named)
+
+        return wait
+
+    broker.create(topic)
+    run = following(source_of(f"{topic}*"))
+    run.until(lambda: bool(run.seen.batches))
+    monkeypatch.setattr(Watch, "_find", held(Watch._find, "search"))
+    monkeypatch.setattr(Reader, "_look", held(Reader._look, "look"))
+    fresh = [f"{topic}.{n}" for n in range(30)]
+    broker.create(*fresh)
+    for name in fresh:
+        broker.produce(name, numbers(1))
+    run.until(lambda: {t for t, _, _ in run.seen.rows} == {topic, *fresh}, 60)
+    begun: set[str] = {topic}
+    for batch in run.seen.batches:
+        found = {place.topic for place in batch.span.end}
+        assert len(found - begun) <= 1
+        begun |= found
+
+
+def test_a_pattern_without_topics_waits(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:
+    source = source_of(f"^{topic}$")
+    assert set(source.unmatched()) == {f"^{topic}$"}
+    run = following(source)
+    run.until(lambda: bool(run.seen.batches))
+    broker.create(topic)
+    broker.produce(topic, numbers(1))
+    run.until(lambda: run.seen.offsets(topic) == [0])
+    assert not source.unmatched()
+
+
+def test_start_from(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.produce(topic, numbers(4))
+    between = datetime.now(UTC) + timedelta(seconds=1)
+    producer = Producer({"bootstrap.servers": broker.address})
+    producer.produce(topic, value=b"late", timestamp=int(between.timestamp() * 1000) + 1)
+    assert producer.flush(20) == 0
+    assert source_of(topic).start() == at(topic, 0)
+    assert source_of(topic, start_from="latest").start() == at(topic, 5)
+    assert source_of(topic, start_from=between.isoformat()).start() == at(topic, 4)
+    after = (between + timedelta(hours=1)).isoformat()
+    assert source_of(topic, start_from=after).start() == at(topic, 5)
+    broker.delete_below(topic, 2)
+    assert source_of(topic).start() == at(topic, 2)
+
+
+@pytest.mark.parametrize("start_from", ["latest", "2200-01-01T00:00:00+00:00"])
+def test_a_topic_that_appeared_in_an_outage_is_read_from_its_beginning(
+    broker: Broker, source_of: Make, topic: str, start_from: str
+) -> None:
+    broker.create(topic, f"{topic}2")
+    for name in (topic, f"{topic}2"):
+        broker.produce(name, numbers(3))
+    seen = run_once(source_of(f"{topic}*", start_from=start_from), at(topic, 2))
+    assert (seen.offsets(topic), seen.offsets(f"{topic}2")) == ([2], [0, 1, 2])
+
+
+def test_read_is_exact_and_safe_within_apply_batch(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic, partitions=2)
+    broker.produce(topic, numbers(10))
+    broker.transact(topic, numbers(3), commit=False)
+    broker.produce(topic, numbers(10))
+    source, inner = source_of(topic), Seen(at(topic, 4))
+
+    def apply(batch: object) -> None:
+        if not inner.batches:
+            until = Position({TopicPartition(topic, 0): 16, TopicPartition(topic, 1): 0})
+            source.read(at(topic, 4), until, inner, threading.Event())
+
+    source.run(Position(), apply, threading.Event(), once=True)
+    assert inner.offsets(topic) == [*range(4, 10), 14, 15]
+    assert inner.position == {TopicPartition(topic, 0): 16}
+    tail = Seen(at(topic, 8))
+    source.read(at(topic, 8), at(topic, 12), tail, threading.Event())
+    assert tail.offsets(topic) == [8, 9]
+    assert tail.position == dict(at(topic, 12))
+
+
+def test_to_read_a_topic_no_other_is_asked_about(
+    broker: Broker, source_of: Make, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create(topic, *(f"{topic}.{n}" for n in range(3)))
+    broker.produce(topic, numbers(2))
+    asked: set[str] = set()
+    described, offsets = Cluster.described, Cluster._offsets
+
+    def describe(cluster: Cluster, names: Iterable[str], *args: Any, **named: Any) -> Any:
+        names = set(names)
+        asked.update(names)
+        return described(cluster, names, *args, **named)
+
+    def find(cluster: Cluster, partitions: Iterable[TopicPartition], *args: Any, **named: Any) -> Any:
+        partitions = tuple(partitions)
+        asked.update(p.topic for p in partitions)
+        return offsets(cluster, partitions, *args, **named)
+
+    monkeypatch.setattr(Cluster, "described", describe)
+    monkeypatch.setattr(Cluster, "_offsets", find)
+    seen = Seen()
+    source_of(f"{topic}*").read(at(topic, 0), at(topic, 2), seen, threading.Event())
+    assert seen.offsets(topic) == [0, 1]
+    assert asked == {topic}
+
+
+def test_losses_are_named(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.produce(topic, numbers(10))
+    broker.delete_below(topic, 5)
+    source, place = source_of(topic, "gone"), TopicPartition(topic, 0)
+    assert source.losses(at(topic, 5), {topic: broker.topic_id(topic)}) == {}
+    assert source.losses(at(topic, 10), {}) == {}
+    assert "Records 2 to 4" in source.losses(at(topic, 2), {})[place]
+    assert "above the stream's end at 10" in source.losses(at(topic, 11), {})[place]
+    assert "created again" in source.losses(at(topic, 7), {topic: "another"})[place]
+    assert "is gone" in source.losses(at("gone", 0), {})[TopicPartition("gone", 0)]
+    assert "is gone" in source.losses(at(topic, 0, 3), {})[TopicPartition(topic, 3)]
+    assert source.losses(at("not.mine", 3), {}) == {}
+
+
+@pytest.mark.parametrize("offset", [2, 11])
+def test_run_and_read_refuse_what_is_out_of_range(broker: Broker, source_of: Make, topic: str, offset: int) -> None:
+    broker.create(topic)
+    broker.produce(topic, numbers(10))
+    broker.delete_below(topic, 5)
+    with pytest.raises(DataLoss, match="resync"):
+        run_once(source_of(topic), at(topic, offset))
+    with pytest.raises(DataLoss):
+        source_of(topic).read(at(topic, min(offset, 9)), at(topic, max(offset, 9)), Seen(), threading.Event())
+
+
+def test_records_deleted_while_reading_are_a_loss(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.produce(topic, [b"x" * 1000] * 1000)
+    calls = itertools.count()
+
+    def apply(batch: object) -> None:
+        if next(calls) == 1:
+            broker.produce(topic, [b"y" * 1000] * 20000)
+            broker.delete_below(topic, 20_900)
+
+    small = {"queued.max.messages.kbytes": 64, "fetch.message.max.bytes": 20000}
+    source = source_of(topic, batch_records=100, options=small)
+    with pytest.raises(DataLoss, match="are gone from the broker"):
+        source.run(Position(), apply, threading.Event(), once=False)
+
+
+def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Broker, topic: str) -> None:
+    """A broker that has just taken over a partition may say so of what it has."""
+    broker.create(topic)
+    broker.produce(topic, numbers(10))
+    options = KafkaOptions.read({"bootstrap_servers": broker.address, "topics": [topic], "batch_records": 3})
+    cluster, place = Cluster(options), TopicPartition(topic, 0)
+    watch = Watch(cluster, cluster.topics(), 5, grow=False)
+    with closing(Reader(options, cluster.remember)) as reader:
+        reader.assign({place: 0}, {place: 10})
+        seen: list[int] = []
+        while not reader.finished():
+            seen += [o for chunk in reader.gather(1).chunks for o in chunk["offset"].to_pylist()]
+            if len(seen) == 3:
+                reader._refused[place] = "out of range"
+            for refused, said in reader.refused().items():
+                watch.confirm_loss(refused, reader.next[refused], said)
+                reader.again(refused)
+        assert seen == [*range(10)]
+    watch = Watch(cluster, cluster.topics(), 5, grow=False)
+    for _ in range(BELIEVED):
+        watch.confirm_loss(place, 10, "out of range")
+    with pytest.raises(DataLoss, match="cannot be read on from offset 10: out of range"):
+        watch.confirm_loss(place, 10, "out of range")
+    with pytest.raises(DataLoss, match="above the stream's end"):
+        watch.confirm_loss(place, 11, "out of range")
+
+
+def test_a_topic_created_again_is_noticed_while_following(
+    broker: Broker, source_of: Make, following: Follow, topic: str
+) -> None:
+    broker.create(topic)
+    broker.produce(topic, numbers(5))
+    run = following(source_of(topic))
+    run.until(lambda: len(run.seen.rows) == 5)
+    broker.recreate(topic)
+    broker.produce(topic, numbers(20, first=100))
+    error = run.failed(DataLoss)
+    assert topic in str(error)
+    assert "lanes resync" in str(error)
+    assert not [v for v in run.seen.values if v in numbers(20, first=100)]
+
+
+def test_a_topic_that_is_deleted_is_noticed_while_following(
+    broker: Broker, source_of: Make, following: Follow, topic: str
+) -> None:
+    broker.create(topic)
+    run = following(source_of(topic))
+    run.until(lambda: bool(run.seen.batches))
+    broker.delete(topic)
+    assert "is gone" in str(run.failed(DataLoss))
+
+
+def test_group_offsets_are_visible(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic, partitions=2)
+    group = f"g-{uuid4()}"
+    source = source_of(topic, group_id=group)
+    source.committed(at(topic, 3))
+    source.committed(Position({**at(topic, 5), **at(topic, 1, 1)}))
+    source.close()
+    asked = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions or []}
+    assert found == {(topic, 0): 5, (topic, 1): 1}
+    source.close()
+
+
+def test_others_in_the_group_do_not_decide_what_is_read(
+    broker: Broker, source_of: Make, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Offsets of the group that somebody resets, and a consumer that joins the group and gets its partitions."""
+    broker.create(topic)
+    broker.produce(topic, numbers(6))
+    group = f"g-{uuid4()}"
+    source = source_of(topic, group_id=group)
+    reset = ConsumerGroupTopicPartitions(group, [KafkaPartition(topic, 0, 0)])
+    source.committed(at(topic, 3))
+    source.close()
+    broker.admin.alter_consumer_group_offsets([reset])[group].result(20)
+    with closing(Consumer({"bootstrap.servers": broker.address, "group.id": group})) as other:
+        other.subscribe([topic])
+        while not other.assignment():
+            other.poll(0.1)
+        assert run_once(source, at(topic, 3)).offsets(topic) == [3, 4, 5]
+        source.committed(at(topic, 6))
+        source.close()
+    assert "were not published" in caplog.text
+    source.committed(at(topic, 6))
+    source.close()
+    asked = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    [found] = asked[group].result(20).topic_partitions
+    assert found.offset == 6
+
+
+def test_a_message_of_ten_megabytes(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.produce(topic, [b"a" * 10_000_000, b"b", b"c" * 10_000_000])
+    seen = run_once(source_of(topic))
+    assert [len(v or b"") for v in seen.values] == [10_000_000, 1, 10_000_000]
+
+
+def test_end_is_what_may_be_read(broker: Broker, source_of: Make, topic: str) -> None:
+    broker.create(topic)
+    broker.produce(topic, numbers(3))
+    assert source_of(topic).end() == at(topic, 3)
+
+
+def test_a_broker_that_is_not_there_is_retryable(source_of: Make) -> None:
+    source = KafkaSource({"bootstrap_servers": "127.0.0.1:9", "topics": ["t"], "patience_seconds": 0.5})
+    with pytest.raises(Retryable, match=re.escape("127.0.0.1:9")):
+        run_once(source)

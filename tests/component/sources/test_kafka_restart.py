@@ -1,0 +1,63 @@
+"""A broker that is killed and comes back, in a broker of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psutil
+import pytest
+from support.kafka_fixtures import Broker, Running, Seen
+
+from adapters.sources.kafka import KafkaSource
+from replicator.domain.errors import Retryable
+from replicator.domain.position import Position, TopicPartition
+
+pytestmark = pytest.mark.stack
+
+
+def test_nothing_is_lost_over_a_kill_and_patience_has_an_end(own_broker: Broker) -> None:
+    broker = own_broker
+    broker.create("t")
+    broker.produce("t", [b"%d" % i for i in range(1000)])
+    source = KafkaSource({"bootstrap_servers": broker.address, "topics": ["t"], "patience_seconds": 60})
+    run = Running(source, Position())
+    run.until(lambda: len(run.seen.rows) == 1000)
+    broker.service.kill()
+    ticks = len(run.seen.batches)
+    run.until(lambda: len(run.seen.batches) > ticks + 1)
+    broker.start()
+    broker.produce("t", [b"%d" % i for i in range(1000, 2000)])
+    run.until(lambda: len(run.seen.rows) >= 2000, 60)
+    assert run.end().values == [b"%d" % i for i in range(2000)]
+
+    impatient = KafkaSource({"bootstrap_servers": broker.address, "topics": ["t"], "patience_seconds": 2})
+    run = Running(impatient, Position(run.seen.position))
+    run.until(lambda: bool(run.seen.batches))
+    broker.service.kill()
+    began = time.monotonic()
+    run.failed(Retryable)
+    assert time.monotonic() - began < 15
+    with pytest.raises(Retryable):
+        impatient.run(Position(), Seen(), threading.Event(), once=True)
+
+
+def test_a_source_closes_while_the_broker_hangs(own_broker: Broker) -> None:
+    """librdkafka waits for the answer to a commit that is on its way for as long as the connection is open."""
+    own_broker.create("t")
+    own_broker.produce("t", [b"x"] * 9)
+    source = KafkaSource({"bootstrap_servers": own_broker.address, "topics": ["t"], "patience_seconds": 60})
+    run, place = Running(source, Position()), TopicPartition("t", 0)
+    run.until(lambda: len(run.seen.rows) == 9)
+    source.committed(Position({place: 5}))
+    source._group._serve(10)
+    process = psutil.Process(own_broker.service.status().pid)
+    process.suspend()
+    source.committed(Position({place: 7}))
+    with pytest.raises(Retryable):
+        source.end()
+    run.end()
+    closing = threading.Thread(target=source.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()

@@ -1,0 +1,144 @@
+"""Values of databases as the source `query` gives them: exactly, or the program stops and names the column."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.asked_database import Asked, read, source
+
+from replicator.domain.errors import ConfigProblem, Fatal
+
+OF_POSTGRES = {
+    "small": ("smallint", "-32768", -32768),
+    "whole": ("integer", "2147483647", 2147483647),
+    "large": ("bigint", "-9223372036854775808", -9223372036854775808),
+    "price": ("numeric(38,10)", "-1234567890123456789012345678.0123456789", "-1234567890123456789012345678.0123456789"),
+    "any_price": ("numeric", "1e-40", "0." + 39 * "0" + "1"),
+    "narrow": ("real", "16777217.5", 16777218.0),
+    "wide": ("double precision", "0.1", 0.1),
+    "nan": ("double precision", "'NaN'", "NaN"),
+    "yes": ("boolean", "true", True),
+    "text": ("text", "E'a''\\n\\u00e4\\U0001F600'", "a'\nä😀"),
+    "fixed": ("char(3)", "'x'", "x  "),
+    "bytes": ("bytea", "'\\x00ff'", "AP8="),
+    "day": ("date", "'0001-01-01'", "0001-01-01"),
+    "moment": ("time", "'23:59:59.999999'", "23:59:59.999999"),
+    "local": ("timestamp", "'9999-12-31 23:59:59.999999'", "9999-12-31 23:59:59.999999"),
+    "zoned": ("timestamptz", "'2024-03-31 02:30:00+05:30'", "2024-03-30 21:00:00.000000Z"),
+    "id_": ("uuid", "'6f1e3a0c-0000-4000-8000-000000000001'", "6f1e3a0c-0000-4000-8000-000000000001"),
+    "said": ("json", "'{\"a\":  1}'", '{"a":  1}'),
+    "nothing": ("text", "NULL", None),
+}
+OF_MARIADB = {
+    "tiny": ("tinyint", "-128", -128),
+    "yes": ("boolean", "true", 1),
+    "medium": ("mediumint unsigned", "16777215", 16777215),
+    "whole": ("int unsigned", "4294967295", 4294967295),
+    "large": ("bigint", "-9223372036854775808", -9223372036854775808),
+    "largest": ("bigint unsigned", "18446744073709551615", "18446744073709551615"),
+    "price": ("decimal(38,10)", "-1234567890123456789012345678.0123456789", "-1234567890123456789012345678.0123456789"),
+    "narrow": ("float", "16777217.5", 16777218.0),
+    "wide": ("double", "0.1", 0.1),
+    "bits": ("bit(9)", "b'100000001'", 257),
+    "year_": ("year", "2155", 2155),
+    "text": ("text", "'a''\\nä😀'", "a'\nä😀"),
+    "bytes": ("varbinary(9)", "x'00ff'", "AP8="),
+    "blob_": ("blob", "x'ff00'", "/wA="),
+    "day": ("date", "'1000-01-01'", "1000-01-01"),
+    "moment": ("time(6)", "'23:59:59.999999'", "23:59:59.999999"),
+    "local": ("datetime(6)", "'9999-12-31 23:59:59.999999'", "9999-12-31 23:59:59.999999"),
+    "zoned": ("timestamp(6) NULL", "from_unixtime(1711832400.5)", "2024-03-30 21:00:00.500000Z"),
+    "one": ("enum('x','y')", "'y'", "y"),
+    "some": ("set('x','y')", "'y,x'", "x,y"),
+    "said": ("json", "'{\"a\":  1}'", '{"a":  1}'),
+    "nothing": ("text", "NULL", None),
+}
+
+
+def postgres(server: Any) -> Asked:
+    name = dict(part.split("=") for part in server.database().split())["dbname"]
+    return Asked(f"postgresql://tester@127.0.0.1:{server.port}/{name}")
+
+
+MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.postgres), MARIADB])
+def asked(request) -> Asked:
+    if request.param == "postgresql":
+        return postgres(request.getfixturevalue("postgres_server"))
+    return Asked(request.getfixturevalue("mariadb_server").database())
+
+
+def make(asked: Asked, columns: dict[str, Any]) -> None:
+    kinds = ", ".join(f"{name} {kind}" for name, (kind, *_) in columns.items())
+    values = ", ".join(value for _, value, *_ in columns.values())
+    asked.run(
+        f"CREATE TABLE sales (id int PRIMARY KEY, {kinds})", f"INSERT INTO sales VALUES (1, {values})".replace("%", "%%")
+    )
+
+
+def test_values_are_exact(asked, tmp_path):
+    said = OF_POSTGRES if asked.kind == "postgresql" else OF_MARIADB
+    make(asked, said)
+    [row], _ = read(source(asked, tmp_path, cursor_column="id"))
+    assert {name: row[name] for name in said} == {name: value for name, (*_, value) in said.items()}
+
+
+REFUSED_BY_POSTGRES = [
+    ("timestamp", "'infinity'", "beyond what is read here"),
+    ("numeric(5,2)", "'NaN'", "column 'bad' has a value that decimal128"),
+    ("time", "'24:00:00'", "beyond what is read here"),
+]
+REFUSED_BY_MARIADB = [
+    ("time", "'-01:00:00'", "column 'bad' has a value that time64"),
+    ("time", "'838:59:59'", "column 'bad' has a value that time64"),
+    ("date", "'0000-00-00'", "column 'bad' has a value that date32"),
+    ("datetime", "'2024-00-01 00:00:00'", "column 'bad' has a value that timestamp"),
+]
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_values_that_are_not_held_stop_it(asked, tmp_path, number):
+    cases = REFUSED_BY_POSTGRES if asked.kind == "postgresql" else REFUSED_BY_MARIADB
+    if number >= len(cases):
+        pytest.skip("there are fewer")
+    kind, value, sentence = cases[number]
+    if asked.kind == "mariadb":
+        asked.run("SET GLOBAL sql_mode = ''")
+    make(asked, {"bad": (kind, value)})
+    with pytest.raises(Fatal, match=sentence) as caught:
+        read(source(asked, tmp_path, cursor_column="id"))
+    assert "casts the column" in caught.value.next_step and value.strip("'") not in str(caught.value)
+
+
+def test_a_text_in_a_numeric_column_of_sqlite_stops_it(tmp_path):
+    asked = Asked(f"sqlite:///{tmp_path / 'd.sqlite'}")
+    make(asked, {"bad": ("numeric(10,2)", "'abc'")})
+    with pytest.raises(Fatal, match=r"a value cannot be read \(TypeError\)") as caught:
+        read(source(asked, tmp_path, cursor_column="id"))
+    assert "casts the column" in caught.value.next_step and "abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["interval", "int[]", "point"])
+@pytest.mark.postgres
+def test_types_without_a_counterpart_are_named(postgres_server, tmp_path, kind):
+    asked = postgres(postgres_server)
+    make(asked, {"bad": (kind, "NULL")})
+    with pytest.raises(ConfigProblem, match=r"Column 'bad' of sales is [A-Za-z]+, which has no type here"):
+        read(source(asked, tmp_path, cursor_column="id"))
+    text = "SELECT id, bad::text AS bad FROM sales"
+    assert read(source(asked, tmp_path, cursor_column="id", query=text, schema={"id": "int32", "bad": "string"}))[0]
+
+
+@pytest.mark.postgres
+def test_times_with_a_zone(postgres_server, tmp_path):
+    """The border is a moment, whatever the zone of the session."""
+    asked = postgres(postgres_server)
+    asked.run("CREATE TABLE sales (id int PRIMARY KEY, modified timestamptz NOT NULL)")
+    asked.run("INSERT INTO sales VALUES (1, '2024-01-01 00:00:00+00'), (2, '2024-01-01 01:00:00+00')")
+    rows, at = read(source(asked, tmp_path, start_after="2024-01-01T01:00:00+01:00"))
+    assert [row["id"] for row in rows] == [2]
+    asked.run("INSERT INTO sales VALUES (3, '2024-01-01 02:56:00+02'), (4, '2024-01-01 02:54:00+02')")
+    assert [row["id"] for row in read(source(asked, tmp_path, start_after="2024-01-01T01:00:00+01:00"), at)[0]] == [3]

@@ -1,0 +1,553 @@
+"""Snapshots compared with each other: what becomes a change, what is refused, and that each is taken in once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from support.exported import SCHEMA, export, successive
+from support.full_disk import full_disk
+
+from adapters.delta.locks import LaneLock
+from adapters.sources.delta.snapshots import SnapshotsSource
+from adapters.sources.delta.snapshots.check import SnapshotsCheck
+from adapters.sources.delta.snapshots.found import Folder, snapshots
+from adapters.sources.delta.snapshots.journal import Journal
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+from replicator.domain.position import Position
+
+A, B, C = (1, "a", "x", 1.5), (2, "a", None, 0.0), (3, "a", "z", None)
+NAN = (1, "a", "x", float("nan"))
+
+
+def source(folder: Path, **options: Any) -> SnapshotsSource:
+    given = {"format": "rows", "path": str(folder / "items"), "state": str(folder / "state"), "keys": ("id", "Part")}
+    return SnapshotsSource({**given, **options})
+
+
+def read(one: SnapshotsSource, start: Position | None = None) -> tuple[list[tuple], Position]:
+    """What is left to read, as operation, version and row; and where it ends."""
+    rows, at = [], dict(start or {})
+
+    def take(batch: Any) -> None:
+        for value in batch.frame["value"].to_pylist():
+            found = json.loads(value)["payload"]
+            rows.append((found["_change"], found["_snapshot"], *(found.get(name) for name in SCHEMA.names)))
+        at.update(batch.span.end)
+
+    one.run(start or Position(), take, threading.Event(), once=True)
+    assert [row[1] for row in rows] == sorted(row[1] for row in rows)
+    return sorted(rows, key=lambda row: (row[1], row[0], str(row))), Position(at)
+
+
+def test_what_differs_becomes_a_change(tmp_path):
+    export(tmp_path, 1, [A, B])
+    export(tmp_path, 2, [C, (1, "a", None, 1.5)])
+    export(tmp_path, 3, [C, (1, "a", None, 1.5)])
+    found, _ = read(source(tmp_path))
+    assert found[:2] == [("c", 1, *A), ("c", 1, *B)]
+    assert found[2:] == [("c", 2, *C), ("d", 2, *B), ("u", 2, 1, "a", None, 1.5)]
+
+
+def test_rows_that_stay_are_no_change(tmp_path):
+    export(tmp_path, 1, [NAN, B])
+    export(tmp_path, 2, [B, NAN])
+    assert len(read(source(tmp_path))[0]) == 2
+
+
+def test_rows_that_hold_nothing_come_and_go_all_the_same(tmp_path):
+    nothing = (4, "a", None, None)
+    for version, rows in enumerate(([A], [A, nothing], [A])):
+        export(tmp_path, version, rows)
+    assert read(source(tmp_path))[0][1:] == [("c", 1, *nothing), ("d", 2, *nothing)]
+
+
+def test_a_table_may_be_its_key(tmp_path):
+    keys = pa.schema(list(SCHEMA)[:2])
+    for version, rows in enumerate(([(1, "a")], [(2, "a")], [(2, "a"), (1, "A")], [(2, "A")])):
+        export(tmp_path, version, rows, keys)
+    found = [row[:4] for row in read(source(tmp_path))[0]]
+    assert found == [
+        ("c", 0, 1, "a"),
+        *(("c", 1, 2, "a"), ("d", 1, 1, "a")),
+        ("c", 2, 1, "A"),
+        *(("c", 3, 2, "A"), ("d", 3, 1, "A"), ("d", 3, 2, "a")),
+    ]
+
+
+@pytest.mark.parametrize("batch_records", [1, 500])
+def test_it_goes_on_where_it_was_and_needs_no_file_for_it(tmp_path, batch_records):
+    first = export(tmp_path, 1, [A, B])
+    found, at = read(source(tmp_path, batch_records=batch_records))
+    first.unlink()
+    export(tmp_path, 20, [A])
+    more, at = read(source(tmp_path, batch_records=batch_records), at)
+    assert (len(found), more) == (2, [("d", 20, *B)])
+    assert read(source(tmp_path), at)[0] == []
+    assert [row[:3] for row in read(source(tmp_path))[0]] == [("c", 1, 1), ("c", 1, 2), ("d", 20, 2)]
+    assert not source(tmp_path).losses(at, {})
+
+
+def test_later_ones_come_while_it_runs(tmp_path):
+    export(tmp_path, 1, [A])
+    stop, rows = threading.Event(), []
+
+    def take(batch: Any) -> None:
+        rows.extend(batch.frame["value"].to_pylist())
+        if len(rows) == 1 and not (tmp_path / "items" / "2.parquet").exists():
+            export(tmp_path, 2, [A, B])
+        if len(rows) == 2:
+            stop.set()
+
+    threading.Timer(30, stop.set).start()
+    source(tmp_path).run(Position(), take, stop, once=False)
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("2024-01-05", 20240105),
+        ("customers_20240105T101500Z", 20240105101500),
+        ("v000012", 12),
+        ("items.2024-01-05T10:15:00", 20240105101500),
+        ("0", 0),
+    ],
+)
+def test_names_end_in_versions(tmp_path, name, version):
+    export(tmp_path, name, [A])
+    assert [s.version for s in snapshots(str(tmp_path / "items"))] == [version]
+
+
+def test_a_folder_is_a_snapshot_once_it_says_so(tmp_path):
+    folder = tmp_path / "items" / "2.parquet"
+    for part in ("1", "2"):
+        file = export(tmp_path / "parts", part, [A] if part == "1" else [B])
+        folder.mkdir(exist_ok=True, parents=True)
+        shutil.copyfile(file, folder / f"part-0000{part}.snappy.parquet")
+    export(tmp_path, 1, [A])
+    export(tmp_path, 3, [])
+    found, at = read(source(tmp_path, allow_empty=True))
+    assert found == [("c", 1, *A)], "what is behind an incomplete one waits"
+    time.sleep(0.05)  # Files of one tick of the clock do not say which was last.
+    (folder / "_SUCCESS").touch()
+    assert [row[:3] for row in read(source(tmp_path, allow_empty=True), at)[0]] == [("c", 2, 2), ("d", 3, 1), ("d", 3, 2)]
+
+
+def test_a_folder_whose_mark_a_copy_brought_first_waits_for_its_files(tmp_path, monkeypatch):
+    """Rows of the missing files would be deleted."""
+    monkeypatch.setattr("adapters.sources.delta.snapshots.found.SETTLED_SECONDS", 600.0)
+    folder = tmp_path / "items" / "v1"
+    folder.mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    supply = Folder(str(folder.parent), "")
+    assert supply.next({}) is None, "no file has come"
+    export(tmp_path / "parts", 1, [A]).rename(folder / "part-1.parquet")
+    os.utime(folder / "part-1.parquet", (0, 0))
+    assert supply.next({}) is None and supply.settles_in({}) > 500
+    monkeypatch.setattr("adapters.sources.delta.snapshots.found.SETTLED_SECONDS", 0.0)
+    taken = supply.next({})
+    assert taken is not None and taken.rows.num_rows == 1
+
+
+def test_a_file_that_is_being_written_waits(tmp_path):
+    export(tmp_path, 1, [A])
+    file = export(tmp_path, 2, [A, B])
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    found, at = read(source(tmp_path))
+    assert len(found) == 1
+    file.write_bytes(whole)
+    assert read(source(tmp_path), at)[0] == [("c", 2, *B)]
+
+
+def test_an_empty_snapshot_stops_unless_it_is_allowed(tmp_path):
+    export(tmp_path, 1, [A])
+    export(tmp_path, 2, [])
+    with pytest.raises(DataLoss, match="has no rows: taken in, it would delete every row") as caught:
+        read(source(tmp_path))
+    assert "allow_empty: true" in caught.value.next_step
+    assert read(source(tmp_path, allow_empty=True))[0] == [("c", 1, *A), ("d", 2, *A)]
+
+
+def test_the_first_may_be_empty_where_that_is_allowed(tmp_path):
+    export(tmp_path, 1, [])
+    export(tmp_path, 2, [A])
+    assert read(source(tmp_path, allow_empty=True))[0] == [("c", 2, *A)]
+
+
+def test_late_ones_stop(tmp_path):
+    export(tmp_path, 5, [A])
+    _, at = read(source(tmp_path))
+    export(tmp_path, 7, [A])
+    read(source(tmp_path), at)
+    export(tmp_path, 6, [B])
+    with pytest.raises(DataLoss, match=r"6.parquet turned up after version 7 had been taken in"):
+        read(source(tmp_path), at)
+
+
+def test_one_that_was_written_anew_stops(tmp_path):
+    export(tmp_path, 5, [A])
+    one = source(tmp_path)
+    _, at = read(one)
+    export(tmp_path, 5, [A, B, C])
+    for opened in (source(tmp_path), source(tmp_path)):
+        with pytest.raises(DataLoss, match=r"5.parquet is another one than the version 5 that was taken in"):
+            read(opened, at)
+    export(tmp_path, 5, [A])
+    export(tmp_path, 6, [A, B, C])
+    assert len(read(one, at)[0]) == 2
+
+
+def test_columns_may_come_and_nothing_else(tmp_path):
+    export(tmp_path, 1, [A, B])
+    wider = SCHEMA.append(pa.field("more", pa.int64()))
+    export(tmp_path, 2, [(*A, None), (*B, 7)], wider)
+    found, at = read(source(tmp_path))
+    assert found[2:] == [("u", 2, *B)]
+    export(tmp_path, 3, [A, B])
+    with pytest.raises(DataLoss, match="lacks the column 'more'"):
+        read(source(tmp_path), at)
+    export(tmp_path, 3, [(*A, "7")], SCHEMA.append(pa.field("more", pa.string())))
+    with pytest.raises(DataLoss, match=r"Column 'more' is string in .*, and was int64 before"):
+        read(source(tmp_path), at)
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "error", "said"),
+    [
+        ([A, (1, "a", "other", 0.0)], {}, DataLoss, "has 1 rows more than keys (id, Part)"),
+        ([A, (None, "a", "x", 0.0)], {}, DataLoss, "has 1 rows whose key column 'id' is NULL"),
+        ([A], {"keys": ("ID",)}, ConfigProblem, "has no column 'ID'"),
+        ([A], {"keys": ("id", "price")}, ConfigProblem, "Column 'price' of .* is double"),
+        ([A], {"keys": ()}, ConfigProblem, "Nothing says what the key of items is"),
+        ([A], {"allow_emptyness": True}, ConfigProblem, "allow_emptyness"),
+    ],
+)
+def test_refused(tmp_path, rows, options, error, said):
+    export(tmp_path, 1, rows)
+    with pytest.raises(error) as caught:
+        read(source(tmp_path, **options))
+    assert re.search(said.replace("(", r"\(").replace(")", r"\)"), caught.value.sentence)
+
+
+@pytest.mark.parametrize("names", [["export"], ["123456789012345"], ["2024-01-05", "20240105"]])
+def test_refused_names(tmp_path, names):
+    for name in names:
+        export(tmp_path, name, [A])
+    with pytest.raises(ConfigProblem):
+        read(source(tmp_path))
+
+
+def test_nothing_there_yet(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="is not there"):
+        source(tmp_path).end()
+    (tmp_path / "items").mkdir()
+    with pytest.raises(EnvironmentProblem, match="no whole snapshot"):
+        source(tmp_path).end()
+
+
+UNEVEN = [
+    ["2024-1-31", "2024-2-1"],
+    ["x_v10_2024-01-05", "x_v2_2024-01-06"],
+    ["2024-01-05", "20240106"],
+    ["9", "10", "2024-01-05"],
+]
+
+
+@pytest.mark.parametrize("names", UNEVEN)
+def test_names_whose_order_is_not_said_are_refused(tmp_path, names):
+    for name in names:
+        export(tmp_path, name, [A])
+    with pytest.raises(ConfigProblem, match="parts of other widths") as caught:
+        read(source(tmp_path))
+    said = [name for name in names if f"/{name}.parquet " in caught.value.sentence]
+    assert len(said) == 2 and said[-1] == names[-1] and "2024-01-05" in caught.value.next_step
+
+
+def test_numbers_alone_may_have_any_width(tmp_path):
+    for name, row in (("v9", A), ("v10", B), ("x_100", A)):
+        export(tmp_path, name, [row])
+    assert [s.version for s in snapshots(str(tmp_path / "items"))] == [9, 10, 100]
+
+
+def parquet(folder: Path, version: int, columns: list[tuple[str, Any]]) -> Path:
+    file = folder / "items" / f"{version}.parquet"
+    file.parent.mkdir(exist_ok=True)
+    given = [("id", [1]), ("Part", ["a"]), *columns]
+    pq.write_table(pa.Table.from_arrays([pa.array(v) for _, v in given], names=[n for n, _ in given]), file)
+    return file
+
+
+def test_two_columns_of_one_name_stop(tmp_path):
+    """They do not pass for a file that is not whole yet, behind which all others wait."""
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    parquet(tmp_path, 2, [("v", [1]), ("v", [2])])
+    export(tmp_path, 3, [A, B])
+    with pytest.raises(DataLoss, match=r"2.parquet has two columns 'v'"):
+        read(source(tmp_path), at)
+
+
+def test_what_is_whole_and_no_parquet_stops(tmp_path):
+    file = export(tmp_path, 1, [A])
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100] + whole[-8:])
+    with pytest.raises(DataLoss, match=r"1.parquet is a whole file and cannot be read as Parquet"):
+        read(source(tmp_path))
+    for part in (b"", whole[:3], whole[:4], whole[:-1]):
+        file.write_bytes(part)
+        with pytest.raises(EnvironmentProblem, match="no whole snapshot"):
+            read(source(tmp_path))
+
+
+PAIR = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["d", "D"])
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([("v", [1]), ("V", [2])], "has columns 'v' and 'V', which differ in case only"),
+        ([("v", PAIR)], "has columns 'd' and 'D', which differ in case only within column 'v'"),
+        ([("v", pa.ListArray.from_arrays([0, 1], PAIR))], "which differ in case only within column 'v'"),
+        *(([(name, [1])], f"has a column '{name}'") for name in ("_op", "_version", "_row", "_order", "_before", "_Change")),
+        *(([(name, [1])], f"column '{name}' of table items has a name") for name in ("_unsent", "_TS", "_seq_1", "_mark")),
+        ([("", [1])], "has a column without a name"),
+        ([("a\0b", [1])], "has a NUL character in its name"),
+    ],
+)
+def test_names_that_cannot_be_are_refused_before_anything_is_kept(tmp_path, columns, said):
+    parquet(tmp_path, 1, columns)
+    with pytest.raises(ConfigProblem) as caught:
+        read(source(tmp_path))
+    assert said in caught.value.sentence and "1.parquet" in caught.value.sentence and caught.value.next_step
+    assert [file.name for file in (tmp_path / "state").iterdir()] == ["lock"]
+    parquet(tmp_path, 1, [("v", [1])])
+    _, at = read(source(tmp_path))
+    before = sorted(str(file) for file in (tmp_path / "state").rglob("*.[pj]*"))
+    parquet(tmp_path, 2, [("v", [1]), *((name, value) for name, value in columns if name != "v")])
+    if len(columns) > 1 or columns[0][0] != "v":
+        with pytest.raises(ConfigProblem):
+            read(source(tmp_path), at)
+        assert sorted(str(file) for file in (tmp_path / "state").rglob("*.[pj]*")) == before
+
+
+def days(*numbers: int | None) -> pa.Array:
+    return pa.array(numbers, pa.int32()).cast(pa.date32())
+
+
+FIRST, LAST = -96_465_292, 95_026_236
+INFINITE = days(2**31 - 1)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        INFINITE,
+        days(-(2**31)),
+        days(FIRST - 1),
+        days(LAST + 1),
+        pa.ListArray.from_arrays([0, 1], INFINITE),
+        pa.StructArray.from_arrays([pa.ListArray.from_arrays([0, 1], INFINITE)], ["d"]),
+        pa.MapArray.from_arrays([0, 1], pa.array(["a"]), INFINITE),
+    ],
+)
+def test_days_that_no_delta_table_keeps_stop(tmp_path, column):
+    parquet(tmp_path, 1, [("day", column)])
+    with pytest.raises(DataLoss, match=r"Column 'day' of .*1.parquet holds infinity, or a day") as caught:
+        read(source(tmp_path))
+    assert "as text" in caught.value.next_step
+    assert [file.name for file in (tmp_path / "state").iterdir()] == ["lock"]
+
+
+@pytest.mark.parametrize("day", [FIRST, LAST, None])
+def test_the_days_between_are_kept(tmp_path, day):
+    parquet(tmp_path, 1, [("day", days(day)), ("all", pa.ListArray.from_arrays([0, 1], days(day)))])
+    assert len(read(source(tmp_path))[0]) == 1
+
+
+@pytest.mark.parametrize("sign", ["\u2028", "\u2029", "\x85", "\x1c", "\x1d", "\x1e", "\x0b", "\x0c", "\r", "\n"])
+def test_signs_that_end_lines_elsewhere_are_text(tmp_path, sign):
+    """They stand in the statistics of the journal's commits as they are."""
+    export(tmp_path, 1, [(1, f"a{sign}b", f"{sign}x", 1.5)])
+    found, at = read(source(tmp_path))
+    assert found == [("c", 1, 1, f"a{sign}b", f"{sign}x", 1.5)]
+    export(tmp_path, 2, [(1, f"a{sign}b", "y", 1.5)])
+    assert read(source(tmp_path), at)[0] == [("u", 2, 1, f"a{sign}b", "y", 1.5)]
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("moment", ["_keep", "_commit", "_note"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, moment, after):
+    states = successive(random.Random(seed), 6)
+    for version, rows in enumerate(states):
+        export(tmp_path / "whole", version, rows)
+        export(tmp_path / "cut", version, rows)
+    expected, _ = read(source(tmp_path / "whole", allow_empty=True))
+    unharmed = getattr(Journal, moment)
+    calls = iter(range(100))
+
+    def killed(self: Journal, *given: Any) -> None:
+        if after:
+            unharmed(self, *given)
+        if next(calls) % 3:
+            raise Killed
+        if not after:
+            unharmed(self, *given)
+
+    monkeypatch.setattr(Journal, moment, killed)
+    for _ in range(40):
+        try:
+            found, _ = read(source(tmp_path / "cut", allow_empty=True))
+            break
+        except Killed:
+            continue
+    assert found == expected
+    kept = sorted(p.name for p in (tmp_path / "cut" / "state").glob("*.parquet"))
+    assert kept == ["5.parquet"]
+
+
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_state_without_room_is_named_with_a_remedy(tmp_path, room):
+    """For the lock, and, with room for it, for what is kept."""
+    export(tmp_path, 1, [A])
+    one = source(tmp_path)
+    with full_disk(room), pytest.raises(EnvironmentProblem, match="state cannot be written: File too large") as caught:
+        read(one)
+    assert "room on its disk" in caught.value.next_step
+    assert len(read(one)[0]) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"taken": [1]}', '{"taken": {"x": 1}}'])
+def test_damaged_notes_stop(tmp_path, text):
+    export(tmp_path, 1, [A])
+    read(source(tmp_path))
+    (tmp_path / "state" / "taken.json").write_text(text)
+    with pytest.raises(DataLoss, match=r"taken.json is damaged"):
+        read(source(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"keys": 1}'])
+def test_damaged_keys_stop(tmp_path, text):
+    export(tmp_path, 1, [A])
+    read(source(tmp_path))
+    (tmp_path / "state" / "keys.json").write_text(text)
+    with pytest.raises(DataLoss, match=r"keys.json is damaged"):
+        read(source(tmp_path))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("keys", [("id",), ("id", "Part", "name")])
+def test_other_keys_stop(tmp_path, keys, is_there):
+    """Whether there is a snapshot to be compared by them or not."""
+    file = export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    if not is_there:
+        file.unlink()
+    other = source(tmp_path, keys=keys)
+    for ask in (other.start, other.end, other.look, lambda: other.losses(at, {}), lambda: read(other, at)):
+        if ask == other.look and not is_there:
+            continue  # Nothing to take in.
+        with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), and `keys` says \(id") as caught:
+            ask()
+        assert f"Remove the folder {tmp_path / 'state'}" in caught.value.next_step
+        assert "lanes resync" in caught.value.next_step
+    assert read(source(tmp_path, keys=("Part", "id")), at)[0] == [], "in any order they are the same"
+
+
+def test_keys_that_took_nothing_in_may_be_corrected(tmp_path, monkeypatch):
+    export(tmp_path, 1, [A, B, C])
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "_commit", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            read(source(tmp_path, keys=("id",)))
+    assert len(read(source(tmp_path))[0]) == 3
+    with pytest.raises(DataLoss, match="`keys` says"):
+        source(tmp_path, keys=("id",)).start()
+
+
+def test_keys_that_were_not_remembered_are_those_of_today(tmp_path):
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    (tmp_path / "state" / "keys.json").unlink()
+    assert read(source(tmp_path), at)[0] == []
+    with pytest.raises(DataLoss, match="`keys` says"):
+        read(source(tmp_path, keys=("id",)), at)
+
+
+@pytest.mark.parametrize("lost", ["items", "taken.json", "1.parquet"])
+def test_what_is_lost_of_the_state_is_said(tmp_path, lost):
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    export(tmp_path, 2, [B])
+    gone = tmp_path / "state" / lost
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    if lost == "taken.json":
+        assert [row[0] for row in read(source(tmp_path), at)[0]] == ["c", "d"]
+        return
+    with pytest.raises(DataLoss, match=r"is gone|cannot be read") as caught:
+        read(source(tmp_path), at)
+    assert "lanes resync" in caught.value.next_step
+    shutil.rmtree(tmp_path / "state")
+    assert source(tmp_path).losses(at, {"items": "another"})
+
+
+def test_another_process_takes_in_what_is_read_here(tmp_path):
+    export(tmp_path, 1, [A])
+    _, at = read(source(tmp_path))
+    export(tmp_path, 2, [B])
+    lock = LaneLock(tmp_path / "state" / "lock", "items")
+    assert read(source(tmp_path), at)[0] == []
+    lock.release()
+    assert len(read(source(tmp_path), at)[0]) == 2
+
+
+def test_the_log_of_the_journal_is_kept(tmp_path):
+    export(tmp_path, 1, [A])
+    read(source(tmp_path))
+    table = DeltaTable(str(tmp_path / "state" / "items"))
+    assert table.metadata().configuration["delta.enableExpiredLogCleanup"] == "false"
+
+
+def test_doctor_looks_and_takes_nothing_in(tmp_path):
+    def said() -> tuple[str, str]:
+        (found,) = SnapshotsCheck("source items", {"path": str(tmp_path / "items"), "positions": {}}).diagnose()
+        return found.severity, found.sentence
+
+    assert said()[0] == "error"
+    (tmp_path / "items").mkdir()
+    assert said()[0] == "warning"
+    file = export(tmp_path, 3, [A, B])
+    assert said() == ("ok", "There are 1 snapshots of items; the newest is version 3, with 2 rows.")
+    file.write_bytes(file.read_bytes()[:50])
+    assert said()[0] == "warning"
+    assert not (tmp_path / "state").exists()
+
+
+def test_types_are_those_that_a_delta_table_keeps(tmp_path):
+    file = tmp_path / "items" / "1.parquet"
+    file.parent.mkdir()
+    kinds = {
+        "id": pa.array([1], pa.uint64()),
+        "Part": pa.array(["a"]).dictionary_encode(),
+        "at": pa.array([1], pa.timestamp("ns")),
+    }
+    pq.write_table(pa.table(kinds), file)
+    pq.write_table(pa.table({**kinds, "at": pa.array([2], pa.timestamp("ns"))}), file.with_name("2.parquet"))
+    assert [row[:2] for row in read(source(tmp_path))[0]] == [("c", 1), ("u", 2)]

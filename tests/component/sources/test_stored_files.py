@@ -1,0 +1,227 @@
+"""Files in an object store: replaced, gone, late, refused, and away."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from servers.object_store import BUCKET, ObjectStore, object_store
+from support.stored_files import StoredFiles
+
+from adapters.delta import storage, stored_files
+from adapters.sources.files import ArchiveSource
+from adapters.sources.files.check import ArchiveCheck
+from adapters.sources.files.dms import DmsFilesSource
+from adapters.sources.files.dms.source import DmsFilesCheck
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
+from replicator.domain.position import Position
+
+USERS = "public/users"
+LINE = '{"topic": "t", "partition": 0, "offset": %d, "key": "k", "value": "v%d"}\n'
+
+
+@pytest.fixture
+def files(s3: ObjectStore) -> StoredFiles:
+    return StoredFiles(s3)
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.sources.files.source.TICK", 0.05)
+
+
+def read(options: dict[str, Any], start: Position | None = None, of: Any = DmsFilesSource) -> list[bytes]:
+    found: list[bytes] = []
+    source = of(options)
+    source.run(start or Position(), lambda b: found.extend(b.frame["value"].to_pylist()), threading.Event(), once=True)
+    return found
+
+
+def follow(options: dict[str, Any], act: Callable[[list[bytes]], bool], of: Any = DmsFilesSource) -> list[bytes]:
+    """What a source that runs delivers; `act` is told it after every batch, and says when to stop."""
+    source, found, stop = of(options), [], threading.Event()
+
+    def take(batch: Any) -> None:
+        found.extend(batch.frame["value"].to_pylist())
+        if act(found):
+            stop.set()
+
+    late = threading.Timer(60, stop.set)
+    late.start()
+    try:
+        source.run(Position(), take, stop, once=False)
+    finally:
+        late.cancel()
+    return found
+
+
+def looking(files: StoredFiles) -> dict[str, Any]:
+    """With a look at the store every now and then."""
+    return {**files.options, "look_every": 0.1}
+
+
+def test_a_bucket_as_dms_writes_it(files: StoredFiles) -> None:
+    """Folders of dates, compressed files, names that URLs escape, the markers of consoles; an object is whole at once."""
+    files.put("public/", b"")
+    files.put(f"{USERS}/2021/10/18/20211018-000000000.csv", "U,1,third\n")
+    files.put(f"{USERS}/2021/10/17/20211017-194324349.csv.gz", gzip.compress(b"U,1,second\n"))
+    files.put(f"{USERS}/LOAD00000001.csv", "1,first\n")
+    files.put("public/odd name+ü%/LOAD00000001.csv", "1,odd\n")
+    files.put(f"{USERS}/readme.txt", "no rows")
+    assert read(files.options) == [b"1,odd", b"1,first", b"U,1,second", b"U,1,third"]
+    source = DmsFilesSource(files.options)
+    assert {place.topic for place in source.end()} == {"public.users", "public.odd name+ü%"}
+    assert read({**files.options, "path": f"{files.options['path']}/{USERS}/LOAD00000001.csv"}) == [b"1,first"]
+
+
+def test_a_file_that_was_read_twice_in_blocks(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_files, "BLOCK", 64)
+    rows = [b"I,%d,%s" % (n, b"x" * (n % 50)) for n in range(100)]
+    files.put(f"{USERS}/20211017-194324349.csv", b"\n".join(rows))
+    assert read(files.options) == rows
+
+
+def test_an_object_that_is_replaced_after_it_was_read(files: StoredFiles) -> None:
+    """Of the same size too; what is put again as it was is the same."""
+    name = f"{USERS}/20211017-194324349.csv"
+    files.put(name, "I,1\nI,2\n")
+    left = [lambda: files.put(name, "I,1\nI,3\n"), lambda: files.put(name, "I,1\nI,2\n")]
+
+    def act(found: list[bytes]) -> bool:
+        if left:
+            left.pop()()
+        return len(found) > 2
+
+    with pytest.raises(DataLoss, match="was replaced after it was read"):
+        follow(looking(files), act)
+
+
+def test_an_object_that_is_replaced_while_it_is_read(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_files, "BLOCK", 64)
+    name = f"{USERS}/20211017-194324349.csv"
+    files.put(name, "".join(f"I,{n}\n" for n in range(100)))
+    original = stored_files.StoredPath.block
+
+    def block(path: Any, start: int, end: int) -> Any:
+        if start:
+            files.put(name, "".join(f"U,{n}\n" for n in range(100)))
+        return original(path, start, end)
+
+    monkeypatch.setattr(stored_files.StoredPath, "block", block)
+    with pytest.raises(Retryable, match="was replaced while it was read"):
+        read(files.options)
+
+
+def test_a_late_object_is_a_loss(files: StoredFiles) -> None:
+    files.put(f"{USERS}/20211017-194324400.csv", "I,2\n")
+
+    def act(found: list[bytes]) -> bool:
+        files.put(f"{USERS}/20211017-194324300.csv", "I,1\n")
+        return len(found) > 1
+
+    with pytest.raises(DataLoss, match=r"s3://.*/20211017-194324300.csv turned up after later files of table public.users"):
+        follow(looking(files), act)
+
+
+def test_new_objects_are_noticed(files: StoredFiles) -> None:
+    files.put(f"{USERS}/LOAD00000001.csv", "1\n")
+
+    def act(found: list[bytes]) -> bool:
+        files.put(f"{USERS}/20211017-194324349.csv", "I,2\n")
+        return len(found) == 2
+
+    assert follow(looking(files), act) == [b"1", b"I,2"]
+
+
+def test_an_archive_that_is_put_again_with_more(files: StoredFiles) -> None:
+    files.put("a.jsonl", LINE % (0, 0))
+
+    def act(found: list[bytes]) -> bool:
+        files.put("a.jsonl", LINE % (0, 0) + LINE % (1, 1))
+        return len(found) == 2
+
+    assert follow(looking(files), act, ArchiveSource) == [b"v0", b"v1"]
+
+
+def test_an_object_that_goes_between_listing_and_reading(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.put("a.jsonl", LINE % (0, 0))
+    files.put("b.jsonl", LINE % (1, 1))
+    listed = ArchiveSource(files.options)._listed()
+    monkeypatch.setattr(ArchiveSource, "_listed", lambda _: listed)
+    files.drop("a.jsonl")
+    assert read(files.options, of=ArchiveSource) == [b"v1"]
+
+
+def test_foreign_files_stop_the_source_by_name(files: StoredFiles) -> None:
+    files.put(f"{USERS}/export.csv", "I,1\n")
+    with pytest.raises(ConfigProblem, match=r"s3://.*/export.csv is no file of AWS DMS"):
+        read(files.options)
+
+
+def test_a_folder_that_nothing_was_written_to(files: StoredFiles) -> None:
+    assert read(files.options) == []
+    (said,) = DmsFilesCheck("s", files.options).diagnose()
+    assert (said.severity, said.sentence) == ("warning", f"{files.options['path']} has no file yet.")
+    files.put(f"{USERS}/LOAD00000001.csv", "1\n")
+    (said,) = DmsFilesCheck("s", files.options).diagnose()
+    assert (said.severity, said.sentence) == ("ok", f"{files.options['path']} has 1 files.")
+
+
+def test_a_bucket_that_is_not_there(s3: ObjectStore) -> None:
+    with pytest.raises(EnvironmentProblem, match="the bucket of s3://no-such-bucket/x does not exist") as refused:
+        read({"path": "s3://no-such-bucket/x", "storage": s3.storage})
+    assert "`path`" in refused.value.next_step
+
+
+@pytest.fixture(scope="module")
+def asking() -> Iterator[ObjectStore]:
+    """A store that asks for the key after its bucket was made; it knows none."""
+    with object_store(asks_after=1) as store:
+        yield store
+
+
+@pytest.mark.parametrize("of", [ArchiveSource, DmsFilesSource])
+def test_a_key_that_is_refused(asking: ObjectStore, of: Any) -> None:
+    options = {"path": f"s3://{BUCKET}/x", "storage": asking.storage}
+    with pytest.raises(EnvironmentProblem, match=r"refuses access to s3://.*(InvalidAccessKeyId|403)") as refused:
+        read(options, of=of)
+    shown = f"{refused.value} {refused.value!r} {of(options)._options!r} {of(options)._options}"
+    assert "not-to-be-seen" not in shown and "secret_access_key" in refused.value.next_step
+    (said,) = ArchiveCheck("s", options).diagnose()
+    assert said.severity == "error" and "AWS_SECRET_ACCESS_KEY" in said.next_step
+
+
+def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "RETRIES", 0)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    keys = {"access_key_id": "AKID", "secret_access_key": "x", "endpoint": f"http://127.0.0.1:{port}", "allow_http": True}
+    with pytest.raises(Retryable, match=r"the object store of s3://bucket/x cannot be reached"):
+        read({"path": "s3://bucket/x", "storage": keys})
+
+
+def test_a_store_that_goes_away_while_a_file_is_read() -> None:
+    with object_store() as store:
+        files = StoredFiles(store)
+        files.put("a.jsonl", LINE % (0, 0))
+        source = ArchiveSource(files.options)
+        listed = source._listed()
+        store.stop()
+        with pytest.raises(Retryable, match="cannot be reached"):
+            source._delivery(_delivered(), lambda _: None, threading.Event()).read(listed)
+
+
+def _delivered() -> Any:
+    from adapters.sources.files.delivered import Delivered
+
+    return Delivered({})
+
+
+def test_keys_that_no_path_can_name(files: StoredFiles) -> None:
+    with pytest.raises(Fatal, match="cannot be reached yet"):
+        read({"path": "s3://", "storage": files.store.storage})

@@ -1,0 +1,104 @@
+"""What of a MariaDB server cannot be read whole is refused by name, before anything is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers.mariadb import WITH_BINLOG, MariaDb, binaries
+from servers.ports import free_port
+from support.binlog_reader import BinlogReader
+
+from adapters.sources.backfill import MariaDbBackfill
+from adapters.sources.backfill.mariadb.check import MariaDbCheck
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """One of its own: what it counts is counted for good."""
+    folder = tmp_path_factory.mktemp("mariadb")
+    found = binaries(folder)
+    if isinstance(found, str):
+        pytest.skip(found)
+    made = MariaDb(found, folder / "server", free_port(), WITH_BINLOG)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def followed(server: MariaDb) -> Iterator[MariaDb]:
+    reader = BinlogReader(server.port, own=True, counted=True)
+    reader.create()
+    yield server
+    reader.drop()
+
+
+def read(server: MariaDb, folder: Path, **more: Any) -> int:
+    dsn = f"mariadb://cdc:cdc@127.0.0.1:{server.port}/shop"
+    made = MariaDbBackfill({"dsn": dsn, "table": "shop.t", "state": str(folder), **more})
+    try:
+        return made.rows(lambda _: None).rows
+    finally:
+        made.close()
+
+
+def test_servers_that_nobody_follows(server: MariaDb, tmp_path: Path) -> None:
+    with pytest.raises(Retryable, match="error 2003"):
+        read(server, tmp_path, dsn="mariadb://cdc:cdc@127.0.0.1:1")
+    with pytest.raises(EnvironmentProblem, match="Nobody that this user may see reads the binlog"):
+        read(server, tmp_path)
+
+
+TABLES = {
+    "a point": ("(id int PRIMARY KEY, p point)", r"Column p of shop\.t is of the type point"),
+    "a float with digits": ("(id int PRIMARY KEY, f float(8, 3))", r"of the type float\(8,3\)"),
+    "a comma in an enumeration": ("(id int PRIMARY KEY, e enum('a', 'b,c'))", "Column e"),
+    "a decimal of 39 digits": ("(id int PRIMARY KEY, n decimal(39, 0))", r"decimal\(39,0\)"),
+    "no key": ("(id int)", "no primary key"),
+    "a key without an order": ("(e enum('b', 'a') PRIMARY KEY)", "cannot be read in its order"),
+    "another engine": ("(id int PRIMARY KEY) ENGINE = Aria", "a table of the engine Aria"),
+    "versions": ("(id int PRIMARY KEY) WITH SYSTEM VERSIONING", "is a system versioned"),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables_without_an_exact_form(followed: MariaDb, tmp_path: Path, case: str) -> None:
+    columns, sentence = TABLES[case]
+    followed.execute(f"DROP TABLE IF EXISTS t; CREATE TABLE t {columns}")
+    with pytest.raises(ConfigProblem, match=sentence):
+        read(followed, tmp_path)
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_keys_need_an_index_and_days_that_exist(followed: MariaDb, tmp_path: Path) -> None:
+    followed.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (id int NOT NULL, n int NOT NULL, day date)")
+    with pytest.raises(ConfigProblem, match="no unique index over id, n"):
+        read(followed, tmp_path, keys=["id", "n"])
+    followed.execute("ALTER TABLE t ADD UNIQUE (n, id); INSERT INTO t VALUES (1, 1, '2024-01-01')")
+    assert read(followed, tmp_path, keys=["id", "n"]) == 1
+    followed.execute("SET sql_mode = ''; INSERT INTO t VALUES (1, 2, '2024-00-00')")
+    with pytest.raises(Fatal, match=r"day of shop\.t holds a value"):
+        read(followed, tmp_path / "anew", keys=["n", "id"])
+    with pytest.raises(ConfigProblem, match=r"no table shop\.missing"):
+        read(followed, tmp_path, table="shop.missing")
+
+
+def test_servers_whose_changes_do_not_follow(followed: MariaDb, tmp_path: Path) -> None:
+    followed.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY); SET GLOBAL binlog_row_image = MINIMAL")
+    with pytest.raises(EnvironmentProblem, match="binlog_row_image of the source's server is MINIMAL"):
+        read(followed, tmp_path / "image")
+    followed.execute("SET GLOBAL binlog_row_image = FULL")
+    check = MariaDbCheck("db", {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{followed.port}", "tables": ["shop.*", "no.*"]})
+    assert [(d.severity, d.sentence) for d in check.diagnose() if d.severity != "ok"] == [
+        ("warning", "No table of the server is called no.*.")
+    ]
+    assert read(followed, tmp_path / "fine") == 0
+    followed.execute("XA START 'a'; INSERT INTO t VALUES (1); XA END 'a'; XA PREPARE 'a'; XA COMMIT 'a'")
+    with pytest.raises(EnvironmentProblem, match="XA PREPARE"):
+        read(followed, tmp_path / "prepared")
+    assert [d.severity for d in check.diagnose()].count("warning") == 2

@@ -1,0 +1,130 @@
+"""Rows of MariaDB are read in the order of their keys, and go on behind the last one, whatever these are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from servers.mariadb import MariaDb
+from support.binlog_reader import BinlogReader
+
+from adapters.sources.backfill import MariaDbBackfill
+
+pytestmark = pytest.mark.timeout(300)
+
+VALUES: dict[str, tuple[str, list[str], pa.DataType, list[Any]]] = {
+    "a": ("varchar(9) COLLATE utf8mb4_general_ci", ["'é%'", "'B'", "'a'"], pa.string(), ["é%", "B", "a"]),
+    "b": ("bigint unsigned", ["18446744073709551615", "7"], pa.int64(), [-1, 7]),
+    "c": ("varbinary(4)", ["x'ff00'", "x'27'"], pa.binary(), [b"\xff\x00", b"'"]),
+    "d": (
+        "datetime(6)",
+        ["'1969-12-31 23:59:59.5'", "'2024-01-01'"],
+        pa.timestamp("us"),
+        [datetime(1969, 12, 31, 23, 59, 59, 500_000), datetime(2024, 1, 1)],
+    ),
+    "e": ("decimal(6, 2)", ["-1.50", "10"], pa.decimal128(6, 2), [Decimal("-1.50"), Decimal("10.00")]),
+    "f": ("date", ["'0999-01-01'", "'2024-02-29'"], pa.date32(), [date(999, 1, 1), date(2024, 2, 29)]),
+    "g": ("varchar(9) CHARACTER SET latin1", ["'ü''\\\\'", "'z'"], pa.string(), ["ü'\\", "z"]),
+}
+"""By column its type, values in SQL, and the same in a target."""
+
+
+WRITTEN: dict[str, list[Any]] = {
+    "a": ["é%", "B", "a"],
+    "b": [-1, 7],
+    "c": ["/wA=", "Jw=="],
+    "d": [-500_000, 1_704_067_200_000_000],
+    "e": ["/2o=", "A+g="],
+    "f": [-354_650, 19_782],
+    "g": ["ü'\\", "z"],
+}
+"""The same in records."""
+
+
+class Killed(BaseException):
+    """The process ended."""
+
+
+@pytest.fixture
+def followed(mariadb_server: MariaDb) -> Iterator[MariaDb]:
+    reader = BinlogReader(mariadb_server.port, own=True, counted=True)
+    reader.create()
+    yield mariadb_server
+    reader.drop()
+
+
+Row = tuple[int, ...]
+"""A row, as the number of its value in each column."""
+
+
+def test_an_unfinished_one_goes_on_behind_the_last_key(followed: MariaDb, tmp_path: Path) -> None:
+    """And every delete has the place at which its row would have been read."""
+    every: list[Row] = list(product(*(range(len(values)) for _, values, _, _ in VALUES.values())))
+    there, name = every[::2], followed.database().rpartition("/")[2]
+    columns = ", ".join(f"{column} {kind}" for column, (kind, *_) in VALUES.items())
+    create = f"USE {name}; CREATE TABLE t ({columns}, PRIMARY KEY ({', '.join(VALUES)}))"
+    followed.execute(f"{create}; INSERT INTO t VALUES {', '.join(f'({literals(row)})' for row in there)}")
+    options = {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{followed.port}", "table": f"{name}.t", "state": str(tmp_path)}
+    first = MariaDbBackfill({**options, "piece_rows": 40})
+    with pytest.raises(Killed):
+        first.rows(_kill)
+    first.close()
+    before = {row_of(payload["after"]) for payload in payloads(tmp_path)}
+    later = set(Random(5).sample(there, 20))
+    for row in later:
+        followed.execute(f"DELETE FROM {name}.t WHERE ({', '.join(VALUES)}) = ({literals(row)})")
+    second = MariaDbBackfill({**options, "piece_rows": 15})
+    taken = second.rows(lambda _: None)
+    read = [row_of(payload["after"]) for payload in payloads(tmp_path)]
+    assert taken.resumed and len(before) == 40 and len(read) == taken.rows == len({*read})
+    assert {*read} == before | ({*there} - later)
+    assert second.deletes(held(every)) == len(every) - len(read)
+    second.close()
+    order = ordered(followed, name, every)
+    border = max(order.index(row) for row in before)
+    deletes = [payload for payload in payloads(tmp_path) if payload["op"] == "d"]
+    low, high = taken.below[-1], max(payload["source"]["row"] for payload in deletes)
+    found = {row_of(payload["before"]): payload["source"]["row"] for payload in deletes}
+    assert found == {row: low if n <= border else high for n, row in enumerate(order) if row not in {*read}}
+    assert low < high
+
+
+def _kill(said: str) -> None:
+    if said.endswith("rows read"):
+        raise Killed
+
+
+def literals(row: Row) -> str:
+    return ", ".join(values[number] for number, (_, values, _, _) in zip(row, VALUES.values(), strict=True))
+
+
+def held(rows: list[Row]) -> pa.Table:
+    """The rows as a target has them."""
+    columns = enumerate(VALUES.items())
+    return pa.table({name: pa.array([said[3][row[i]] for row in rows], said[2]) for i, (name, said) in columns})
+
+
+def payloads(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(folder.rglob("*.parquet"))
+    return [json.loads(value)["payload"] for file in files for value in pq.read_table(file)["value"].to_pylist()]
+
+
+def row_of(said: Mapping[str, Any]) -> Row:
+    return tuple(written.index(said[name]) for name, written in WRITTEN.items())
+
+
+def ordered(database: MariaDb, name: str, rows: list[Row]) -> list[Row]:
+    """All of them in the order of a server that has them all."""
+    values = ", ".join(f"({literals(row)}, {number})" for number, row in enumerate(rows))
+    database.execute(f"USE {name}; CREATE TABLE o LIKE t; ALTER TABLE o ADD n int; INSERT INTO o VALUES {values}")
+    found = database.rows(f"{name}.o ORDER BY {', '.join(VALUES)}", {"n": "n"})
+    return [rows[int(row["n"] or 0)] for row in found]

@@ -1,0 +1,104 @@
+"""Targets under every policy whose columns are renamed, removed and widened, with what is kept beside them; whatever was
+stopped in between."""
+
+from __future__ import annotations
+
+import pytest
+from support.changing import Project, record
+from support.debezium_events import ID, column
+
+pytestmark = pytest.mark.postgres
+
+SINKS = ("lake", "mirror")
+POLICIES = {
+    "scd1": "",
+    "soft": ", deletes: soft",
+    "columns": ", partial_updates: by_column",
+    "scd2": ", policy: scd2",
+    "append": ", policy: append",
+}
+SAID = ", dropped_columns: remove, renamed_columns: {name: title}"
+SMALL, NAME, TITLE = column("id", "int32", optional=False), column("name", "string"), column("title", "string")
+N, LONG = column("n", "int32"), column("n", "int64")
+OLD = [SMALL, NAME, N, column("gone", "string")]
+NEW = [ID, TITLE, LONG]
+BIG = 5_000_000_000
+
+
+def records(table: str) -> list[dict[str, object]]:
+    """A row that is deleted before the change and one after it; one with a key and a value that only the new types hold; a
+    value that was not sent; and a change of an old key that comes again."""
+    first = [record(table, i, OLD, [SMALL], after={"id": i, "name": f"n{i}", "n": i, "gone": "g"}) for i in range(4)]
+    deleted = record(table, 4, OLD, [SMALL], op="d", before={"id": 0, "name": "n0", "n": 0, "gone": "g"})
+    later = [
+        record(table, 5, NEW, [ID], op="u", after={"id": 1, "title": "t1", "n": BIG}),
+        record(table, 6, NEW, [ID], after={"id": BIG, "title": "big", "n": BIG}),
+        record(table, 7, NEW, [ID], op="u", after={"id": 2, "title": "__debezium_unavailable_value", "n": 22}),
+        record(table, 8, NEW, [ID], op="d", before={"id": 3, "title": None, "n": None}),
+        record(table, 9, NEW, [ID], op="d", before={"id": BIG, "title": "big", "n": BIG}),
+    ]
+    return [*first, deleted, *later]
+
+
+@pytest.mark.parametrize("cuts", [(), (5,), (3, 6, 8)], ids=str)
+def test_rows_do_not_depend_on_where_the_program_was_stopped(tmp_path, postgres_dsn, cuts):
+    project = Project(tmp_path, {table: said + SAID for table, said in POLICIES.items()}, postgres_dsn)
+    for start, end in zip([0, *cuts], [*cuts, 10], strict=True):
+        for table in POLICIES:
+            project.feed(f"{table}-{start}", records(table)[start:end])
+        for lane in project.run().values():
+            assert (lane["error"], lane["counts"]["rejected"]) == (None, 0), lane
+    one, two = {"id": 1, "title": "t1", "n": BIG}, {"id": 2, "title": "n2", "n": 22}
+    before = [{"id": i, "title": f"n{i}", "n": i} for i in range(4)]
+    big = {"id": BIG, "title": "big", "n": BIG}
+    expected = {
+        "scd1": [one, two],
+        "soft": [before[0], one, two, before[3], big],
+        "columns": [one, two],
+        "scd2": [before[0], before[1], one, before[2], two, before[3], big],
+    }
+    for sink in SINKS:
+        for table, rows in expected.items():
+            found = project.rows(sink, table)
+            assert sorted(found, key=str) == sorted(rows, key=str), (sink, table)
+        assert len(project.rows(sink, "append")) == 10
+        assert {"id": 2, "title": None, "n": 22} in project.rows(sink, "append")
+
+
+AGAIN, TEXT = [ID, NAME, N], column("n", "string")
+
+
+def added_again(table: str) -> list[dict[str, object]]:
+    """`n` of the first row is of a column that is gone, of the second one it was changed after that; then two rows come with
+    another `n`."""
+    first = [record(table, i, AGAIN, [ID], after={"id": i, "name": f"n{i}", "n": i}) for i in range(3)]
+    ended = record(table, 3, AGAIN, [ID], op="u", after={"id": 0, "name": "again", "n": 0})
+    without = record(table, 4, [ID, NAME], [ID], op="u", after={"id": 1, "name": "t1"})
+    later = [
+        record(table, 5 + i, [ID, NAME, TEXT], [ID], op="u", after={"id": 2 + i, "name": "", "n": "x"}) for i in range(2)
+    ]
+    return [*first, ended, without, *later]
+
+
+@pytest.mark.parametrize("cuts", [(), (5,), (2, 4, 6)], ids=str)
+def test_a_column_that_is_added_again_has_none_of_its_old_values(tmp_path, postgres_dsn, cuts):
+    project = Project(tmp_path, POLICIES, postgres_dsn)
+    for start, end in zip([0, *cuts], [*cuts, 7], strict=True):
+        for table in POLICIES:
+            project.feed(f"{table}-{start}", added_again(table)[start:end])
+        for lane in project.run().values():
+            assert (lane["error"], lane["counts"]["rejected"]) == (None, 0), lane
+    current = [(0, "again", None), (1, "t1", None), (2, "", "x"), (3, "", "x")]
+    ended = [(0, "n0", "0"), (1, "n1", "1")]
+    expected = {
+        **dict.fromkeys(("scd1", "soft", "columns"), current),
+        "scd2": [*ended, (2, "n2", None), *current],
+        "append": [*ended, (2, "n2", "2"), (0, "again", "0"), *current[1:]],
+    }
+    for sink in SINKS:
+        for table, rows in expected.items():
+            found = [tuple(row.values()) for row in project.rows(sink, table)]
+            assert sorted(found, key=str) == sorted(rows, key=str), (sink, table)
+    project.ask("lanes", "resync", "lake.scd1", "--yes")
+    assert project.run()["lake.scd1"]["error"] is None
+    assert [tuple(row.values()) for row in project.rows("lake", "scd1")] == current, "as often as the records are read"

@@ -1,0 +1,79 @@
+"""Too many rejects, and a place for them that is gone, end the program."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from shutil import which
+
+import pytest
+from support.cli_program import run_program
+from support.dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
+
+BOUND = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search")
+"""Makes of root one for whom folders can be read-only."""
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
+def test_too_many_rejects_end_the_run_with_code_6(tmp_path: Path, engine: str) -> None:
+    """One more than `max_rejects` allows. What was rejected is kept, and no position has passed what was not applied."""
+    configure(tmp_path, more="max_rejects: 2")
+    feed(tmp_path, row(0, 1, 10), row(1, 2, POISON), row(2, 3, POISON), row(3, 4, 40))
+    caught_up(tmp_path, 0, "--engine", engine)
+    assert rows(tmp_path) == [(1, 10, 0), (4, 40, 3)]
+    feed(tmp_path, *(row(n, n, POISON) for n in range(4, 7)), row(7, 7, 70))
+    said = caught_up(tmp_path, 6, "--engine", engine)
+    assert said["summary"] == "3 records were rejected, and max_rejects is 2."
+    assert rows(tmp_path) == [(1, 10, 0), (4, 40, 3)]
+    assert len(ask(tmp_path, "dlq", "list")["result"]) == 5
+    caught_up(tmp_path, 0, "--engine", engine, "--set", "max_rejects=3")
+    assert rows(tmp_path) == [(1, 10, 0), (4, 40, 3), (7, 70, 7)]
+
+
+def test_no_reject_is_allowed_where_none_is(tmp_path: Path) -> None:
+    configure(tmp_path, more="max_rejects: 0")
+    feed(tmp_path, row(0, 1, 10))
+    caught_up(tmp_path)
+    feed(tmp_path, row(1, 2, POISON))
+    said = run_program(tmp_path, "run", "--until-caught-up", "-q")
+    assert said.returncode == 6
+    assert "error: 1 records were rejected, and max_rejects is 0." in said.stderr
+    assert "See them with `replicator dlq list`; raise max_rejects to go on." in said.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and which("setpriv") is None, reason="nothing is read-only for root")
+def test_a_folder_of_dead_letters_that_is_read_only_ends_the_run(tmp_path: Path) -> None:
+    """Before any position passes the record; once it can be written to, the run goes on there."""
+    configure(tmp_path)
+    feed(tmp_path, row(0, 1, 10), row(1, 2, POISON), row(2, 3, 30))
+    letters = tmp_path / "letters"
+    letters.mkdir()
+    letters.chmod(0o500)
+    try:
+        said = caught_up(tmp_path, 3, before=BOUND if os.geteuid() == 0 else ())
+    finally:
+        letters.chmod(0o700)
+    assert "cannot be written to the dead-letter store" in said["summary"]
+    assert not (tmp_path / "lake" / "items").exists()
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(1, 10, 0), (3, 30, 2)]
+    (letter,) = ask(tmp_path, "dlq", "list")["result"]
+    assert (letter["event_id"], letter["source"], letter["key"]) == ("items-0-1", "feed", "2")
+
+
+@pytest.mark.postgres
+def test_a_server_of_dead_letters_that_is_stopped_ends_the_run(tmp_path: Path, own_postgres_server) -> None:
+    """It is waited for, and then nothing moves past the record; when it is back, everything is there once."""
+    configure(tmp_path, letters=f'{{dsn: "{own_postgres_server.url()}", schema: kept, patience: 2 seconds}}')
+    feed(tmp_path, row(0, 1, 10), row(1, 2, POISON))
+    caught_up(tmp_path)
+    feed(tmp_path, row(2, 3, POISON), row(3, 4, 40))
+    own_postgres_server.run("pg_ctl", "stop", "-w", "-m", "fast")
+    said = caught_up(tmp_path, 1)
+    assert "cannot be written to the dead-letter store" in said["summary"]
+    assert rows(tmp_path) == [(1, 10, 0)]
+    own_postgres_server.start_again()
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(1, 10, 0), (4, 40, 3)]
+    letters = ask(tmp_path, "dlq", "list")["result"]
+    assert {letter["event_id"]: letter["attempts"] for letter in letters} == {"items-0-1": 1, "items-0-2": 1}

@@ -1,0 +1,1 @@
+from support.application_fixtures import quiet_log  # noqa: F401

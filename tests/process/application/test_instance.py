@@ -1,0 +1,56 @@
+"""One running instance per pipeline and state folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from support.full_disk import full_disk
+
+from replicator.application.instance import InstanceLock
+from replicator.domain.errors import EnvironmentProblem, Fenced
+
+HOLDER = """
+import sys, time, pathlib
+from replicator.application.instance import InstanceLock
+InstanceLock(pathlib.Path(sys.argv[1]), "shop").hold()
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_second_instance_is_fenced_until_the_first_ends(tmp_path):
+    first, second = InstanceLock(tmp_path / "state", "shop"), InstanceLock(tmp_path / "state", "shop")
+    first.hold()
+    with pytest.raises(Fenced, match=rf"pipeline shop runs \(process {os.getpid()}\)"):
+        second.hold()
+    InstanceLock(tmp_path / "other", "shop").hold()
+    first.release()
+    first.release()
+    second.hold()
+    second.release()
+
+
+def test_a_killed_instance_leaves_no_lock(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(Fenced, match=f"process {holder.pid}"):
+            InstanceLock(tmp_path, "shop").hold()
+        holder.kill()
+        holder.wait()
+    InstanceLock(tmp_path, "shop").hold()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "state").write_text("a file")
+    with pytest.raises(EnvironmentProblem, match="state"):
+        InstanceLock(tmp_path / "state", "shop").hold()
+
+
+def test_a_state_folder_without_room_is_named_and_its_lock_is_freed(tmp_path):
+    first = InstanceLock(tmp_path, "shop")
+    with full_disk(), pytest.raises(EnvironmentProblem, match=rf"{tmp_path}/lock cannot be written \(File too large\)"):
+        first.hold()
+    InstanceLock(tmp_path, "shop").hold()

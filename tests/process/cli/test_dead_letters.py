@@ -1,0 +1,138 @@
+"""What people do with rejected records: list them, have them explained, export them as an archive, forget them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from support.cli_program import run_program
+from support.dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
+
+from replicator.cli import main
+
+BOTH = ("--event", "items-0-1", "--event", "items-0-2")
+
+
+@pytest.fixture(scope="module", params=["delta", "postgres", pytest.param("kafka", marks=pytest.mark.stack)])
+def shop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with two rejected records, one of them not UTF-8, and one line that is no record."""
+    folder = tmp_path_factory.mktemp("shop")
+    letters = "{path: ./letters}"
+    if request.param == "postgres":
+        server = request.getfixturevalue("postgres_server")
+        server.database(f"letters_{folder.name}".replace("-", "_"))
+        letters = f'{{dsn: "{server.url(f"letters_{folder.name}".replace("-", "_"))}"}}'
+    if request.param == "kafka":
+        broker = request.getfixturevalue("broker")
+        letters = f"{{topic: {folder.name}, bootstrap_servers: '{broker.address}'}}"
+    configure(folder, letters=letters)
+    bad = {**row(2, 3, 0), "value": {"base64": "//8="}, "headers": [["trace", "a"], ["bytes", {"base64": "/w=="}]]}
+    feed(folder, row(0, 1, 10), row(1, 2, POISON), bad, row(3, 4, 40))
+    with (folder / "archive" / "items.jsonl").open("a") as more:
+        more.write("no record at all\n")
+    caught_up(folder)
+    return folder
+
+
+def test_list_says_everything(shop: Path) -> None:
+    found = {each["event_id"]: each for each in ask(shop, "dlq", "list")["result"]}
+    assert set(found) == {"items-0-1", "items-0-2", "archive:items.jsonl-0-5"}
+    poison = found["items-0-1"]
+    assert poison["first_seen"] == poison["last_seen"] and len(poison["key_hash"]) == 64
+    assert {name: poison[name] for name in ("lane", "stage", "table", "source", "topic", "partition", "offset", "key")} == {
+        "lane": "", "stage": "decode", "table": "items", "source": "feed", "topic": "items", "partition": 0, "offset": 1,
+        "key": "2",
+    }  # fmt: skip
+    assert (poison["attempts"], poison["state"], json.loads(poison["record"])["price"]) == (1, "open", POISON)
+    assert poison["retry"] == "replicator dlq replay --event 'items-0-1'"
+    assert found["items-0-2"]["headers"] == [["trace", "a"], ["bytes", {"base64": "/w=="}]]
+    plain = run_program(shop, "dlq", "list", "-q").stdout
+    assert (
+        plain.startswith("record  table  ")
+        and "items-0-1  items  decode  " in plain
+        and plain.endswith("3 rejected records\n")
+    )
+
+
+def test_list_says_how_many_there_are_beyond_its_limit(shop: Path) -> None:
+    assert ask(shop, "dlq", "list", "--limit", "2")["summary"] == "2 of 3 rejected records (`--limit`)"
+    assert ask(shop, "dlq", "list", "--limit", "3")["summary"] == "3 rejected records"
+    unknown = run_program(shop, "dlq", "list", "--table", "public.nosuch")
+    assert "no entry of `tables` matches public.nosuch" in unknown.stderr and unknown.stdout == "0 rejected records\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "events"),
+    [
+        (["--event", "items-0-1", "--event", "items-0-2"], {"items-0-1", "items-0-2"}),
+        (["--table", "it*"], {"items-0-1", "items-0-2"}),
+        (["--stage", "route"], {"archive:items.jsonl-0-5", "items-0-2"}),
+        (["--code", "NULL_KEY"], set()),
+        (["--lane", ""], {"items-0-1", "items-0-2", "archive:items.jsonl-0-5"}),
+        (["--lane", "lake.items"], set()),
+        (["--state", "replayed"], set()),
+        (["--older-than", "1 days"], set()),
+        (["--limit", "1", "--table", "items", "--older-than", "0 seconds", "--event", "items-0-1"], {"items-0-1"}),
+    ],
+)
+def test_letters_are_chosen(shop: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], events: set[str]) -> None:
+    monkeypatch.chdir(shop)
+    said = CliRunner().invoke(main, ["dlq", "list", "--json", *options])
+    assert {each["event_id"] for each in json.loads(said.stdout)["result"]} == events
+
+
+def test_explain_says_why_and_what_to_do(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop)
+    said = CliRunner().invoke(main, ["dlq", "explain", "items-0-2"]).stdout
+    assert "reason:      MALFORMED: " in said and "what to do:  See whether the source's `format`" in said
+    assert "record:      items-0-2 (items partition 0 offset 2)" in said
+    assert "retry:       replicator dlq replay --event 'items-0-2'" in said
+    assert "value:       \\xff\\xff" in said
+    line = CliRunner().invoke(main, ["dlq", "explain", "archive:items.jsonl-0-5"]).stdout
+    assert "(items.jsonl line 5)" in line and "value:       no record at all" in line
+    (told,) = json.loads(CliRunner().invoke(main, ["dlq", "explain", "items-0-1", "--json"]).stdout)["result"]
+    assert told["what_to_do"]
+    unknown = CliRunner().invoke(main, ["dlq", "explain", "items-0-9"])
+    assert (unknown.exit_code, "there is no dead letter 'items-0-9'" in unknown.stderr) == (2, True)
+
+
+def test_an_export_is_an_archive(shop: Path, tmp_path: Path) -> None:
+    """Whole: under a config that takes them, the records arrive as the source sent them."""
+    configure(tmp_path, price="string")
+    path = tmp_path / "archive" / "rejected.jsonl"
+    said = ask(shop, "dlq", "export", str(path), *BOTH)["result"]
+    assert said == {"path": str(path), "records": 2, "left_out": 0}
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert lines[0] == {**row(1, 2, POISON)}
+    assert (lines[1]["headers"], lines[1]["value"]) == ([["trace", "a"], ["bytes", {"base64": "/w=="}]], {"base64": "//8="})
+    for to in ((), ("-",)):
+        assert run_program(shop, "dlq", "export", *to, *BOTH, "-q").stdout == path.read_text()
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(2, POISON, 1)]
+
+
+def test_the_ending_of_an_export_says_how_it_is_written(shop: Path, tmp_path: Path) -> None:
+    packed = [tmp_path / f"x{ending}" for ending in (".jsonl", ".jsonl.gz", ".parquet")]
+    for path in packed:
+        ask(shop, "dlq", "export", str(path), *BOTH)
+    table = pq.read_table(packed[2]).to_pylist()
+    lines = [json.loads(line) for line in gzip.decompress(packed[1].read_bytes()).splitlines()]
+    assert packed[0].read_bytes() == gzip.decompress(packed[1].read_bytes())
+    assert [line["offset"] for line in lines] == [row["offset"] for row in table] == [1, 2]
+    wrong = ask(shop, "dlq", "export", str(tmp_path / "x.txt"), *BOTH, code=2)
+    assert "End it in one of .jsonl, .jsonl.gz, .parquet" in wrong["error"]["next_step"]
+    assert not (tmp_path / "x.txt").exists()
+
+
+def test_purge_asks_and_forgets(shop: Path) -> None:
+    refused = ask(shop, "dlq", "purge", "--event", "items-0-2", code=2)
+    assert refused["error"]["sentence"] == "1 rejected record was not forgotten: nobody is here to be asked"
+    assert ask(shop, "dlq", "purge", "--event", "items-0-2", "--yes")["result"] == {"purged": 1}
+    assert ask(shop, "dlq", "purge", "--older-than", "1 hour", "--yes")["result"] == {"purged": 0}
+    wrong = ask(shop, "dlq", "purge", "--older-than", "a while", code=2)
+    assert "is no time" in wrong["error"]["sentence"]
+    assert len(ask(shop, "dlq", "list")["result"]) == 2

@@ -1,0 +1,245 @@
+"""`replicator drop`: what a name means, what is asked, what is refused, and what is left."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from support.cli_program import PROGRAM, run_program
+
+from adapters.delta.dropping import MARK
+from adapters.delta.folders import LocalFolder
+from adapters.delta.layout import Lake
+from replicator.application.instance import InstanceLock
+
+PARTS = {"table", "schemas", "positions", "register entry"}
+
+
+def files_of(project: Path, name: str) -> list[str]:
+    """What is left of a table, by path, but for locks and the event log."""
+    found = [str(path.relative_to(project)) for folder in ("lake", "state") for path in (project / folder).rglob("*.*")]
+    return [path for path in found if name in path and not path.endswith(".lock") and "cdc_events" not in path]
+
+
+def entry(project: Path) -> str:
+    (file,) = (project / "state" / "shop" / "sources").glob("*.json")
+    return file.read_text()
+
+
+def without_products(project: Path) -> None:
+    """The config names another table."""
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("public.*", "public.orders"))
+
+
+@pytest.mark.parametrize("name", ["products", "public.products", "lake.products", "lake.public.products"])
+def test_nothing_is_left_and_the_next_run_loads_it_anew(answer, project, name):
+    before = answer("query", "products")["result"]
+    said = answer("drop", name, "--yes")
+    assert (said["command"], said["ok"], said["summary"], said["error"]) == ("drop", True, "lake.products: dropped", None)
+    result = said["result"]
+    assert (result["lane"], result["table"]) == ("lake.products", "public.products")
+    assert result["config"] == "config/replicator.yaml:11"
+    assert {one["what"] for one in result["belongings"]} >= PARTS
+    assert not files_of(project, "products") and "lake.products" not in entry(project)
+    assert answer("query", "orders")["result"] and answer("drop", "lake.products", "--yes", code=2)
+    done = run_program(project, "run", "--until-caught-up", "-q")
+    assert done.returncode == 0, done.stderr
+    assert without_moments(answer("query", "products")["result"]) == without_moments(before)
+
+
+def without_moments(rows):
+    return [{name: value for name, value in row.items() if name != "_cdc_applied_at"} for row in rows]
+
+
+def test_on_spark_it_starts_no_spark(answer, project, monkeypatch):
+    def session(_options):
+        raise AssertionError("drop asked for a Spark session")
+
+    monkeypatch.setattr("adapters.spark.session.session", session)
+    answer("drop", "products", "--yes", "--set", "engine=spark")
+    assert not files_of(project, "products")
+
+
+def test_a_name_in_a_catalog_that_this_engine_does_not_reach(ask, project):
+    """Nothing is removed: the name would lead nowhere. Other sinks have no such names."""
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("path: ./lake}", "path: ./lake, schema: shop}", 1))
+    result = ask("drop", "products", "--yes")
+    assert result.exit_code == 2 and "lake.products has its name in the catalog of the engine 'spark'" in result.stderr
+    assert "--set engine=spark" in result.stderr and "(config/replicator.yaml:5)" in result.stderr
+    assert files_of(project, "lake/products")
+
+
+def test_a_table_that_the_config_names_no_more(answer, project):
+    without_products(project)
+    said = answer("drop", "products", "--yes")["result"]
+    assert (said["lane"], said["table"], said["config"]) == ("lake.products", None, None)
+    assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
+    assert not files_of(project, "products")
+
+
+def test_what_people_see(ask, project, monkeypatch):
+    monkeypatch.setattr("replicator.cli.session.on_terminal", lambda: True)
+    result = ask("drop", "products", input="n\n")
+    assert result.exit_code == 1 and "Remove this of lake.products? [y/N]" in result.output
+    assert re.search(rf"^  table +{project}/lake/products$", result.output, re.M)
+    assert "The config names it (config/replicator.yaml:11): the next start makes it again" in result.output
+    assert files_of(project, "lake/products")
+    result = ask("drop", "products", input="y\n")
+    assert result.exit_code == 0 and result.output.endswith("lake.products: dropped\n")
+    assert not files_of(project, "products")
+
+
+def test_without_anybody_to_ask(ask, answer, project):
+    result = ask("drop", "products", input="y\n")
+    assert result.exit_code == 2 and result.stdout == ""
+    assert "lake.products was not dropped: nobody is here to be asked" in result.stderr and "--yes" in result.stderr
+    said = answer("drop", "products", code=2)
+    assert said["result"]["lane"] == "lake.products" and said["error"]["code"] == 2
+    assert {one["what"] for one in said["result"]["belongings"]} >= PARTS
+    assert files_of(project, "lake/products")
+
+
+def test_on_a_real_terminal(project):
+    master, slave = pty.openpty()
+    child = subprocess.Popen([PROGRAM, "drop", "orders"], cwd=project, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    said = b""
+    while b"[y/N]" not in said and select.select([master], [], [], 60)[0]:
+        said += os.read(master, 4096)
+    os.write(master, b"y\n")
+    assert child.wait(60) == 0 and not files_of(project, "orders")
+    os.close(master)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "step"),
+    [
+        ("raw", "raw is an event log, which is not dropped", "take the sink out of the config"),
+        ("raw.recorded", "raw.recorded is an event log, which is not dropped", ""),
+        ("productz", "no sink keeps anything of a target 'productz'", "Did you mean 'products'?"),
+        ("lake.productz", "no sink keeps anything of a target 'lake.productz'", "lanes list"),
+        ("_replicator", "no sink keeps anything", ""),
+        ("..", "no sink keeps anything", ""),
+        ("lake...", "no sink keeps anything", ""),
+        ("", "no sink keeps anything", ""),
+        ("lake.", "no sink keeps anything", ""),
+    ],
+)
+def test_names_that_mean_nothing_to_drop(answer, project, name, words, step):
+    before = files_of(project, "")
+    said = answer("drop", name, "--yes", code=2)["error"]
+    assert words in said["sentence"] and step in said["next_step"]
+    assert files_of(project, "") == before
+
+
+def test_a_table_of_that_name_that_is_another_lanes(answer, project):
+    shutil.copytree(project / "lake", project / "copy")
+    sinks = "sinks.copy={kind: delta, path: ./copy}"
+    assert answer("drop", "products", "--yes", "--set", sinks)["result"]["lane"] == "lake.products"
+    answer("drop", "copy.products", "--yes", "--set", sinks, code=2)
+    assert (project / "copy" / "products").is_dir()
+
+
+def test_two_sinks_hold_it(answer, project):
+    config = project / "config" / "replicator.yaml"
+    text = config.read_text().replace("  raw:", "  second: {kind: delta, path: ./second}\n  raw:")
+    config.write_text(text.replace("{sink: lake}]", "{sink: lake}, {sink: second}]"))
+    assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
+    said = answer("drop", "products", "--yes", code=2)["error"]
+    assert "'products' fits several targets" in said["sentence"]
+    assert said["next_step"] == "Name one of them: lake.products, second.products."
+    answer("drop", "second.products", "--yes")
+    assert answer("query", "lake.products")["result"] and not (project / "second" / "products").exists()
+    assert answer("drop", "products", "--yes")["result"]["lane"] == "lake.products"
+
+
+def test_the_target_of_another_table_of_the_same_name(answer, project):
+    """Two tables `orders`: the one that came first has the target, and only by its name it is dropped."""
+    archive = project / "archive"
+    text = (archive / "cdc.public.orders.jsonl").read_text().replace("cdc.public.orders", "cdc.sales.orders")
+    (archive / "cdc.sales.orders.jsonl").write_text(text.replace('\\"schema\\":\\"public\\"', '\\"schema\\":\\"sales\\"'))
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("public.*", '"*.*"'))
+    run_program(project, "run", "--until-caught-up", "-q")
+    assert "sales.orders" in entry(project)
+    said = answer("drop", "sales.orders", "--yes", code=2)["error"]
+    assert "both go to orders in sink lake" in said["sentence"]
+    assert answer("query", "orders")["result"]
+    assert answer("drop", "public.orders", "--yes")["result"]["lane"] == "lake.orders"
+
+
+def test_a_table_that_no_lane_wrote_is_left_alone(answer, project):
+    write_deltalake(str(project / "lake" / "mine"), pa.table({"a": [1]}))
+    (project / "lake" / "notes").mkdir()
+    for name in ("mine", "lake.mine", "notes"):
+        assert "no sink keeps anything" in answer("drop", name, "--yes", code=2)["error"]["sentence"]
+    assert (project / "lake" / "mine").is_dir() and (project / "lake" / "notes").is_dir()
+
+
+def test_a_drop_that_was_killed_is_told_and_repeated(ask, answer, project, monkeypatch):
+    def killed(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFolder, "clear", killed)
+        assert ask("drop", "products", "--yes").exit_code == 130
+    assert [path for path in files_of(project, "products") if path.endswith(MARK)]
+    lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
+    assert "dropped half way" in lanes["lake.products"]["error"] and lanes["lake.orders"]["error"] is None
+    done = run_program(project, "run", "--until-caught-up", "-q")
+    assert done.returncode == 4 and "`replicator drop lake.products` removes the rest" in done.stderr + done.stdout
+    assert "dropped half way" in answer("lanes", "resync", "lake.products", "--yes", code=4)["error"]["sentence"]
+    answer("drop", "products", "--yes")
+    assert not files_of(project, "products")
+    assert run_program(project, "run", "--until-caught-up", "-q").returncode == 0
+    assert files_of(project, "products"), "loaded anew"
+
+
+def test_while_another_instance_writes_it(answer, project):
+    """A daemon of this pipeline that does not answer; one with another state folder, which has the lane."""
+    lock = InstanceLock(project / "state" / "shop", "shop")
+    lock.hold()
+    assert "Another instance of pipeline shop runs" in answer("drop", "products", "--yes", code=5)["error"]["sentence"]
+    lock.release()
+    from replicator.ports.frames import Lane
+
+    lane = Lane("lake.products", "shop", "recorded", "public.products", "lake", "products", "scd1")
+    held = Lake.at(str(project / "lake")).hold(lane)
+    said = answer("drop", "products", "--yes", code=5)["error"]
+    assert "already written by another instance" in said["sentence"] and "Stop that instance" in said["next_step"]
+    held.release()
+    assert files_of(project, "lake/products")
+
+
+@pytest.mark.slow
+def test_while_the_daemon_runs(answer, project):
+    """It is refused what the daemon writes; a target that is no longer in the config goes while the daemon runs."""
+    config = project / "config" / "replicator.yaml"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
+    without_products(project)
+    program = subprocess.Popen([PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while [lane["status"] for lane in answer("status")["result"]["lanes"]] != ["running"] * 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    said = answer("drop", "orders", "--yes", code=5)["error"]
+    assert "the daemon runs, and writes lake.orders" in said["sentence"] and "Stop it" in said["next_step"]
+    assert answer("drop", "products", "--yes")["ok"] and not files_of(project, "products")
+    program.send_signal(signal.SIGTERM)
+    assert program.wait(60) == 0
+    assert answer("query", "orders")["result"]

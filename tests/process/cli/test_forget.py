@@ -1,0 +1,397 @@
+"""`replicator forget`: a person is gone from everything that is stored, and stays away whatever is read again."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from contextlib import chdir
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from support.cli_program import answer_of, run_program
+from support.debezium_events import column, payload_of, schema_of, with_schema
+from support.small_spark import SMALL
+
+from replicator.application.erasures import ErasureList
+from replicator.application.instance import InstanceLock
+from replicator.application.laying import Laying
+from replicator.cli import main
+from replicator.domain.erasures import Erasure
+from replicator.wiring.rebuilding import LAID
+
+PLANTED, OTHERS = "Ada-Planted", ("Bob-Stays", "Cyd-Stays")
+TOPIC = "cdc.public.customers"
+COLUMNS = (column("email", "string", optional=False), column("name", "string"), column("age", "int32"))
+ADA, OLD, BOB, CYD = "ada@planted.org", "old@planted.org", "bob@example.org", "cyd@example.org"
+SECRETS = (PLANTED, ADA)
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+sinks:
+  lake: {{kind: delta, path: ./lake}}
+  raw: {{kind: event_log, path: ./lake/cdc_events}}{database}
+dead_letters: {letters}
+tables:
+  - match: public.customers
+    source: recorded
+    to:{to}
+http: {{address: "127.0.0.1:0"}}
+"""
+LITTLE = """
+      - {sink: raw}
+      - {sink: lake}
+      - {sink: lake, into: history, policy: scd2}"""
+EVERYTHING = f"""{LITTLE}
+      - {{sink: lake, into: changes, policy: append}}
+      - {{sink: lake, into: softly, deletes: soft, columns: {{email: {{rename: mail}}}}}}
+      - {{sink: lake, into: hashed, columns: {{email: {{mask: hmac, key: 0123456789abcdef}}}}}}"""
+DATABASE = """
+  target: {{kind: postgres, dsn: "{dsn}", schema: mirror}}
+  logged: {{kind: event_log, dsn: "{dsn}"}}"""
+IN_DATABASE = """
+      - {sink: logged}
+      - {sink: target}
+      - {sink: target, into: history, policy: scd2}
+      - {sink: target, into: changes, policy: append}"""
+
+
+def customer(email: str, name: str, age: Any = 30) -> dict[str, Any]:
+    return {"email": email, "name": name, "age": age}
+
+
+def key(email: str) -> str:
+    schema = {"type": "struct", "fields": [COLUMNS[0]], "optional": False, "name": f"{TOPIC}.Key"}
+    return json.dumps({"schema": schema, "payload": {"email": email}})
+
+
+def event(at: int, op: str, after: Any, before: Any = None) -> str:
+    return with_schema(
+        schema_of(COLUMNS, "customers"), payload_of(op, after, before, at, source={"table": "customers"})
+    ).decode()
+
+
+def changes(start: int) -> list[tuple[str, str | None]]:
+    """What is sent of three people: rows, an update with both images, a deleted and made row, poison, a tombstone."""
+    at, (ada, bob, cyd) = 1_000 * (start + 1), (customer(ADA, PLANTED), customer(BOB, OTHERS[0]), customer(CYD, OTHERS[1]))
+    return [
+        (key(BOB), event(at, "c", bob)),
+        (key(ADA), event(at + 1, "c", ada)),
+        (key(ADA), event(at + 2, "u", ada | {"age": 31}, ada)),
+        (key(CYD), event(at + 3, "c", cyd)),
+        (key(ADA), event(at + 4, "u", ada | {"age": f"of {PLANTED}"}, ada)),
+        (key(ADA), f"no event, but of {PLANTED}"),
+        (key(BOB), event(at + 5, "u", bob | {"age": "unknown"}, bob)),
+        (key(ADA), event(at + 6, "d", None, ada)),
+        (key(ADA), None),
+        (key(ADA), event(at + 7, "c", ada | {"age": 33})),
+    ]
+
+
+def moved(at: int) -> list[tuple[str, str | None]]:
+    """A row that gets Ada's key, and loses it again."""
+    return [
+        (key(OLD), event(at, "c", customer(OLD, PLANTED))),
+        (key(ADA), event(at + 1, "u", customer(ADA, PLANTED), customer(OLD, PLANTED))),
+        (key(OLD), event(at + 2, "u", customer(OLD, PLANTED), customer(ADA, PLANTED))),
+    ]
+
+
+def record(folder: Path, records: list[tuple[str, str | None]]) -> None:
+    path = folder / "archive" / "customers.jsonl"
+    start = len(path.read_text().splitlines()) if path.exists() else 0
+    place = {"topic": TOPIC, "partition": 0, "timestamp": None, "headers": None}
+    with path.open("a") as more:
+        for offset, (message, value) in enumerate(records, start):
+            more.write(json.dumps(place | {"offset": offset, "key": message, "value": value}) + "\n")
+
+
+def program(folder: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    """The object that a command prints, run in this process: the program's own start takes longer than most of them."""
+    with chdir(folder):
+        done = CliRunner().invoke(main, [*words, "--json", "-q"])
+    assert done.exit_code == code, done.output + repr(done.exception)
+    found: dict[str, Any] = answer_of(done)
+    return found
+
+
+def caught_up(folder: Path, *words: str) -> None:
+    program(folder, "run", "--until-caught-up", *words)
+
+
+def project(folder: Path, letters: str = "{path: ./letters}", dsn: str = "", to: str = EVERYTHING) -> Path:
+    (folder / "config").mkdir()
+    (folder / "archive").mkdir()
+    database = DATABASE.format(dsn=dsn) if dsn else ""
+    text = CONFIG.format(letters=letters, database=database, to=to + (IN_DATABASE if dsn else ""))
+    (folder / "config" / "replicator.yaml").write_text(text)
+    record(folder, changes(0))
+    caught_up(folder)
+    return folder
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    return project(tmp_path, to=LITTLE)
+
+
+def held(folder: Path) -> list[str]:
+    """Where the bytes of a secret are, in files of what is stored, those of Parquet read; and not in what was sent."""
+    found = []
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder).parts
+        if path.is_file() and inside[0] not in ("archive", "config"):
+            text = repr(pq.read_table(path).to_pylist()) if path.suffix == ".parquet" else path.read_bytes().decode("latin1")
+            found += [str(path.relative_to(folder))] if any(secret in text for secret in SECRETS) else []
+    return found
+
+
+def now(folder: Path) -> dict[str, str]:
+    """The rows of every Delta table as they are, and the names they hold."""
+    lake = {path.parent.relative_to(folder) for path in folder.rglob("_delta_log")}
+    return {str(name): repr(DeltaTable(str(folder / name)).to_pyarrow_table().to_pylist()) for name in lake}
+
+
+def in_database(dsn: str) -> dict[str, str]:
+    """The rows of every table of the database."""
+    query = "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables WHERE schemaname NOT LIKE 'pg\\_%' "
+    with psycopg.connect(dsn) as connection:
+        tables = [name for (name,) in connection.execute(f"{query} AND schemaname <> 'information_schema'")]
+        found = {}
+        for name in tables:
+            rows = connection.execute(f"SELECT to_jsonb(t)::text FROM {name} AS t").fetchall()
+            more = connection.execute(f"SELECT t::text FROM {name} AS t").fetchall()
+            found[name] = bytes(repr(rows + more), "utf-8").decode() + _as_text(rows)
+    return found
+
+
+def _as_text(rows: list[Any]) -> str:
+    """Bytes are hexadecimal digits there."""
+    texts = []
+    for (row,) in rows:
+        texts += [bytes.fromhex(v[2:]).decode("latin1") for v in json.loads(row).values() if str(v).startswith("\\x")]
+    return repr(texts)
+
+
+def secrets_in(places: dict[str, str]) -> list[str]:
+    return [name for name, text in places.items() if any(secret in text for secret in SECRETS)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_person_is_gone_everywhere_and_stays_away(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Over all sinks: what is stored, and what a stream from its beginning, a replay of the log, the dead letters and
+    records that come again would store."""
+    request.getfixturevalue("postgres_dsn")
+    server = request.getfixturevalue("postgres_server")
+    server.database(name := f"forgetting_{random.randrange(10**9)}")
+    dsn = server.url(name)
+    shop = project(tmp_path, f'{{dsn: "{dsn}"}}', dsn)
+    program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    assert len(secrets_in(now(shop))) == 7 and len(secrets_in(in_database(dsn))) >= 5
+    said = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    assert said["removed"] == {
+        "raw": 7, "logged": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3, "lake.changes": 4,
+        "lake.softly": 1, "lake.hashed": 1, "lake.again": 1, "target.customers": 1, "target.history": 3, "target.changes": 4,
+    }  # fmt: skip
+    assert not secrets_in(now(shop)) and not secrets_in(in_database(dsn))
+    assert all(OTHERS[1] in text for name, text in now(shop).items() if "_replicator" not in name)
+    letters = program(shop, "dlq", "list")["result"]
+    assert [letter["offset"] for letter in letters] == [6]
+    assert said["versions"] and held(shop), "older versions are told of"
+    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not held(shop)
+
+    record(shop, changes(1))
+    caught_up(shop)
+    for lane in ("lake.customers", "target.history"):
+        program(shop, "lanes", "resync", lane, "--yes")
+    caught_up(shop)
+    program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "later", "--policy", "scd2")
+    program(shop, "dlq", "replay", code=1)
+    assert not secrets_in(now(shop)) and not secrets_in(in_database(dsn)) and not held(shop)
+    assert OTHERS[0] in now(shop)["lake/later"] and OTHERS[0] in in_database(dsn)["mirror.history"]
+    shutil.rmtree(shop / "lake")
+    caught_up(shop)
+    assert not held(shop) and OTHERS[0] in now(shop)["lake/customers"]
+
+
+def test_a_row_is_forgotten(shop: Path) -> None:
+    """Its records are gone too, the rejected ones among them, and those that come later are stored nowhere; of others
+    nothing is lost."""
+    said = program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
+    assert said["removed"] == {"raw": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3}
+    assert not held(shop) and not said["versions"] and not said["linked"]
+    record(shop, changes(1))
+    caught_up(shop)
+    found = now(shop)
+    assert not held(shop) and len([name for name, text in found.items() if OTHERS[0] in text]) >= 4
+    log = DeltaTable(str(shop / "lake" / "cdc_events")).to_pyarrow_table().to_pylist()
+    assert sorted(row["offset"] for row in log) == list(range(20))
+    assert sum(row["key"] is None for row in log) == 14 == sum((row["error"] or "")[:9] == "FORGOTTEN" for row in log)
+    again = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    assert set(again["removed"].values()) == {0}
+    (marker,) = json.loads((shop / "state" / "shop" / "erasures.json").read_text())["erasures"]
+    assert marker["removed"]["raw"] == 7 and marker["at"] and marker["by"]
+    assert (shop / "state" / "shop" / "erasures.key").stat().st_mode & 0o077 == 0
+
+
+def test_what_is_computed_from_the_row_is_forgotten(shop: Path) -> None:
+    """Tables of projections over a target, over one of these, and over the event log; by groups that are the person too."""
+    config = shop / "config" / "replicator.yaml"
+    queries = {
+        "names": "SELECT name, COUNT(*) AS n FROM rows AS r GROUP BY name",
+        "again": "SELECT name, n + 1 AS m FROM rows AS r",
+        "logged": "SELECT CAST(value AS STRING) AS v FROM rows AS r",
+    }
+    inputs = {"names": "lake.customers", "again": "gold.names", "logged": "raw"}
+    said = {
+        name: {"sql": f"./config/{name}.sql", "inputs": {"rows": inputs[name]}, "sink": "gold", "refresh": "manual"}
+        for name in queries
+    }
+    said["names"] |= {"partition_by": "name"}
+    for name, query in queries.items():
+        (shop / "config" / f"{name}.sql").write_text(query)
+    gold = "  gold: {kind: delta, path: ./gold}\n"
+    config.write_text(config.read_text().replace("sinks:\n", f"sinks:\n{gold}") + f"projections: {json.dumps(said)}\n")
+    record(shop, [(key(ADA), event(9_000, "u", customer(ADA, PLANTED, 44)))])
+    caught_up(shop)
+    program(shop, "refresh")
+    assert {"gold/names", "gold/again", "gold/logged"} <= set(secrets_in(now(shop)))
+    done = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    assert sorted(done["projections"]) == ["gold.again", "gold.logged", "gold.names"]
+    assert not secrets_in(now(shop)) and OTHERS[1] in now(shop)["gold/again"]
+    assert len([told for told in done["versions"] if f"{shop}/gold/" in told]) == 3
+    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not held(shop)
+
+
+def test_other_keys_of_the_row_are_told(shop: Path) -> None:
+    """A change that has the key on one side is of the row; what another key was before or got is for the operator."""
+    record(shop, moved(9_000))
+    caught_up(shop)
+    said = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
+    assert said["linked"] == [[OLD]] and said["removed"]["raw"] == 9
+    rows = DeltaTable(str(shop / "lake" / "cdc_events")).to_pyarrow_table().to_pylist()
+    assert sorted(row["offset"] for row in rows if row["key"] is not None) == [0, 3, 6, 10]
+    program(shop, "forget", "public.customers", OLD, "--yes", "--vacuum")
+    assert not held(shop)
+
+
+def test_killed_after_the_first_step_it_holds_already_and_goes_on(shop: Path) -> None:
+    erasures = ErasureList(shop / "state" / "shop")
+    hashes = erasures.begun()
+    hashed = hashes.of_key("recorded", "public.customers", ("email",), (ADA,))
+    erasures.put(hashes, Erasure("recorded", "public.customers", ("email",), hashed, datetime.now(UTC)))
+    before = DeltaTable(str(shop / "lake" / "history")).to_pyarrow_table().num_rows
+    record(shop, [(key(ADA), event(9_000, "u", customer(ADA, PLANTED, 40))), (key(CYD), event(9_001, "d", None))])
+    caught_up(shop)
+    assert DeltaTable(str(shop / "lake" / "history")).to_pyarrow_table().num_rows == before
+    assert program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]["removed"]["lake.history"] == 3
+    assert not held(shop)
+
+
+def test_what_a_killed_replay_had_laid_down_goes(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would go on with the row."""
+
+    def dies(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    again = ("replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    with monkeypatch.context() as killed:
+        killed.setattr(Laying, "load", dies)
+        program(shop, *again, code=1)
+    laid = shop / "state" / "shop" / "replays" / "lake.again" / "shop" / LAID
+    assert list(laid.rglob("rows.arrow"))
+    program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
+    assert not laid.exists()
+    program(shop, *again)
+    assert not held(shop) and OTHERS[0] in now(shop)["lake/again"]
+
+
+def test_what_is_refused(shop: Path) -> None:
+    """Nothing is forgotten, nor written down, and the sentence says what to do."""
+
+    def refused(*words: str, code: int = 2) -> str:
+        error: str = program(shop, "forget", *words, code=code)["error"]["sentence"]
+        assert not (shop / "state" / "shop" / "erasures.json").exists() and held(shop)
+        return error
+
+    assert "nobody is here to be asked" in refused("public.customers", ADA)
+    assert "no entry of `tables` matches 'public.other'" in refused("public.other", ADA, "--yes")
+    assert "has 1 columns (email), not 2" in refused("public.customers", ADA, "x", "--yes")
+    assert "has no table" in refused("public.customers", ADA, "--yes", "--source", "elsewhere")
+    lock = InstanceLock(shop / "state" / "shop", "shop")
+    lock.hold()
+    assert "Another instance" in refused("public.customers", ADA, "--yes", code=5)
+    lock.release()
+
+
+def sentence(shop: Path, code: int) -> str:
+    """Of the program itself: this process would keep its lock."""
+    done = run_program(shop, "run", "--until-caught-up", "--json", "-q")
+    assert done.returncode == code, done.stdout + done.stderr
+    said: str = answer_of(done)["error"]["sentence"]
+    return said
+
+
+def test_a_list_that_is_not_whole_stops_the_program(shop: Path) -> None:
+    """What was forgotten would come back: without the key of the list, or under another name of the source."""
+    program(shop, "forget", "public.customers", ADA, "--yes")
+    config, kept = shop / "config" / "replicator.yaml", shop / "state" / "shop" / "erasures.key"
+    text, secret = config.read_text(), kept.read_text()
+    config.write_text(text.replace("recorded", "renamed"))
+    assert "under another name they would come back" in sentence(shop, code=2)
+    config.write_text(text)
+    kept.write_text("00" * 32)
+    assert "is not the key of the list" in sentence(shop, code=3)
+    kept.unlink()
+    assert "cannot be read" in sentence(shop, code=3)
+    kept.write_text(secret)
+    caught_up(shop)
+
+
+def on_spark(folder: Path, *words: str) -> dict[str, Any]:
+    """As `program`, on Spark: in a process of its own, which ends with its session."""
+    settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
+    done = run_program(folder, *words, "--json", "-q", *settings, seconds=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = answer_of(done)
+    return found
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2400)
+def test_spark_withholds_and_forgets_the_same(tmp_path: Path) -> None:
+    """Tables with marks of deletes and with clusters too, which Spark alone writes."""
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "config").mkdir()
+    more = """
+      - {sink: lake, into: marked, deletion_vectors: true}
+      - {sink: lake, into: clustered, cluster_by: [name]}"""
+    (tmp_path / "config" / "replicator.yaml").write_text(
+        CONFIG.format(letters="{path: ./letters}", database="", to=LITTLE + more)
+    )
+    record(tmp_path, changes(0))
+    on_spark(tmp_path, "run", "--until-caught-up")
+    said = on_spark(tmp_path, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
+    everything = {"raw": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3, "lake.marked": 1, "lake.clustered": 1}
+    assert said["removed"] == everything
+    assert {name for name in ("marked", "clustered") if any(f"lake/{name}," in told for told in said["versions"])}
+    assert len(said["versions"]) == 2 and not others_held(tmp_path)
+    record(tmp_path, changes(1))
+    on_spark(tmp_path, "run", "--until-caught-up")
+    on_spark(tmp_path, "replay", "public.customers", "--lane", "lake.customers", "--into", "again")
+    assert not others_held(tmp_path) and DeltaTable(str(tmp_path / "lake" / "again")).to_pyarrow_table().num_rows == 2
+
+
+def others_held(folder: Path) -> list[str]:
+    """Without older versions of the tables that Spark alone writes."""
+    return [path for path in held(folder) if not path.startswith(("lake/marked", "lake/clustered"))]

@@ -1,0 +1,147 @@
+"""`replicator history`: what became of a row, out of the event log of a pipeline that recorded real topics."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import GOLDEN
+from support.cli_program import answer_of, run_program
+from support.debezium_events import column, event
+
+SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  lake: {kind: delta, path: ./lake}
+  raw: {kind: event_log, path: ./lake/cdc_events}
+dead_letters: {path: ./dead_letters}
+tables:
+  - {match: public.audit_log, source: recorded, to: [{sink: raw}]}
+  - {match: public.products, source: recorded, to: [{sink: lake}]}
+  - {match: public.*, source: recorded, to: [{sink: raw}, {sink: lake}]}
+http: {address: "127.0.0.1:0"}
+"""
+Ask = Callable[..., Any]
+WHO = ["SKU-1", "SKU-2", "SKU-1", None, "SKU-2", None, "SKU-1", "SKU-3", "SKU-2", None]
+"""Of a deleted row the records tell the key alone."""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / "config").mkdir()
+    (folder / "config" / "replicator.yaml").write_text(CONFIG)
+    shutil.copytree(SAMPLES, folder / "archive")
+    done = run_program(folder, "run", "--until-caught-up", "-q")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def ask(shop: Path, *words: str) -> list[dict[str, Any]]:
+    done = run_program(shop, *words, "--json", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return answer_of(done)["result"]
+
+
+def refusal(shop: Path, *words: str) -> dict[str, Any]:
+    done = run_program(shop, *words, "--json", "-q")
+    return answer_of(done)["error"]
+
+
+def test_a_row_is_followed_to_what_its_target_holds(shop: Path) -> None:
+    entries = ask(shop, "history", "public.customers", "1")
+    assert [entry["operation"] for entry in entries] == ["r", "u", "u", "u", "u"]
+    assert [entry["changed"] for entry in entries[1:]] == [["email", "profile"], ["loyalty"], ["loyalty"], ["name"]]
+    assert all(one["after"] == following["before"] for one, following in pairwise(entries))
+    [row] = ask(shop, "query", "public.customers", "--where", "id = 1")
+    assert {name: row[name] for name in entries[-1]["after"]} == entries[-1]["after"]
+    assert [entry["transaction"] for entry in entries] == ["755", "761", "778", "780", "782"]
+
+
+def test_a_row_that_got_another_key_is_followed_back(shop: Path) -> None:
+    """The values that its move did not send are those of the old key."""
+    [_, away] = ask(shop, "history", "public.order_items", "2", "1")
+    assert away["moved_away"] and away["after"] is None
+    moved = ask(shop, "history", "public.order_items", "2", "9")[0]
+    assert moved["moved_from"] == {"order_id": 2, "line_no": 1}
+    assert (moved["before"]["sku"], moved["after"]["sku"]) == ("SKU-2", "SKU-2") and "line_no" in moved["changed"]
+
+
+def test_people_see_what_differs(shop: Path) -> None:
+    said = run_program(shop, "history", "public.customers", "1").stdout.splitlines()
+    assert said[0] == "public.customers 1: 5 changes"
+    assert said[-2].endswith("updated  transaction 782  cdc.public.customers:0:16") and said[-1] == "    name: Ada → Ada L."
+
+
+def test_the_changes_of_a_table_in_a_period(shop: Path) -> None:
+    """Which columns, where records tell the row before."""
+    every = ask(shop, "audit", "public.order_items")
+    assert [one["operation"] for one in every] == ["r", "r", "u", "m", "c", "d", "c", "c", "c", "d"]
+    assert every[3]["key"] == '{"order_id": 2, "line_no": 1}' and {one["changed"] for one in every} == {None}
+    since = ask(shop, "audit", "public.order_items", "--since", "2026-11-20T17:47:26.855+0000")
+    assert since == every[6:]
+    assert {one["who"] for one in every} == {None}
+    by = ask(shop, "audit", "public.order_items", "--by", "sku")
+    assert [one["who"] for one in by] == WHO
+    refused = refusal(shop, "audit", "public.order_items", "--by", "updated_by")
+    assert "has no column 'updated_by'" in refused["sentence"] and "sku" in refused["next_step"]
+    told = ask(shop, "audit", "public.audit_log", "--until", "2026-11-20T17:47:26.855+0000")
+    assert [(one["operation"], one["key"], one["changed"]) for one in told] == [
+        *[("r", None, None)] * 2,
+        *[("u", None, ["n"])] * 2,
+    ]
+    done = run_program(shop, "audit", "public.order_items")
+    assert "`changed` is empty in 1 update: the record does not hold the row before" in done.stderr, done.stderr
+    assert "`replicator history TABLE KEY` compares" in done.stderr
+    assert "is empty" not in run_program(shop, "audit", "public.audit_log").stderr
+    text = run_program(shop, "audit", "public.customers", "--csv", "--limit", "2").stdout.splitlines()
+    assert len(text) == 3 and text[2].startswith('"at"') is False and '"{""id"": 1}"' in text[2]
+    assert "goes to no event log" in refusal(shop, "audit", "public.products")["sentence"]
+
+
+REFUSED = {
+    "a key of another type": (("public.customers", "x"), "'x' is no int64"),
+    "half a key": (("public.order_items", "1"), "has 2 columns (order_id, line_no), not 1"),
+    "no key": (("public.audit_log", "1"), "has no key"),
+    "no event log": (("public.products", "1"), "goes to no event log"),
+    "no entry": (("sales.orders", "1"), "no entry of `tables` matches"),
+    "no record": (("public.nothing", "1"), "has no changes of table public.nothing"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_told_is_refused(shop: Path, case: str) -> None:
+    words, sentence = REFUSED[case]
+    found = refusal(shop, "history", *words)
+    assert sentence in found["sentence"] and found["next_step"]
+
+
+def test_a_key_that_got_another_type_is_found_under_both(tmp_path: Path) -> None:
+    """Records before and after the change are of one row, for who asks."""
+    (tmp_path / "config").mkdir()
+    to_log = "  - {match: public.t, source: recorded, to: [{sink: raw}]}\n"
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.partition("  - {match")[0] + to_log)
+    lines = []
+    for at, (kind, value) in enumerate([("int32", 1), ("string", "1"), ("string", "2")]):
+        key = column("id", kind, optional=False)
+        schema = {"type": "struct", "fields": [key], "optional": False, "name": "cdc.public.t.Key"}
+        change = event([key, column("n", "int32")], op="u", after={"id": value, "n": at}, lsn=at + 1)
+        place = {"topic": "cdc.public.t", "partition": 0, "offset": at, "timestamp": None, "headers": None}
+        texts = {"key": json.dumps({"schema": schema, "payload": {"id": value}}), "value": change.decode()}
+        lines.append(json.dumps(place | texts))
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "t.jsonl").write_text("\n".join(lines) + "\n")
+    done = run_program(tmp_path, "run", "--until-caught-up", "-q")
+    assert done.returncode == 0, done.stderr
+    assert [entry["after"] for entry in ask(tmp_path, "history", "public.t", "1")] == [
+        {"id": 1, "n": 0},
+        {"id": "1", "n": 1},
+    ]

@@ -1,0 +1,121 @@
+"""A record that kills the program is found and becomes a dead letter, undecoded; who kills it otherwise rejects nothing."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import TESTS
+from support.cli_program import PROGRAM
+from support.dead_letter_project import ask, configure, feed, row, rows
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+RUN = [PROGRAM, "run", "--until-caught-up", "-q"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """One whose format `rows` is the one that kills."""
+    package = tmp_path / "package" / "killing-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: killing\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[replicator.decoders]\nrows = killing_rows:KillingRows\n")
+    (package.parent / "killing_rows.py").write_text((TESTS / "support" / "killing_rows.py").read_text())
+    configure(tmp_path, price="string")
+    return tmp_path
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    found = os.pathsep.join([str(folder / "package"), os.environ.get("PYTHONPATH", "")])
+    return {"PYTHONPATH": found, **more}
+
+
+def start(folder: Path, *more: str, **variables: str) -> subprocess.Popen[bytes]:
+    variables = {**os.environ, **environment(folder, **variables)}
+    return subprocess.Popen([*RUN, *more], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def run_until_it_ends(folder: Path, *more: str, most: int = 25, dies: int = -signal.SIGSEGV, seconds: float = 100) -> int:
+    """As whoever looks after a daemon does; how often it was killed, and ended with `dies`."""
+    for deaths in range(most):
+        code = start(folder, *more).wait(seconds)
+        if code == 0:
+            return deaths
+        assert code == dies, code
+    raise AssertionError(f"killed {most} times")
+
+
+def letters(folder: Path) -> list[dict[str, Any]]:
+    return ask(folder, "dlq", "list", **environment(folder))["result"]
+
+
+def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path) -> None:
+    poison = {7: "deadly", 8: "deadly too"}
+    feed(project, *(row(i, i % 10, poison.get(i, str(i))) for i in range(40)))
+    deaths = run_until_it_ends(project)
+    found = letters(project)
+    assert {letter["event_id"]: letter["code"] for letter in found} == {"items-0-7": "CRASHED", "items-0-8": "CRASHED"}
+    assert all("deadly" in letter["record"] and letter["stage"] == "route" for letter in found)
+    assert 2 * 3 < deaths <= 12
+    assert rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
+    changes = ask(project, "query", "changes")["result"]
+    assert sorted(each["_cdc_seq_1"] for each in changes) == [i for i in range(40) if i not in poison]
+    # Known ever after: also to a lane that reads everything again.
+    ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
+    assert run_until_it_ends(project) == 0
+    assert len(ask(project, "query", "changes")["result"]) == 38 and len(letters(project)) == 2
+    # A release that decodes it, and the record is tried again.
+    said = ask(project, "dlq", "replay", **environment(project, CALM="yes"))["result"]
+    assert said == {"replayed": 2, "rejected": 0, "left": {}}
+    assert sorted(each["_cdc_seq_1"] for each in ask(project, "query", "changes")["result"]) == list(range(40))
+    ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
+    assert start(project, CALM="yes").wait(100) == 0
+    assert len(ask(project, "query", "changes")["result"]) == 40
+    assert {letter["state"] for letter in letters(project)} == {"replayed"}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_record_that_kills_workers_of_spark_is_found(project: Path) -> None:
+    """There the process that dies is one of Spark's, and the program ends for it."""
+    configure(project, price="string", more="engine: spark")
+    feed(project, *(row(i, i % 10, "deadly" if i == 7 else str(i)) for i in range(40)))
+    deaths = run_until_it_ends(project, dies=1, seconds=400)
+    assert {letter["event_id"]: letter["code"] for letter in letters(project)} == {"items-0-7": "CRASHED"}
+    assert 3 < deaths <= 12
+    assert rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
+    changes = ask(project, "query", "changes")["result"]
+    assert sorted(each["_cdc_seq_1"] for each in changes) == [i for i in range(40) if i != 7]
+
+
+@pytest.mark.long
+def test_who_is_killed_at_random_rejects_nothing(project: Path) -> None:
+    """Often while it decodes, which takes most of its time."""
+    chance = random.Random(os.environ.get("REPLICATOR_SEED", "7"))
+    notes = project / "state" / "shop" / "sources" / "feed.crashes"
+    fed = noted = 0
+    for _ in range(12):
+        feed(project, *(row(fed + i, i % 10, str(fed + i)) for i in range(20)))
+        fed += 20
+        before = notes.stat().st_ino if notes.exists() else 0
+        daemon = start(project, SLOW="0.05" if noted else "0.5")
+        limit = time.monotonic() + 60
+        while (notes.stat().st_ino if notes.exists() else 0) == before and daemon.poll() is None:
+            assert time.monotonic() < limit
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0.0, 0.8))
+        daemon.kill()
+        daemon.wait(20)
+        noted += '"decoding": {' in notes.read_text()
+    assert noted >= 2, "some were killed amid a decoding"
+    assert start(project).wait(100) == 0
+    assert letters(project) == []
+    assert rows(project) == [(key, str(fed - 10 + key), fed - 10 + key) for key in range(10)]
+    assert len(ask(project, "query", "changes", "--limit", "1000")["result"]) == fed

@@ -1,0 +1,142 @@
+"""`replicator lanes`: what each command says became of the lane, with and without a daemon."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+from concurrent.futures import Future
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import ClassVar
+
+import pytest
+from support.cli_program import PROGRAM
+
+from replicator.application.problem import Stopped
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.settings import load
+from replicator.wiring import daemon
+
+ORDERS = "cdc.public.orders:0"
+
+
+@pytest.fixture(params=["stopped", pytest.param("running", marks=pytest.mark.slow)])
+def pipeline(request, project, answer):
+    """The project, with a daemon and without one; how to ask for the lanes."""
+    config = project / "config" / "replicator.yaml"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
+    program = None
+    if request.param == "running":
+        program = subprocess.Popen([PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while [lane["status"] for lane in answer("status")["result"]["lanes"]] != ["running"] * 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    yield lambda: {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}
+    if program is not None:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("until", "words"),
+    [
+        ("cdc.public.orders:7:1", "reads no partition cdc.public.orders[7]"),
+        ("cdc.public.products:0:1", "reads no partition cdc.public.products[0]"),
+        (f"{ORDERS}:-1", "-1 lies below"),
+        (f"{ORDERS}:1", "1 lies below"),
+        (f"{ORDERS}:99999", "99999 lies past the end"),
+        (f"{ORDERS}:{2**63}", "past the end"),
+    ],
+)
+def test_a_skip_to_where_nothing_is(pipeline, answer, until, words):
+    before = pipeline()["lake.orders"]
+    said = answer("lanes", "skip", "lake.orders", "--until", until, code=2)
+    assert words in said["error"]["sentence"] and said["error"]["next_step"]
+    after = pipeline()["lake.orders"]
+    assert (after["status"], after["position"], after["error"]) == (before["status"], before["position"], None)
+
+
+def test_skip_and_resync(pipeline, answer, project):
+    lane = pipeline()["lake.orders"]
+    to = lane["position"]["cdc.public.orders"]["0"]
+    if lane["status"] == "stopped":  # a lane that runs would have read it by then
+        archive = project / "archive" / "cdc.public.orders.jsonl"
+        record = json.loads(archive.read_text().splitlines()[-2])
+        archive.write_text(archive.read_text() + json.dumps({**record, "offset": to}) + "\n")
+        to += 1
+    said = answer("lanes", "skip", "lake.orders", "--until", f"{ORDERS}:{to}")
+    assert said["result"] == {"lane": "lake.orders"} and said["summary"].startswith("lake.orders: moved on")
+    assert pipeline()["lake.orders"]["position"]["cdc.public.orders"]["0"] == to
+    assert answer("lanes", "resync", "lake.orders", "--yes")["result"] == {"lane": "lake.orders"}
+    lanes = pipeline()
+    assert lanes["lake.orders"]["status"] != "suspended" and lanes["lake.products"]["position"]
+
+
+def test_resync_asks_first(ask, monkeypatch):
+    result = ask("lanes", "resync", "lake.orders")
+    assert result.exit_code == 2 and "Repeat with --yes, or on a terminal." in result.output
+    refused = json.loads(ask("lanes", "resync", "lake.orders", "--json").stdout)
+    assert refused["error"]["sentence"] == "lake.orders was not emptied: nobody is here to be asked"
+    monkeypatch.setattr("replicator.cli.session.on_terminal", lambda: True)
+    result = ask("lanes", "resync", "lake.orders", input="n\n")
+    assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
+
+
+def test_a_command_waits_for_its_lane_but_not_for_ever():
+    def ending():
+        raise Stopped
+
+    done: Future[None] = Future()
+    with pytest.raises(EnvironmentProblem, match="Lane a has not answered within 0 s"):
+        daemon.answered(lambda: done, "a", 0.01)
+    threading.Timer(0.05, lambda: done.set_exception(ConfigProblem("no", next_step="do"))).start()
+    with pytest.raises(ConfigProblem, match=r"no\. do"):
+        daemon.answered(lambda: done, "a", 5)
+    with pytest.raises(EnvironmentProblem, match="ending"):
+        daemon.answered(ending, "a")
+    daemon.answered(lambda: None, "a")
+
+
+class Silent(BaseHTTPRequestHandler):
+    """A daemon that tells its status and answers no command."""
+
+    state: ClassVar[dict[str, str]] = {}
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"pipeline": "shop", "lanes": [], **self.state}).encode())
+
+    def do_POST(self):
+        self.close_connection = True
+
+    def log_message(self, *_args):
+        """Nothing."""
+
+
+@pytest.fixture
+def silent(project):
+    """The configuration whose page is that daemon's."""
+    server = HTTPServer(("127.0.0.1", 0), Silent)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield load(project / "config" / "replicator.yaml", overrides=[f"http.address=127.0.0.1:{server.server_port}"])
+    server.shutdown()
+
+
+def test_a_daemon_that_breaks_off_is_not_taken_for_none(silent):
+    with pytest.raises(EnvironmentProblem, match="did not say what became of lane"):
+        daemon.ask_control(silent, "resync", "lake.orders", None)
+
+
+def test_the_daemon_of_another_configuration_is_left_alone(silent, monkeypatch):
+    """It has the port and the pipeline's name of this one, as two copies of an example do."""
+    assert daemon.ask_status(silent) is not None
+    monkeypatch.setattr(Silent, "state", {"state": "/srv/other/state/shop"})
+    assert daemon.ask_status(silent) is None
+    assert daemon.ask_control(silent, "resync", "lake.orders", None) is False

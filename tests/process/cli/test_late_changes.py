@@ -1,0 +1,77 @@
+"""Late changes, from the config to the dead letters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from paths import GOLDEN
+from support.cli_program import answer_of, run_program
+
+SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./lake/_replicator/dead_letters}
+tables:
+  - match: public.products
+    source: recorded
+    to: [{sink: lake}, {sink: lake, into: changes, policy: append, watermark: 1 minute}]
+http: {address: "127.0.0.1:0"}
+"""
+TOPIC = "cdc.public.products"
+
+
+def record(offset: int, second: int, op: str = "u") -> str:
+    """A change of one row at that second, at that place in the source's log."""
+    known = json.loads((SAMPLES / f"{TOPIC}.jsonl").read_text().splitlines()[0])
+    event = json.loads(known["value"])
+    payload = event["payload"]
+    payload["op"], payload["before"] = op, None
+    place = 30_000_000 + offset
+    times = {"ts_ms": second * 1000, "ts_us": second * 1_000_000, "ts_ns": second * 1_000_000_000}
+    payload["source"] |= {"snapshot": "false", "lsn": place, "sequence": f'["{place - 1}","{place}"]', **times}
+    return json.dumps({**known, "offset": offset, "value": json.dumps(event)}) + "\n"
+
+
+def run(folder: Path, *records: str) -> dict:
+    """Run over the archive with some more records; the lane of changes as the run reports it."""
+    with (folder / "archive" / f"{TOPIC}.jsonl").open("a") as more:
+        more.writelines(records)
+    done = run_program(folder, "run", "--until-caught-up", "--json", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return next(lane for lane in answer_of(done)["result"]["lanes"] if lane["id"] == "lake.changes")
+
+
+def ask(folder: Path, *command: str) -> list[dict]:
+    return json.loads(run_program(folder, *command, "--json").stdout)["result"]
+
+
+def test_late_changes_are_seen(tmp_path):
+    """Rejected in the lane that has a watermark, and counted there; in no other. It goes on where the run before stood."""
+    for name in ("config", "archive"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
+    first = run(tmp_path, record(0, 1_000), record(1, 900), record(2, 940, "d"))
+    assert (first["counts"]["applied"], first["counts"]["rejected"]) == (2, 1)
+    second = run(tmp_path, record(3, 939), record(4, 5_000), record(5, 4_940))
+    assert (second["counts"]["applied"], second["counts"]["rejected"]) == (2, 1)
+    letters = sorted(ask(tmp_path, "dlq", "list"), key=lambda letter: letter["event_id"])
+    assert [(letter["event_id"], letter["lane"], letter["code"]) for letter in letters] == [
+        (f"{TOPIC}-0-1", "lake.changes", "LATE"),
+        (f"{TOPIC}-0-3", "lake.changes", "LATE"),
+    ]
+    assert letters[1]["sentence"] == (
+        "its event time 1970-01-01 00:15:39 UTC is below the watermark, which stood at 1970-01-01 00:15:40 UTC in its "
+        "partition; a longer 'watermark' lets such changes in, and `replicator lanes resync lake.changes` those that were "
+        "rejected before"
+    )
+    assert '"sku"' in letters[1]["record"]
+    assert len(ask(tmp_path, "query", "changes")) == 4
+    plans = {lane["lane"]: lane for lane in ask(tmp_path, "plan", "products")}
+    assert {name: plan["watermark"] for name, plan in plans.items()} == {"lake.products": None, "lake.changes": "0:01:00"}
+    assert "late" in plans["lake.changes"]["stages"] and "late" not in plans["lake.products"]["stages"]
+    assert "policy append, late after 0:01:00" in run_program(tmp_path, "plan", "products").stdout

@@ -1,0 +1,133 @@
+"""`replicator compact` and `replicator vacuum`: what a name means, what is told, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from support.cli_program import run_program
+
+from adapters.sql.pg_sink import PostgresLanes
+from replicator.wiring import adapters, maintenance
+
+ALL = {"raw", "lake.products", "lake.orders", "dead_letters"}
+
+
+def append_again(table: Path) -> int:
+    """Rewrites a table as often as makes something to vacuum; the number of its files that are not needed."""
+    for _ in range(2):
+        DeltaTable(str(table)).update({"_event_id": '"_event_id"'})
+    needed = len(DeltaTable(str(table)).file_uris())
+    return len(list(table.glob("*.parquet"))) - needed
+
+
+def test_everything_is_compacted_by_default(answer, ask):
+    said = answer("compact")
+    assert (said["command"], said["ok"], said["summary"]) == ("compact", True, "4 tables compacted")
+    assert {one["target"] for one in said["result"]} == ALL
+    assert all(one["done"]["after"] <= one["done"]["before"] for one in said["result"])
+    told = ask("compact", "raw")
+    assert told.stdout == "1 table compacted\n" and told.stderr.startswith("raw: "), told.output
+
+
+@pytest.mark.parametrize("name", ["products", "public.products", "lake.products"])
+def test_a_table_is_vacuumed_by_each_of_its_names(answer, project, name):
+    spare = append_again(project / "lake" / "products")
+    assert spare > 0
+    (dry,) = answer("vacuum", name, "--retain", "0 hours", "--dry-run")["result"]
+    assert dry == {"target": "lake.products", "done": {"files": spare}, "skipped": None, "error": None}
+    (kept,) = answer("vacuum", name)["result"]
+    assert kept["done"] == {"files": 0}, "7 days, by default"
+    (done,) = answer("vacuum", name, "--retain", "0 hours")["result"]
+    assert done["done"] == {"files": spare}
+    assert len(list((project / "lake" / "products").glob("*.parquet"))) == 1
+    assert answer("query", "products")["result"]
+
+
+def test_a_short_retention_is_warned_of(ask):
+    said = ask("vacuum", "products", "--retain", "1 hour")
+    assert said.exit_code == 0 and "warning: less than the 7 days" in said.stderr
+    assert "warning" not in ask("vacuum", "products", "--retain", "7 days").stderr
+    assert "warning" not in ask("vacuum", "products").stderr
+
+
+def test_a_running_daemon_keeps_its_unfinished_files(answer, project, monkeypatch):
+    monkeypatch.setattr(maintenance, "ask_status", lambda _: {"lanes": []})
+    said = answer("vacuum", "--retain", "30 minutes", code=5)
+    assert "the daemon runs" in said["error"]["sentence"] and "1 hour" in said["error"]["next_step"]
+    answer("vacuum", "--retain", "1 hour")
+    answer("vacuum", "--retain", "0 hours", "--dry-run")
+
+
+def test_a_name_of_nothing_is_refused_before_anything_is_done(answer, ask):
+    said = answer("compact", "products", "lake.order", code=2)
+    assert said["error"]["sentence"] == "there is no target 'lake.order'"
+    assert said["error"]["next_step"].startswith("Did you mean 'lake.orders'? The targets are: ")
+    wrong = ask("vacuum", "products", "--retain", "a week")
+    assert wrong.exit_code == 2 and "'a week' is no time" in wrong.output
+
+
+def test_what_fails_keeps_no_other_from_it(answer, project):
+    log = project / "lake" / "orders" / "_delta_log"
+    for file in log.glob("*"):
+        file.write_text("no commit") if file.is_file() else None
+    said = answer("compact", code=1)
+    assert not said["ok"] and said["error"]["sentence"]
+    by_name = {one["target"]: one for one in said["result"]}
+    assert set(by_name) == ALL and by_name["lake.orders"]["error"] and by_name["lake.products"]["done"]
+
+
+def test_a_table_that_is_not_there_yet_is_left_out(answer, project):
+    config = project / "config" / "replicator.yaml"
+    config.write_text(
+        config.read_text().replace("{sink: lake}", "{sink: lake, into: 'other_{1}'}").replace("public.*", "^public.(.*)$")
+    )
+    (one,) = answer("vacuum", "lake.other_orders")["result"]
+    assert one == {"target": "lake.other_orders", "done": None, "skipped": "there is no table yet", "error": None}
+
+
+def test_a_server_compacts_its_tables_itself(answer, monkeypatch):
+    """And vacuums them when it is told to; what it deletes it does not count."""
+
+    class Server:
+        vacuum = PostgresLanes.vacuum
+        vacuumed = 0
+
+        def state(self, lane):
+            return lane
+
+        def end_versions(self, _):
+            Server.vacuumed += 1
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(adapters, "sink_that_rewrites", lambda *_: Server())
+    (one,) = answer("compact", "products")["result"]
+    assert one["skipped"] == "its server does that itself"
+    (one,) = answer("vacuum", "products", "--dry-run")["result"]
+    assert one["done"] == {"files": None} and not Server.vacuumed
+    (one,) = answer("vacuum", "products")["result"]
+    assert one["done"] == {"files": None} and Server.vacuumed == 1
+
+
+def test_the_daemon_vacuums_by_schedule(project):
+    """As the sink says; and as an entry says for its own table."""
+    for folder in ("lake", "state"):
+        shutil.rmtree(project / folder)
+    config = project / "config" / "replicator.yaml"
+    every, own = "path: ./lake, vacuum_every: 1 day, vacuum_retain: 8 days}", "to: [{sink: lake, vacuum_every: 0 days}]"
+    text = config.read_text().replace("path: ./lake}", every)
+    config.write_text(text.replace("http:", f"  - {{match: public.orders, source: recorded, {own}}}\nhttp:"))
+    stale = [project / "lake" / name / "part-that-died.parquet" for name in ("products", "orders")]
+    for file in stale:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"rows")
+        os.utime(file, (time.time() - 864_000,) * 2)
+    done = run_program(project, "run", "--until-caught-up", "--json", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [file.exists() for file in stale] == [False, True]

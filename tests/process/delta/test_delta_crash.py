@@ -1,0 +1,81 @@
+"""kill -9 at named points: nothing is lost, nothing is doubled, and the next instance starts at once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.crash_runs import PROGRAM, Options, assert_equals_model, run_until, with_deletes
+from support.delta_crash import POINTS, batches, deliver, history
+
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.errors import Fenced
+from replicator.domain.policies import plan_for
+from replicator.testing.delivery import lane_of
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -> None:
+    for count in with_deletes()[:2]:
+        lake = tmp_path / f"lake {count}"
+        assert run_until(point, on_disk(lake), count) == -signal.SIGKILL
+        again = DeltaRsSink(on_disk(lake))
+        before = again.state(lane_of("scd1"))
+        reached = (
+            batches()[count - 1][1] if point in ("after the commit", "before old positions go") else batches()[count - 1][0]
+        )
+        assert (before.position if before else None) == (history().position(reached) if reached else None)
+        for start, end in batches():
+            deliver(again, start, end)
+        again.close()
+        assert_equals_model(on_disk(lake))
+
+
+def test_killed_twice_at_one_batch(tmp_path: Path) -> None:
+    count = with_deletes()[0]
+    for point in ("after the position file", "after the ledger", "after the commit"):
+        assert run_until(point, on_disk(tmp_path), count) == -signal.SIGKILL
+    again = DeltaRsSink({"path": str(tmp_path)})
+    for start, end in batches():
+        deliver(again, start, end)
+    again.close()
+    assert_equals_model(on_disk(tmp_path))
+
+
+def test_living_instance_is_named(tmp_path: Path) -> None:
+    """The second process is told who has the lane; when that one is killed, it takes over without waiting."""
+    holding = (
+        "import sys; from delta_crash import *; s = DeltaRsSink({'path': sys.argv[1]});"
+        "deliver(s, *batches()[0]); print('held', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", holding, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PROGRAM.parent,
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        second = DeltaRsSink({"path": str(tmp_path)})
+        with pytest.raises(Fenced, match=f"process {child.pid}") as fenced:
+            second.prepare(lane_of("scd1"), plan_for("scd1", history().table()))
+        assert fenced.value.exit_code == 5
+    finally:
+        child.kill()
+        child.communicate()
+    for start, end in batches():
+        deliver(second, start, end)
+    second.close()
+    assert_equals_model(on_disk(tmp_path))
+
+
+def on_disk(lake: Path) -> Options:
+    """The options of a sink there."""
+    return {"path": str(lake)}

@@ -1,0 +1,85 @@
+"""A merge holds a bounded part of the table in memory, and where the bound is too tight for it, goes on without."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.table import TableMerger
+from support.delta_writes import items, write_of
+
+from adapters.delta import merge
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.allocators import ALONE, SETTINGS
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+
+ROWS = 2_000
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+def test_a_merge_without_room_is_done_without_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    refused: list[str] = []
+    execute = TableMerger.execute
+
+    def noted(merger: TableMerger) -> object:
+        try:
+            return execute(merger)
+        except DeltaError as error:
+            refused.append(str(error))
+            raise
+
+    sink = DeltaRsSink({"path": str(tmp_path)})
+    lane = lane_of(policy)
+    loaded = write_of(items(*range(ROWS)), policy=policy)
+    sink.prepare(lane, loaded.plan)
+    sink.apply([loaded], no_rejects)
+    before = DeltaTable(str(tmp_path / "items")).version()
+    changed = write_of(items(*range(ROWS // 2), op="u", v="new"), ROWS, policy=policy)
+    monkeypatch.setattr(merge, "bound", lambda _: 1_000)
+    monkeypatch.setattr(TableMerger, "execute", noted)
+    sink.apply([changed], no_rejects)
+    assert any(merge.EXHAUSTED in said for said in refused)
+    assert DeltaTable(str(tmp_path / "items")).version() == before + 1
+    rows = sink.read("items")
+    assert sorted(rows["v"].to_pylist()).count("new") == ROWS // 2
+    assert rows.num_rows == (ROWS if policy == "scd1" else ROWS + ROWS // 2)
+    sink.close()
+
+
+def test_the_allocators_of_arrow_and_delta_rs_are_set_before_they_are_imported() -> None:
+    code = "import sys, os; import replicator.cli; print('pyarrow' in sys.modules, 'deltalake' in sys.modules);" + "".join(
+        f"print(os.environ[{name!r}]);" for name in SETTINGS
+    )
+    plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    told = subprocess.run([sys.executable, "-c", code], env=plain, check=True, capture_output=True, text=True).stdout
+    assert told.splitlines() == ["False False", *SETTINGS.values()]
+
+
+@pytest.mark.parametrize(("name", "alone"), [("replay", True), ("snapshot", True), ("run", False)])
+def test_commands_that_end_behind_an_event_log_keep_their_pages(name: str, *, alone: bool) -> None:
+    code = f"import sys, os; from replicator.cli import main; main.get_command(None, {name!r});" + "".join(
+        f"print('pyarrow' in sys.modules, os.environ.get({name!r}));" for name in ALONE
+    )
+    plain = {name: value for name, value in os.environ.items() if name not in ALONE}
+    told = subprocess.run([sys.executable, "-c", code], env=plain, check=True, capture_output=True, text=True).stdout
+    assert told.splitlines() == [f"False {value if alone else None}" for value in ALONE.values()]
+
+
+def test_delta_rs_takes_its_setting() -> None:
+    told = {}
+    for more in ("", SETTINGS["_RJEM_MALLOC_CONF"] + ",stats_print:true"):
+        done = subprocess.run(
+            [sys.executable, "-c", "import deltalake"],
+            env={**os.environ, "_RJEM_MALLOC_CONF": more},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        told[more != ""] = done.stderr
+    assert not told[False] and "opt.dirty_decay_ms: 500 " in told[True]

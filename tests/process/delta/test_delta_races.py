@@ -1,0 +1,294 @@
+"""Others that commit to the same table, commits with an unknown outcome, and disks that refuse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+from paths import TESTS
+from support.delta_writes import ITEMS, PARTITION_0, items, write_of
+
+from adapters.delta import commits, lane, merge, upkeep
+from adapters.delta.commits import LaneLog
+from adapters.delta.errors import FileGone
+from adapters.delta.table_writer import DeltaRsTableWriter
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced, Retryable
+from replicator.domain.plan import LaneState
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+
+LANE = lane_of("scd1")
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
+    made = DeltaRsSink({"path": str(tmp_path)})
+    made.prepare(LANE, plan_for("scd1", ITEMS))
+    yield made
+    made.close()
+
+
+def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
+    return sink.apply([write_of(list(rows), start)], no_rejects)[LANE.id]
+
+
+def values(sink: DeltaRsSink) -> dict[int, str]:
+    return {row["id"]: row["v"] for row in sink.read("items").to_pylist()}
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], times: int = 1) -> None:
+    """Do something to the table between the staging of a batch and its commit."""
+    left = [times]
+    original = LaneLog.commit
+
+    def commit(self: LaneLog, *args: Any) -> int:
+        if left[0]:
+            left[0] -= 1
+            act()
+        return original(self, *args)
+
+    monkeypatch.setattr(LaneLog, "commit", commit)
+
+
+def compact(table: Path) -> None:
+    DeltaTable(str(table)).optimize.compact()
+
+
+def test_foreign_optimize_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(3):
+        put(sink, *items(i), start=i)
+    meanwhile(monkeypatch, lambda: compact(tmp_path / "items"))
+    assert put(sink, *items(1, op="u", v="new"), start=3).counts.applied == 1
+    assert values(sink) == {0: "v0", 1: "new", 2: "v2"}
+
+
+def clean(table: Path) -> None:
+    compact(table)
+    DeltaTable(str(table)).vacuum(0, enforce_retention_duration=False, dry_run=False)
+
+
+def test_foreign_vacuum_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that the last snapshot names are gone: before a write, within it, and at the compaction after it."""
+    for i in range(3):
+        put(sink, *items(i), start=i)
+    clean(tmp_path / "items")
+    assert put(sink, *items(1, op="u", v="new"), start=3).counts.applied == 1
+    put(sink, *items(3), start=4)
+    meanwhile(monkeypatch, lambda: clean(tmp_path / "items"))
+    assert put(sink, *items(2, op="u", v="new"), start=5).counts.applied == 1
+    assert values(sink) == {0: "v0", 1: "new", 2: "new", 3: "v3"}
+
+    put(sink, *items(4), start=6)
+    stale = DeltaTable(str(tmp_path / "items"))
+    clean(tmp_path / "items")
+    monkeypatch.setattr(upkeep, "FEWEST_FILES", 2)
+    upkeep.Upkeep(1).after_commit(stale, 1)
+    assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
+
+
+def test_upkeep_that_misses_a_file_fails_no_batch(
+    sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever engine does it: Spark's errors are the program's own already."""
+
+    misses = []
+
+    def missed(*_: Any) -> None:
+        misses.append(FileGone("a data file is gone"))
+        raise misses[-1]
+
+    monkeypatch.setattr(DeltaRsTableWriter, "vacuum", missed)
+    put(sink, *items(1))
+    table = DeltaTable(str(tmp_path / "items"))
+    compact(tmp_path / "items")
+    put(sink, *items(2), start=1)
+    upkeep.Upkeep().vacuum(table)
+    assert len(misses) == 1 and table.version() == DeltaTable(str(tmp_path / "items")).version()
+    assert values(sink) == {1: "v1", 2: "v2"}
+
+
+def test_a_data_file_that_was_deleted_is_named(sink: DeltaRsSink, tmp_path: Path) -> None:
+    put(sink, *items(1))
+    [file] = (tmp_path / "items").glob("*.parquet")
+    file.unlink()
+    with pytest.raises(Fatal, match="a data file of table items is gone") as gone:
+        put(sink, *items(1, op="u", v="new"), start=1)
+    assert str(file) in gone.value.sentence and "lanes resync" in gone.value.next_step
+
+
+def test_foreign_rows_are_seen_before_rejecting(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """A row that somebody else put in gives its value to a partial image, although the last snapshot lacks it."""
+    put(sink, *items(1))
+    foreign = pa.table({"id": pa.array([5], pa.int64()), "v": ["theirs"]})
+    write_deltalake(str(tmp_path / "items"), foreign, mode="append", schema_mode="merge")
+    partial = ("u", {"id": 5, "v": None, "_unsent": ["v"]})
+    assert put(sink, partial, start=1).counts.applied == 1
+    assert values(sink) == {1: "v1", 5: "theirs"}
+
+
+def test_endless_races_are_left_to_the_caller(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = str(tmp_path / "items")
+    meanwhile(monkeypatch, lambda: DeltaTable(table).alter.set_table_description("x"), times=lane.ATTEMPTS)
+    with pytest.raises(Retryable):
+        put(sink, *items(1))
+    assert put(sink, *items(1)).counts.applied == 1
+
+
+def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adapters.delta.locks.fcntl.flock", lambda *_: None)
+    first, second = (DeltaRsSink({"path": str(tmp_path)}) for _ in range(2))
+    for each in (first, second):
+        each.prepare(LANE, plan_for("scd1", ITEMS))
+    put(first, *items(1))
+    put(second, *items(2), start=1)
+    with pytest.raises(Fenced):
+        put(first, *items(3), start=1)
+    meanwhile(monkeypatch, lambda: put(first, *items(4), start=2))
+    with pytest.raises(Fenced):
+        put(second, *items(5, 6), start=2)
+    assert values(second) == {1: "v1", 2: "v2", 4: "v4"}
+    assert second.state(LANE) == LaneState(Position({PARTITION_0: 3}), (2,), rule="scd1 by id")
+
+
+@pytest.mark.parametrize("error", [DeltaError("connection reset"), OSError(5, "Input/output error")])
+def test_commit_that_landed_despite_its_error_counts(
+    sink: DeltaRsSink, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original, raised = merge.Merge.__call__, []
+
+    def lost_answer(*args: Any) -> None:
+        original(*args)
+        if not raised:
+            raised.append(True)
+            raise error
+
+    monkeypatch.setattr(merge.Merge, "__call__", lost_answer)
+    assert put(sink, *items(1)).counts.applied == 1
+    assert put(sink, *items(1, op="u", v="new"), start=1).position == Position({PARTITION_0: 2})
+    assert values(sink) == {1: "new"}
+
+
+def test_commit_that_did_not_land_is_not_applied(sink: DeltaRsSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(merge.Merge, "__call__", refuse)
+        with pytest.raises(Retryable, match="ENOSPC"):
+            put(sink, *items(1))
+    assert sink.state(LANE) is None
+    assert put(sink, *items(1)).counts.applied == 1
+
+
+def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
+    other = lane_of("scd1", "other")
+    sink.prepare(other, plan_for("scd1", ITEMS))
+    writes = [write_of(items(1), lane=LANE), write_of(items(1), lane=lane_of("scd1", "unprepared"))]
+    with pytest.raises(Exception, match="not prepared") as failed:
+        sink.apply(writes, no_rejects)
+    assert failed.value.__notes__ == [f"lanes applied before it: {LANE.id}"]
+    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
+
+
+def test_many_commits_stay_compact(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "EVERY_COMMITS", 20)
+    for i in range(60):
+        put(sink, *items(i), start=i)
+    table = DeltaTable(str(tmp_path / "items"))
+    assert len(table.file_uris()) <= 20 + upkeep.FEWEST_FILES
+    assert table.history(100) and any(entry["operation"] == "OPTIMIZE" for entry in table.history())
+    assert values(sink) == {i: f"v{i}" for i in range(60)}
+    assert len(list((tmp_path / "_replicator" / "positions" / "testing" / LANE.id).iterdir())) == 20
+
+
+CHILD = """
+import resource, signal, sys
+sys.path.insert(0, sys.argv[2])
+from support.delta_writes import *
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.testing.sink_base import no_rejects
+sink = DeltaRsSink({"path": sys.argv[1]})
+write = write_of([("c", {"id": i, "v": "x" * 50 + str(i * 7919)}) for i in range(20000)], 1)
+sink.prepare(write.lane, write.plan)
+if sys.argv[3] == "limit":
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+try:
+    sink.apply([write], no_rejects)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def refused(lake: Path, how: str) -> str:
+    command = [sys.executable, "-c", CHILD, str(lake), str(TESTS), how]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def test_file_size_limit_is_named_and_loses_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
+    put(sink, *items(1))
+    sink.close()
+    assert refused(tmp_path, "limit").startswith(f"{EnvironmentProblem.__name__} table items cannot be reached: EFBIG")
+    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
+    assert values(sink) == {1: "v1"}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if not mounted or mounted.returncode:
+        pytest.skip("mounting a small disk needs rights this user has not")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
+    sink = DeltaRsSink({"path": str(small_disk)})
+    sink.prepare(LANE, plan_for("scd1", ITEMS))
+    put(sink, *items(1))
+    sink.close()
+    filler = small_disk / "filler"
+    filler.write_bytes(b"\0" * (os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize - 40_000))
+    assert refused(small_disk, "disk").startswith(
+        f"{Retryable.__name__} the disk under table items refuses to write: ENOSPC"
+    )
+    assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
+    filler.unlink()
+    sink.prepare(LANE, plan_for("scd1", ITEMS))
+    put(sink, *items(1, op="u", v="after"), start=1)
+    assert values(sink) == {1: "after"}
+    sink.close()
+
+
+def test_read_only_disk_is_an_environment_problem(small_disk: Path) -> None:
+    sink = DeltaRsSink({"path": str(small_disk)})
+    sink.prepare(LANE, plan_for("scd1", ITEMS))
+    put(sink, *items(1))
+    sink.close()
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(EnvironmentProblem, match="EROFS"):
+        sink.prepare(LANE, plan_for("scd1", ITEMS))
+    assert values(sink) == {1: "v1"}
+
+
+def test_properties_of_a_commit(sink: DeltaRsSink, tmp_path: Path) -> None:
+    """One transaction per commit, dated, so that no engine forgets it or keeps it for ever without a date."""
+    put(sink, *items(1))
+    log = (tmp_path / "items" / "_delta_log" / f"{1:020}.json").read_text()
+    assert '"appId":"replicator/testing/target.items","version":1,"lastUpdated":' in log
+    assert commits.WRITER.compression == "SNAPPY"

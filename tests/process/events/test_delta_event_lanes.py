@@ -1,0 +1,209 @@
+"""What lanes of the store of events in a Delta table do beside the contract: races, lost answers, kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from paths import PROJECT
+from support.event_writers import begin, versions, writer
+
+from adapters.delta import event_lanes as module
+from adapters.engines.local import LocalEngine
+from adapters.sinks.event_store import DeltaEventLanes, DeltaEventStore
+from replicator.domain.errors import ConfigProblem, ReplicatorError
+from replicator.testing.event_lanes_base import emitted
+from replicator.testing.sink_base import no_rejects
+from replicator.testing.stored_outbox import Outbox, Sent, refuse_gaps
+
+ENGINE = LocalEngine()
+SPREAD = 60
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "events"
+
+
+def lanes_in(folder: Path) -> DeltaEventLanes:
+    return DeltaEventLanes({"path": str(folder), "compact_every": 16})
+
+
+def put(sink, write):
+    sink.prepare(write.lane, write.plan)
+    return sink.apply([write], no_rejects)[write.lane.id].counts
+
+
+def test_who_stores_in_between_is_seen(folder):
+    """By the commit itself: ids and versions are looked up anew."""
+    outbox = Outbox({0: [Sent(n) for n in range(4)]})
+    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
+    put(sink, outbox.write(ENGINE, 0, 1))
+
+    def once(*events):
+        def interfere():
+            sink.numbering.looked_up = lambda: None
+            store.append(events)
+
+        sink.numbering.looked_up = interfere
+
+    once(emitted(0))
+    assert put(sink, outbox.write(ENGINE, 1, 2)).applied == 1
+    once(emitted(0, event_id="sent-2"))
+    counts = put(sink, outbox.write(ENGINE, 2, 4))
+    assert (counts.applied, counts.duplicate) == (1, 1)
+    found = store.read("order", "A1")
+    assert [e.event_id for e in found] == ["sent-0", "emitted-0", "sent-1", "sent-2", "sent-3"]
+    refuse_gaps(found)
+
+
+def test_a_program_sees_the_lane_in_between(folder):
+    outbox = Outbox({0: [Sent(n) for n in range(2)]})
+    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
+    store.append([emitted(0)])
+
+    def interfere():
+        store.looked_up = lambda: None
+        put(sink, outbox.write(ENGINE, 0, 2))
+
+    store.looked_up = interfere
+    assert store.append([emitted(1)])[0].event.event_version == 4
+    refuse_gaps(store.read("order"))
+
+
+def test_a_commit_has_both_transactions(folder):
+    """That of the lane, and that of the store, by which Spark refuses what was made beside it; the latter only with
+    events."""
+    outbox = Outbox({0: [Sent(0), Sent(0), Sent(1)]})
+    sink = lanes_in(folder)
+    for number in range(3):
+        put(sink, outbox.write(ENGINE, number, number + 1))
+    table = DeltaTable(folder)
+    assert table.transaction_version("replicator/events") == 2
+    assert table.transaction_version("replicator/testing/event_store.order") == 3
+    log = [json.loads(line) for line in (folder / "_delta_log" / f"{1:020}.json").read_text().splitlines()]
+    assert len([one for one in log if "txn" in one]) == 2 and any("add" in one for one in log)
+
+
+def test_an_answer_that_is_lost(folder, monkeypatch):
+    """Where the commit was made it counts; where it was not, nothing is stored and the position stays."""
+    outbox = Outbox({0: [Sent(n) for n in range(3)]})
+    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
+    put(sink, outbox.write(ENGINE, 0, 1))
+    write = write_deltalake
+
+    def lost(*args, **kwargs):
+        write(*args, **kwargs)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(module, "write_deltalake", lost)
+    assert put(sink, outbox.write(ENGINE, 1, 2)).applied == 1
+
+    def refused(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_deltalake", refused)
+    with pytest.raises(ReplicatorError, match="ENOSPC"):
+        put(sink, outbox.write(ENGINE, 2, 3))
+    assert len(store.read("order")) == 2 and sink.state(outbox.lane).position == outbox.write(ENGINE, 1, 2).span.end
+    monkeypatch.setattr(module, "write_deltalake", write)
+    assert put(sink, outbox.write(ENGINE, 2, 3)).applied == 1
+    refuse_gaps(store.read("order"))
+
+
+def test_another_table_is_refused(folder):
+    write_deltalake(folder, pa.table({"event_id": ["x"]}))
+    write = Outbox({0: [Sent(0)]}).write(ENGINE, 0, 1)
+    with pytest.raises(ConfigProblem, match="another table"):
+        lanes_in(folder).prepare(write.lane, write.plan)
+
+
+def test_compaction_keeps_every_event(folder):
+    outbox = Outbox({0: [Sent(n, f"A{n % 3}") for n in range(40)]})
+    sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
+    for number in range(40):
+        put(sink, outbox.write(ENGINE, number, number + 1))
+    assert len(DeltaTable(folder).file_uris()) < 30
+    found = store.read("order")
+    assert len(found) == 40
+    refuse_gaps(found)
+
+
+LANE = """
+import json, os, sys
+from adapters.engines.local import LocalEngine
+from adapters.sinks.event_store import DeltaEventLanes
+from replicator.domain.errors import Retryable
+from replicator.testing.sink_base import no_rejects
+from replicator.testing.stored_outbox import Outbox, Sent
+path, count, steps = json.loads(sys.argv[1])
+engine, outbox = LocalEngine(), Outbox({0: [Sent(n, "C101", "Customer") for n in range(count)]})
+sink = DeltaEventLanes({"path": path, "compact_every": 5})
+left = [steps]
+
+def step(*_):
+    left[0] -= 1
+    if left[0] == 0:
+        os.kill(os.getpid(), 9)
+
+from adapters.delta import event_lanes, positions
+def stepped(owner, name):
+    call = getattr(owner, name)
+    def wrapped(*args, **kwargs):
+        step()
+        done = call(*args, **kwargs)
+        step()
+        return done
+    setattr(owner, name, wrapped)
+stepped(positions.Positions, "announce")
+stepped(event_lanes, "write_deltalake")
+stepped(event_lanes, "synced")
+state = sink.state(outbox.lane)
+at = state.position[outbox.place(0)] if state else 0
+print("ready", flush=True)
+sys.stdin.readline()
+while at < count:
+    write = outbox.write(engine, max(0, at - 1), min(count, at + 2))
+    try:
+        sink.prepare(write.lane, write.plan)
+        sink.apply([write], no_rejects)
+    except Retryable:
+        continue
+    at = min(count, at + 2)
+print("done", flush=True)
+"""
+
+
+def lane(folder: Path, steps: int) -> subprocess.Popen:
+    """A process that brings events of one outbox, and is gone after so many steps of its commits."""
+    command = [sys.executable, "-c", LANE, json.dumps([str(folder), SPREAD, steps])]
+    return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+
+@pytest.mark.slow
+def test_a_lane_that_is_killed_between_steps_loses_and_doubles_nothing(folder):
+    """While another program emits into the same aggregate: before and after the position is announced, the events are
+    committed, and the commit is on the disk."""
+    outbox_ids = [f"sent-{n}" for n in range(SPREAD)]
+    kills = int(os.environ.get("REPLICATOR_KILLS", "6"))
+    for kill in range(kills):
+        victim, other = lane(folder, 5 * kill + 1 + kill % 6), writer("delta", {"path": str(folder)}, f"other{kill}", 3)
+        begin([victim, other])
+        assert len(versions(other)) == 3
+        victim.wait(60)
+        assert victim.returncode == -signal.SIGKILL
+        refuse_gaps(DeltaEventStore({"path": str(folder)}).read("Customer"))
+    last = lane(folder, 0)
+    begin([last])
+    assert last.communicate()[0] == "done\n"
+    found = DeltaEventStore({"path": str(folder)}).read("Customer", "C101")
+    refuse_gaps(found)
+    mine = [e.event_id for e in sorted(found, key=lambda e: e.event_version) if e.event_id.startswith("sent-")]
+    assert mine == outbox_ids and len(found) == SPREAD + 3 * kills

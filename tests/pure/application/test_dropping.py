@@ -1,0 +1,85 @@
+"""Dropping a lane while the program does not run: what the register keeps, and in which order things go."""
+
+from __future__ import annotations
+
+import pytest
+from support.application_world import World, model
+from support.histories_of_items import change
+from support.tuple_ports import Crash, Machine
+from test_beginnings import latest
+
+from replicator.application.dropping import belongings, drop
+from replicator.domain.errors import ExitCode, Fatal
+from replicator.domain.position import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+MANY = [change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
+
+
+def dropped(world, lane_id, machine=None):
+    """The program is stopped, and a lane dropped; what was kept of it."""
+    running = world.start(machine)
+    sink, register = running.sinks[lane_id.partition(".")[0]], running.pipeline.place.register
+    lane = next(lane for table in world.lanes for lane in world.rules(table).lanes if lane.id == lane_id)
+    kept = belongings(sink, register, ["s", "other"], lane)
+    drop(sink, register, ["s", "other"], lane)
+    return kept
+
+
+def test_a_lane_that_was_dropped_is_loaded_from_the_beginning():
+    world = World(list(MANY))
+    world.start().once()
+    assert [one.what for one in dropped(world, "a.items")] == ["table", "register entry"]
+    assert "a.items" not in world.targets and "a.items" not in world.register["s"].beginnings
+    assert dropped(world, "a.items") == []
+    others = world.register["s"].beginnings
+    assert world.start().once() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(MANY)
+    assert len(world.targets["b.items"].log) == 40 and others.items() <= world.register["s"].beginnings.items()
+
+
+def test_a_table_that_is_no_longer_configured_stays_away_and_comes_back_whole():
+    world = World(list(MANY))
+    world.start().once()
+    dropped(world, "a.items")
+    both, world.lanes = world.lanes, {"public.items": [("b", "append")]}
+    world.start().once()
+    assert "a.items" not in world.targets
+    world.lanes = both
+    world.start().once()
+    assert world.targets["a.items"].rows == model(MANY)
+
+
+def half_applied():
+    """A lane that has applied something of one partition and nothing of the other, which the others have passed; what the
+    source's `start_from` says lies beyond that."""
+    world = World([change(0, "c", 1)], lanes={"public.items": [("b", "append")]})
+    latest(world)
+    world.log += [change(1, "c", 2)]
+    latest(world)
+    world.log += [change(0, "c", 3, partition=1)]
+    running = world.start()
+
+    def refuse(writes):
+        raise Fatal("no")
+
+    running.sinks["b"].before_apply = refuse
+    running.once()
+    assert [r.key for r in world.targets["b.items"].log] == [2] and 3 in [r.key for r in world.targets["raw.s"].log]
+    return world
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("call", range(1, 10))
+def test_a_drop_that_was_killed_passes_nothing_over(call, after):
+    """Either the lane has everything, or it is one that never was, which begins where `start_from` says."""
+    world, machine = half_applied(), Machine(crash_at=call, after=after)
+    try:
+        dropped(world, "b.items", machine)
+    except Crash:
+        pass
+    else:
+        assert call == 9
+    latest(world)
+    kept = world.targets["b.items"].log if "b.items" in world.targets else []
+    assert [r.key for r in kept] in ([2, 3], []), machine.calls

@@ -1,0 +1,154 @@
+"""What a feed holds back, and what it takes over from a lane that joins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.application_world import QUICK
+from support.histories_of_items import change, move
+from support.tuple_engine import TupleDecoder, TupleEngine
+
+from replicator.application.feed import Feed, Mark, Part
+from replicator.domain.position import Position, Span, TopicPartition
+
+T0 = TopicPartition("t", 0)
+TABLE = TupleDecoder().learn((), "public.items", "0")
+MOVE = [r for r in move(2, 1, 9) if r.kind == "change"]
+
+
+def span(start, end):
+    return Span(Position({T0: start}), Position({T0: end}))
+
+
+def feed(at=0, **options):
+    return Feed(TupleEngine(), replace(QUICK, **options), Position({T0: at}))
+
+
+def push(to, rows, start, end):
+    return to.push([tuple(rows)], TABLE, span(start, end), tuple(rows), 100)
+
+
+def offsets(chunks):
+    return [[r.offset for r in c.frame] if c.frame else [] for c in chunks]
+
+
+def test_half_a_key_change_is_held_and_the_end_lies_before_it():
+    it = feed()
+    (chunk,) = push(it, [change(0, "c", 1), MOVE[0], change(3, "c", 5)], 0, 4)
+    assert offsets([chunk]) == [[0]] and chunk.end == Position({T0: 2}) == it.released and it.read == Position({T0: 4})
+    (chunk,) = push(it, [MOVE[1]], 4, 5)
+    assert offsets([chunk]) == [[2, 3, 4]] and chunk.start == Position({T0: 2}) and chunk.end == Position({T0: 5})
+    assert len(chunk.raw) == 2 and not it.holds
+
+
+def test_what_is_held_is_bounded():
+    it = feed(hold_batches=3)
+    push(it, [MOVE[0]], 0, 3)
+    assert it.holds
+    seen = [offsets(push(it, [change(i, "c", i)], i, i + 1)) for i in range(3, 6)]
+    assert seen[-1] == [[2, 3, 4, 5]] and not it.holds
+    it = feed(hold_bytes=150)
+    push(it, [MOVE[0]], 0, 3)
+    push(it, [change(3, "c", 3)], 3, 4)
+    assert not it.holds
+
+
+def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at_a_time():
+    """Each half waits for the next batch only; that others waited before it must not tear it from its create half."""
+    it = feed(hold_batches=3, hold_bytes=250)
+    push(it, [replace(MOVE[0], offset=0)], 0, 1)
+    for i in range(1, 12, 2):
+        rows = [replace(MOVE[1], offset=i), replace(MOVE[0], offset=i + 1)]
+        (chunk,) = push(it, rows, i, i + 2)
+        assert offsets([chunk]) == [[i - 1, i]] and it.holds
+
+
+def test_an_idle_stream_lets_go_after_a_time_however_often_it_was_polled():
+    now = [100.0]
+    it = Feed(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    push(it, [MOVE[0]], 0, 3)
+    now[0] = 104.9
+    assert [it.idle(TABLE) for _ in range(1000)] == [()] * 1000 and it.holds
+    now[0] = 105.0
+    assert offsets(it.idle(TABLE)) == [[2]] and it.idle(TABLE) == ()
+
+
+def test_each_batch_with_records_begins_the_wait_anew():
+    now = [0.0]
+    it = Feed(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    push(it, [MOVE[0]], 0, 3)
+    now[0] = 4.0
+    push(it, [change(3, "c", 3)], 3, 4)
+    now[0] = 8.9
+    assert it.idle(TABLE) == () and it.holds
+
+
+def test_a_lane_that_joins_brings_what_it_holds_back():
+    main, own = feed(at=3), feed()
+    push(own, [change(0, "c", 1), MOVE[0]], 0, 3)
+    main.absorb(own)
+    assert main.released == Position({T0: 2}) and main.read == Position({T0: 3})
+    assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
+
+
+def test_what_both_hold_back_is_held_once():
+    main, own = feed(), feed()
+    for it in (main, own):
+        push(it, [change(0, "c", 1), MOVE[0]], 0, 3)
+    main.absorb(own)
+    assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
+
+
+def test_segments_end_where_the_next_one_begins():
+    rows = [change(0, "u", 1), MOVE[0], replace(MOVE[1], offset=3), change(4, "u", 9)]
+    chunks = push(feed(), rows, 0, 6)
+    assert offsets(chunks) == [[0], [2, 3, 4]]
+    assert [(c.start[T0], c.end[T0]) for c in chunks] == [(0, 1), (1, 6)]
+
+
+def test_without_changes_the_stream_goes_on():
+    it = feed()
+    (chunk,) = it.push((), None, span(0, 3))
+    assert chunk.frame is None and it.released == Position({T0: 3})
+
+
+def place(offset):
+    return Position({T0: offset})
+
+
+def part(rows, start):
+    return Part(tuple(rows), Mark(TABLE, place(start)), TABLE)
+
+
+def told(chunks):
+    """Where the chunks say that the table was dropped; and the schemas, by where they begin."""
+    return [[(m.table is None, m.start[T0]) for m in c.marks] for c in chunks]
+
+
+def test_a_drop_goes_with_what_stands_around_it():
+    it = feed()
+    chunks = it.take([part([change(0, "c", 1)], 0), part([change(3, "c", 2)], 2)], TABLE, span(0, 4), drops=[place(1)])
+    assert offsets(chunks) == [[0, 3]] and told(chunks) == [[(False, 0), (True, 1), (False, 2)]]
+    chunks = it.take([], TABLE, span(4, 6), drops=[place(5)])
+    assert offsets(chunks) == [[]] and told(chunks) == [[(True, 5)]]
+    assert told(it.take([part([change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [[(False, 2), (False, 6)]], "it is told once"
+
+
+def test_a_drop_behind_what_is_held_is_held():
+    it = feed()
+    first = it.take([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[place(1), place(5)])
+    assert told(first) == [[(False, 0), (True, 1)]] and it.released == place(2)
+    assert told(it.flush(TABLE)) == [[(False, 0), (True, 5)]]
+
+
+def test_a_drop_in_another_topic_is_none():
+    other = Position({TopicPartition("statements", 0): 1})
+    assert told(feed().take([part([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])) == [[(False, 0)]]
+
+
+def test_a_lane_that_joins_brings_the_drops_that_it_holds():
+    main, own = feed(at=4), feed()
+    own.take([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[place(3), place(4)])
+    main.absorb(own)
+    main.take([part([change(5, "c", 2)], 5)], TABLE, span(4, 6), drops=[place(4)])
+    assert told(main.flush(TABLE)) == [[(False, 0), (True, 3), (True, 4), (False, 5)]]

@@ -1,0 +1,533 @@
+"""Lanes: they do not disturb each other, and come back without a gap."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import replace
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from support.application_world import BOTH, World, model, until
+from support.histories_of_items import change, move, tombstone
+from support.tuple_engine import TupleDecoder
+from support.tuple_ports import Crash, Machine
+
+from replicator.application.control import Control, missing_when_stopped, resync_stopped
+from replicator.application.lanes import LaneStatus
+from replicator.application.skipping import Skip, Standing, judged, skipped
+from replicator.application.status import Status
+from replicator.domain.errors import ConfigProblem, DataLoss, ExitCode, Fatal, Retryable
+from replicator.domain.position import Position, TopicPartition
+
+T0 = TopicPartition("t", 0)
+MANY = [change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
+
+
+def control(running) -> Control:
+    return Control(running.lanes, {"s": running.pipeline})
+
+
+def reached(world, lane, offset):
+    target = world.targets.get(lane)
+    return target is not None and target.state is not None and target.state.position.get(T0, 0) >= offset
+
+
+def test_a_slow_sink_does_not_hold_a_fast_one():
+    world = World(list(MANY), cuts=(1,))
+    running = world.start()
+    entered, release = threading.Event(), threading.Event()
+
+    def slow(writes):
+        entered.set()
+        assert release.wait(5)
+
+    running.sinks["a"].before_apply = slow
+    running.in_background()
+    until(lambda: entered.is_set() and reached(world, "b.items", 40))
+    assert world.targets["a.items"].state is None
+    release.set()
+    until(lambda: reached(world, "a.items", 40))
+    assert len(running.sinks["a"].applies) <= 4  # What gathered was applied as one.
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(MANY)
+
+
+def test_a_sink_that_is_away_with_a_full_slot_does_not_hold_the_others():
+    world = World(list(MANY), cuts=(1,))
+    world.options = replace(world.options, handover_bytes=500)
+    running = world.start()
+    away = threading.Event()
+    away.set()
+
+    def refuse(writes):
+        if away.is_set():
+            raise Retryable("the server is away")
+
+    running.sinks["a"].before_apply = refuse
+    running.in_background()
+    until(lambda: reached(world, "b.items", 40))
+    assert not running.workers["a"].has_room() and running.lanes.find("a.items").shown is LaneStatus.RETRYING
+    away.clear()
+    until(lambda: reached(world, "a.items", 40))
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(MANY)
+    assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in MANY]
+
+
+def test_a_lane_that_catches_up_in_many_chunks_into_a_sink_that_is_away_holds_nobody():
+    """One batch makes several writes, and their slot takes one of them."""
+    log = [change(0, "c", 0)]
+    for i in range(8):  # The new key was touched just before it moves on: each of these moves is a segment.
+        log += move(len(log), i, i + 1)
+    world = World(list(log))
+    world.options = replace(world.options, handover_bytes=1)
+    running = world.start()
+    failure: list[Exception] = [Fatal("no")]
+
+    def refuse(writes):
+        if failure:
+            raise failure[0]
+
+    running.sinks["a"].before_apply = refuse
+    running.in_background()
+    until(lambda: reached(world, "b.items", len(log)))
+    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
+    failure[0] = Retryable("the server is away")
+    running.source.piece = len(log)
+    control(running).resume("a.items").result(5)
+    until(lambda: running.lanes.find("a.items").shown is LaneStatus.RETRYING)
+    running.source.feed(change(len(log), "c", 100))
+    until(lambda: reached(world, "b.items", len(log) + 1), 5)
+    failure.clear()
+    until(lambda: reached(world, "a.items", len(log) + 1))
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(world.log)
+
+
+def test_a_full_slot_holds_the_source_and_so_the_memory():
+    world = World(list(MANY), cuts=(1,))
+    world.options = replace(world.options, handover_bytes=500)
+    running = world.start()
+    release = threading.Event()
+    running.sinks["a"].before_apply = lambda writes: release.wait(5)
+    running.in_background()
+    until(lambda: not running.workers["a"].has_room())
+    seen = len(running.machine.calls)
+    until(lambda: reached(world, "b.items", 5))
+    threading.Event().wait(0.05)
+    assert not reached(world, "b.items", 20), "the source went on although a slot is full"
+    assert seen
+    release.set()
+    until(lambda: reached(world, "a.items", 40) and reached(world, "b.items", 40))
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(MANY)
+
+
+def test_pause_frees_a_source_that_waits_for_the_lane():
+    world = World(list(MANY), cuts=(1,))
+    world.options = replace(world.options, handover_bytes=300)
+    running = world.start()
+    away = [True]
+
+    def refuse(writes):
+        if away[0]:
+            raise Retryable("away")
+
+    running.sinks["a"].before_apply = refuse
+    running.in_background()
+    until(lambda: not running.workers["a"].has_room())
+    control(running).pause("a.items")
+    until(lambda: reached(world, "b.items", 40))
+    away[0] = False
+    control(running).resume("a.items").result(5)
+    until(lambda: reached(world, "a.items", 40))
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(MANY)
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_a_suspended_lane_catches_up_after_resume_without_a_gap(size):
+    log = [*MANY[:10], *[replace(r, offset=r.offset + 10, seq=r.seq + 10) for r in move(0, 3, 7)], change(13, "u", 7)]
+    world = World(list(log), cuts=(size,), options=replace(World([]).options, catch_up_offsets=3))
+    running = world.start()
+    broken = [True]
+
+    def refuse(writes):
+        if broken[0]:
+            raise Fatal("no")
+
+    running.sinks["a"].before_apply = refuse
+    running.in_background()
+    until(lambda: reached(world, "b.items", 14))
+    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
+    broken[0] = False
+    control(running).resume("a.items").result(5)
+    running.source.feed(change(14, "u", 1), change(15, "d", 2), tombstone(16, 2))
+    until(lambda: reached(world, "a.items", 17))
+    until(lambda: running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    running.source.feed(change(17, "u", 1))
+    until(lambda: reached(world, "a.items", 18))
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(world.log)
+    assert [r.offset for r in world.targets["b.items"].log] == [r.offset for r in world.log if r.kind == "change"]
+
+
+def test_resync_fills_a_lane_from_the_beginning():
+    world = World(list(MANY))
+    world.start().once()
+    world.targets["a.items"].rows.clear()
+    running = world.start().in_background()
+    until(lambda: running.lanes.find("a.items") and running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    control(running).resync("a.items").result(5)
+    until(lambda: reached(world, "a.items", 40) and world.targets["a.items"].rows == model(MANY))
+    assert running.stop() is ExitCode.OK
+    assert len(world.targets["b.items"].log) == 40
+
+
+def test_resync_while_the_program_does_not_run():
+    world = World(list(MANY))
+    first = world.start()
+    first.once()
+    world.targets["a.items"].rows.clear()
+    second = world.start()
+    lane = world.rules("public.items").lanes[0]
+    resync_stopped(second.sinks["a"], second.source, second.pipeline.place.register, lane)
+    assert world.start().once() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(MANY)
+
+
+def trimmed(running):
+    """The records below 5 are gone."""
+    running.source.lost = lambda position: {T0: "begins at 5"} if position.get(T0, 99) < 5 else {}
+    running.source.first = {T0: 5}
+
+
+def recreated(running):
+    """The topic was created again, and nothing was written to it."""
+    running.world.log.clear()
+    running.source.first = {T0: 0}
+
+
+def read_from_now_on(running):
+    """`start_from: latest`."""
+    running.source.first = {T0: 40}
+
+
+@pytest.mark.parametrize("change", [trimmed, recreated, read_from_now_on])
+@pytest.mark.parametrize("lane", ["a.items", "raw.s"])
+def test_resync_is_refused_where_rows_would_be_missing(change, lane):
+    world = World(list(MANY), has_backfills=True)
+    world.start().once()
+    before = {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()}
+    running = world.start().in_background()
+    until(lambda: running.lanes.find(lane) and running.lanes.find(lane).status is LaneStatus.RUNNING)
+    change(running)
+    with pytest.raises(DataLoss, match=rf"resync {lane} --accept-missing") as refused:
+        control(running).resync(lane).result(5)
+    assert ("`replicator backfill public.items`" in str(refused.value)) == (lane == "a.items")
+    assert running.lanes.find(lane).status is LaneStatus.RUNNING and running.stop() is ExitCode.OK
+    place, of_lane = running.pipeline.place, running.lanes.find(lane).lane
+    assert missing_when_stopped(running.source, place.register, of_lane)
+    assert {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()} == before
+
+
+def test_a_lane_whose_records_are_gone_is_suspended_and_skip_accepts_the_loss():
+    world = World(list(MANY[:10]), has_backfills=True)
+    world.start().once()
+    world.log = world.log[:0] + MANY[:30]
+    behind = world.targets["a.items"]
+    behind.state = replace(behind.state, position=Position({T0: 5}))
+
+    def lose(running):
+        running.source.lost = lambda position: {T0: "begins at 8"} if position.get(T0, 99) < 8 else {}
+        running.source.first = {T0: 8}
+
+    running = world.start()
+    lose(running)
+    assert running.once() is ExitCode.DATA_LOSS
+    problem = running.lanes.find("a.items").problem
+    assert "replicator lanes resync a.items" in problem.next_step
+    assert "replicator lanes skip a.items --until t:0:8`" in problem.next_step
+    assert "replicator backfill public.items`" in problem.next_step
+    assert reached(world, "b.items", 30) and not reached(world, "a.items", 8)
+
+    running = world.start()
+    lose(running)
+    running.in_background()
+    until(lambda: reached(world, "b.items", 30) and running.lanes.find("a.items") is not None)
+    until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
+    control(running).skip("a.items", None).result(5)
+    until(lambda: reached(world, "a.items", 30))
+    assert running.stop() is ExitCode.OK
+
+
+def test_an_unknown_lane_is_named_with_the_lanes_there_are():
+    running = World(MANY).start()
+    running.once()
+    with pytest.raises(ConfigProblem, match=r"a\.items, b\.items"):
+        control(running).pause("nope")
+
+
+def test_a_new_lane_in_the_configuration_is_filled_from_the_beginning():
+    world = World(list(MANY), cuts=(7,))
+    world.start().once()
+    world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
+    running = world.start()
+    assert running.once() is ExitCode.OK
+    assert [r.offset for r in world.targets["c.items"].log] == list(range(40))
+    assert len(world.targets["b.items"].log) == 40
+
+
+def test_a_table_that_gets_configured_later_is_filled_from_the_beginning():
+    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.late")]
+    world = World(log)
+    running = world.start()
+    assert running.once() is ExitCode.OK
+    assert running.telemetry.totals["ignored.unconfigured"] == 1
+    world.lanes["public.late"] = [("b", "append")]
+    assert world.start().once() is ExitCode.OK
+    assert len(world.targets["b.late"].log) == 1
+
+
+def test_a_lane_that_never_saw_a_partition_begins_where_the_others_did():
+    world = World(list(MANY[:5]))
+    world.start().once()
+    world.log.extend(change(i, "c", 10 + i, partition=1, seq=100 + i) for i in range(3))
+    running = world.start()
+
+    def refuse(writes):
+        raise Fatal("no")
+
+    running.sinks["a"].before_apply = refuse
+    assert running.once() is ExitCode.RUNTIME
+    assert world.start().once() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(world.log)
+
+
+def test_a_lost_register_loses_and_doubles_nothing():
+    world = World(list(MANY), cuts=(7,))
+    world.start().once()
+    world.register.clear()
+    world.log.append(change(40, "u", 1))
+    assert world.start().once() is ExitCode.OK
+    assert [r.offset for r in world.targets["b.items"].log] == list(range(41))
+    assert [r.offset for r in world.targets["raw.s"].log] == list(range(41))
+
+
+def test_a_sink_that_is_away_at_the_start_does_not_hold_the_others():
+    world = World(list(MANY), cuts=(7,))
+    world.start(Machine()).once()
+    world.log.extend(change(i, "u", 1) for i in range(40, 50))
+    world.options = replace(world.options, state_patience=0.01)
+    running = world.start()
+    away, ask = [True], running.sinks["a"].state
+
+    def state(lane):
+        if away[0]:
+            raise Retryable("away")
+        return ask(lane)
+
+    running.sinks["a"].state = state
+    running.in_background()
+    until(lambda: reached(world, "b.items", 50))
+    assert running.lanes.find("a.items").shown is LaneStatus.RETRYING
+    away[0] = False
+    until(lambda: reached(world, "a.items", 50))
+    assert running.stop() is ExitCode.OK
+    assert world.targets["a.items"].rows == model(world.log)
+
+
+def test_topics_of_a_table_without_the_event_log_are_left_out_of_it():
+    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="public.quiet"), change(1, "u", 1)]
+    world = World(log, lanes={"public.items": [("b", "append")], "public.quiet": [("b", "append")]})
+    world.event_logs = {"public.quiet": frozenset()}
+    assert world.start().once() is ExitCode.OK
+    assert [(r.topic, r.offset) for r in world.targets["raw.s"].log] == [("t", 0), ("t", 1)]
+    assert len(world.targets["b.quiet"].log) == 1
+    assert world.start().once() is ExitCode.OK
+
+
+def test_an_event_log_that_gets_a_topic_later_gets_all_of_it():
+    quiet = {"topic": "u", "table": "public.quiet"}
+    lanes = {"public.items": [("b", "append")], "public.quiet": [("b", "append")]}
+    world = World([change(i, "c", i, **quiet) for i in range(2)], lanes=lanes, event_logs={"public.quiet": frozenset()})
+    assert world.start().once() is ExitCode.OK
+    assert "raw.s" not in world.targets
+    world.log.append(change(2, "c", 1, topic="u"))
+    assert world.start().once() is ExitCode.OK
+    assert [(r.topic, r.offset) for r in world.targets["raw.s"].log] == [("u", 0), ("u", 1), ("u", 2)]
+
+
+def test_two_tables_with_one_target_keep_the_first():
+    log = [change(0, "c", 1), change(0, "c", 1, topic="u", table="audit.items")]
+    world = World(log, lanes={"public.items": [("b", "append")], "audit.items": [("b", "append")]})
+    running = world.start()
+    assert running.once() is ExitCode.CONFIG
+    assert len(world.targets["b.items"].log) == 1
+    assert "into" in next(r for r in running.lanes.all() if r.status is LaneStatus.SUSPENDED).problem.next_step
+
+
+def test_the_first_of_two_tables_keeps_its_target_at_the_next_start():
+    entries = [("b", "append")]
+    first = {"table": "public.items"}
+    other = {"topic": "u", "table": "audit.items"}
+    world = World([change(0, "c", 1, **first)], lanes={"public.items": entries, "audit.items": entries})
+    world.start().once()
+    for n in range(2):
+        world.log += [change(n, "c", 7, **other), change(n + 1, "c", n + 2, **first)]
+        seen = world.register["s"]
+        world.register["s"] = replace(seen, topics=dict(sorted(seen.topics.items())))
+        running = world.start()
+        assert running.once() is ExitCode.CONFIG
+        assert {r.topic for r in world.targets["b.items"].log} == {"t"}
+        assert running.lanes.find("b.items").lane.table == "public.items"
+    assert [r.offset for r in world.targets["b.items"].log] == [0, 1, 2]
+
+
+def test_the_report_says_where_every_lane_is():
+    world = World(list(MANY))
+    running = world.start()
+    running.once()
+    report = Status([running.pipeline], running.shared).report().to_dict()
+    lane = next(entry for entry in report["lanes"] if entry["id"] == "a.items")
+    assert lane["status"] == "running" and lane["lag_records"] == 0 and lane["lag_seconds"] == 0.0
+    assert sum(lane["counts"].values()) == 40 and lane["position"] == {"t": {"0": 40}}
+    assert report["sources"][0]["records"] == 40 and report["sources"][0]["lag_records"] == 0
+
+
+@pytest.mark.parametrize("at", range(1, 30))
+def test_killed_while_lanes_catch_up(at):
+    world = World(list(MANY[:9]), cuts=(4,), options=replace(World([]).options, catch_up_offsets=2))
+    world.start().once()
+    world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
+    for after in (False, True):
+        with contextlib.suppress(Crash):
+            world.start(Machine(at, after=after)).once()
+    assert world.start().once() is ExitCode.OK
+    assert [r.offset for r in world.targets["c.items"].log] == list(range(9))
+
+
+def test_a_lane_catches_up_where_most_offsets_have_no_record():
+    """Reading reaches further and further, and no further than usual once there are many records again."""
+    far = [replace(change(i, "c", i), offset=i << 34) for i in range(6)]
+    near = [replace(change(6 + i, "u", i % 6), offset=(6 << 34) + i) for i in range(60)]
+    world = World([*far, *near], cuts=(5,), options=replace(World([]).options, catch_up_offsets=10))
+    world.start().once()
+    world.lanes["public.items"] = [*world.lanes["public.items"], ("c", "append")]
+    running = world.start()
+    assert running.once() is ExitCode.OK
+    assert [r.offset for r in world.targets["c.items"].log] == [r.offset for r in world.log]
+    reads = [start[T0] for start, _ in running.source.reads]
+    assert len(reads) < 120
+    many = [(start, later) for start, later in pairwise(reads) if start >= 6 << 34]
+    assert many and all(later - start <= 15 for start, later in many)
+
+
+def test_a_table_whose_type_changed_is_learnt_anew_when_its_lanes_are_loaded_again():
+    """Without a restart: all records of the topic have the new schema by then."""
+    old, new = change(0, "c", 1), [change(i, "c", i, version=1) for i in (1, 2)]
+    world = World([old], cuts=(1,), decoder=TupleDecoder(types={(1, "name"): pa.binary()}))
+    running = world.start().in_background()
+    until(lambda: reached(world, "a.items", 1))
+    running.source.feed(*new)
+    until(lambda: all(running.lanes.find(lane).status is LaneStatus.SUSPENDED for lane in ("a.items", "b.items")))
+    running.source.first = {T0: 1}  # What had the old schema is gone.
+    for lane in ("a.items", "b.items"):
+        control(running).resync(lane, accept_missing=True).result(5)
+    until(lambda: reached(world, "a.items", 3) and reached(world, "b.items", 3))
+    assert set(world.targets["a.items"].rows) == {1, 2}
+    assert running.stop() is ExitCode.OK
+
+
+OTHER = {"topic": "u", "table": "public.other"}
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ({TopicPartition("typo", 0): 7}, r"reads no partition typo\[0\]. Its partitions are: t:0\."),
+        ({TopicPartition("t", 7): 7}, r"reads no partition t\[7\]"),
+        ({TopicPartition("u", 0): 1}, r"reads no partition u\[0\]"),
+        ({T0: -1}, "-1 lies below 40"),
+        ({T0: 39}, r"39 lies below 40.*lanes resync a\.items"),
+        ({T0: 99_999}, r"99999 lies past the end of t\[0\].*t:0:40"),
+        ({T0: 2**63}, "past the end"),
+        (None, "no records that could be skipped are lost"),
+    ],
+)
+def test_a_skip_that_makes_no_sense_changes_nothing(to, words):
+    world = World([*MANY, change(0, "c", 1, **OTHER)], lanes={"public.items": [*BOTH], "public.other": [("b", "append")]})
+    running = world.start().in_background()
+    until(lambda: reached(world, "a.items", 40) and running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    before, generation = world.targets["a.items"].state, running.lanes.find("a.items").generation
+    with pytest.raises(ConfigProblem, match=words):
+        control(running).skip("a.items", None if to is None else Position(to)).result(5)
+    assert world.targets["a.items"].state == before
+    assert running.lanes.find("a.items").status is LaneStatus.RUNNING
+    assert running.lanes.find("a.items").generation == generation
+    assert running.stop() is ExitCode.OK
+
+
+def test_a_skip_where_the_source_cannot_go_on_changes_nothing():
+    world = World(list(MANY))
+    world.start().once()
+    running = world.start()
+    running.source.lost = lambda position: {T0: "begins at 50."} if position.get(T0, 99) < 50 else {}
+    state, lane = world.targets["a.items"].state, world.rules("public.items").lanes[0]
+    at = Standing.of(lane, state, Position(), lambda p: True)
+    with pytest.raises(ConfigProblem, match=r"could not go on there\. begins at 50\."):
+        judged(running.source, at, Position({T0: 30}))
+
+
+def test_what_was_applied_since_a_skip_was_judged_is_kept():
+    world = World(list(MANY))
+    world.start().once()
+    running, lane = world.start(), world.rules("public.items").lanes[0]
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 30}), frozenset())).position == Position({T0: 40})
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 30}), frozenset({T0}))).position == Position({T0: 30})
+
+
+def test_a_skip_forgets_the_event_times_of_a_log_that_is_gone():
+    world, t1 = World(list(MANY)), TopicPartition("t", 1)
+    world.start().once()
+    running, lane = world.start(), world.rules("public.items").lanes[0]
+    target = world.targets["a.items"]
+    target.state = replace(target.state, reached={T0: 5, t1: 7})
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 41}), frozenset())).reached == {T0: 5, t1: 7}
+    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 0}), frozenset({T0}))).reached == {t1: 7}
+
+
+def test_a_command_ends_with_why_the_lane_does_not_go_on():
+    world = World(list(MANY))
+    running = world.start().in_background()
+    until(lambda: reached(world, "a.items", 40))
+
+    def refuse(_lane, _state=None):
+        raise Fatal("it was removed")
+
+    running.sinks["a"].skip = refuse
+    with pytest.raises(Fatal, match="it was removed"):
+        control(running).skip("a.items", Position({T0: 40})).result(5)
+    assert running.lanes.find("a.items").status is LaneStatus.SUSPENDED
+    running.sinks["a"].state = refuse
+    with pytest.raises(Fatal, match="it was removed"):
+        control(running).resume("a.items").result(5)
+    assert running.stop() is ExitCode.OK
+
+
+def test_another_policy_suspends_the_lane_until_it_is_loaded_anew():
+    world = World(list(MANY), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
+    world.start().once()
+    world.log += [change(40, "c", 99)]
+    world.lanes["public.items"] = [("a", "scd1"), ("b", "append")]
+    running = world.start()
+    assert running.once() is ExitCode.CONFIG
+    problem = running.lanes.find("b.items").problem
+    assert problem.sentence == "Lane b.items holds rows written under 'scd1 by id', and the configuration now says 'append'."
+    assert "replicator lanes resync b.items" in problem.next_step and "replicator.yaml:7" in problem.next_step
+    assert reached(world, "a.items", 41) and not reached(world, "b.items", 41)
+    resync_stopped(running.sinks["b"], running.source, running.pipeline.place.register, running.lanes.find("b.items").lane)
+    assert world.start().once() is ExitCode.OK
+    assert [r.offset for r in world.targets["b.items"].log] == list(range(41))

@@ -1,0 +1,160 @@
+"""Many tables that turn up at once: what is known does not stand still meanwhile."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from support.application_world import QUICK, World, model
+from support.histories_of_items import change
+from support.tuple_ports import Crash, Machine
+
+from replicator.application import delivery, workers
+
+NEW = [f"public.n{i}" for i in range(40)]
+LIVE = "public.live"
+
+
+def live(offset):
+    return change(offset, "c", offset, topic="live", table=LIVE)
+
+
+def new_tables():
+    return [change(0, "c", 1, topic=table, table=table) for table in NEW]
+
+
+def world(**options) -> World:
+    """One sink; the live table is known before the others come, each with a record, in one batch with some of its own."""
+    records = [live(0), *new_tables(), *(live(i) for i in range(1, 20))]
+    lanes = {table: [("a", "scd1")] for table in (LIVE, *NEW)}
+    return World(records, cuts=(1, len(NEW), 1), lanes=lanes, logs=(), options=replace(QUICK, **options))
+
+
+def check(done: World) -> None:
+    for table in (LIVE, *NEW):
+        assert done.targets[f"a.{table.removeprefix('public.')}"].rows == model(done.log, table)
+
+
+def slowly(monkeypatch, sink, name):
+    """Each such call of the sink takes its time."""
+    known = getattr(sink, name)
+
+    def slow(*args):
+        time.sleep(0.01)
+        return known(*args)
+
+    monkeypatch.setattr(sink, name, slow)
+
+
+def first(applies, lane):
+    return next(i for i, lanes in enumerate(applies) if lane in lanes)
+
+
+def test_new_targets_are_made_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(delivery, "NEW_SECONDS", 0.02)
+    shop = world()
+    running = shop.start()
+    slowly(monkeypatch, running.sinks["a"], "prepare")
+    assert running.once() == 0
+    check(shop)
+    applies = running.sinks["a"].applies
+    assert max(map(len, applies)) == 1
+    news = [first(applies, f"a.{table.removeprefix('public.')}") for table in NEW]
+    assert any(min(news) < i < max(news) for i, lanes in enumerate(applies) if lanes == ["a.live"])
+
+
+def test_writes_go_between_the_questions_of_new_lanes(monkeypatch):
+    monkeypatch.setattr(workers, "ASKED_SECONDS", 0.02)
+    shop = world(new_patience=0.0)
+    running = shop.start()
+    asked = []
+    sink = running.sinks["a"]
+    slowly(monkeypatch, sink, "state")
+    known = sink.state
+    monkeypatch.setattr(sink, "state", lambda lane: (asked.append((lane.id, len(sink.applies))), known(lane))[1])
+    assert running.once() == 0
+    check(shop)
+    assert len({applies for lane, applies in asked if lane != "a.live"}) > 1
+
+
+def test_lanes_that_are_behind_take_turns(monkeypatch):
+    """No turn is longer because there are more of them, and each gets its own."""
+    shop = world(new_patience=0.0, state_patience=0.0, catch_up_turn=0.005)
+    running = shop.start()
+    source, turn = running.source, running.pipeline._catch_up.turn
+    slowly(monkeypatch, running.sinks["a"], "state")  # The stream goes on before they are placed.
+    slowly(monkeypatch, source, "read")
+    turns = []
+
+    def counted(seconds):
+        before = len(source.reads)
+        left = turn(seconds)
+        turns.append(len(source.reads) - before)
+        return left
+
+    monkeypatch.setattr(running.pipeline._catch_up, "turn", counted)
+    assert running.once() == 0
+    check(shop)
+    assert sum(turns) > 10 and max(turns) <= 3
+
+
+def test_the_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
+    records = [live(0), *new_tables()]
+    lanes = {table: [("a", "scd1")] for table in (LIVE, *NEW)}
+    shop = World(records, cuts=(1,) * len(records), lanes=lanes, logs=(), options=replace(QUICK, new_patience=0.005))
+    running = shop.start()
+    slowly(monkeypatch, running.sinks["a"], "state")
+    settle, waits, roster = running.pipeline.roster.settle, [], running.pipeline.roster
+
+    def counted(patience):
+        waits.append((patience > 0, roster.waits))
+        settle(patience)
+
+    monkeypatch.setattr(roster, "settle", counted)
+    assert running.once() == 0
+    check(shop)
+    assert sum(patient for patient, _ in waits) < len(NEW)
+    assert not running.source.reads, "what waited for the lanes was not read again"
+
+
+@pytest.mark.parametrize("option", [{"hold_bytes": 1}, {"state_patience": 0.0}])
+def test_lanes_for_which_not_everything_can_wait_read_it_again(monkeypatch, option):
+    shop = world(new_patience=0.0, **option)
+    running = shop.start()
+    slowly(monkeypatch, running.sinks["a"], "state")
+    assert running.once() == 0
+    check(shop)
+    assert running.source.reads
+
+
+def test_what_is_learned_of_new_tables_is_stored_once(monkeypatch):
+    shop = world()
+    running = shop.start()
+    looks = []
+    monkeypatch.setattr(running.source, "losses", lambda position, identity: looks.append(position) or {})
+    assert running.once() == 0
+    check(shop)
+    assert running.machine.calls.count("register.save") <= 6
+    assert len(looks) <= 1, "nothing is lost of what was just read"
+
+
+def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partition(monkeypatch):
+    shop = world()
+    running = shop.start()
+    assert running.once() == 0
+    roster, looks = running.pipeline.roster, []
+    monkeypatch.setattr(roster, "covers", lambda run, partition: looks.append(partition) or False)
+    roster.suspend_late()
+    assert not looks, "no file came late"
+
+
+@pytest.mark.parametrize("new_patience", [QUICK.new_patience, 0.0])
+@pytest.mark.parametrize("crash_at", range(1, 240, 7))
+def test_a_crash_among_them_loses_nothing(crash_at, new_patience):
+    shop = world(new_patience=new_patience)
+    with suppress(Crash):
+        shop.start(Machine(crash_at)).once()
+    assert shop.start().once() == 0
+    check(shop)

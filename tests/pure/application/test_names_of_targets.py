@@ -1,0 +1,58 @@
+"""Names that a target cannot have are refused after the rules of the lane, which can make them others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+from support.debezium_events import payload_of, raw
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.delta.tables import refuse_names
+from adapters.sql.pg_names import check_columns
+from replicator.domain.chosen import Chosen
+from replicator.domain.columns import Changed, Remade
+from replicator.domain.errors import Fatal
+from replicator.domain.policies import plan_for
+from replicator.domain.shape import UNSHAPED, Shape
+from replicator.domain.table import Column, TableSpec
+
+LONG = "v" * 64
+RULES: dict[str, Callable[[str], Shape]] = {
+    "rename": lambda name: Shape(remade=Remade(((name, Changed(rename="other")),))),
+    "drop": lambda name: Shape(remade=Remade(((name, Changed(drop=True)),))),
+    "column_list": lambda _: Shape(columns=Chosen(("id", "val"))),
+    "except_column_list": lambda name: Shape(columns=Chosen((name,), excluded=True)),
+}
+
+
+def learnt(name: str) -> TableSpec:
+    """A table with a column of this name, as its records say it."""
+    decoder = DebeziumJsonDecoder({"schema": {"public.t": {"id": "int64", "val": "string", name: "string"}}})
+    return decoder.learn(raw([json.dumps(payload_of(after={"id": 1})).encode()], [b'{"id":1}']), "public.t", "x")
+
+
+def refuse(table: TableSpec, shape: Shape) -> None:
+    made = plan_for("scd1", table, shape=shape).table
+    refuse_names("t", made.columns)
+    check_columns(made.column_names, "t")
+
+
+@pytest.mark.parametrize("name", ["_cdc_op", "__END_AT", "_event_id", LONG, "VAL", "ctid"])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_makes_another_name_of_it(name: str, rule: str) -> None:
+    table = learnt(name)
+    with pytest.raises(Fatal) as refused:
+        refuse(table, UNSHAPED)
+    assert f"columns: {{'{name}': {{rename: NAME}}}}" in refused.value.next_step
+    refuse(table, RULES[rule](name))
+
+
+def test_so_do_keys_that_differ_in_case_only() -> None:
+    columns = (Column("id", pa.int64()), Column("ID", pa.int64()))
+    table = TableSpec("public.t", columns, ("id", "ID"))
+    with pytest.raises(Fatal, match="differ in case only"):
+        plan_for("scd1", table)
+    assert plan_for("scd1", table, shape=RULES["rename"]("ID")).table.keys == ("id", "other")

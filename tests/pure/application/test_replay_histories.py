@@ -1,0 +1,238 @@
+"""Random histories of which some records are poison: replayed once they are not, in any order and through kills, the targets
+are as if they had never been."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from support.application_world import QUICK
+from support.tuple_ports import Gauges, Machine, MemoryRegister
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.application.lanes import Lanes
+from replicator.application.pipeline import Pipeline
+from replicator.application.rejects import Rejects
+from replicator.application.roster import Place
+from replicator.application.rules import TableRules
+from replicator.application.shared import Shared
+from replicator.application.supervisor import Supervisor
+from replicator.application.workers import Worker
+from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.errors import ExitCode
+from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID
+from replicator.domain.policies import plan_for
+from replicator.ports.dead_letters import Which
+from replicator.ports.frames import Lane
+from replicator.testing.debezium import raw_frame
+from replicator.testing.delivery import canonical_rows
+from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
+from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
+from replicator.testing.histories import History, random_history
+from replicator.testing.kinds import EPOCH
+from replicator.testing.model import fold
+
+POLICIES = ("scd1", "append")
+OPEN = Which(state="open")
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Picky(DebeziumJsonDecoder):
+    """Cannot read the records at some offsets: not even which table they are of, or not their values."""
+
+    def __init__(self, unroutable: set[int], undecodable: set[int]) -> None:
+        super().__init__({})
+        self.unroutable, self.undecodable = unroutable, undecodable
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        routes = super().route(raw)
+        bad = pc.is_in(raw["offset"], value_set=pa.array(sorted(self.unroutable), pa.int64())).combine_chunks()
+        nothing = pa.nulls(raw.num_rows, pa.string())
+        columns = [pc.if_else(bad, nothing, routes[name].combine_chunks()) for name in ("table", "fingerprint", "ignored")]
+        errors = pc.if_else(bad, pa.scalar("MALFORMED: no"), routes["error"].combine_chunks())
+        made = dict(zip(("table", "fingerprint", "ignored", "error"), [*columns, errors], strict=True))
+        return pa.table({name: made[name].cast(routes.schema.field(name).type) for name in routes.column_names})
+
+    def decode(self, raw: pa.Table, table):
+        changes = super().decode(raw, table)
+        bad = pc.is_in(changes[OFFSET], value_set=pa.array(sorted(self.undecodable), pa.int64()))
+        errors = pc.if_else(bad, pa.scalar("OUT_OF_RANGE: no"), changes[ERROR])
+        return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)
+
+
+class Elsewhere(DebeziumJsonDecoder):
+    """Takes every record for one of another table."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        routes = super().route(raw)
+        other = pc.if_else(routes["table"].is_valid(), pa.scalar("shop.other"), routes["table"])
+        return routes.set_column(routes.column_names.index("table"), "table", other.cast(routes["table"].type))
+
+
+class Program:
+    """One start of the program over what outlives it."""
+
+    def __init__(self, decoder, pieces, sinks, register, letters, faults=(), *, known=True):  # noqa: PLR0917
+        engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
+        self.letters = letters
+        self.shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop)
+        self.sinks = {name: Faulty(sink, {"apply": list(faults)}) for name, sink in sinks.items()}
+        self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
+        rules = TableRules(tuple(lane_of(policy) for policy in sinks))
+        place = Place("s", FakeSource(pieces), lambda _: rules if known else None, (), self.workers, register)
+        self.pipeline = Pipeline(place, decoder, self.shared)
+
+    def caught_up(self):
+        code = Supervisor([self.pipeline], tuple(self.workers.values()), self.letters, self.shared).run(once=True)
+        assert code is ExitCode.OK, [run.problem for run in self.shared.lanes.all()]
+
+    def replay(self, letters):
+        for worker in self.workers.values():
+            worker.start()
+        try:
+            return self.pipeline.replay.run(letters)
+        finally:
+            for worker in self.workers.values():
+                worker.finish()
+                worker.join(None)
+                worker.close_sink()
+
+
+def lane_of(policy: str) -> Lane:
+    return Lane(f"{policy}.x", "p", "s", "public.items", policy, f"x_{policy}", policy, {}, "c:1")
+
+
+def whole(seed: int) -> History:
+    """Every change sends every value, in whatever order they come. Their table keeps its columns: in one partition schemas
+    come in order."""
+    history = random_history(seed, 30, keys=("int", "text"))
+    kept = tuple(replace(s, act="write") if s.act == "add_column" else s for s in history.statements)
+    history = replace(history, statements=kept)
+    return replace(history, shape=replace(history.shape, scramble=seed, shuffle=None, partitions=1))
+
+
+def as_if_never_poisoned(history: History, policy: str, found) -> None:
+    table = history.table()
+    changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
+    rows, _ = fold(policy, table.column_names, table.keys, sorted(changes, key=lambda change: change.sequence))
+    columns = [c.name for c in plan_for(policy, table).target if c.name not in (CDC_APPLIED_AT, EVENT_ID)]
+    there, due = canonical_rows(found, columns), canonical_rows(rows, columns)
+    assert (dict(due - there), dict(there - due)) == ({}, {}), columns
+
+
+def check(history: History, seed: int, sinks, policies, rows_of) -> None:
+    """Read past the poison, replay while it still is poison, then without it in random pieces; some replays are killed."""
+    random = Random(seed)
+    offsets = [event.offset for event in history.events if event.change is not None]
+    poison = {offset for offset in offsets if random.random() < 0.3}
+    unroutable = {offset for offset in poison if random.random() < 0.5}
+    edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
+    pieces = [raw_frame(history, a, b) for a, b in pairwise(edges)]
+    register, letters = MemoryRegister({}, Machine()), FakeDeadLetters()
+
+    def program(decoder, faults=()):
+        return Program(decoder, pieces, {policy: sinks(policy) for policy in policies}, register, letters, faults)
+
+    picky = Picky(unroutable, poison - unroutable)
+    program(picky).caught_up()
+    assert {letter.offset for letter in letters.read()} == poison
+    again = program(picky).replay(letters.read(OPEN))
+    assert (again.applied, again.rejected) == (0, len(poison))
+    assert {letter.attempts for letter in letters.read()} <= {2}
+    while left := list(letters.read(OPEN)):
+        chosen = random.sample(left, random.randrange(1, len(left) + 1))
+        kill = random.choice((None, FailAfterApply(Killed()), FailBefore(Killed()), "mark"))
+        if kill is not None:
+            faults = [*[Pass()] * random.randrange(2), kill] if kill != "mark" else []
+            killed = program(DebeziumJsonDecoder({}), faults)
+            if kill == "mark":
+                killed.pipeline.replay._store = Faulty(letters, {"mark": [FailBefore(Killed())]})
+            try:
+                killed.replay(chosen)
+            except Killed:
+                killed.shared.abandon.set()
+        program(DebeziumJsonDecoder({})).replay(chosen)
+        assert not set(chosen) & set(letters.read(OPEN))
+    program(DebeziumJsonDecoder({})).caught_up()
+    if history.changes():
+        for policy in policies:
+            as_if_never_poisoned(history, policy, rows_of(policy))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_histories_with_poison_end_as_if_it_had_never_been(seed: int) -> None:
+    store = FakeStore()
+    check(whole(seed), seed, lambda _: FakeSink(store), POLICIES, lambda policy: store.rows(f"{policy}.x"))
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.slow if seed else ()) for seed in range(4)])
+def test_so_they_do_in_a_lake(seed: int, tmp_path: Path) -> None:
+    policies = (*POLICIES, "scd2")
+
+    def rows_of(policy: str):
+        return DeltaRsSink({"path": str(tmp_path)}).read(f"x_{policy}").to_pylist()
+
+    check(whole(seed), seed, lambda _: DeltaRsSink({"path": str(tmp_path)}), policies, rows_of)
+
+
+def test_a_history_folds_for_itself() -> None:
+    """Lanes that append share no fold with it: a truncate is no row for them, and ends every version for it."""
+    table = whole(0).table()
+    keys = {policy: plan_for(policy, table).fold_key for policy in ("append", "scd2")}
+    assert keys["append"] != keys["scd2"] and keys["append"] == plan_for("append", table).fold_key
+
+
+def rejected():
+    """What a run leaves of whose records one was poison, and that record's letter."""
+    history, store, letters = whole(3), FakeStore(), FakeDeadLetters()
+    poison = next(event.offset for event in history.events if event.change is not None)
+    pieces, register = [raw_frame(history, 0, len(history.events))], MemoryRegister({}, Machine())
+
+    def program(decoder, *, known=True):
+        return Program(decoder, pieces, {"scd1": FakeSink(store)}, register, letters, known=known)
+
+    program(Picky(set(), {poison})).caught_up()
+    [letter] = letters.read()
+    return program, letters, letter
+
+
+def test_a_record_of_a_table_that_nobody_takes_any_more_is_not_replayed() -> None:
+    program, letters, letter = rejected()
+    done = program(DebeziumJsonDecoder({}), known=False).replay([letter])
+    assert (done.applied, done.rejected) == (0, 0) and "no entry of `tables`" in done.left[letter.event_id]
+    assert letters.read(OPEN) == [letter]
+
+
+def test_a_record_that_a_lane_rejected_and_nobody_can_route_now_is_rejected_again() -> None:
+    program, letters, letter = rejected()
+    of_a_lane = replace(letter, lane="scd1.x", stage="apply")
+    letters.remove([letter])
+    letters.write([of_a_lane])
+    done = program(Picky({letter.offset}, set())).replay([of_a_lane])
+    assert (done.applied, done.rejected) == (0, 1)
+    assert [(one.lane, one.stage, one.attempts) for one in letters.read(OPEN)] == [("scd1.x", "route", 2)]
+
+
+def test_a_record_that_is_of_another_table_by_now_is_not_replayed_by_its_lane() -> None:
+    program, letters, letter = rejected()
+    of_a_lane = replace(letter, lane="scd1.x", stage="apply")
+    letters.remove([letter])
+    letters.write([of_a_lane])
+    done = program(Elsewhere()).replay([of_a_lane])
+    assert (done.applied, done.rejected) == (0, 0)
+    assert "is of table shop.other now, which lane scd1.x does not read" in done.left[letter.event_id]
+    assert letters.read(OPEN) == [of_a_lane]

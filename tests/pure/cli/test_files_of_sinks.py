@@ -1,0 +1,119 @@
+"""Files of a sink of Kafka Connect through the program: events with and without schema, run by run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from paths import GOLDEN
+from support.debezium_events import ID, column, payload_of, schema_of, with_schema
+from support.next_layer import LONG_ON_SPARK, run
+from support.rows_folder import put
+
+CONFIG = """\
+pipeline: shop
+sources:
+  sink: {format: debezium_json, transport: archive, path: ./topics, files: connect, decimals: base64, settle: 0 seconds}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./dead_letters}
+tables:
+  - {match: public.t, source: sink, to: [{sink: lake}]}
+  - {match: public.u, source: sink, keys: [id], schema: {id: int64, price: "decimal(10,2)"}, to: [{sink: lake}]}
+http: {address: "127.0.0.1:0"}
+"""
+T, U = "cdc.public.t", "cdc.public.u"
+COLUMNS = [ID, column("name", "string")]
+KEY = {"type": "struct", "fields": [ID], "optional": False, "name": "cdc.public.t.Key"}
+
+
+def typed(at: int, op: str, **images: Any) -> str:
+    """As a connector writes what it has as text: the message with its schema is a JSON text."""
+    return json.dumps(with_schema(schema_of(COLUMNS), payload_of(op, at=at, **images)).decode())
+
+
+def bare(at: int, op: str, **images: Any) -> str:
+    """As it writes a struct: without its schema."""
+    return json.dumps(payload_of(op, at=at, source={"table": "u"}, **images))
+
+
+def sink(folder: Path, name: str, lines: list[str], keys: list[dict[str, Any]]) -> None:
+    """The file of that name with its values, and the one with their keys."""
+    topic, (stem, dot, ending) = name.partition("+")[0], name.rpartition(".json")
+    whole = [json.dumps(with_schema(KEY, key).decode() if topic == T else key) for key in keys]
+    for file, texts in ((f"{stem}.keys{dot}{ending}", whole), (name, lines)):
+        put(folder / "topics" / topic / "partition=0" / file, "".join(f"{text}\n" for text in texts).encode())
+
+
+def rows(folder: Path, table: str, name: str) -> list[tuple[Any, ...]]:
+    found = DeltaTable(str(folder / "lake" / table)).to_pyarrow_table().to_pylist()
+    return sorted((row["id"], str(row[name])) for row in found)
+
+
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
+def test_events_of_a_sink_become_rows(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
+    ids = [{"id": 1}, {"id": 2}]
+    sink(tmp_path, f"{T}+0+0000000000.json", [typed(n, "c", after={"id": n, "name": f"n{n}"}) for n in (1, 2)], ids)
+    sink(tmp_path, f"{U}+0+0000000007.json.gz", [bare(n, "c", after={"id": n, "price": "AQA="}) for n in (1, 2)], ids)
+    assert run(tmp_path, engine)["result"]["lanes"]
+    assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "price")) == (
+        [(1, "n1"), (2, "n2")],
+        [(1, "2.56"), (2, "2.56")],
+    )
+    changes = [typed(9, "u", after={"id": 2, "name": "new"}), typed(10, "d", before=ids[0])]
+    sink(tmp_path, f"{T}+0+0000000002.json", changes, ids[::-1])
+    sink(tmp_path, f"{U}+0+0000000009.json.gz", [bare(9, "d", before={"id": 2, "price": "AQA="})], ids[1:])
+    lanes = run(tmp_path, engine)["result"]["lanes"]
+    assert sorted(sum(lane["counts"].values()) for lane in lanes) == [1, 2]
+    assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "price")) == ([(2, "new")], [(1, "2.56")])
+    assert not any(sum(lane["counts"].values()) for lane in run(tmp_path, engine)["result"]["lanes"])
+
+
+LINES = """\
+pipeline: shop
+sources:
+  sink: {format: debezium_json, transport: archive, path: ./events.txt, files: lines, topic: everything}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./dead_letters}
+tables:
+  - {match: public.*, source: sink, keys: [id], schema: {id: int64, name: string}, to: [{sink: lake}]}
+http: {address: "127.0.0.1:0"}
+"""
+GOLDEN = GOLDEN / "connect_file" / "events.txt"
+
+
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
+def test_lines_of_the_file_sink_become_rows(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(LINES)
+    file, whole = tmp_path / "events.txt", GOLDEN.read_bytes()
+    first = b"".join(whole.splitlines(keepends=True)[:2])
+    file.write_bytes(first + b'{"before"')
+    assert run(tmp_path, engine)["result"]["lanes"]
+    assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "name")) == ([(1, "é☃")], [(7, "u")])
+    file.write_bytes(whole)
+    run(tmp_path, engine)
+    assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "name")) == ([(2, "two")], [(7, "u")])
+    file.write_bytes(b"\n".join(reversed(whole.splitlines())) + b"\n" + whole)
+    assert "begins with another line" in json.dumps(run(tmp_path, engine, code=4))
+
+
+@pytest.mark.parametrize(("ahead", "settle", "code"), [(86_400, "1 second", 0), (0, "1 hour", 3)])
+def test_a_file_that_does_not_settle(tmp_path: Path, ahead: int, settle: str, code: int) -> None:
+    """A time ahead is of another clock: such a file is complete once it has not changed for so long."""
+    (tmp_path / "config").mkdir()
+    said = CONFIG.replace("settle: 0 seconds", f"settle: {settle}")
+    (tmp_path / "config" / "replicator.yaml").write_text(said)
+    sink(tmp_path, f"{T}+0+0000000000.json", [typed(1, "c", after={"id": 1, "name": "n1"})], [{"id": 1}])
+    for file in (tmp_path / "topics").rglob("*.json"):
+        os.utime(file, (time.time() + ahead,) * 2)
+    answer = run(tmp_path, "local", "--timeout", "2", code=code)
+    assert answer["ok"] is (code == 0) and (code == 0 or "2 s" in answer["error"]["sentence"]), answer

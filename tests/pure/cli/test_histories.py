@@ -1,0 +1,70 @@
+"""A history beside its mirror, from one reading of the source."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from support.next_layer import LONG_ON_SPARK, pipeline, run
+
+pytestmark = pytest.mark.slow
+"""The program starts several times in each."""
+
+GLOB = "  - match: public.*\n    source: recorded\n    to: [{sink: raw}, {sink: lake}]\n"
+TABLES = "".join(
+    f"""\
+  - match: public.{table}
+    source: recorded
+    to:
+      - {{sink: lake}}
+      - {{sink: lake, into: {table}_history, policy: scd2}}
+      - {{sink: lake, into: {table}_changes, policy: append}}
+"""
+    for table in ("products", "orders")
+)
+
+
+def rows(project: Path, table: str) -> list[dict]:
+    return DeltaTable(str(project / "lake" / table)).to_pyarrow_table().to_pylist()
+
+
+def values(row: dict) -> str:
+    """Without `title`, which the source renames: a mirror written by several runs keeps what it held."""
+    return repr({name: value for name, value in row.items() if not name.startswith("_") and name != "title"})
+
+
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
+def test_the_open_versions_are_the_mirror(project: Path, engine: str) -> None:
+    """The archive grows; each time the versions that are open are the rows of the mirror, and every change is a version, its
+    end, or agrees with the version it follows."""
+    shutil.rmtree(project / "lake")
+    config = (project / "config" / "replicator.yaml").read_text()
+    assert GLOB in config
+    history = pipeline(project, config.replace(GLOB, TABLES), "history")
+    archive = project / "archive"
+    whole = {file.name: file.read_text().splitlines(keepends=True) for file in archive.iterdir()}
+    for count in (3, 8, 100):
+        for name, text in whole.items():
+            (archive / name).write_text("".join(text[:count]))
+        run(project, engine if count == 8 else "local", *history)
+        for table in ("products", "orders"):
+            versions = rows(project, f"{table}_history")
+            current = [row for row in versions if row["_cdc_end_seq_1"] is None]
+            assert sorted(map(values, current)) == sorted(map(values, rows(project, table))), (count, table)
+    changes = rows(project, "products_changes")
+    assert {row["_cdc_op"] for row in changes} >= {"c", "u", "d"}
+    versions = rows(project, "products_history")
+    assert len(versions) > len(rows(project, "products"))
+    ended = [row for row in versions if row["_cdc_end_seq_1"] is not None]
+    assert ended and all(row["__START_AT"] <= row["__END_AT"] for row in ended)
+
+
+def test_a_tracked_column_that_is_not_there_is_named_with_its_line(project: Path) -> None:
+    shutil.rmtree(project / "lake")
+    config = (project / "config" / "replicator.yaml").read_text()
+    entry = "{sink: lake, policy: scd2, track_history_column_list: [colour]}"
+    said = run(project, "local", *pipeline(project, config.replace("{sink: lake}", entry), "history"), code=2)
+    assert "'track_history_column_list' names 'colour', which is no column of table" in str(said)
+    assert "config/history.yaml:" in str(said)

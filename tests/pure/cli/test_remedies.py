@@ -1,0 +1,73 @@
+"""Each remedy that a suspended lane names: followed as it is written, it lets the lane run."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.changing import Project, record
+from support.debezium_events import ID, column
+
+NAME, NOTE, N, BYTES = column("name", "string"), column("note", "string"), column("n", "int32"), column("n", "bytes")
+OLD = [ID, NAME, N]
+
+
+def configured(was: str, now: str):
+    """Write in the config what the sentence says, at the line that it names."""
+
+    def follow(project: Project, step: str) -> None:
+        said = re.search(r"`schema_changes: (\{[^}]+\})` \(config/replicator\.yaml:(\d+)\)", step)
+        assert said is not None and said[1] == now, step
+        config = project.folder / "config" / "replicator.yaml"
+        lines = config.read_text().splitlines()
+        entry = lines[int(said[2]) - 1]
+        assert "public.t" in entry and was in entry
+        lines[int(said[2]) - 1] = entry.replace(was, f"sink: lake, schema_changes: {now}")
+        config.write_text("\n".join(lines))
+
+    return follow
+
+
+def commanded(pattern: str, *more: str):
+    """Run the command that the sentence names."""
+
+    def follow(project: Project, step: str) -> None:
+        said = re.search(rf"`replicator ({pattern})`", step)
+        assert said is not None, step
+        assert project.ask(*said[1].split(), *more)["exit"] == 0
+
+    return follow
+
+
+def without_older(project: Project, step: str) -> None:
+    """See that the source begins where the new schema does, then drop the lane."""
+    assert "The new schema begins at cdc.public.t:0:2." in step
+    (project.folder / "archive" / "old.jsonl").unlink()
+    commanded(r"drop lake\.t", "--yes")(project, step)
+
+
+@pytest.mark.parametrize(
+    ("mode", "new", "keys", "follow"),
+    [
+        ("evolve", [ID, NAME, BYTES], [ID], configured("sink: lake, schema_changes: evolve", "{type_changed: try_evolve}")),
+        ("evolve", [ID, NAME, BYTES], [ID], without_older),
+        ("fail", [ID, NAME, BYTES], [ID], without_older),
+        ("quarantine", [ID, NAME, BYTES], [ID], without_older),
+        ("evolve", OLD, [ID, NAME], without_older),
+        ("fail", [*OLD, NOTE], [ID], configured("sink: lake, schema_changes: fail", "{added: evolve}")),
+        ("fail", [*OLD, NOTE], [ID], commanded(r"lanes resume lake\.t --accept-schema 2")),
+        ("quarantine", [*OLD, NOTE], [ID], commanded(r"lanes resume lake\.t --accept-schema 2")),
+        ("quarantine", [ID, NAME], [ID], commanded(r"lanes resume lake\.t --accept-schema 2")),
+    ],
+)
+def test_a_remedy_that_is_followed_lets_the_lane_run(tmp_path, mode, new, keys, follow):
+    project = Project(tmp_path, {"t": f", schema_changes: {mode}"})
+    values = {"id": 2, "name": "b", "n": "AAAA" if BYTES in new else 2, "note": "x"}
+    old = [record("t", i, OLD, [ID], after={"id": i, "name": "a", "n": 1}) for i in range(2)]
+    project.feed("old", old)
+    project.feed("young", [record("t", 2, new, keys, after={c["field"]: values[c["field"]] for c in new})])
+    stopped = project.run()["lake.t"]
+    assert stopped["status"] == "suspended"
+    follow(project, stopped["next_step"])
+    lane = project.run()["lake.t"]
+    assert (lane["status"], lane["position"]) == ("running", {"cdc.public.t": {"0": 3}}), lane["error"]

@@ -1,0 +1,136 @@
+"""Each remedy of a key that will not do, or of a column that no key may be: followed as it is written, the lane runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.changing import Project, record
+from support.debezium_events import ID, column
+
+NAME = column("name", "string")
+OTHER = column("ID", "int64", optional=False)
+RATE = column("rate", "double", optional=False)
+ENTRY, TO = "{match: public.t,", "{sink: lake"
+RENAMED = (ENTRY, f"{ENTRY} columns: {{ID: {{rename: other}}}},")
+KEYED = (ENTRY, f"{ENTRY} keys: [id],")
+APPENDED = (TO, f"{TO}, policy: append")
+
+
+def fed(folder, columns, keys, said=""):
+    """Two records whose key has the columns `keys`, or is none at all."""
+    project = Project(folder, {"t": said})
+    values = {"id": 1, "name": "a", "ID": 5, "rate": 1.5}
+    rows = [{c["field"]: values[c["field"]] for c in columns} | {"id": number} for number in range(2)]
+    records = [record("t", number, columns, keys, after=row) for number, row in enumerate(rows)]
+    project.feed("a", records if keys else [{**one, "key": None} for one in records])
+    return project
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ([ID, NAME], [], "", "Name its key columns with `keys: [...]`", KEYED),
+        ([ID, NAME], [], "", "or set `policy: append` for this table", APPENDED),
+        ([ID, NAME], [], ", policy: append, sequence_by: [id]", "Name its key columns with `keys: [...]`", KEYED),
+        ([ID, NAME], [], ", policy: append, sequence_by: [id]", "or remove 'sequence_by'", (", sequence_by: [id]", "")),
+        ([ID, RATE], [RATE], "", "Name another key with `keys`", KEYED),
+        ([ID, RATE], [RATE], "", "or set `policy: append`, which needs none", APPENDED),
+        ([ID, OTHER], [ID, OTHER], "", "`columns: {'ID': {rename: NAME}}`", RENAMED),
+        ([ID, NAME], [ID], ", keys: [idd]", "Correct `keys` of this table", ("[idd]", "[id]")),
+        ([ID, NAME], [ID], ", column_list: [name]", "Keep the key columns", ("[name]", "[id, name]")),
+        ([ID, NAME], [ID], ", ignore_null_updates_column_list: [id]", "Name other columns.", ("[id]", "[name]")),
+        ([ID, NAME], [ID], ", policy: scd2, track_history_column_list: [id]", "besides the key: name.", ("[id]", "[name]")),
+    ],
+)  # fmt: skip
+def test_a_key_that_will_not_do(tmp_path, case):
+    columns, keys, said, step, change = case
+    project = fed(tmp_path, columns, keys, said)
+    lane = project.run()["lake.t"]
+    assert lane["status"] == "suspended" and step in lane["next_step"]
+    project.configure(change)
+    lane = project.run()["lake.t"]
+    assert (lane["status"], lane["position"]) == ("running", {"cdc.public.t": {"0": 2}}), lane["error"]
+    assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
+
+
+@pytest.mark.parametrize("said", [KEYED, APPENDED])
+def test_a_key_that_an_entry_of_many_tables_does_not_name(tmp_path, said):
+    """The entry keeps its other tables as they are: the advice is an entry of this table."""
+    project = fed(tmp_path, [ID, NAME], [])
+    project.configure((ENTRY, "{match: 'public.*',"))
+    step = project.run()["lake.t"]["next_step"]
+    assert "every table like public.*: add one of this table, `- match: public.t`, before it" in step
+    text = (tmp_path / "config" / "replicator.yaml").read_text()
+    [line] = [line for line in text.splitlines() if "match: 'public.*'" in line]
+    own = line.replace("'public.*'", "public.t").replace(*said)
+    project.configure((line, f"{own}\n{line}"))
+    assert project.run()["lake.t"]["status"] == "running"
+
+
+def test_key_columns_that_differ_in_case(tmp_path):
+    """Another key is none in a lake yet, whose columns may not be called so either; the next sentence says what to do."""
+    project = fed(tmp_path, [ID, OTHER], [ID, OTHER])
+    assert "Or name another key with `keys`." in project.run()["lake.t"]["next_step"]
+    project.configure(KEYED)
+    step = project.run()["lake.t"]["next_step"]
+    assert "or leave it out with `columns: {'ID': drop}`" in step
+    project.configure((KEYED[1], f"{KEYED[1]} columns: {{ID: drop}},"))
+    assert project.run()["lake.t"]["status"] == "running"
+    assert project.rows("lake", "t") == [{"id": 0}, {"id": 1}]
+
+
+@pytest.mark.parametrize("follow", ["resync", "into"])
+def test_rows_that_were_written_by_another_key(tmp_path, follow):
+    """The changes of a table whose keys the config says otherwise."""
+    project = fed(tmp_path, [ID, NAME], [ID])
+    project.run()
+    project.configure((ENTRY, f"{ENTRY} keys: [name],"))
+    lane = project.run()["lake.t"]
+    assert lane["status"] == "suspended" and "'scd1 by id'" in lane["error"]
+    if follow == "resync":
+        said = re.search(r"`replicator (lanes resync [^`]+)`", lane["next_step"])
+        assert said is not None and project.ask(*said[1].split(), "--yes")["exit"] == 0
+    else:
+        said = re.search(r"another name with `into` \(config/replicator\.yaml:(\d+)\)", lane["next_step"])
+        lines = (tmp_path / "config" / "replicator.yaml").read_text().splitlines()
+        assert said is not None and ENTRY in lines[int(said[1]) - 1]
+        project.configure((TO, f"{TO}, into: second"))
+    table = "t" if follow == "resync" else "second"
+    assert project.run()[f"lake.{table}"]["status"] == "running"
+    assert project.rows("lake", table) == [{"id": 1, "name": "a"}]
+
+
+@pytest.mark.parametrize("follow", ["keys", "run"])
+def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
+    project = fed(tmp_path, [ID, NAME], [ID])
+    forget = ("forget", "public.t", "1", "--yes")
+    said = project.ask(*forget)
+    assert said["error"]["next_step"] == "Say `keys` in its entry under `tables`, or run the pipeline first."
+    if follow == "keys":
+        project.configure(KEYED)
+    else:
+        project.run()
+    assert project.ask(*forget)["exit"] == 0
+    project.run()
+    assert project.rows("lake", "t") == [{"id": 0, "name": "a"}]
+
+
+def test_the_history_of_a_row_without_a_key(tmp_path):
+    project = fed(tmp_path, [ID, NAME], [], ", policy: append")
+    project.configure(
+        ("  lake:", "  raw: {kind: event_log, path: ./events}\n  lake:"),
+        ("to: [", "to: [{sink: raw}, "),
+    )
+    project.run()
+
+    def refused(*key):
+        answer = project.ask("history", "public.t", *key)
+        assert answer["exit"] == 2
+        return answer["error"]["next_step"]
+
+    assert refused("1") == "Say `keys` in its entry under `tables`."
+    project.configure(KEYED)
+    assert refused("1", "a") == "Give a value for each, in this order."
+    assert refused("one") == "Write it as `query` shows it."
+    assert project.ask("history", "public.t", "1")["exit"] == 0

@@ -1,0 +1,328 @@
+"""Each remedy named where a lane cannot go on from its position: followed as it is written, it lets the lane run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.changing import Project, record
+from support.debezium_events import ID, column
+
+COLUMNS = [ID, column("name", "string")]
+ARCHIVE = "recorded: {format: debezium_json, transport: archive, path: ./archive}"
+LAKE = "  lake: {kind: delta, path: ./lake}\n"
+LOG = "  raw: {kind: event_log, path: ./events}\n"
+NEXT = ("-c", "config/next.yaml")
+Follow = Callable[[Project, str], None]
+
+
+def item(number: int, offset: int | None = None) -> Mapping[str, Any]:
+    """A new row; its place in the source's log is that of its number, wherever the record is."""
+    made = record("t", number, COLUMNS, [ID], after={"id": number, "name": f"v{number}"})
+    return {**made, "offset": number if offset is None else offset}
+
+
+def made(folder: Path, *changes: tuple[str, str]) -> Project:
+    project = Project(folder, {"t": ""})
+    project.configure(*changes)
+    project.feed("a", [item(0), item(1)])
+    return project
+
+
+def stopped(project: Project, *more: str, lane: str = "lake.t") -> tuple[str, str]:
+    """Why a run ends with code 4 (1 for what the sink misses), and what it says to do."""
+    answer = project.ask("run", "--until-caught-up", *more)
+    [lane_of] = [one for one in answer["result"]["lanes"] if one["id"] == lane]
+    told = answer["error"] or {"sentence": lane_of["error"], "next_step": lane_of["next_step"]}
+    assert answer["exit"] in (1, 4) and told["next_step"], answer
+    return told["sentence"], told["next_step"]
+
+
+def runs(project: Project, *more: str) -> list[int]:
+    """The ids in the target of a lane that runs."""
+    answer = project.ask("run", "--until-caught-up", *more)
+    assert answer["exit"] == 0, answer
+    assert {lane["status"] for lane in answer["result"]["lanes"]} == {"running"}
+    return [row["id"] for row in project.rows("lake", "t")]
+
+
+def follows(command: str, *more: str) -> Follow:
+    """Runs the command that the sentence names."""
+    yes = ("--yes",) if command == "resync" else ()
+
+    def follow(project: Project, step: str) -> None:
+        said = re.search(rf"`replicator (lanes {command}[^`]*)`", step)
+        assert said is not None, step
+        assert project.ask(*said[1].replace("LANE", "lake.t").split(), *more, *yes)["exit"] == 0
+
+    return follow
+
+
+@pytest.mark.parametrize(
+    ("archive", "why", "follow", "ids"),
+    [
+        ((4, 5), "Records 2 to 3 of cdc.public.t[0] are not in the files", follows("resync"), [4, 5]),
+        ((4, 5), "Records 2 to 3 of cdc.public.t[0] are not in the files", follows("skip"), [0, 1, 4, 5]),
+        ((0,), "Offset 2 of cdc.public.t[0] lies above the end of the files at 1", follows("resync"), [9]),
+        ((0,), "Offset 2 of cdc.public.t[0] lies above the end of the files at 1", follows("skip"), [0, 1, 9]),
+    ],
+)
+def test_records_that_are_gone(tmp_path, archive, why, follow, ids):
+    """Those that come next, and all, where the files were made anew."""
+    project = made(tmp_path)
+    runs(project)
+    (tmp_path / "archive" / "a.jsonl").unlink()
+    project.feed("b", [item(9 if offset == 0 else offset, offset) for offset in archive])
+    sentence, step = stopped(project)
+    assert why in sentence
+    follow(project, step)
+    assert runs(project) == ids
+
+
+def test_resync_keeps_rows_that_the_source_no_longer_has(tmp_path):
+    """The command that is advised first keeps them, and the one that would not says so."""
+    project = made(tmp_path)
+    runs(project)
+    (tmp_path / "archive" / "a.jsonl").unlink()
+    project.feed("b", [item(4), item(5)])
+    _, step = stopped(project)
+    assert step.index("lanes skip lake.t") < step.index("lanes resync lake.t --accept-missing`")
+    refused = project.ask("lanes", "resync", "lake.t", "--yes")
+    assert refused["exit"] == 4 and "begins at offset 4 of cdc.public.t[0]" in refused["error"]["sentence"]
+    assert "lanes resync lake.t --accept-missing`" in refused["error"]["next_step"]
+    assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
+    follows("skip")(project, step)
+    assert runs(project) == [0, 1, 4, 5]
+
+
+def newest(folder: Path) -> Path:
+    return max(folder.glob("[0-9]*.json"))
+
+
+def positions(project: Project) -> Path:
+    return newest(project.folder / "lake" / "_replicator" / "positions" / "changing" / "lake.t")
+
+
+def schemas(project: Project) -> Path:
+    return newest(project.folder / "lake" / "_replicator" / "schemas" / "t")
+
+
+def log(project: Project) -> Path:
+    return newest(project.folder / "lake" / "t" / "_delta_log")
+
+
+def data(project: Project) -> Path:
+    [file] = (project.folder / "lake" / "t").glob("*.parquet")
+    return file
+
+
+def without_table(project: Project, step: str) -> None:
+    """Removes the folder that the sentence names, then loads the table again."""
+    said = re.search(r"remove the folder (\S+), and", step)
+    assert said is not None, step
+    shutil.rmtree(said[1])
+    follows("resync")(project, step)
+
+
+def without_folder(project: Project, step: str) -> None:
+    assert "Restore the folder, or remove it" in step
+    shutil.rmtree(schemas(project).parent)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "follow"),
+    [
+        (positions, None, follows("resync")),
+        (positions, "{", follows("resync")),
+        (positions, "{", None),
+        (schemas, "{", without_folder),
+        (schemas, "{", None),
+        (log, "{", without_table),
+        (log, "{", None),
+        (data, None, follows("resync")),
+        (data, None, None),
+    ],
+)
+def test_a_file_of_the_lake_is_gone_or_damaged(tmp_path, file, damage, follow):
+    """Without a command it is restored, as every sentence says first."""
+    project = made(tmp_path)
+    runs(project)
+    broken = file(project)
+    whole = broken.read_bytes()
+    if damage is None:
+        broken.unlink()
+    else:
+        broken.write_text(damage)
+    project.feed("b", [record("t", 2, COLUMNS, [ID], op="u", after={"id": 1, "name": "new"}), item(3)])
+    sentence, step = stopped(project)
+    assert re.search("is damaged|is missing|is gone", sentence) and step.startswith("Restore ")
+    if follow is None:
+        broken.write_bytes(whole)
+    else:
+        follow(project, step)
+    assert runs(project) == [0, 1, 3]
+    assert project.rows("lake", "t")[1]["name"] == "new"
+
+
+def test_the_positions_of_an_event_log_are_gone(tmp_path):
+    """The lane cannot be loaded again by itself: the answer to that says what can be done instead."""
+    project = made(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
+    runs(project)
+    newest(tmp_path / "events" / "_replicator" / "positions" / "changing" / "raw.recorded").unlink()
+    _, step = stopped(project, lane="raw.recorded")
+    said = re.search(r"`replicator (lanes resync [^`]*)`", step)
+    assert said is not None
+    answer = project.ask(*said[1].split(), "--yes")
+    folder = re.search(r"stop the daemon and remove the folder (\S+):", answer["error"]["next_step"])
+    assert answer["exit"] == 4 and folder is not None
+    shutil.rmtree(folder[1])
+    assert runs(project) == [0, 1]
+    assert DeltaTable(str(tmp_path / "events")).to_pyarrow_table().num_rows == 2
+
+
+@pytest.mark.parametrize("follow", ["another place", "skip"])
+def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
+    project = made(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
+    runs(project)
+    project.configure(("pipeline: changing", "pipeline: other"), (LAKE, LAKE.replace("./lake", "./second")))
+    project.feed("b", [item(2)])
+    _, step = stopped(project, lane="raw.recorded")
+    if follow == "skip":
+        follows("skip")(project, step)
+    else:
+        assert step.startswith("Name another place for this log")
+        project.configure(("./events", "./others"))
+    runs(project)
+    found = DeltaTable(str(tmp_path / ("events" if follow == "skip" else "others"))).to_pyarrow_table()
+    assert sorted(found["offset"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_skip_that_is_refused_says_where_to(tmp_path):
+    project = made(tmp_path)
+
+    def refused(until: str) -> str:
+        answer = project.ask("lanes", "skip", "lake.t", "--until", until)
+        assert answer["exit"] == 2
+        return str(answer["error"]["next_step"])
+
+    runs(project)
+    project.feed("b", [item(2)])
+    assert refused("two") == "Write TOPIC:PARTITION:OFFSET[,...]."
+    assert refused("cdc.public.t:0:1") == "`replicator lanes resync lake.t` loads it anew."
+    partition = re.fullmatch(r"Its partitions are: (\S+)\.", refused("cdc.public.x:0:3"))
+    assert partition is not None
+    end = re.fullmatch(r"The source ends at (\S+)\.", refused(f"{partition[1]}:99"))
+    assert end is not None and end[1] == "cdc.public.t:0:3"
+    assert project.ask("lanes", "skip", "lake.t", "--until", end[1])["exit"] == 0
+    assert runs(project) == [0, 1]
+
+
+def rewrite(path: str) -> None:
+    DeltaTable(path).update(predicate="id = 1", updates={"v": "'x'"})
+
+
+def lose_log(path: str) -> None:
+    """As a writer does who keeps a short one."""
+    DeltaTable(path).alter.set_table_description("kept briefly")
+    DeltaTable(path).create_checkpoint()
+    Path(path, "_delta_log", "00000000000000000001.json").unlink()
+
+
+def vacuum(path: str) -> None:
+    table = DeltaTable(path)
+    table.optimize.compact()
+    table.vacuum(0, enforce_retention_duration=False, dry_run=False)
+
+
+def switch_on(path: str) -> None:
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+
+
+def feed(project: Project, step: str) -> None:
+    """Reads the table by its change data feed."""
+    assert "Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed)" in step
+    switch_on(str(project.folder / "plain" / "t"))
+    project.configure(("path: ./plain/t}", "path: ./plain/t, changes: feed}"))
+    follows("resync")(project, step)
+
+
+ALL, NOT_LOST = [1, 2, 3, 4], [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("happens", "why", "follow", "ids"),
+    [
+        (rewrite, "changes or deletes rows (UPDATE)", feed, ALL),
+        (rewrite, "changes or deletes rows (UPDATE)", follows("skip"), ALL),
+        (lose_log, "is no longer in its log", follows("resync"), ALL),
+        (lose_log, "is no longer in its log", follows("skip"), ALL),
+        (vacuum, "cannot be read any more", follows("resync"), ALL),
+        (vacuum, "cannot be read any more", follows("skip"), NOT_LOST),
+    ],
+)
+def test_a_table_that_cannot_be_read_on(tmp_path, happens, why, follow, ids):
+    """Version 1 appends row 3, version 2 row 4; what was skipped is not there, or is in the next whole reading."""
+    plain = str(tmp_path / "plain" / "t")
+    source = "recorded: {format: rows, transport: delta, path: ./plain/t}"
+    project = made(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
+
+    def append(*ids: int) -> None:
+        write_deltalake(plain, pa.table({"id": pa.array(ids, pa.int64()), "v": ["a"] * len(ids)}), mode="append")
+
+    append(1, 2)
+    assert runs(project) == [1, 2]
+    append(3)
+    happens(plain)
+    append(4)
+    sentence, step = stopped(project)
+    assert why in sentence
+    follow(project, step)
+    assert runs(project) == ids
+
+
+def test_a_version_without_a_feed(tmp_path):
+    plain = str(tmp_path / "plain" / "t")
+    source = "recorded: {format: rows, transport: delta, path: ./plain/t, changes: feed}"
+    project = made(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
+    on = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(plain, pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "a"]}), configuration=on)
+    assert runs(project) == [1, 2]
+    DeltaTable(plain).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
+    DeltaTable(plain).delete("id = 2")
+    switch_on(plain)
+    _, step = stopped(project)
+    assert step.startswith("Set delta.enableChangeDataFeed on the table.")
+    follows("resync")(project, step)
+    assert runs(project) == [1]
+
+
+def of_log(folder: Path) -> Project:
+    """A pipeline that records a log, and another one (`NEXT`) that reads it."""
+    project = made(folder, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: raw}]"))
+    config = folder / "config" / "replicator.yaml"
+    source = 'recorded: {format: debezium_json, transport: delta, path: ./events, topics: ["cdc.public.*"]}'
+    text = config.read_text().replace(ARCHIVE, source).replace(LOG, "").replace("sink: raw", "sink: lake")
+    (folder / "config" / "next.yaml").write_text(text.replace("pipeline: changing", "pipeline: next"))
+    assert project.ask("run", "--until-caught-up")["exit"] == 0
+    return project
+
+
+@pytest.mark.parametrize(("follow", "ids"), [(follows("resync", *NEXT), [3]), (follows("skip", *NEXT), [0, 1, 3])])
+def test_an_event_log_that_lost_records(tmp_path, follow, ids):
+    project = of_log(tmp_path)
+    runs(project, *NEXT)
+    project.feed("b", [item(2), item(3)])
+    assert project.ask("run", "--until-caught-up")["exit"] == 0
+    events = DeltaTable(str(tmp_path / "events"))
+    events.alter.set_table_properties({"delta.appendOnly": "false"})
+    events.delete('"offset" < 3')
+    sentence, step = stopped(project, *NEXT)
+    assert "Records 2 to 2 of cdc.public.t[0] are not in the event log" in sentence
+    follow(project, step)
+    assert runs(project, *NEXT) == ids

@@ -1,0 +1,131 @@
+"""Rejected records, tried again under a config that takes them: nothing newer is overwritten, nothing is doubled."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.dead_letter_project import ask, caught_up, configure, feed, row, rows
+
+WIDE = "string"
+
+
+def replay(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
+    return ask(folder, "dlq", "replay", *options, code=code)["result"]
+
+
+def letters_of(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(folder, "dlq", "list", "--state", "all")["result"]
+    return found
+
+
+def states(folder: Path) -> dict[str, str]:
+    return {letter["event_id"]: letter["state"] for letter in ask(folder, "dlq", "list")["result"]}
+
+
+@pytest.fixture(params=["delta", "postgres"])
+def letters(request: pytest.FixtureRequest) -> str:
+    if request.param == "delta":
+        return "{path: ./letters}"
+    request.getfixturevalue("postgres_dsn")
+    server = request.getfixturevalue("postgres_server")
+    server.database(name := f"replayed_{random.randrange(10**9)}")
+    return f'{{dsn: "{server.url(name)}"}}'
+
+
+def test_an_old_record_changes_nothing(tmp_path: Path) -> None:
+    configure(tmp_path, price=WIDE)
+    wrong = {**row(1, 1, "b"), "value": "no json"}
+    feed(tmp_path, row(0, 1, "a"), wrong, row(2, 1, "c"))
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(1, "c", 2)]
+    assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
+    assert rows(tmp_path) == [(1, "c", 2)]
+
+
+NAMED = "operations: {create: [c], update: [u], delete: [d]}"
+FIXED = "operations: {create: [c, new], update: [u, up], delete: [d, gone]}"
+
+
+def named(folder: Path, operations: str, letters: str = "{path: ./letters}", **more: Any) -> None:
+    """A config whose source knows these operations; others are poison."""
+    configure(folder, letters=letters, **more)
+    path = folder / "config" / "replicator.yaml"
+    path.write_text(path.read_text().replace("    operation_column: op\n", f"    operation_column: op\n    {operations}\n"))
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
+def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, letters: str, engine: str) -> None:
+    """The targets are then as if no record had been poison; again and again, and with the stream going on, they stay so."""
+    named(tmp_path, NAMED, letters)
+    poison = [row(1, 2, 20, "new"), row(3, 1, 15, "up"), row(5, 3, None, "gone"), row(6, 4, 40, "new")]
+    feed(tmp_path, row(0, 1, 10), poison[0], row(2, 3, 30), poison[1], row(4, 1, 16), *poison[2:], row(7, 5, 50))
+    caught_up(tmp_path, 0, "--engine", engine)
+    assert rows(tmp_path) == [(1, 16, 4), (3, 30, 2), (5, 50, 7)]
+    named(tmp_path, FIXED, letters)
+    on = ("--set", f"engine={engine}")
+    assert replay(tmp_path, "--event", "items-0-5", *on) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 16, 4), (5, 50, 7)]
+    assert replay(tmp_path, *on) == {"replayed": 3, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 16, 4), (2, 20, 1), (4, 40, 6), (5, 50, 7)]
+    assert set(states(tmp_path).values()) == {"replayed"}
+    assert replay(tmp_path, *on) == {"replayed": 0, "rejected": 0, "left": {}}
+    assert replay(tmp_path, "--state", "all", *on) == {"replayed": 4, "rejected": 0, "left": {}}
+    feed(tmp_path, row(8, 2, 21))
+    caught_up(tmp_path, 0, "--engine", engine)
+    assert rows(tmp_path) == [(1, 16, 4), (2, 21, 8), (4, 40, 6), (5, 50, 7)]
+    log = ask(tmp_path, "query", "changes")["result"]
+    assert sorted(each["_cdc_seq_1"] for each in log) == list(range(9))
+    assert {each["_event_id"] for each in log} == {f"items-0-{offset}" for offset in range(9)}
+
+
+@pytest.mark.parametrize(("narrow", "wide"), [("int32", "int64"), ("float32", "float64")])
+def test_a_wider_schema_lets_a_record_in_at_once(tmp_path: Path, letters: str, narrow: str, wide: str) -> None:
+    """The remedy that `dlq explain` names, with no run between the new config and the replay. The targets are widened, and
+    the next run finds nothing new."""
+    price = 3_000_000_000 if narrow == "int32" else 1e300
+    configure(tmp_path, letters=letters, price=narrow)
+    feed(tmp_path, row(0, 1, 10), row(1, 2, price), row(2, 3, 30))
+    caught_up(tmp_path)
+    (letter,) = ask(tmp_path, "dlq", "explain", "items-0-1")["result"]
+    assert letter["code"] == "OUT_OF_RANGE" and "wider type" in letter["what_to_do"]
+    configure(tmp_path, letters=letters, price=wide)
+    assert replay(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
+    assert rows(tmp_path) == [(1, 10, 0), (2, price, 1), (3, 30, 2)]
+    feed(tmp_path, row(3, 1, price))
+    caught_up(tmp_path)
+    assert rows(tmp_path) == [(1, price, 3), (2, price, 1), (3, 30, 2)]
+    assert len(ask(tmp_path, "query", "changes")["result"]) == 4
+    schemas = ask(tmp_path, "schema", "history", "items")["result"]
+    assert {one["lane"]: len(one["schemas"]) for one in schemas} == {"lake.items": 2, "lake.changes": 2}
+
+
+def test_a_lane_that_may_not_be_widened_rejects_once_more(tmp_path: Path) -> None:
+    configure(tmp_path, price="int32")
+    feed(tmp_path, row(0, 1, 10), row(1, 2, 3_000_000_000))
+    caught_up(tmp_path)
+    configure(tmp_path, price="int64", more="defaults: {schema_changes: {widened: fail}}")
+    assert [(letter["lane"], letter["state"]) for letter in letters_of(tmp_path)] == [("", "open")]
+    for _ in range(2):
+        assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
+        assert rows(tmp_path) == [(1, 10, 0)]
+        # Each lane has its own reason now, and each once however often it is tried.
+        assert sorted((letter["lane"], letter["state"]) for letter in letters_of(tmp_path)) == [
+            ("", "replayed"),
+            ("lake.changes", "open"),
+            ("lake.items", "open"),
+        ]
+
+
+def test_letters_that_cannot_be_tried_say_why(tmp_path: Path) -> None:
+    named(tmp_path, NAMED)
+    feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"))
+    caught_up(tmp_path)
+    path = tmp_path / "config" / "replicator.yaml"
+    path.write_text(path.read_text().replace("  feed:", "  food:").replace("source: feed", "source: food"))
+    unknown = ask(tmp_path, "dlq", "replay", "--event", "NOSUCH", "--event", "items-0-1", code=2)["error"]
+    assert unknown["sentence"] == "there is no dead letter 'NOSUCH'" and "dlq list" in unknown["next_step"]
+    said = ask(tmp_path, "dlq", "replay", code=2)["error"]
+    assert said["sentence"] == "the source 'feed' of items-0-1 is not in the configuration"

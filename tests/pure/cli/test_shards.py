@@ -1,0 +1,92 @@
+"""The shipped example of shards: tables of one regular expression, each into a target of its own, with computed columns."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from paths import PROJECT
+from support.next_layer import LONG_ON_SPARK, run
+from support.rows_folder import as_file, put
+
+pytestmark = pytest.mark.slow
+"""The program starts in each."""
+
+EXAMPLE = PROJECT / "config" / "examples" / "shards.yaml"
+INTO = "into: '{2}_{shop}'"
+
+
+def shards(folder: Path, into: str = INTO) -> Path:
+    text = EXAMPLE.read_text()
+    assert INTO in text
+    (folder / "config").mkdir()
+    (folder / "config" / "replicator.yaml").write_text(text.replace(INTO, into) + 'http: {address: "127.0.0.1:0"}\n')
+    return folder
+
+
+def order(number: int, **values: Any) -> dict[str, Any]:
+    row = {"id": number, "first": "Ada", "last": "Lovelace", "price": "1.50", "quantity": 3, "at": "2024-02-29T12:00:00"}
+    return row | values
+
+
+def feed(project: Path, table: str, *rows: dict[str, Any]) -> None:
+    put(project / "feed" / table / "000001.jsonl", as_file(list(rows), "jsonl"))
+
+
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
+def test_each_shard_has_its_own_target(tmp_path: Path, engine: str) -> None:
+    project = shards(tmp_path)
+    feed(project, "shop_12_orders", order(1), order(2, first=None, quantity=10), order(3, last="Test"))
+    feed(project, "shop_13_orders", order(1, quantity=2**63 - 1), order(4))
+    feed(project, "shop_x_orders", order(1))
+    said = run(project, engine)
+    assert {lane["id"] for lane in said["result"]["lanes"]} == {"lake.orders_12", "lake.orders_13"}
+    columns = ("id", "first_name", "full_name", "total", "month", "size")
+    found = {
+        shard: sorted(
+            tuple(row[name] for name in columns)
+            for row in DeltaTable(str(project / "deltalake-shards" / f"orders_{shard}")).to_pyarrow_table().to_pylist()
+        )
+        for shard in (12, 13)
+    }
+    may, total = date(2024, 2, 1), Decimal("5.36")
+    assert found == {
+        12: [
+            (1, "Ada", "Ada Lovelace", total, may, "small"),
+            (2, None, " Lovelace", Decimal("17.85"), may, "large"),
+        ],
+        13: [(4, "Ada", "Ada Lovelace", total, may, "small")],
+    }
+    counts = {lane["id"]: lane["counts"]["rejected"] for lane in said["result"]["lanes"]}
+    assert counts == {"lake.orders_12": 0, "lake.orders_13": 1}
+
+
+def test_two_shards_with_one_target(tmp_path: Path) -> None:
+    project = shards(tmp_path, "into: '{2}'")
+    feed(project, "shop_12_orders", order(1))
+    feed(project, "shop_13_orders", order(2))
+    said = run(project, "local", code=2)
+    assert "Tables shop_12_orders and shop_13_orders both go to orders in sink lake" in said["summary"]
+    assert {lane["id"]: lane["status"] for lane in said["result"]["lanes"]} == {
+        "lake.orders": "running",
+        "lake.orders (shop_13_orders)": "suspended",
+    }
+
+
+def test_a_target_without_a_name(tmp_path: Path) -> None:
+    """The others go on."""
+    project = shards(tmp_path, "into: '{2}'")
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("_(\\w+)$", "_(\\w*)$"))
+    feed(project, "shop_12_", order(1))
+    feed(project, "shop_13_orders", order(2))
+    said = run(project, "local", code=2)
+    assert "The name of the target of table shop_12_ in sink lake, '', must be a table's name: not empty" in said["summary"]
+    assert sorted((lane["id"], lane["status"]) for lane in said["result"]["lanes"]) == [
+        ("lake. (shop_12_)", "suspended"),
+        ("lake.orders", "running"),
+    ]

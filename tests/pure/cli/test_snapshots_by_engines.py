@@ -1,0 +1,49 @@
+"""Snapshots of a table, taken in by both engines in turns."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from support.exported import Row, export, successive, versions_of
+from support.next_layer import run
+
+CONFIG = """\
+pipeline: exports
+sources:
+  export: {format: rows, transport: snapshots, path: ./items, allow_empty: true}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./dead_letters}
+tables:
+  - match: items
+    source: export
+    keys: [id, Part]
+    to: [{sink: lake}, {sink: lake, into: items_history, policy: scd2}]
+http: {address: "127.0.0.1:0"}
+"""
+
+
+def rows(folder: Path, table: str, *more: str) -> list[tuple]:
+    found = DeltaTable(str(folder / "lake" / table)).to_pyarrow_table().to_pylist()
+    return sorted((tuple(row[name] for name in ("id", "Part", "name", "price", *more)) for row in found), key=repr)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_engines_in_turns(tmp_path):
+    """Whoever comes goes on with the journal that the other one left: new, changed and deleted rows are read once."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
+    there: list[tuple[int, list[Row]]] = []
+    for version, state in enumerate(successive(random.Random(5), 4)):
+        export(tmp_path, version, state)
+        there.append((version, state))
+        if version != 1:
+            run(tmp_path, "local" if version == 0 else "spark" if version == 2 else "local")
+            assert rows(tmp_path, "items") == sorted(state, key=repr)
+            found = rows(tmp_path, "items_history", "_cdc_seq_1", "_cdc_end_seq_1")
+            assert found == sorted(versions_of(there), key=repr)

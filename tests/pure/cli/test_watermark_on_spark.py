@@ -1,0 +1,105 @@
+"""Up to which transaction the tables of a lake are complete, said by the program on Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from paths import GOLDEN
+from support.next_layer import run
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+"""The program starts several times, and a JVM with it."""
+
+ARCHIVE = GOLDEN / "decoders" / "debezium" / "postgres"
+TABLES = ("customers", "orders", "order_items", "products")
+TOPICS = [f"cdc.public.{table}" for table in TABLES]
+CONFIG = """\
+pipeline: shop
+sources:
+  shop: {format: debezium_json, transport: archive, path: ./archive, transactions: {topic: cdc.transaction}}
+sinks:
+  lake: {kind: delta, path: ./lake}
+dead_letters: {path: ./dead_letters}
+tables:
+"""
+LAST = "790:27505272"
+LARGE = "770:27211296"
+"""Changes seven rows of three tables."""
+BEFORE_IT = "769:27209304"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    tables = "".join(f"  - {{match: public.{table}, source: shop, to: [{{sink: lake}}]}}\n" for table in TABLES)
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG + tables + 'http: {address: "127.0.0.1:0"}\n')
+    (tmp_path / "archive").mkdir()
+    return tmp_path
+
+
+def record(shop: Path, **below: int) -> None:
+    """The archive, of some topics up to an offset only."""
+    for topic in (*TOPICS, "cdc.transaction"):
+        lines = (ARCHIVE / f"{topic}.jsonl").read_text().splitlines(keepends=True)
+        most = below.get(topic.rpartition(".")[2], 1_000)
+        there = [line for line in lines if json.loads(line)["offset"] < most]
+        (shop / "archive" / f"{topic}.jsonl").write_text("".join(there))
+
+
+def told(shop: Path) -> dict[str, Any]:
+    (row,) = DeltaTable(str(shop / "lake" / "_replicator" / "transactions")).to_pyarrow_table().to_pylist()
+    return {name: row[name] for name in ("transaction", "exact", "behind")}
+
+
+def applied(said: dict[str, Any]) -> dict[str, int]:
+    """By the lanes that applied any."""
+    counted = {lane["id"]: lane["counts"]["applied"] for lane in said["result"]["lanes"]}
+    return {lane: changes for lane, changes in counted.items() if changes}
+
+
+def named(transaction: str) -> dict[str, Any]:
+    return {"transaction": transaction, "exact": False, "behind": []}
+
+
+@pytest.mark.long
+def test_what_is_complete_is_named_and_a_start_changes_nothing(shop: Path) -> None:
+    """All ends are told from the beginning. One change of a transaction comes last, after a start."""
+    record(shop, order_items=11)
+    run(shop, "spark")
+    assert told(shop) == named(BEFORE_IT)
+    record(shop)
+    said = run(shop, "spark")
+    assert applied(said) == {"lake.order_items": 1}
+    assert told(shop) == named(LAST)
+
+
+@pytest.mark.long
+def test_changes_that_are_sent_again_prove_nothing(shop: Path) -> None:
+    """The connector was killed before the last change was acknowledged, and sends another one of that table again."""
+    record(shop, order_items=11, transaction=26)
+    items = shop / "archive" / "cdc.public.order_items.jsonl"
+    lines = items.read_text().splitlines(keepends=True)
+    again = {**json.loads(lines[-1]), "offset": 11}
+    items.write_text("".join([*lines, json.dumps(again) + "\n"]))
+    run(shop, "spark")
+    assert told(shop) == named(BEFORE_IT)
+
+
+@pytest.mark.long
+def test_the_engines_take_turns(shop: Path) -> None:
+    """What one of them says the other goes on from. The local one names nothing that lanes are ahead of, and holds back what
+    belongs to the transaction whose last change is missing, or comes after it."""
+    record(shop, customers=10, order_items=11, transaction=12)
+    run(shop, "spark")
+    assert told(shop) == named("762:27207616")
+    record(shop, order_items=11)
+    run(shop, "local")
+    assert "762" <= told(shop)["transaction"].partition(":")[0] <= "769"
+    record(shop)
+    said = applied(run(shop, "spark"))
+    assert set(said) == {"lake.customers", "lake.order_items"} and said["lake.order_items"] == 1, said
+    assert told(shop) == named(LAST)

@@ -1,0 +1,92 @@
+"""The decoder of DTS keeps the promises of `ports.decoder`, over values of every branch."""
+
+import pytest
+from support.dts_mutations import altered_record
+from support.dts_records import (
+    BIGINT,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    DOUBLE,
+    GEOMETRY,
+    JSON,
+    SAMPLES,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    VARCHAR,
+    clock,
+    floating,
+    frame,
+    record,
+    text,
+    value,
+    whole,
+)  # fmt: skip
+
+from adapters.decoders.dts_avro import DtsAvroDecoder
+from replicator.testing.decoder_contract import DecoderContract
+
+INFERRED = {
+    "id": BIGINT, "name": VARCHAR, "note": TEXT, "far": DOUBLE, "seen": TIMESTAMP, "day": DATE, "at": DATETIME, "t": TIME,
+    "doc": JSON, "shape": GEOMETRY,
+}  # fmt: skip
+DECLARED = {
+    **dict.fromkeys(("name", "note", "doc"), "string"),
+    **{"id": "int64", "far": "double", "seen": "timestamp[us, UTC]", "day": "date32", "at": "timestamp[us]"},
+    **{"t": "time64[us]", "shape": "binary", "price": "decimal(10,2)", "zoned": "timestamp[us, UTC]", "raw": "binary"},
+    "wkt": "string",
+}
+
+
+def row(n, declared):
+    said = [
+        whole(n), text("é☃" * n), text("è".encode("latin-1"), "latin1"), floating(n / 3),
+        value("Timestamp", timestamp=1_700_000_000, millis=123_456), clock(2024, 2, 29),
+        clock(2024, 2, 29, 23, 59, 59, 999_999), clock(hour=1, minute=2, second=n),
+        value("TextObject", type="JSON", value='{"a": 1}'), value("BinaryGeometry", type="POINT", value=b"\x01\x02"),
+    ]  # fmt: skip
+    if declared:
+        zoned = {"year": 2024, "month": 2, "day": 29, "hour": 1, "minute": 0, "second": 0}
+        said += [
+            value("Decimal", value="12.50", precision=10, scale=2),
+            value("TimestampWithTimeZone", value=zoned, timezone="GMT+8:00"),
+            value("BinaryObject", type="BLOB", value=b"\x00\xff"),
+            value("TextGeometry", type="POINT", value="POINT(1 2)"),
+        ]
+    return [said[0], *(None if (n + i) % 5 == 0 else one for i, one in enumerate(said[1:]))]
+
+
+def sample(n, declared):
+    kind = ("INSERT", "UPDATE", "DELETE", "INIT", "BEGIN", "DDL")[n % 6]
+    if kind in ("BEGIN", "DDL"):
+        return record(kind, after="drop table x" if kind == "DDL" else None, objectName="mydb")
+    fields = INFERRED | ({"price": DECIMAL, "zoned": 0, "raw": TEXT, "wkt": GEOMETRY} if declared else {})
+    before, after = row(n + n % 2, declared), row(n, declared)
+    after[2] = after[2] if n % 4 else "NONE"
+    return record(
+        kind, fields, before if kind in ("UPDATE", "DELETE") else None, None if kind == "DELETE" else after, id=1_700_000 + n
+    )
+
+
+class TestDtsDecoder(DecoderContract):
+    @pytest.fixture(autouse=True, params=["inferred", "declared"])
+    def types(self, request):
+        self.declared = request.param == "declared"
+
+    def new_decoder(self):
+        return DtsAvroDecoder({"schema": {"mydb.t1": DECLARED}} if self.declared else {})
+
+    def samples(self):
+        return frame(*(sample(n, self.declared) for n in range(18)))
+
+    def recorded(self):
+        """Of the same table with other columns, so only where these are not declared."""
+        return frame(*([] if self.declared else [path.read_bytes() for path in sorted(SAMPLES.glob("*.bin"))]))
+
+    def mutated(self, value, rng):
+        return altered_record(value, rng)
+
+    def test_the_samples_are_good(self):
+        for table, run in self.runs(self.new_decoder(), self.samples()):
+            assert set(self.new_decoder().decode(run, table)["_error"].to_pylist()) == {None}

@@ -1,0 +1,448 @@
+"""Records of DTS: what their fields and values mean, and what becomes of those that mean nothing."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fastavro import parse_schema
+from fastavro.schema import to_parsing_canonical_form as canonical
+from hypothesis import strategies as st
+from support.dts_records import (
+    BIGINT,
+    BIT,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    GEOMETRY,
+    JSON,
+    SAMPLES,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    VARCHAR,
+    YEAR,
+    clock,
+    encoded,
+    floating,
+    frame,
+    record,
+    text,
+    value,
+    whole,
+)  # fmt: skip
+
+from adapters.decoders.dts_avro import DtsAvroDecoder
+from adapters.decoders.dts_avro.schema import RECORD
+from replicator.domain.errors import Reject
+from replicator.testing.contract import for_all
+
+PAIR = {"id": BIGINT, "name": VARCHAR}
+HIDDEN = "__#alibaba_rds_row_id#__"
+
+
+def routed(*said: Any, **options: Any) -> list[dict[str, Any]]:
+    return DtsAvroDecoder(options).route(frame(*said)).to_pylist()
+
+
+def decode(*said: Any, **options: Any) -> list[dict[str, Any]]:
+    """The rows of the first record's table."""
+    decoder, raw = DtsAvroDecoder(options), frame(*said)
+    route = decoder.route(raw).to_pylist()[0]
+    assert route["error"] is None, route
+    return decoder.decode(raw, decoder.learn(raw, route["table"], route["fingerprint"])).to_pylist()
+
+
+def one(kind: int, of: Any, declared: str = "") -> Any:
+    """What a value becomes in a column whose type has this number, or is declared; its type too."""
+    options = {"schema": {"*": {"id": "int64", "v": declared}}} if declared else {}
+    decoder, raw = DtsAvroDecoder(options), frame(record("INSERT", {"id": BIGINT, "v": kind}, None, [whole(1), of]))
+    [route] = decoder.route(raw).to_pylist()
+    assert route["error"] is None, route
+    table = decoder.learn(raw, route["table"], route["fingerprint"])
+    [row] = decoder.decode(raw, table).to_pylist()
+    return row["_error"] or row["v"]
+
+
+def insert(*values: Any, **more: Any) -> Any:
+    return record("INSERT", PAIR, None, list(values), **more)
+
+
+def code(row: dict[str, Any]) -> str:
+    return Reject.parse(row.get("_error") or row["error"]).code
+
+
+def test_the_schema_is_the_published_one():
+    assert canonical(RECORD) == canonical(parse_schema(json.loads((SAMPLES / "Record.avsc").read_text())))
+
+
+def test_with_and_without_born_timestamp():
+    said = insert(whole(1), text("a"))
+    short, long = encoded(said), encoded(said, born=True)
+    assert long.startswith(short) and len(long) > len(short)
+    rows = decode(short, long)
+    assert [(r["id"], r["name"], r["_error"]) for r in rows] == [(1, "a", None)] * 2
+    for bad in (long[:-1], long + b"\x00", short + b"\x80", short + b"\x80" * 10 + b"\x00", short + b"0123"):
+        assert code(routed(bad)[0]) == "MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("number", "sent", "becomes"),
+    [
+        (BIGINT, whole(-(2**63)), -(2**63)),
+        (1, whole(255, 1), 255),
+        (2, whole(65535, 2), 65535),
+        (3, whole(4294967295, 4), 4294967295),
+        (9, whole(16777215, 3), 16777215),
+        (BIT, whole(5), 5),
+        (YEAR, clock(2024), 2024),
+        (YEAR, clock(0), 0),
+        (DOUBLE, floating(0.1), 0.1),
+        (DOUBLE, floating(1e300), 1e300),
+        (FLOAT, floating(0.10000000149011612), 0.10000000149011612),
+        (VARCHAR, text("é☃𝄞"), "é☃𝄞"),
+        (VARCHAR, text(""), ""),
+        (TEXT, value("TextObject", type="TEXT", value="t"), "t"),
+        (JSON, value("TextObject", type="JSON", value='{"a":1}'), '{"a":1}'),
+        (247, value("TextObject", type="ENUM", value="x"), "x"),
+        (TIMESTAMP, value("Timestamp", timestamp=1_618_239_451, millis=1), datetime(2021, 4, 12, 14, 57, 31, 1, UTC)),
+        (TIMESTAMP, value("Timestamp", timestamp=-1, millis=999_999), datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+        (DATETIME, clock(2024, 2, 29, 23, 59, 58, 7), datetime(2024, 2, 29, 23, 59, 58, 7)),
+        (DATETIME, clock(9999, 12, 31, 23, 59, 59), datetime(9999, 12, 31, 23, 59, 59)),
+        (DATE, clock(1, 1, 1), date(1, 1, 1)),
+        (TIME, clock(hour=23, minute=59, second=59, millis=1), time(23, 59, 59, 1)),
+        (GEOMETRY, value("BinaryGeometry", type="POINT", value=b"\x00\x01"), b"\x00\x01"),
+        (TEXT, None, None),
+        (TEXT, "NULL", None),
+    ],
+)
+def test_types_that_numbers_tell(number, sent, becomes):
+    assert one(number, sent) == becomes
+
+
+@pytest.mark.parametrize(
+    ("sent", "declared", "becomes"),
+    [
+        (whole(2**64 - 1), "decimal(20,0)", Decimal(2**64 - 1)),
+        (whole(1), "bool", True),
+        (floating(323.0), "decimal(7,2)", Decimal("323.00")),
+        (value("Decimal", value="-0.10", precision=10, scale=2), "decimal(10,2)", Decimal("-0.10")),
+        (value("Decimal", value="1E+3", precision=10, scale=2), "decimal(10,2)", Decimal("1000.00")),
+        (value("Decimal", value="1.5", precision=2, scale=1), "string", "1.5"),
+        (value("BinaryObject", type="BLOB", value=b"\xff\x00"), "binary", b"\xff\x00"),
+        (text(b"\xff\x00", "binary"), "binary", b"\xff\x00"),
+        (value("TextGeometry", type="POINT", value="POINT(1 2)"), "string", "POINT(1 2)"),
+        (clock(hour=-838, minute=-59, second=-59, millis=-1), "string", "-838:59:59.000001"),
+        (clock(hour=100, minute=0, second=0, millis=0), "string", "100:00:00"),
+        (clock(0, 0, 0, 0, 0, 0), "string", "0000-00-00 00:00:00"),
+        (value("Timestamp", timestamp=0, millis=0), "timestamp[us]", datetime(1970, 1, 1)),
+        (floating(float("nan")), "string", "NaN"),
+        (floating(float("-inf")), "double", float("-inf")),
+    ],
+)
+def test_types_that_tables_declare(sent, declared, becomes):
+    assert one(DECIMAL, sent, declared) == becomes
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour"),
+    [("+08:00", 16), ("GMT+8", 16), ("UTC+0800", 16), ("-03:30", 3), ("Z", 0), ("GMT", 0), ("UTC", 0), ("+00", 0)],
+)
+def test_zones(zone, hour):
+    at = {"year": 2024, "month": 2, "day": 29, "hour": 0, "minute": 30, "second": 0, "millis": 5}
+    found = one(0, value("TimestampWithTimeZone", value=at, timezone=zone), "timestamp[us, UTC]")
+    assert (found.hour, found.microsecond) == (hour + (zone == "-03:30"), 5)
+    assert "timestamp[us, UTC]" in one(0, value("TimestampWithTimeZone", value=at, timezone=zone), "timestamp[us]")
+    assert "OUT_OF_RANGE" in one(0, value("TimestampWithTimeZone", value=at, timezone="Mars"), "timestamp[us, UTC]")
+    shown = one(0, value("TimestampWithTimeZone", value=at, timezone="Asia/Shanghai"), "string")
+    assert shown == "2024-02-29 00:30:00.000005 Asia/Shanghai"
+
+
+@pytest.mark.parametrize(
+    ("charset", "content", "becomes"),
+    [
+        *((name, "é☃".encode(), "é☃") for name in ("utf8", "utf8mb3", "utf8mb4", "UTF-8")),
+        ("latin1", b"\xe9\x80\x81", "é€\x81"),
+        ("ascii", b"a", "a"),
+        ("gbk", "汉字".encode("gbk"), "汉字"),
+        ("gb18030", "汉𝄞".encode("gb18030"), "汉𝄞"),
+        ("big5", "漢字".encode("big5"), "漢字"),
+        ("utf16", "a𝄞".encode("utf-16-be"), "a𝄞"),
+        ("ucs2", "é".encode("utf-16-be"), "é"),
+        ("cp1251", "ж".encode("cp1251"), "ж"),
+    ],
+)
+def test_character_sets(charset, content, becomes):
+    assert one(VARCHAR, text(content, charset)) == becomes
+
+
+@pytest.mark.parametrize(
+    ("number", "sent", "what"),
+    [
+        (VARCHAR, text("a", "klingon"), "MALFORMED: column 'v' holds text in the character set 'klingon'"),
+        (VARCHAR, text("a", ""), "MALFORMED: column 'v' holds text in the character set ''"),
+        (
+            VARCHAR,
+            text(b"\xff", "utf8mb4"),
+            "holds bytes that are no text in the character set 'utf8mb4'",
+        ),
+        (VARCHAR, text(b"\xc3", "gbk"), "MALFORMED"),
+        (TEXT, value("BinaryObject", type="BLOB", value=b"a"), "in `schema:` of the table it must be `binary`"),
+        (TEXT, text(b"a", "binary"), "in `schema:` of the table it must be `binary`"),
+        (GEOMETRY, value("TextGeometry", type="POINT", value="POINT(1 2)"), "it must be `string`"),
+        (BIGINT, whole(2**63), "OUT_OF_RANGE"),
+        (BIGINT, whole("1_0"), "OUT_OF_RANGE"),
+        (TIME, clock(hour=-1, minute=-1, second=-1), "OUT_OF_RANGE"),
+        (TIME, clock(hour=-1, minute=1, second=1), "do not go together"),
+        (DATETIME, clock(0, 0, 0, 0, 0, 0), "OUT_OF_RANGE"),
+        (DATETIME, clock(2024, 1, None, 1), "without year, month or day"),
+        (DATE, clock(), "without year, month or day"),
+        (TIMESTAMP, value("Timestamp", timestamp=0, millis=1_000_000), "no number of microseconds"),
+        (TIMESTAMP, value("Timestamp", timestamp=2**62, millis=0), "OUT_OF_RANGE"),
+    ],
+)
+def test_values_that_do_not_fit(number, sent, what):
+    """Each says why, and of which column."""
+    assert what in one(number, sent)
+
+
+def test_types_that_numbers_do_not_tell_are_text():
+    """Whether there is a value or not; also where the source is not MySQL. A number of a label is none of its texts."""
+    assert one(DECIMAL, value("Decimal", value="-1.50", precision=3, scale=2)) == "-1.50"
+    assert one(DECIMAL, value("Decimal", value="1E+3", precision=3, scale=2)) == "1000"
+    assert one(99, whole(7)) == "7" and one(DECIMAL, None) is one(99, None) is None
+    assert "OUT_OF_RANGE" in one(DECIMAL, value("Decimal", value="NaN", precision=3, scale=2))
+    assert "write `schema: {COLUMN: int64}`" in one(247, whole(1)) and one(247, whole(1), "int64") == 1
+    oracle = insert(whole(1), text("a"), source={"sourceType": "Oracle", "version": "19"})
+    assert [(row["id"], row["name"]) for row in decode(oracle)] == [("1", "a")]
+    assert decode(oracle, schema={"*": {"id": "int64", "name": "string"}})[0]["id"] == 1
+
+
+def test_a_schema_without_the_key_is_for_some_columns():
+    """Others are as the records say; with the key it is for all."""
+    price = value("Decimal", value="1.50", precision=3, scale=2)
+    said = record("INSERT", PAIR | {"price": DECIMAL}, None, [whole(1), text("a"), price])
+    [row] = decode(said, schema={"*": {"price": "decimal(10,2)"}})
+    assert (row["id"], row["name"], row["price"]) == (1, "a", Decimal("1.50"))
+    assert {"id", "price"} == {n for n in decode(said, schema={"*": {"id": "int64", "price": "string"}})[0] if n[0] != "_"}
+
+
+def test_a_layout_does_not_depend_on_values():
+    """Neither on NULL, nor on text against bytes, nor on how a type was numbered."""
+    kinds = {"id": BIGINT, "a": TEXT, "b": TIMESTAMP, "c": DATETIME}
+    full = [whole(1), text("a"), value("Timestamp", timestamp=0, millis=0), clock(2024, 1, 1, 0, 0, 0)]
+    blob = value("BinaryObject", type="BLOB", value=b"a")
+    rows = routed(
+        record("INSERT", kinds, None, full),
+        record("INSERT", kinds, None, [whole(1), None, None, None]),
+        record("INSERT", kinds | {"b": 17, "c": 18}, None, full),
+        record("INSERT", kinds, None, [whole(1), blob, None, None]),
+    )
+    assert len({row["fingerprint"] for row in rows}) == 1 and rows[0]["fingerprint"]
+
+
+def test_operations():
+    a, b = [whole(1), text("a")], [whole(1), text("b")]
+    rows = decode(
+        record("INIT", PAIR, None, a, id=3, sourceTimestamp=0),
+        record("INSERT", PAIR, None, a),
+        record("UPDATE", PAIR, a, b, sourceTxid="9"),
+        record("DELETE", PAIR, b, None),
+    )
+    assert [(r["_op"], r["id"], r["name"]) for r in rows] == [("r", 1, "a"), ("c", 1, "a"), ("u", 1, "b"), ("d", 1, "b")]
+    assert [(r["_seq_1"], r["_seq_2"]) for r in rows] == [(0, 3), (1, 7), (1, 7), (1, 7)]
+    assert [r["_ts"].timestamp() for r in rows] == [0, *[1_696_984_408] * 3]
+    assert [r["_tx"] for r in rows] == [None, None, "9", None]
+    kinds = ["DDL", "BEGIN", "COMMIT", "ROLLBACK", "ABORT", "HEARTBEAT", "CHECKPOINT", "CONTROL", "FINISH", "NOOP"]
+    assert [row["ignored"] for row in routed(*map(record, kinds))] == [
+        "schema change", *["transaction"] * 4, "heartbeat", *["control"] * 4
+    ]  # fmt: skip
+    assert {code(row) for row in routed(*map(record, ("FILL", "COMMAND", "RDB")))} == {"UNKNOWN_OPERATION"}
+
+
+def test_a_changed_key_moves_its_row():
+    rows = decode(record("UPDATE", PAIR, [whole(1), text("a")], [whole(2), text("b")]))
+    assert [(r["_op"], r["id"], r["name"], r["_moved_from"]) for r in rows] == [
+        ("d", 1, "a", None),
+        ("c", 2, "b", {"id": 1}),
+    ]
+    assert rows[0]["_seq_3"] < rows[1]["_seq_3"]
+    same = record("UPDATE", PAIR, [whole(1, 4), text("a")], [whole(1), text("b")])
+    assert [r["_op"] for r in decode(same)] == ["u"]
+
+
+def test_keys_that_cannot_be_compared():
+    """They are no text, or no time."""
+    late = value("Timestamp", timestamp=2**62, millis=0)
+    for bad in (text("a", "klingon"), late):
+        fields, first = {"id": VARCHAR, "name": VARCHAR}, [text("1"), text("a")]
+        rows = decode(record("INSERT", fields, None, first), record("UPDATE", fields, [bad, text("a")], first))
+        assert rows[0]["_error"] is None and code(rows[1]) in ("MALFORMED", "OUT_OF_RANGE")
+
+
+def test_none_is_not_null():
+    """NONE was not sent; NULL is a value."""
+    none, null = "NONE", "NULL"
+    before = [whole(1), text("a")]
+    rows = decode(
+        record("UPDATE", PAIR, before, [whole(1), none]),
+        record("UPDATE", PAIR, before, [whole(1), null]),
+        record("UPDATE", PAIR, before, [whole(1), None]),
+        record("UPDATE", PAIR, [none, none], [whole(1), text("b")]),
+        record("UPDATE", PAIR, before, [none, text("b")]),
+        record("UPDATE", PAIR, before, [null, text("b")]),
+    )
+    assert [(r["name"], r["_unsent"]) for r in rows[:3]] == [(None, ["name"]), (None, None), (None, None)]
+    assert (rows[3]["_op"], rows[3]["name"]) == ("u", "b")
+    assert [code(r) for r in rows[4:] if r["_error"]] == ["NULL_KEY"] * 2
+
+
+@pytest.mark.parametrize(
+    ("tags", "fields", "keys"),
+    [
+        ({"pk_uk_info": '{"PRIMARY":["name","id"],"u":["name"]}'}, PAIR, ("id", "name")),
+        ({"pk_uk_info": "{}"}, PAIR, ()),
+        ({}, PAIR, ()),
+        ({"pk_uk_info": '{"u":["name"]}'}, PAIR, ()),
+        ({"pk_uk_info": "{}"}, {"id": BIGINT, HIDDEN: BIGINT}, (HIDDEN,)),
+        ({"pk_uk_info": f'{{"PRIMARY":["{HIDDEN}"]}}'}, {"id": BIGINT, HIDDEN: BIGINT}, (HIDDEN,)),
+    ],
+)
+def test_keys(tags, fields, keys):
+    said = record("INSERT", fields, None, [whole(1), whole(2)], tags=tags)
+    decoder, raw = DtsAvroDecoder({}), frame(said)
+    [route] = decoder.route(raw).to_pylist()
+    assert decoder.learn(raw, route["table"], route["fingerprint"]).keys == keys
+
+
+@pytest.mark.parametrize("tag", ["[", "[]", '{"PRIMARY": 1}', '{"PRIMARY": ["no"]}'])
+def test_keys_that_mean_nothing(tag):
+    assert code(routed(insert(whole(1), text("a"), tags={"pk_uk_info": tag}))[0]) == "MALFORMED"
+
+
+@pytest.mark.parametrize(
+    ("more", "table"),
+    [
+        ({"objectName": "db.sales.t"}, "db.sales.t"),
+        ({"objectName": "my\\u002Edb.t\\u002E1"}, "my.db.t.1"),
+        ({"objectName": "p_01.t_3", "tags": {"l_db_name": "shop", "l_tb_name": "t"}}, "shop.t"),
+        ({"objectName": "mydb"}, None),
+        ({"objectName": None}, None),
+        ({"objectName": "a.b.c.d"}, None),
+        ({"objectName": "a."}, None),
+    ],
+)
+def test_names_of_tables(more, table):
+    [row] = routed(insert(whole(1), text("a"), **more))
+    assert row["table"] == table and (table or code(row) == "MALFORMED")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        record("INSERT", PAIR, None, [whole(1)]),
+        record("INSERT", PAIR, None, [whole(1), text("a"), None]),
+        record("UPDATE", PAIR, [], [whole(1), text("a")]),
+        record("INSERT", PAIR, None, None),
+        record("INSERT", PAIR, None, "text"),
+        record("INSERT", PAIR, [whole(1), text("a")], None),
+        record("UPDATE", PAIR, [whole(1), text("a")], None),
+        record("DELETE", PAIR, None, [whole(1), text("a")]),
+        record("INSERT", None, None, [whole(1), text("a")]),
+        record("INSERT", {}, None, []),
+        record("INSERT", {"": BIGINT}, None, [whole(1)]),
+        insert(whole(1), text("a")) | {"fields": [{"name": "id", "dataTypeNumber": 8}] * 2},
+        insert(whole(1), text("a")) | {"fields": "id,name"},
+    ],
+)  # fmt: skip
+def test_images_that_do_not_match_the_fields(said):
+    [row] = routed(said)
+    assert code(row) == "MALFORMED" and "JSON" not in row["error"]
+
+
+def test_an_id_below_zero_or_too_large():
+    assert code(routed(insert(whole(1), text("a"), id=-1))[0]) == "NO_SEQUENCE"
+    assert code(decode(insert(whole(1), text("a"), id=2**60))[0]) == "NO_SEQUENCE"
+
+
+def test_an_epoch_comes_before_everything():
+    [row] = decode(insert(whole(1), text("a")), epoch=2)
+    assert (row["_seq_1"], row["_seq_2"]) == ((2 << 56) + 1, 7)
+
+
+def test_a_record_of_another_format():
+    [row] = routed(json.dumps({"op": "c", "source": {}, "after": {}}).encode())
+    assert "it looks like `format: debezium_json`" in row["error"]
+
+
+def test_what_the_event_log_keeps():
+    """Also the text of statements, and values that cannot be read."""
+    blob = value("BinaryObject", type="BLOB", value=b"\xff")
+    raw = frame(
+        record("DDL", after="drop table t", objectName="mydb"),
+        record("UPDATE", PAIR, [whole(1), text(b"\xff")], [whole(1), blob], sourceTxid="4"),
+        record("BEGIN"),
+        b"\x00",
+        insert(whole(1), None, source={"sourceType": "Oracle", "version": "19"}),
+    )
+    rows = DtsAvroDecoder({}).envelope(raw).to_pylist()
+    assert [(r["db"], r["table"], r["op"]) for r in rows] == [
+        ("mydb", None, None), ("mydb", "mydb.t1", "u"), (None, None, None), (None, None, None), ("mydb", "mydb.t1", "c"),
+    ]  # fmt: skip
+    assert (rows[0]["after"], rows[0]["seq_2"]) == ('"drop table t"', 7)
+    assert (json.loads(rows[1]["before"]), json.loads(rows[1]["after"])) == ({"id": "1", "name": "/w=="},) * 2
+    assert (rows[1]["tx"], rows[1]["seq_1"], rows[1]["connector"]) == ("4", 1, "dts")
+    assert code(rows[3]) == "MALFORMED" and json.loads(rows[4]["after"]) == {"id": "1", "name": None}
+
+
+def test_values_come_through_unchanged():
+    """Whatever they are."""
+    kinds = {"id": "int64", "i": "decimal(20,0)", "s": "string", "f": "double", "t": "timestamp[us, UTC]", "b": "binary"}
+    moments = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))
+    fields = {**dict.fromkeys(kinds, BIGINT), "d": BIGINT, "x": BIGINT}
+
+    @for_all(
+        i=st.integers(-(2**63), 2**64 - 1), s=st.text(st.characters(codec="utf-8")), f=st.floats(allow_nan=False),
+        t=moments, b=st.binary(), d=st.dates(), x=st.decimals(-(10**7), 10**7, places=2),
+    )  # fmt: skip
+    def check(*, i, s, f, t, b, d, x):
+        seconds = (t - datetime(1970, 1, 1, tzinfo=UTC)).days * 86400 + t.hour * 3600 + t.minute * 60 + t.second
+        after = [
+            whole(1), whole(i), text(s), floating(f), value("Timestamp", timestamp=seconds, millis=t.microsecond),
+            value("BinaryObject", type="BLOB", value=b), clock(d.year, d.month, d.day),
+            value("Decimal", value=str(x), precision=10, scale=2),
+        ]  # fmt: skip
+        schema = {"*": {**kinds, "d": "date32", "x": "decimal(10,2)"}}
+        [row] = decode(record("INSERT", fields, None, after), schema=schema)
+        assert row["_error"] is None
+        found = [row[name] for name in ("i", "s", "f", "t", "b", "d", "x")]
+        assert found == [Decimal(i), s, f, t, b, d, x]
+
+
+def test_columns_that_are_not_declared_are_left_out():
+    """Whatever is in them."""
+    [row] = decode(insert(whole(1), text("a", "klingon")), schema={"*": {"id": "int64"}})
+    assert (row["id"], row["_error"]) == (1, None) and "name" not in row
+
+
+def test_a_delete_goes_on_without_values_that_cannot_be_read():
+    [row] = decode(record("DELETE", PAIR, [whole(1), text("a", "klingon")], None))
+    assert (row["_op"], row["id"], row["_unsent"], row["_error"]) == ("d", 1, ["name"], None)
+
+
+def test_wanted_types_are_those_of_the_table():
+    """A record of another layout than the table was learnt from is read as the table says."""
+    decoder = DtsAvroDecoder({})
+    first = frame(record("INSERT", {"id": BIGINT, "v": 3}, None, [whole(1), whole(5)]))
+    [route] = decoder.route(first).to_pylist()
+    table = decoder.learn(first, route["table"], route["fingerprint"])
+    other = frame(record("INSERT", {"id": BIGINT, "v": 9}, None, [whole(1), whole(5)]))
+    assert decoder.route(other)["fingerprint"].to_pylist() != [route["fingerprint"]]
+    changes = decoder.decode(other, table)
+    assert (changes["v"].to_pylist(), changes.schema.field("v").type) == ([5], pa.int64())

@@ -1,0 +1,78 @@
+"""Records of DTS as `dts_binlog_parser` prints them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from support import dts_sales
+from support.dts_records import BIGINT, DATETIME, TEXT, TIMESTAMP, VARCHAR, clock, encoded, frame, record, text, value, whole
+
+from adapters.decoders.dts_avro import DtsAvroDecoder
+from adapters.decoders.dts_avro.printed import walked
+from replicator.ports.decoder import PrintsRecords
+
+
+def printed(*said):
+    decoder = DtsAvroDecoder({})
+    assert isinstance(decoder, PrintsRecords)
+    return decoder.printed(frame(*said)).to_pylist()
+
+
+def test_the_full_load_of_sales():
+    rows = printed(*dts_sales.loaded())
+    utc = [(*row[:4], datetime(1970, 1, 1, tzinfo=UTC), *row[5:]) for row in dts_sales.PRINTED]
+    assert [tuple(row[name] for name in dts_sales.NAMES) for row in rows] == utc
+    assert [row["error"] for row in rows] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        # Documented by Alibaba: a full load of sales, and a table without a key.
+        (["id", "date", "name", "sales"], ["sales", "date", "name", "id"]),
+        (["id", "name", "__#alibaba_rds_row_id#__"], ["__#alibaba_rds_row_id#__", "name", "id"]),
+        ([], []),
+    ],
+)
+def test_the_order_of_names(names, order):
+    assert walked(names) == order
+
+
+def test_other_orders_lose_nothing():
+    names = [f"c{n}é" for n in range(100)]
+    assert sorted(walked(names)) == sorted(names) and walked(names) == walked(names)
+
+
+def test_what_an_image_leaves_out_and_how_values_are_written():
+    fields = {"id": BIGINT, "seen": TIMESTAMP, "at": DATETIME, "none": VARCHAR, "bytes": TEXT, "odd": VARCHAR}
+    image = [
+        whole(7), value("Timestamp", timestamp=1_618_239_451, millis=5), clock(2024, 2, 29, 1, 2, 3, 4), None,
+        value("BinaryObject", type="BLOB", value=b"\x00\xff"), text(b"\xff"),
+    ]  # fmt: skip
+    absent = [whole(7), "NULL", "NONE", None, "NONE", "NONE"]
+    [row] = printed(record("UPDATE", fields, absent, image))
+    assert row["beforeImages"] == '{"id":"7"}'
+    shown = {"id": "7", "seen": "1618239451.000005", "at": "2024-02-29 01:02:03.000004", "bytes": "AP8=", "odd": "/w=="}
+    assert row["afterImages"] == "{" + ",".join(f'"{name}":"{shown[name]}"' for name in walked(shown)) + "}"
+    assert row["fields"] == '["id","seen","at","none","bytes","odd"]'
+    assert row["extraTags"] == '{"pk_uk_info":"{\\"PRIMARY\\":[\\"id\\"]}","thread_id":"163931"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [(None, "null.null"), ("mydb", "mydb."), ("mydb.t1", "mydb.t1"), ("a.b.c\\u002Ed", "a.c.d")],
+)
+def test_names_of_tables(name, shown):
+    [row] = printed(record("DDL", after="drop table x", objectName=name))
+    assert (row["dbTable"], row["fields"], row["afterImages"]) == (shown, "[]", "drop table x")
+
+
+def test_what_is_no_record_says_why_and_disturbs_nobody():
+    wrong = record("INSERT", {"id": BIGINT}, None, [whole(1), whole(2)])
+    far = record("INIT", {"id": BIGINT}, None, [whole(1)], sourceTimestamp=1 << 60)
+    rows = printed(b"junk", wrong, None, far, encoded(record("BEGIN")))
+    assert [(row["recordType"], bool(row["error"])) for row in rows] == [
+        (None, True), (None, True), (None, False), ("INIT", False), ("BEGIN", False),
+    ]  # fmt: skip
+    assert rows[3]["recordTimestamp"] is None and "an image of 2 values, and 1 fields" in rows[1]["error"]

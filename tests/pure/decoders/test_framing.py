@@ -1,0 +1,81 @@
+"""What routing found out of where payloads begin is what decoding goes on with."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.debezium_events import ID, column, payload_of, raw, schema_of, with_schema
+
+from adapters.arrow.json import framing
+from adapters.arrow.json.framing import Once
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+
+SCHEMA = schema_of([ID, column("name", "string")])
+DEPTH = 64
+
+
+def values(*names: str) -> pa.Array:
+    return pa.array([with_schema(SCHEMA, payload_of(after={"id": 1, "name": name})) for name in names], pa.binary())
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many values each search for payloads was given."""
+    counts: list[int] = []
+    search = framing.frames
+
+    def counted(some: pa.Array, depth: int) -> framing.Frames:
+        counts.append(len(some))
+        return search(some, depth)
+
+    monkeypatch.setattr(framing, "frames", counted)
+    return counts
+
+
+def payloads(found: framing.Frames) -> list[bytes]:
+    return [payload for group in found.groups for payload in group.payloads()]
+
+
+def test_the_same_values_are_looked_at_once(looked: list[int]) -> None:
+    once, some = Once(DEPTH), values("a", "b", "c")
+    first = once.first(some)
+    assert once.again(some) is first and looked == [3]
+
+
+def test_other_values_in_the_same_memory_are_others(looked: list[int]) -> None:
+    once, some = Once(DEPTH), values("a", "b", "c", "d")
+    once.first(some.slice(0, 2))
+    assert b'"b"' in payloads(once.again(some.slice(1, 2)))[0]
+    assert len(payloads(once.again(some.slice(0, 3)))) == 3
+    assert looked == [2, 2, 3]
+
+
+def test_nothing_is_kept_longer_than_until_it_is_asked_for_again(looked: list[int]) -> None:
+    once, some = Once(DEPTH), values("a")
+    once.first(some)
+    before = pa.total_allocated_bytes()
+    once.again(some)
+    del some
+    assert pa.total_allocated_bytes() < before
+    once.first(values("b"))
+    before = pa.total_allocated_bytes()
+    once.forget()
+    assert pa.total_allocated_bytes() < before
+    assert looked == [1, 1]
+
+
+def test_what_is_not_of_one_schema_is_not_kept(looked: list[int]) -> None:
+    once = Once(DEPTH)
+    some = pa.concat_arrays([values("a"), pa.array([b'{"plain": 1}', b"none"], pa.binary())])
+    assert once.first(some).errors.keys() == once.again(some).errors.keys() == {2}
+    assert looked == [3, 3]
+
+
+def test_changes_are_the_same_whether_records_were_routed_before_or_not() -> None:
+    frame = raw(values("a", "b", "c").to_pylist())
+    decoder = DebeziumJsonDecoder()
+    fingerprint = decoder.route(frame)["fingerprint"][0].as_py()
+    table = decoder.learn(frame, "public.t", fingerprint)
+    decoder.route(frame)
+    changes = decoder.decode(frame, table)
+    assert changes.equals(DebeziumJsonDecoder().decode(frame, table)) and changes["name"].to_pylist() == ["a", "b", "c"]

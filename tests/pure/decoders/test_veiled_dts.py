@@ -1,0 +1,91 @@
+"""Records of DTS that are written anew without private values say what was decoded of them, and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.dts_records import BIGINT, DATE, VARCHAR, clock, encoded, record, text, whole
+from support.veiled_records import CUT, HMAC, NOTHING, decoded, digest, seen, stored, told
+
+from adapters.decoders.dts_avro import DtsAvroDecoder
+from replicator.domain.change import RAW
+from replicator.domain.columns import Mask
+from replicator.testing.contract import EXAMPLES
+
+FIELDS = {"id": BIGINT, "email": VARCHAR, "born": DATE, "note": VARCHAR}
+MASKS = {"id": HMAC, "email": CUT, "born": HMAC}
+
+
+def decoder(masks: dict[str, Mask] = MASKS) -> Any:
+    return DtsAvroDecoder({"private": {"mydb.t1": masks, "mydb.open": {}}})
+
+
+def frame(*values: bytes | None, key: bytes | None = b"sentinel") -> pa.Table:
+    place = {"topic": "all", "partition": 0, "timestamp": None, "headers": None, "key": key}
+    return pa.Table.from_pylist([place | {"offset": n, "value": v} for n, v in enumerate(values)], RAW)
+
+
+NUMBERS = st.integers(7_123_456_789, 7_199_999_999)
+PLAIN = NUMBERS.map(lambda n: f"Zzé{n}")
+IMAGES = st.tuples(
+    (NUMBERS.map(lambda n: (str(n), whole(n))) | PLAIN.map(lambda t: (t, text(t)))),
+    st.sampled_from([("", None), ("", "NULL"), ("", "NONE")]) | PLAIN.map(lambda t: (t, text(t))),
+    st.dates().map(lambda day: ("", clock(day.year, day.month, day.day))) | PLAIN.map(lambda t: (t, text(t))),
+    st.just(("", text("note"))),
+)
+KINDS = st.sampled_from(["INSERT", "UPDATE", "DELETE", "INIT"])
+
+
+@settings(max_examples=EXAMPLES)
+@given(changes=st.lists(st.tuples(KINDS, IMAGES, IMAGES), min_size=1, max_size=4), born=st.booleans())
+def test_what_is_stored_decodes_as_the_record_did(changes: Any, born: bool) -> None:
+    """Values of other types than their columns' included; once more veiled it stays what it is."""
+    by = decoder()
+    tags = {"pk_uk_info": '{"PRIMARY":["id"]}', "row": "sentinel"}
+    values, private = [], {"sentinel"}
+    for number, (kind, before, after) in enumerate(changes):
+        images = [[value for _, value in image] for image in (before, after)]
+        images = [images[0] if kind in ("UPDATE", "DELETE") else None, images[1] if kind != "DELETE" else None]
+        values.append(encoded(record(kind, FIELDS, *images, id=number, tags=tags), born=born))
+        private |= {said for image in (before, after) for said, _ in image if said}
+    records = frame(*values)
+    veiled, again = by.veiled(records), pickle.loads(pickle.dumps(by))
+    assert decoded(veiled, again) == decoded(records, by)
+    assert again.veiled(veiled).equals(veiled)
+    assert seen(private, veiled) == []
+
+
+def test_each_image_is_masked() -> None:
+    by = decoder({"id": HMAC, "email": NOTHING})
+    images = [[whole(n), text(f"{n}@example.com"), None, text("n")] for n in (7, 8)]
+    found = decoded(by.veiled(frame(encoded(record("UPDATE", FIELDS, *images)))), DtsAvroDecoder({"schema": {"*": SAID}}))
+    assert [(row["_op"], row["id"], row["email"]) for row in found] == [("d", digest("7"), None), ("c", digest("8"), None)]
+
+
+SAID = {"id": "string", "email": "string", "note": "string"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"sentinel", encoded(record("INSERT", FIELDS, None, [text("sentinel")])), encoded(record("FILL", after="sentinel"))],
+)
+def test_what_cannot_be_read_is_withheld(value: bytes) -> None:
+    by = decoder()
+    veiled = by.veiled(frame(value))
+    assert b"sentinel" not in told(veiled)
+    assert by.veiled(veiled).equals(veiled)
+
+
+def test_statements_are_not_kept() -> None:
+    by = decoder()
+    records = frame(encoded(record("DDL", after="ALTER ... 'sentinel'", tags={"sql": "sentinel"})), key=None)
+    assert b"sentinel" not in told(by.veiled(records))
+    assert by.route(by.veiled(records)).equals(by.route(records))
+    others = frame(encoded(record("INSERT", FIELDS, None, [whole(1)] * 4, objectName="mydb.open")))
+    assert by.veiled(others).equals(others)
+    assert stored(frame(None), by)["value"] is None

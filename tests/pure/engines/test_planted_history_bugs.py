@@ -1,0 +1,125 @@
+"""The histories bite: each planted bug is caught by some order of arrival."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.history_in_memory import assert_any_order, assert_random_histories
+
+from adapters.sql import history, local_history
+from adapters.sql.history import _Steps
+from adapters.sql.history_events import Events
+
+pytestmark = pytest.mark.slow
+
+
+def caught(check=assert_any_order, untracked=("b",), by=(AssertionError, KeyError)):
+    with pytest.raises(by):
+        check(range(60), untracked)
+
+
+def without(monkeypatch, method):
+    """A branch of the events that gives none."""
+    real = getattr(Events, method)
+
+    def nothing(self, *arguments):
+        return f"SELECT * FROM ({real(self, *arguments)}) AS nothing WHERE FALSE"
+
+    monkeypatch.setattr(Events, method, nothing)
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """A statement with another word in it, which some statement must have."""
+    found = []
+
+    def change(name, old, new):
+        real = getattr(local_history, name)
+
+        def select(*arguments):
+            text = real(*arguments)
+            found.append(old in text)
+            return text.replace(old, new)
+
+        monkeypatch.setattr(local_history, name, select)
+
+    yield change
+    assert any(found), "no statement has the word"
+
+
+@pytest.mark.parametrize("method", ["of_versions", "of_endings", "of_marks", "of_cuts"])
+def test_something_known_is_forgotten(monkeypatch, method):
+    without(monkeypatch, method)
+    caught()
+
+
+def test_what_a_version_has_taken_in_is_forgotten(monkeypatch):
+    without(monkeypatch, "of_taken")
+    caught(assert_random_histories, ("v1", "v3"))
+
+
+def test_a_version_column_that_is_never_updated(changed):
+    changed("versions_select", '"_cdc__then_0" END AS "_cdc_last_seq_1"', '"_cdc_seq_1" END AS "_cdc_last_seq_1"')
+    caught()
+
+
+def test_an_end_that_is_null(changed):
+    """`DELETED_AT = NULL`: a version that ended is still open."""
+    changed("versions_select", '"_cdc__next_1" AS "_cdc_end_seq_1"', 'NULL AS "_cdc_end_seq_1"')
+    caught()
+
+
+def test_a_delete_that_begins_a_version(monkeypatch):
+    real = _Steps.opens
+    monkeypatch.setattr(_Steps, "opens", lambda self, first: real(self, first).replace("NOT (\"_op\" = 'd') AND", ""))
+    caught(by=pa.ArrowIndexError)  # Its version ends nowhere among the rows.
+
+
+def test_a_late_change_that_is_taken_for_a_duplicate(changed):
+    changed("events_select", 'ORDER BY "_cdc__kind", "_place")', 'ORDER BY "_cdc__kind" DESC, "_place")')
+    caught()
+
+
+def test_null_that_equals_nothing(changed):
+    changed("versions_select", "IS DISTINCT FROM", "<>")
+    caught()
+
+
+def test_values_that_were_not_sent_stay_null(changed):
+    changed("events_select", 'CASE WHEN "_cdc__first" OR', 'CASE WHEN TRUE OR "_cdc__first" OR')
+    caught(assert_random_histories, ())
+
+
+def test_the_first_value_of_an_untracked_column(changed):
+    changed("versions_select", '"_cdc__final_1" ELSE', '"_place" ELSE')
+    caught()
+
+
+def test_a_version_that_is_no_more_but_stays(monkeypatch):
+    real = history.versions_select
+    monkeypatch.setattr(local_history, "versions_select", lambda *given: real(*given).split("UNION ALL")[0])
+    caught()
+
+
+@pytest.mark.parametrize(
+    "what", ['"_cdc__silent" AND', '"_cdc__opens" AND "_cdc__many" AND', 'NOT ("_op" = \'d\') AND NOT "_cdc__opens"']
+)
+def test_nothing_is_remembered_of(changed, what):
+    changed("marks_select", what, f"FALSE AND {what}")
+    caught()
+
+
+def test_only_open_versions_are_read(monkeypatch):
+    real = local_history.versions
+
+    def some(plan, kept, rows, related, marks, **given):
+        related = related.filter(related["_cdc_end_seq_1"].is_null())
+        return real(plan, kept, rows, related, marks, **given)
+
+    monkeypatch.setattr(local_history, "versions", some)
+    caught()
+
+
+def test_values_that_were_not_sent_from_a_life_before(changed):
+    changed("events_select", '"_cdc__life", "_cdc__g0"', '"_cdc__g0"')
+    caught(assert_random_histories, ())

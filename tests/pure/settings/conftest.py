@@ -1,0 +1,1 @@
+from support.settings_fixtures import changed, folder  # noqa: F401

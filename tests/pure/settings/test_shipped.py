@@ -1,0 +1,137 @@
+"""The files we ship: they load, they are valid by the shipped schema, and the schema is that of the models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from paths import PROJECT
+from ruamel.yaml import YAML
+
+from replicator.settings import load
+from replicator.settings.json_schema import FILES, config_schema, render
+from replicator.settings.supported import LATER_KEYS
+
+CONFIG = PROJECT / "config"
+EXAMPLES = sorted((CONFIG / "examples").glob("*.yaml"))
+OVERLAYS = sorted((CONFIG / "environments").glob("*.yaml"))
+WHOLE = [CONFIG / "replicator.yaml", *EXAMPLES]
+PRODUCTION = {
+    "KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
+    "DATALAKE_DSN": "postgresql://u:p@lake/d",
+    "MASK_KEY": "0123456789abcdef0123456789abcdef",
+    "TARGET_DSN": "postgresql://u:p@target/d",
+    "SOURCE_DSN": "postgresql://u:p@source/d",
+    "SHOP_DSN": "postgresql://u:p@target/d",
+    "SALES_DSN": "mariadb://u:p@shop/d",
+    "KAFKA_PASSWORD": "p",
+    "REGISTRY_PASSWORD": "p",
+    "REPLICATOR_TOKEN": "t",
+}
+TABLES = ("customers", "products", "orders", "order_items")
+
+
+def yaml(file: Path) -> Any:
+    return YAML(typ="safe", pure=True).load(file)
+
+
+def test_the_shipped_config_works_without_any_variable():
+    loaded = load(CONFIG / "replicator.yaml", environ={})
+    settings = loaded.settings
+    assert loaded.warnings == ()
+    for table in TABLES:
+        lanes = settings.lanes_for(f"public.{table}")
+        assert [(lane.sink, lane.kind, lane.into, lane.policy, lane.deletes) for lane in lanes] == [
+            ("lake", "delta", table, "scd1", "hard"),
+            ("datalake", "postgres", table, "scd1", "hard"),
+            ("target", "postgres", table, "scd1", "hard"),
+        ]
+        assert settings.event_logs_for(f"public.{table}") == ("raw", "raw_pg")
+    assert settings.sinks["lake"].path == str(CONFIG.parent / "deltalake")
+    assert settings.sinks["datalake"].dsn.get_secret_value().endswith("@127.0.0.1:5434/datalake_db")
+    assert settings.sinks["target"].dsn.get_secret_value().endswith("@127.0.0.1:5435/target_db")
+
+
+def test_the_dev_overlay_keeps_to_local_folders():
+    loaded = load(CONFIG / "replicator.yaml", "dev", environ={})
+    assert loaded.warnings == ()
+    assert {name: sink.kind for name, sink in loaded.settings.sinks.items()} == {"lake": "delta", "raw": "event_log"}
+    assert all(Path(sink.path).is_relative_to(CONFIG.parent / "deltalake") for sink in loaded.settings.sinks.values())
+
+
+def test_the_prod_overlay_needs_every_dsn_from_outside(tmp_path):
+    with pytest.raises(Exception, match="TARGET_DSN_FILE") as caught:
+        load(CONFIG / "replicator.yaml", "prod", environ={})
+    assert {finding.code for finding in caught.value.findings} == {"unset"}
+    (tmp_path / "dsn").write_text("postgresql://u:p@from-a-file/d\n")
+    environ = {**PRODUCTION, "TARGET_DSN_FILE": str(tmp_path / "dsn"), "REPLICATOR_HOME": "/srv/replicator"}
+    del environ["TARGET_DSN"]
+    settings = load(CONFIG / "replicator.yaml", "prod", environ=environ).settings
+    assert settings.sinks["lake"].path == "/srv/replicator/deltalake"
+    assert settings.sinks["target"].dsn.get_secret_value() == "postgresql://u:p@from-a-file/d"
+    assert "127.0.0.1:54" not in str(
+        {n: getattr(s, "dsn", None) and s.dsn.get_secret_value() for n, s in settings.sinks.items()}
+    )
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_examples_load(file):
+    assert load(file, environ=PRODUCTION).warnings == ()
+
+
+@pytest.mark.parametrize(("name", "overlay"), FILES.items())
+def test_the_schema_files_are_current(name, overlay):
+    current = (CONFIG / name).read_text(encoding="utf-8") == render(overlay=overlay)
+    assert current, "run: python -m replicator.settings.json_schema config"
+    jsonschema.Draft202012Validator.check_schema(config_schema(overlay=overlay))
+
+
+@pytest.mark.parametrize("file", [*WHOLE, *OVERLAYS], ids=lambda file: file.stem)
+def test_shipped_files_are_valid_by_their_own_schema_header(file):
+    header = file.read_text(encoding="utf-8").splitlines()[0]
+    prefix = "# yaml-language-server: $schema="
+    assert header.startswith(prefix)
+    schema = yaml(file.parent / header.removeprefix(prefix))
+    jsonschema.validate(yaml(file), schema)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("topicz",), 1),
+        (("engine",), "flink"),
+        (("sinks", "lake", "pth"), "x"),
+        (("sinks", "my lake"), {"kind": "delta", "path": "x"}),
+        (("sinks", "lake", "kind"), "detla"),
+        (("sources", "shop", "format"), "debezium_arvo"),
+        (("sources", "shop", "topics"), "cdc"),
+        (("tables", 0, "to", 0, "policy"), "scd3"),
+        (("tables", 0, "sequence_by"), []),
+        (("limits",), {"depth": 0}),
+        (("limits",), {"depth": "many"}),
+        (("defaults",), {"deletes": "softly"}),
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(path, value):
+    config = yaml(CONFIG / "replicator.yaml")
+    inner = config
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config, config_schema())
+
+
+def test_the_schema_accepts_references_to_the_environment():
+    config = yaml(CONFIG / "replicator.yaml")
+    config["limits"] = {"depth": "${DEPTH}", "memory": "1GiB"}
+    config["engine"] = "${ENGINE:-local}"
+    jsonschema.validate(config, config_schema())
+
+
+def test_the_schema_offers_nothing_that_is_not_yet_supported():
+    assert not LATER_KEYS.get("Settings", frozenset()) & config_schema()["properties"].keys()
+    for name, keys in LATER_KEYS.items():
+        assert not keys & config_schema()["$defs"].get(name, {}).get("properties", {}).keys()

@@ -1,0 +1,91 @@
+"""`mode: batch` of a source of files: everything that has accumulated is one batch, or none."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from adapters.sources.files import ArchiveSource
+from adapters.sources.files.folders import files_source
+from replicator.domain.errors import Fatal
+from replicator.domain.position import Position, TopicPartition
+
+T = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    for part in range(3):
+        rows = [
+            {"topic": "t", "partition": 0, "offset": n, "key": None, "value": "x" * 10}
+            for n in range(part * 4, part * 4 + 4)
+        ]
+        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def batches(source, start=None, stop=None, **how):
+    found = []
+    source.run(start or Position(), found.append, stop or threading.Event(), once=True)
+    return [(batch.records, batch.span.end.get(T)) for batch in found]
+
+
+def test_everything_is_one_batch(archive):
+    bounds = {"path": archive, "batch_records": 5, "batch_bytes": 120}
+    assert batches(ArchiveSource(bounds)) == [(5, 5), (5, 10), (2, 12)]
+    whole = ArchiveSource({**bounds, "mode": "batch"})
+    assert batches(whole) == [(12, 12)]
+    assert batches(whole, Position({T: 7})) == [(5, 12)]
+    assert batches(whole, Position({T: 12})) == [(0, 12)]
+
+
+def test_what_lanes_read_again_is_one_batch_too(archive):
+    found = []
+    source = ArchiveSource({"path": archive, "batch_records": 5, "mode": "batch"})
+    source.read(Position({T: 1}), Position({T: 9}), found.append, threading.Event())
+    assert [(batch.records, batch.span.end[T]) for batch in found] == [(8, 9)]
+
+
+def test_more_than_fits_is_none(archive):
+    source = ArchiveSource({"path": archive, "batch_bytes": 119, "mode": "batch"})
+    found = []
+    with pytest.raises(Fatal, match=f"{archive} has more than the 119 bytes") as caught:
+        source.run(Position(), found.append, threading.Event(), once=True)
+    assert found == [] and "limits.memory" in caught.value.next_step
+
+
+def test_a_part_is_none(archive):
+    """A run that is asked to end while it reads hands over nothing, where a stream hands over what it has."""
+
+    class Soon:
+        """Asked for after so many looks."""
+
+        def __init__(self, looks: int) -> None:
+            self.left = looks
+
+        def is_set(self) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+        def wait(self, seconds: float) -> bool:
+            return self.is_set()
+
+    for mode, expected in (("stream", [(7, 7)]), ("batch", [])):
+        found = []
+        source = ArchiveSource({"path": archive, "mode": mode})
+        source.run(Position(), found.append, Soon(9), once=True)
+        assert [(batch.records, batch.span.end.get(T)) for batch in found] == expected
+
+
+def test_files_of_rows_too(tmp_path):
+    from support.rows_folder import put
+
+    for number in range(3):
+        put(tmp_path / "items" / f"{number}.jsonl", b'{"a":1}\n{"a":2}\n')
+    found = []
+    said = {"path": str(tmp_path), "format": "rows", "files": "jsonl", "batch_records": 1, "mode": "batch"}
+    files_source(said).run(Position(), found.append, threading.Event(), once=True)
+    assert [batch.records for batch in found] == [6]

@@ -1,0 +1,359 @@
+"""What runs on Spark keeps the promises of its ports. One file, so that one process has one session."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from threading import Event
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sf
+from support.debezium_events import ID, event, key, raw
+from support.postgres_target import PostgresTarget
+from support.recorded_log import TIMES, LogStream, RecordedLog
+from support.spark_case import LONG, OPTIONS, OnSpark, SparkTarget, engine
+from support.table_of_rows import ReadsRows, RowsStream
+from support.variants import COMMIT_TESTS, READ_TESTS
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from adapters.engines.spark.fold import still_unsent
+from adapters.sinks.postgres.spark import PostgresSparkSink
+from adapters.sources.delta import DeltaSource
+from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
+from adapters.spark.frames import derived, drop_unused, from_arrow, kept, selected, to_arrow
+from adapters.spark.known import Known, known_of, look
+from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.connectors import Connector
+from replicator.domain.policies import plan_for
+from replicator.domain.shape import Shape
+from replicator.domain.table import Column, TableSpec
+from replicator.testing.delivery import Delivering, assert_equals_model, canonical_rows
+from replicator.testing.engine_contract import EngineContract
+from replicator.testing.histories import random_history
+from replicator.testing.lane_shapes import CASES
+from replicator.testing.sink_columns import SinkColumns
+from replicator.testing.sink_contract import KEYED, SinkContract
+from replicator.testing.source_contract import SourceContract
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+"""A JVM starts, and every job takes a moment."""
+
+
+class TestSparkEngine(OnSpark, EngineContract):
+    """`SparkEngine`."""
+
+    def test_every_shape_is_that_of_the_local_engine(self):
+        """Row by row, and what is known of the rows is so."""
+        for number, (name, case) in self.some(enumerate(CASES.items())):
+            history = random_history(number, 40, keys=("composite",), first=case.first)
+            plan, local = case.plan("scd1", history.table()), LocalEngine()
+            arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
+            mine, other = local.shape(arrow, plan), engine().shape(self.to_frame(arrow), plan)
+            columns = mine.frame.schema.names
+            for one, two in ((mine.frame, other.frame), (mine.rejects, other.rejects)):
+                assert canonical_rows(self.to_arrow(two).to_pylist(), columns) == canonical_rows(one.to_pylist(), columns), (
+                    name
+                )
+            assert mine.counts == other.counts, name
+            assert known_of(other.frame) == look(other.frame).get((), Known()), name
+            assert [engine().count(piece) for piece in engine().segments(other.frame, plan.table)] == [
+                piece.num_rows for piece in local.segments(mine.frame, plan.table)
+            ], name
+
+    def test_names_of_columns_are_taken_as_they_are(self):
+        """Also where rows go through Python: Spark would read quotes and dots in them."""
+        names = ("it's `w`", "a.b", "`")
+        table = TableSpec("public.t", tuple(Column(name, pa.int64()) for name in names), names[:1], 1)
+        row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 0, **dict.fromkeys(names, 7)}
+        frame = self.to_frame(pa.Table.from_pylist([row], changes_schema(table)))
+        shaped = engine().shape(frame, plan_for("scd1", table, shape=Shape(soft_deletes=True))).frame
+        assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
+
+    def test_the_connector_is_that_of_the_newest_records_and_looked_for_once(self):
+        """Batches without a change name none. Of a decoder that is gone nothing is left: the next one may have its id."""
+        decoder, block = DebeziumJsonDecoder({}), {"id": "7:1", "total_order": 1, "data_collection_order": 1}
+        old, new = (
+            event((ID,), after={"id": 1}, transaction=block, source={"version": version}) for version in ("3.4.0", "3.5.0")
+        )
+        assert engine().connector(self.to_frame(raw([None])), decoder) is None
+        named = Connector("postgresql", "3.5.0", has_metadata=True, prefix="cdc")
+        assert engine().connector(self.to_frame(raw([old, new, old, new])), decoder) == named
+        assert engine().connector(self.to_frame(raw([old])), decoder) is None
+        known = len(engine()._looks)
+        del decoder
+        gc.collect()
+        assert len(engine()._looks) < known
+
+    def test_an_empty_piece_hides_no_rows(self):
+        """Of a table that was put together."""
+        pieces = [pa.table({"a": pa.array(values, pa.int64())}) for values in ([1], [], [2, 3])]
+        assert self.to_arrow(self.to_frame(pa.concat_tables(pieces)))["a"].to_pylist() == [1, 2, 3]
+
+    @pytest.mark.parametrize("name", ["where NULL changes nothing", "with soft deletes by text"])
+    def test_what_is_left_folds_like_the_local_engine(self, name):
+        """Values that a later change left NULL, or that a delete left, are those of the last one before it that said them;
+        what is left of them is told in the folded frame, so that such frames can be folded again."""
+        case, local = CASES[name], LocalEngine()
+        history = random_history(5, 60, keys=("composite",), first=case.first)
+        plan = case.plan("scd1", history.table())
+        arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
+        pieces = [piece for piece in local.segments(local.shape(arrow, plan).frame, plan.table) if piece.num_rows > 2]
+        for piece in sorted(pieces, key=lambda piece: -piece.num_rows)[:2]:
+            mine, other = local.fold(piece, plan), engine().fold(self.to_frame(piece), plan)
+            again = engine().fold(engine().concat([other.frame, other.frame]), plan)
+            names = mine.frame.schema.names
+            for frame in (other.frame, again.frame):
+                assert canonical_rows(self.to_arrow(frame).to_pylist(), names) == canonical_rows(
+                    mine.frame.to_pylist(), names
+                )
+            assert (mine.facts, mine.counts) == (other.facts, other.counts)
+
+
+class TestDeltaSparkSink(OnSpark, SinkContract):
+    """`DeltaSparkSink`, on a local disk."""
+
+    always = COMMIT_TESTS
+    numbers = count(1)
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path):
+        self.parent = tmp_path
+
+    def new_target(self):
+        return SparkTarget(self.parent / f"lake{next(self.numbers)}")
+
+    def test_times_at_the_end_of_the_calendar(self):
+        """Year 9999 comes back as it went, also to readers that are not Spark."""
+        with self.target() as target:
+            history = random_history(65, 1, keys=KEYED)
+            delivering = Delivering(engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow)
+            delivering.run()
+            assert_equals_model(delivering)
+
+
+class TestSequencesPerColumn(OnSpark, SinkColumns):
+    """Through `DeltaSparkSink`."""
+
+    always = frozenset({"test_parts_in_any_order_equal_the_model"})
+    cuts = () if LONG else (2,)
+    numbers = count(1)
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path):
+        self.parent = tmp_path
+
+    def new_target(self):
+        return SparkTarget(self.parent / f"columns{next(self.numbers)}")
+
+
+@dataclass
+class SparkLogStream(LogStream):
+    def open(self):
+        return DeltaSparkSource({"path": str(self.path), "batch_records": self.batch_records, **OPTIONS})
+
+
+class TestDeltaSparkSource(SourceContract):
+    """`DeltaSparkSource`."""
+
+    odd_times = TIMES
+
+    @pytest.fixture(autouse=True)
+    def own(self, tmp_path):
+        engine()
+        self.path, self.batch_records = tmp_path / "log", 6
+
+    def new_stream(self):
+        return SparkLogStream(self.path, self.batch_records)
+
+    def to_arrow(self, frame):
+        """Inside a list Spark has names of its own."""
+        return to_arrow(frame).cast(RAW)
+
+
+@pytest.mark.parametrize("period", [{"since": 102}, {"until": 103}, {"since": 101, "until": 103}])
+def test_a_log_is_read_of_a_period(tmp_path, period):
+    """By the times that its records tell, which are those of the source; one that tells none is always there. On both
+    engines the same, and the span is that of all."""
+    engine()
+    log = RecordedLog(tmp_path)
+    texts = [event([ID], at=100 + n, after={"id": n}) for n in range(5)]
+    log.append(raw([*texts, b"no event"], [key(id=n) for n in range(6)]))
+    low, high = period.get("since", 0), period.get("until", 1_000)
+    times = {name: f"2023-11-14T22:13:20.{at:06}+00:00" for name, at in period.items()}
+    for source, read in ((DeltaSource, pa.table), (DeltaSparkSource, to_arrow)):
+        found, options = [], {"path": str(tmp_path), **times, **(OPTIONS if read is to_arrow else {})}
+        reading = source(options)
+        reading.read(reading.beginning(), reading.end(), found.append, Event())
+        offsets = [offset for batch in found if batch.records for offset in read(batch.frame)["offset"].to_pylist()]
+        assert offsets == [*(n for n in range(5) if low <= 100 + n <= high), 5]
+        assert found[-1].span.end == reading.end()
+
+
+@dataclass
+class SparkRowsStream(RowsStream):
+    def open(self):
+        super().open()
+        return delta_spark_source({**self.options(), **OPTIONS})
+
+
+class TestRowsSparkSource(ReadsRows, SourceContract):
+    """`RowsSparkSource`."""
+
+    always = READ_TESTS
+
+    @pytest.fixture(autouse=True)
+    def own(self, tmp_path):
+        engine()
+        self.path = tmp_path
+
+    def new_stream(self):
+        return SparkRowsStream(self.path, 6, "feed")
+
+    def to_arrow(self, frame):
+        """Inside a list Spark has names of its own."""
+        return to_arrow(frame).cast(RAW)
+
+
+@pytest.mark.postgres
+class TestPostgresSparkSink(OnSpark, SinkContract):
+    """`PostgresSparkSink`, every row of which the executors copy."""
+
+    always = COMMIT_TESTS
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn):
+        self.dsn = postgres_dsn
+
+    def new_target(self):
+        engine()
+        return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
+
+
+@pytest.mark.postgres
+@pytest.mark.long
+class TestSequencesPerColumnInPostgres(OnSpark, SinkColumns):
+    """Through `PostgresSparkSink`."""
+
+    cuts = () if LONG else (2,)
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn):
+        self.dsn = postgres_dsn
+
+    def new_target(self):
+        engine()
+        return PostgresTarget(self.dsn, partial(PostgresSparkSink, through_driver=0))
+
+
+class Folding:
+    """The engine; of every fold, and of what is folded again, what is known is compared with what a look tells."""
+
+    def __init__(self):
+        self.engine, self.frames, self.seen = engine(), [], 0
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+    def fold(self, changes, plan):
+        folded = self.engine.fold(changes, plan)
+        self.compare(folded.frame)
+        if self.frames and self.frames[-1].columns == folded.frame.columns:
+            again = self.engine.concat([self.frames[-1], folded.frame])
+            self.compare(again)
+            self.compare(self.engine.fold(again, plan).frame)
+        self.frames.append(folded.frame)
+        return folded
+
+    def compare(self, frame):
+        known, told = known_of(frame), look(frame).get((), Known())
+        exact = [(k.rows, k.partial, k.moves, k.truncates) for k in (known, told)]
+        assert exact[0] == exact[1]
+        assert known.unsent >= told.unsent and known.halves >= told.halves
+        assert all(known.first[p] <= offset for p, offset in told.first.items())
+        assert all(known.end[p] >= offset for p, offset in told.end.items())
+        self.seen |= 1 * bool(told.partial) | 2 * bool(told.moves) | 4 * bool(told.truncates)
+
+
+def test_a_part_of_a_table_travels():
+    """Also of lists that are null here and there, from within."""
+    table = pa.table({"n": range(5), "l": pa.array([None, [1], None, [2, 3], []], pa.list_(pa.int64()))}).slice(2, 2)
+    assert to_arrow(from_arrow(engine().spark, table)).equals(table)
+
+
+def test_what_is_known_of_folded_rows_is_so(tmp_path):
+    folding, case, history = Folding(), OnSpark(), random_history(8, 12, toast=True, keys=KEYED)
+    target = SparkTarget(tmp_path / "lake")
+    delivering = Delivering(folding, target, history, "scd1", to_frame=case.to_frame, to_arrow=case.to_arrow)
+    for delivery in history.deliveries:
+        delivering.deliver(delivery)
+    delivering.sink.close()
+    assert len(folding.frames) > 1 and folding.seen & 3 == 3, folding.seen
+
+
+def stored() -> set[int]:
+    """The numbers of what Spark keeps. What other tests kept may go at any time."""
+    return set(engine().spark.sparkContext._jsc.getPersistentRDDs())
+
+
+def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
+    """Also of a statement with WITH, read twice in one statement and in what is kept after it."""
+    log, spark = tmp_path / "computed", engine().spark
+
+    @sf.udf("bigint")
+    def seen(value):
+        with log.open("a") as file:
+            file.write(".")
+        return value
+
+    before = stored()
+    rows = spark.range(3).select(seen("id").alias("v"))
+    windows = "WITH a AS (SELECT * FROM {}) SELECT *, count(*) OVER (PARTITION BY v) AS n FROM a"
+    once = kept(selected(spark, lambda names: windows.format(names["rows"]), {"rows": rows}))
+    twice = "WITH a AS (SELECT * FROM {0} WHERE v > 0) SELECT a.v FROM a JOIN {0} AS b ON a.v = b.v"
+    later = kept(derived(selected(spark, lambda names: twice.format(names["once"]), {"once": once}), once))
+    for _ in range(2):
+        assert sorted(row["v"] for row in later.collect()) == [1, 2]
+        assert sorted(row["v"] for row in once.collect()) == [0, 1, 2]
+    mine = stored() - before
+    assert log.read_text() == "..." and len(mine) == 2
+    del once
+    assert later.count() == 2 and log.read_text() == "..."
+    del later
+    gc.collect()
+    drop_unused()
+    assert not mine & stored()
+
+
+def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
+    """As the collector of cycles does, at any allocation."""
+    spark = engine().spark
+    before = stored()
+    held = [kept(spark.range(3).select("id"))]
+    assert held[0].count() == 3
+    connection = spark.sparkContext._gateway._gateway_client.get_thread_connection()
+    stream = connection.stream
+
+    class LettingGo:
+        def readline(self):
+            held.clear()
+            return stream.readline()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connection, "stream", LettingGo())
+        assert spark.range(5).count() == 5
+    mine = stored() - before
+    assert held == [] and len(mine) == 1
+    assert kept(spark.range(4)).count() == 4
+    drop_unused()
+    assert not mine & stored()
+
+
+def test_names_without_a_value_are_an_expression_that_grows_with_the_columns() -> None:
+    """It doubled with each column, which took all of the driver's memory from some twenty on."""
+    engine()
+    few, many = (still_unsent([f"c{i}" for i in range(count)])._jc.toString() for count in (5, 10))
+    assert len(many) < 3 * len(few)

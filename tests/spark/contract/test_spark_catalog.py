@@ -1,0 +1,292 @@
+"""Names of a lake's tables in Spark's catalog: tables and views that are read by them, whose they are, and how they go."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from paths import PROJECT
+from support.spark_case import OnSpark, engine
+
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.spark.catalog import CatalogNames
+from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, changes_schema
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.shape import Shape
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Write
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+"""A JVM starts, and every job takes a moment."""
+
+PLACE = TopicPartition("cdc.public.items", 0)
+NARROW = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 1)
+WIDE = replace(NARROW, columns=(*NARROW.columns, Column("it's `w`", pa.int32())))
+SOFT = Shape(soft_deletes=True)
+SCHEMAS = count(1)
+DOCS = PROJECT / "docs"
+
+
+def soft(into="items"):
+    return replace(lane_of("scd1", into), shape=SOFT, config_line="config/replicator.yaml:7")
+
+
+def history(into="items"):
+    return replace(lane_of("scd2", into), config_line="config/replicator.yaml:8")
+
+
+@dataclass
+class Named:
+    """A lake whose tables have names in a schema of its own."""
+
+    folder: str
+    schema: str
+    table: TableSpec = NARROW
+
+    def open(self, *, spark=True):
+        engine()
+        return (DeltaSparkSink if spark else DeltaRsSink)({"path": self.folder, "schema": self.schema})
+
+    def put(self, lane, *rows, spark=True):
+        """Applies the rows at the offsets where the lane stands, by a sink that is new each time."""
+        sink, made = self.open(spark=spark), engine() if spark else LocalEngine()
+        try:
+            state, plan = sink.state(lane), plan_for(lane.policy, self.table, shape=lane.shape)
+            start = state.position[PLACE] if state else 0
+            places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
+            records = [{**place, OP: "c", **row} for place, row in zip(places, rows, strict=True)]
+            frame = made.shape(self._frame(records, spark), plan).frame
+            span = Span(Position({PLACE: start}), Position({PLACE: start + len(rows)}))
+            sink.prepare(lane, plan)
+            sink.apply([Write(lane, plan, made.fold(frame, plan), span)], no_rejects)
+        finally:
+            sink.close()
+
+    def _frame(self, records, spark):
+        frame = pa.Table.from_pylist(records, changes_schema(self.table))
+        return OnSpark().to_frame(frame) if spark else frame
+
+    def rows(self, name, *columns):
+        """What a reader gets who knows the name alone, in a session of its own."""
+        found = engine().spark.newSession().sql(f"SELECT * FROM {self.schema}.{name}").collect()
+        return sorted(tuple(row[column] for column in columns or ("id", "v")) for row in found)
+
+    def names(self):
+        return sorted(row.tableName for row in run(f"SHOW TABLES IN {self.schema}"))
+
+
+def run(statement):
+    return engine().spark.sql(statement).collect()
+
+
+@pytest.fixture
+def lake(tmp_path):
+    engine()
+    schema = f"shop_{next(SCHEMAS)}"
+    yield Named(str(tmp_path / "a 'lake' é"), schema)
+    run(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+
+def test_the_living_rows_after_each_batch(lake):
+    lake.put(soft(), {"id": 1, "v": "a"}, {"id": 2, "v": "b"})
+    assert lake.rows("items_living") == [(1, "a"), (2, "b")]
+    lake.put(soft(), {"id": 1, OP: "d"})
+    assert lake.rows("items_living") == [(2, "b")]
+    assert lake.rows("items", "id", "_cdc_deleted") == [(1, True), (2, False)]
+    (deleted,) = [row for row in run(f"SELECT * FROM {lake.schema}.items") if row["_cdc_deleted"]]
+    assert deleted["_cdc_deleted_at"] == deleted["_cdc_ts"]
+    lake.put(soft(), {OP: "t"}, {"id": 3, "v": "c"})
+    assert lake.rows("items_living") == [(3, "c")]
+    assert lake.names() == ["items", "items_living"]
+
+
+def test_the_open_versions_after_each_batch(lake):
+    lake.put(history(), {"id": 1, "v": "a"}, {"id": 2, "v": "b"})
+    lake.put(history(), {"id": 1, "v": "A", OP: "u"}, {"id": 2, OP: "d"})
+    assert lake.rows("items_current") == [(1, "A")]
+    assert lake.rows("items") == [(1, "A"), (1, "a"), (2, "b")]
+    assert lake.names() == ["items", "items_current"]
+
+
+def test_current_rows_have_no_view(lake):
+    lake.put(lane_of("scd1"), {"id": 1, "v": "a"})
+    assert lake.names() == ["items"] and lake.rows("items") == [(1, "a")]
+
+
+def test_views_follow_the_columns(lake):
+    """Whichever engine adds them: the next start of this one looks, also where there is nothing to write."""
+    lake.put(soft(), {"id": 1, "v": "a"})
+    run(f"ALTER VIEW {lake.schema}.items_living SET TBLPROPERTIES ('mine' = 'kept')")
+    lake.table = WIDE
+    lake.put(soft(), {"id": 2, "v": "b", "it's `w`": 5})
+    assert run(f"SHOW TBLPROPERTIES {lake.schema}.items_living ('mine')")[0].value == "kept"
+    assert lake.rows("items_living", "id", "it's_x0020_`w`") == [(1, None), (2, 5)]
+    lake.table = replace(WIDE, columns=(*WIDE.columns, Column("x", pa.string())))
+    lake.put(soft(), {"id": 2, "v": "c", "x": "new"}, spark=False)
+    with closing(lake.open()) as sink:
+        assert sink.state(soft()) is not None
+    (row,) = run(f"SELECT * FROM {lake.schema}.items_living WHERE id = 2")
+    assert (row["v"], row["x"]) == ("c", "new")
+
+
+def test_a_catalog_that_forgot_has_the_names_again(lake):
+    """Also of a lane that has nothing to write: every lane is asked where it stands."""
+    lake.put(history(), {"id": 1, "v": "a"})
+    run(f"DROP SCHEMA {lake.schema} CASCADE")
+    with closing(lake.open()) as sink:
+        sink.state(history())
+    assert lake.rows("items_current") == [(1, "a")]
+
+
+def test_a_start_that_finds_them_changes_nothing(lake, monkeypatch):
+    ran = []
+    lake.put(soft(), {"id": 1, "v": "a"})
+    monkeypatch.setattr(CatalogNames, "_run", lambda _, statement: ran.append(statement))
+    lake.put(soft(), {"id": 2, "v": "b"})
+    assert ran == [] and lake.rows("items_living") == [(1, "a"), (2, "b")]
+
+
+NOT_OURS = {
+    "table": ("items", "CREATE TABLE {} (a INT) USING delta"),
+    "view": ("items", "CREATE VIEW {} AS SELECT 1 AS a"),
+    "view of the view's name": ("items_living", "CREATE VIEW {} AS SELECT 1 AS a"),
+    "table of the view's name": ("items_living", "CREATE TABLE {} (a INT) USING parquet"),
+}
+
+
+@pytest.mark.parametrize("what", NOT_OURS)
+def test_what_is_somebody_elses_stays_and_is_named(lake, what):
+    """Before the table is made; nothing of the lane is lost, it goes on once the name is free."""
+    name, make = NOT_OURS[what]
+    run(f"CREATE SCHEMA {lake.schema}")
+    run(make.format(f"{lake.schema}.{name}"))
+    with pytest.raises(ConfigProblem) as refused:
+        lake.put(soft(), {"id": 1, "v": "a"})
+    assert refused.value.sentence.startswith(f"spark_catalog.{lake.schema}.{name} in Spark's catalog is a ")
+    for word in ("Remove or rename it", "`into` in config/replicator.yaml:7", "another `schema`"):
+        assert word in refused.value.next_step
+    assert lake.names() == [name] and run(f"SELECT * FROM {lake.schema}.{name}") in ([], [(1,)])
+    with closing(lake.open()) as sink:
+        assert sink.tables() == []
+    run(f"DROP {'VIEW' if 'VIEW' in make else 'TABLE'} {lake.schema}.{name}")
+    lake.put(soft(), {"id": 1, "v": "a"})
+    assert lake.rows("items_living") == [(1, "a")]
+
+
+def test_a_name_that_somebody_gave_to_the_same_table_is_used(lake):
+    """And it stays when the lane is dropped."""
+    lake.put(soft(), {"id": 1, "v": "a"}, spark=False)
+    run(f"CREATE SCHEMA {lake.schema}")
+    location = lake.folder.replace("\\", "\\\\").replace("'", "\\'")
+    run(f"CREATE TABLE {lake.schema}.items USING delta LOCATION '{location}/items'")
+    lake.put(soft(), {"id": 2, "v": "b"})
+    assert lake.rows("items_living") == [(1, "a"), (2, "b")]
+    with closing(lake.open()) as sink:
+        sink.drop(soft())
+    assert lake.names() == ["items"]
+
+
+def test_names_go_with_the_table(lake):
+    lake.put(soft(), {"id": 1, "v": "a"})
+    lake.put(history("others"), {"id": 1, "v": "a"})
+    with closing(lake.open()) as sink:
+        found = {(one.what, one.where) for one in sink.belongings(soft())}
+        schema = f"spark_catalog.{lake.schema}"
+        assert {("name", f"{schema}.items"), ("view", f"{schema}.items_living")} <= found
+        sink.drop(soft())
+        assert lake.names() == ["others", "others_current"] and not sink.belongings(soft())
+        sink.drop(soft())
+    lake.put(soft(), {"id": 2, "v": "b"})
+    assert lake.rows("items_living") == [(2, "b")]
+
+
+def test_names_that_a_killed_drop_left_go_when_it_is_repeated(lake):
+    lake.put(soft(), {"id": 1, "v": "a"})
+    shutil.rmtree(lake.folder)
+    with closing(lake.open()) as sink:
+        assert {one.what for one in sink.belongings(soft())} == {"name", "view"}
+        sink.drop(soft())
+    assert lake.names() == []
+
+
+def test_a_table_that_was_there_before_keeps_its_name(lake):
+    """As it stays itself; the view goes."""
+    Path(lake.folder).mkdir()
+    write_deltalake(f"{lake.folder}/items", pa.table({"id": [7], "v": ["there"]}))
+    lake.put(soft(), {"id": 1, "v": "a"})
+    assert lake.rows("items_living") == [(1, "a"), (7, "there")]
+    with closing(lake.open()) as sink:
+        stays = {one.what: bool(one.stays) for one in sink.belongings(soft())}
+        assert stays["name"] and not stays["view"]
+        sink.drop(soft())
+    assert lake.names() == ["items"] and lake.rows("items") == [(7, "there")]
+
+
+def test_names_of_any_characters(lake):
+    odd = "it's `a`-b.c é漢"
+    lake.put(soft(odd), {"id": 1, "v": "a"})
+    lake.put(history("_x0020_"), {"id": 1, "v": "b"})
+    lake.put(history(" "), {"id": 1, "v": "c"})
+    name = "it_x0027_s_x0020__x0060_a_x0060__x002D_b_x002E_c_x0020__x00E9__x6F22_"
+    assert lake.rows(f"{name}_living") == [(1, "a")]
+    assert lake.rows("_x0020__current") == [(1, "c")] and lake.rows("_x005F_x0020__current") == [(1, "b")]
+    with closing(lake.open()) as sink:
+        sink.drop(soft(odd))
+    assert name not in lake.names()
+
+
+def test_a_long_name(lake):
+    long = "x" * 300
+    lake.put(soft(long), {"id": 1, "v": "a"})
+    (view,) = [name for name in lake.names() if name.endswith("_living")]
+    assert len(view) < 220 and lake.rows(view) == [(1, "a")]
+
+
+def test_a_view_that_the_lane_has_no_more_goes(lake):
+    lake.put(soft(), {"id": 1, "v": "a"})
+    with closing(lake.open()) as sink:
+        sink.reset(soft())
+    lake.put(history(), {"id": 1, "v": "b"})
+    assert lake.names() == ["items", "items_current"] and lake.rows("items_current") == [(1, "b")]
+
+
+def test_a_catalog_that_fails_keeps_rows_back_and_says_so(lake):
+    """The folder of the schema cannot be made. Once it can, the same rows arrive."""
+    warehouse = engine().spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")
+    block = Path(warehouse, f"{lake.schema}.db")
+    block.write_text("in the way")
+    with pytest.raises(Fatal, match=f"naming table items in schema {lake.schema} of Spark's catalog"):
+        lake.put(soft(), {"id": 1, "v": "a"})
+    block.unlink()
+    lake.put(soft(), {"id": 1, "v": "a"})
+    assert lake.rows("items_living") == [(1, "a")]
+
+
+@pytest.mark.parametrize("page", ["soft-deletes.md", "histories.md"])
+def test_what_readers_type_where_there_are_no_names(lake, tmp_path, page):
+    """As the pages say it. The view follows the table by itself, whoever widens it."""
+    (typed,) = re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+    plain = replace(lake, folder=str(tmp_path / "plain"))
+    of = soft("customers") if page == "soft-deletes.md" else history("customers_history")
+    plain.put(of, {"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 1, OP: "d"}, spark=False)
+    reader = engine().spark.newSession()
+    for statement in (f"CREATE SCHEMA {lake.schema}", f"USE {lake.schema}", *typed.strip().split(";\n")):
+        reader.sql(statement.rstrip(";").replace("/data/deltalake", plain.folder))
+    name = "customers_living" if page == "soft-deletes.md" else "customers_current"
+    assert lake.rows(name) == [(2, "b")]
+    plain.table = WIDE
+    plain.put(of, {"id": 3, "v": "c", "it's `w`": 7}, spark=False)
+    assert lake.rows(name, "id", "it's_x0020_`w`") == [(2, None), (3, 7)]

@@ -1,0 +1,58 @@
+"""The store of events that Spark writes keeps the contract, beside one that delta-rs writes."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.spark_case import OPTIONS
+
+from adapters.sinks.event_store import DeltaEventStore
+from adapters.sinks.event_store.spark import SparkEventStore
+from replicator.domain.events import VersionConflict
+from replicator.testing.event_store_contract import HOSTILE, EventStoreContract, emitted
+
+
+class OnSpark:
+    """Every other store at a place is written by delta-rs."""
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.folders = (tmp_path / f"lake {number}" / "events" for number in count())
+        self.turn = count()
+
+    def new_place(self) -> Any:
+        return next(self.folders)
+
+    def new_store(self, place: Any) -> Any:
+        options = {"path": str(place), "compact_every": 3}
+        return SparkEventStore({**options, **OPTIONS}) if next(self.turn) % 2 == 0 else DeltaEventStore(options)
+
+
+@pytest.mark.long
+class TestSparkEventStore(OnSpark, EventStoreContract):
+    one_in = 200
+    racers = 2
+
+
+class TestBriefly(OnSpark):
+    def test_both_writers_see_each_other(self) -> None:
+        place = self.new_place()
+        spark, rust = self.new_store(place), self.new_store(place)
+        assert isinstance(spark, SparkEventStore)
+        rust.append([emitted(0, kind=HOSTILE[-1], minutes=0)])
+        (first,) = spark.append([emitted(1, kind=HOSTILE[-1], event_data={"a": None, "b": "c"}, metadata={}, minutes=1)])
+        assert first.event.event_version == 2
+        assert list(rust.read(HOSTILE[-1]))[1] == first.event
+
+        def interfere() -> None:
+            spark.looked_up = lambda: None
+            rust.append([emitted(2)])
+
+        spark.looked_up = interfere
+        with pytest.raises(VersionConflict):
+            spark.append([emitted(3, expected_version=0)])
+        assert not rust.append([emitted(1)])[0].is_new
+        assert [e.event_version for e in spark.read("Customer")] == [1]

@@ -1,0 +1,83 @@
+"""Projections on Spark keep the contract, beside those that are computed in this process."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from support.projected_database import ProjectedDatabase
+from support.projected_lake import ProjectedLake
+from support.spark_case import OPTIONS, engine
+
+from adapters.delta.commits import Attempt
+from adapters.projections import LocalProjector, spark
+from adapters.projections.spark import SparkProjector
+from adapters.spark.write import confirm
+from replicator.application.refreshing import Refreshing
+from replicator.ports.projector import Projector
+from replicator.testing.projector_contract import FIRST, SCHEMA, sums
+
+
+@pytest.mark.long
+class TestSparkProjector(ProjectedLake):
+    __test__ = True
+
+    def new_projector(self) -> Projector:
+        return SparkProjector({**self.options, **OPTIONS})
+
+    def test_rows_that_are_marked_as_deleted(self) -> None:
+        """Which rows of a file are is not known without reading it, so everything is computed."""
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
+        self._refresh(sums())
+        there = f"delta.`{self.folder / 'orders'}`"
+        engine().spark.sql(f"ALTER TABLE {there} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        self._refresh(sums())
+        paths = DeltaTable(self.folder / "orders").file_uris()
+        engine().spark.sql(f"DELETE FROM {there} WHERE id = 1")
+        assert DeltaTable(self.folder / "orders").file_uris() == paths, "the same file, of which a row is deleted"
+        assert self._refresh(sums()).kind == "full"
+        assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
+
+    def test_what_others_commit_right_after_is_not_the_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The rows that they remove come back."""
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
+        refreshing = Refreshing(self.new_projector(), "tests")
+        refreshing.refresh(sums())
+
+        def late(table: DeltaTable, attempt: Attempt) -> int:
+            DeltaTable(self.folder / "sums").delete("city = 'Oslo'")
+            return confirm(table, attempt)
+
+        rows = pa.Table.from_pylist([{"id": 9, "city": "Rome", "amount": 1, "note": "x"}], SCHEMA)
+        self.add("orders", rows)
+        with monkeypatch.context() as patched:
+            patched.setattr(spark, "confirm", late)
+            done = refreshing.refresh(sums())
+        assert done.version == self.commits("sums") - 2
+        self.add("orders", rows)
+        assert refreshing.refresh(sums()).kind == "full"
+        assert self._found() == {("Oslo", 2, 30), ("Rome", 3, 7), (None, 1, 1), ("it's", 1, 7)}
+
+
+@pytest.mark.long
+class TestEnginesThatFollowEachOther(ProjectedLake):
+    __test__ = True
+
+    @pytest.fixture(autouse=True)
+    def _turns(self) -> None:
+        self.turn = count()
+
+    def new_projector(self) -> Projector:
+        on_spark = next(self.turn) % 2 == 0
+        return SparkProjector({**self.options, **OPTIONS}) if on_spark else LocalProjector(self.options)
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+class TestTablesInPostgresOnSpark(ProjectedDatabase):
+    __test__ = True
+
+    def new_projector(self) -> Projector:
+        return SparkProjector({**self.options, **OPTIONS})

@@ -1,0 +1,237 @@
+"""Delta tables in an object store, written by Spark and by delta-rs in turns."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+from servers.object_store import BUCKET, ObjectStore, object_store
+from support.spark_case import OPTIONS, OnSpark, engine
+from support.stored_rows import StoredRowsStream
+from support.table_of_rows import ReadsRows
+
+from adapters.checks.spark import SparkCheck
+from adapters.delta.event_log import DeltaEventLog
+from adapters.delta.storage import Storage
+from adapters.delta.stored import StoredFolder
+from adapters.engines.local import LocalEngine
+from adapters.jvm.jars import groups_of
+from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sinks.event_log.spark import DeltaSparkEventLog
+from adapters.sources.delta.spark import delta_spark_source
+from adapters.spark import write
+from adapters.spark.errors import translating
+from adapters.spark.frames import to_arrow
+from adapters.spark.stores import place, reach
+from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fenced
+from replicator.domain.event_log import event_log_plan
+from replicator.domain.plan import Counts, Facts
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Folded, Lane, Write
+from replicator.testing.delivery import lane_of
+from replicator.testing.sink_base import no_rejects
+from replicator.testing.source_contract import SourceContract, records
+
+pytestmark = pytest.mark.slow
+
+ITEMS = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 1)
+PLACE = TopicPartition("cdc.public.items", 0)
+LANE = lane_of("scd1")
+TOPICS = ("cdc.items", "cdc./../a b=ü%")
+NOW = datetime(2024, 2, 29, tzinfo=UTC)
+
+
+def item(number, op="c", v=""):
+    return {OP: op, "id": number, "v": v or f"v{number}"}
+
+
+class StoredRowsOnSpark(StoredRowsStream):
+    def open(self):
+        super().open()
+        return delta_spark_source({**self.options(), **OPTIONS})
+
+
+class Writer:
+    """One instance, on Spark or in process."""
+
+    def __init__(self, options, *, spark):
+        engine()
+        self.to_frame = OnSpark().to_frame if spark else lambda frame: frame
+        self.sink = (DeltaSparkSink if spark else DeltaRsSink)(options)
+        self.engine = engine() if spark else LocalEngine()
+        self.sink.prepare(LANE, plan_for("scd1", ITEMS))
+
+    def put(self, rows, start=None):
+        state = self.sink.state(LANE)
+        at = start if start is not None else (state.position[PLACE] if state else 0)
+        places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: at + i, "_seq_1": at + i} for i in range(len(rows))]
+        records = [place | row for place, row in zip(places, rows, strict=True)]
+        plan = plan_for("scd1", ITEMS)
+        folded = self.engine.fold(self.to_frame(pa.Table.from_pylist(records, changes_schema(ITEMS))), plan)
+        span = Span(Position({PLACE: at}), Position({PLACE: at + len(rows)}))
+        return self.sink.apply([Write(LANE, plan, folded, span)], no_rejects)[LANE.id]
+
+
+def values(options):
+    """The rows, which both engines must see alike."""
+    by_spark = engine().spark.read.format("delta").load(place(f"{options['path']}/items")).collect()
+    by_rs = DeltaRsSink(options).read("items").to_pylist()
+    seen = [{row["id"]: row["v"] for row in rows} for rows in (by_spark, by_rs)]
+    assert seen[0] == seen[1]
+    return seen[0]
+
+
+def test_engines_take_turns(s3: ObjectStore):
+    lake = s3.lake()
+    for number, spark in enumerate((True, False, True)):
+        writer = Writer(lake, spark=spark)
+        rows = [item(number), item(100, "u" if number else "c", str(number)), item(number - 1, "d")]
+        assert writer.put(rows).counts.applied == 3
+        writer.sink.close()
+    assert values(lake) == {100: "2", 2: "v2"}
+    assert DeltaRsSink(lake).state(LANE).position == Position({PLACE: 9})
+    late = {**item(0, "u", "late"), "_seq_1": 1}
+    assert Writer(lake, spark=True).put([late]).counts.superseded == 1
+
+
+@pytest.mark.long
+class TestStoredRowsOnSpark(ReadsRows, SourceContract):
+    """`RowsSparkSource` over a bucket, which executors reach by what the options say."""
+
+    @pytest.fixture(autouse=True)
+    def server(self, s3: ObjectStore) -> None:
+        engine()
+        self.s3 = s3
+
+    def new_stream(self):
+        return StoredRowsOnSpark(self.s3, 6, "feed")
+
+    def to_arrow(self, frame):
+        """Inside a list Spark has names of its own."""
+        return to_arrow(frame).cast(RAW)
+
+
+def test_rows_of_a_table_in_a_bucket(s3: ObjectStore):
+    stream = StoredRowsOnSpark(s3, 1000, "feed")
+    stream.publish(records(stream, 0, 6))
+    source = stream.open()
+    batches, end = [], source.end()
+    source.read(source.start(), end, batches.append, threading.Event())
+    found = pa.concat_tables([to_arrow(batch.frame).cast(RAW) for batch in batches])
+    assert found.sort_by("offset").to_pylist() == stream.expected(0, 6).to_pylist()
+
+
+def test_two_instances(s3: ObjectStore):
+    lake = s3.lake()
+    first, second = Writer(lake, spark=True), Writer(lake, spark=True)
+    first.put([item(1)])
+    with pytest.raises(Fenced) as fenced:
+        second.put([item(2)], start=0)
+    assert fenced.value.exit_code == 5
+    third = Writer(lake, spark=False)
+    third.put([item(3)])
+    with pytest.raises(Fenced):
+        first.put([item(4)], start=1)
+    assert values(lake) == {1: "v1", 3: "v3"}
+
+
+def test_another_instance_in_the_midst_of_a_merge(s3: ObjectStore, monkeypatch):
+    """It commits after stage 2 was read and a number was claimed."""
+    lake = s3.lake()
+    first, second = Writer(lake, spark=True), Writer(lake, spark=False)
+    original, left = write._merged, [True]
+
+    def meanwhile(*args):
+        if left:
+            left.clear()
+            second.put([item(7)])
+        original(*args)
+
+    monkeypatch.setattr(write, "_merged", meanwhile)
+    with pytest.raises(Fenced):
+        first.put([item(8), item(9)])
+    assert values(lake) == {7: "v7"}
+
+
+def test_an_attempt_that_died_between_file_and_commit(s3: ObjectStore, monkeypatch):
+    lake = s3.lake()
+    first = Writer(lake, spark=True)
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(write, "_merged", die)
+        with pytest.raises(KeyboardInterrupt):
+            first.put([item(1), item(2)])
+    again = Writer(lake, spark=True)
+    assert again.sink.state(LANE) is None
+    again.put([item(1)])
+    assert again.sink.state(LANE).position == Position({PLACE: 1})
+    assert values(lake) == {1: "v1"}
+    files = [key for key in s3.keys(lake["path"]) if "/positions/" in key]
+    assert sorted(key.rpartition("/")[2] for key in files) == ["1.json", "2.json"]
+
+
+def test_the_event_log_in_turns(s3: ObjectStore):
+    lake, plan = s3.lake(), event_log_plan()
+    lane = Lane("raw.shop", "shop", "shop", "", "raw", "shop", "event_log")
+    for number in range(3):
+        log = (DeltaSparkEventLog if number % 2 else DeltaEventLog)(lake)
+        log.prepare(lane, plan)
+        rows = [
+            {"event_id": f"{topic}-{number}", "topic": topic, "partition": 0, "offset": number, "ingested_at": NOW}
+            for topic in TOPICS
+        ]
+        frame = pa.Table.from_pylist(rows, plan.target_schema)
+        frame = OnSpark().to_frame(frame) if number % 2 else frame
+        start = Position({TopicPartition(topic, 0): number for topic in TOPICS})
+        span = Span(start, Position(dict.fromkeys(start, number + 1)))
+        log.apply([Write(lane, plan, Folded(frame, Facts(), Counts(), len(rows), 1), span)], no_rejects)
+        log.close()
+    name = str(lake["path"]).rpartition("/")[2]
+    found = DeltaEventLog(lake).read(name).to_pylist()
+    assert sorted((r["topic"], r["offset"]) for r in found) == sorted((t, n) for t in TOPICS for n in range(3))
+    assert engine().spark.read.format("delta").load(place(str(lake["path"]))).count() == len(found)
+
+
+def test_one_bucket_is_reached_in_one_way(s3: ObjectStore):
+    engine()
+    DeltaSparkSink(s3.lake()).apply([], no_rejects)
+    other = {**s3.lake(), "storage": {**s3.storage, "secret_access_key": "another-secret"}}
+    with pytest.raises(ConfigProblem, match=f"reach the bucket {BUCKET} in different ways") as refused:
+        DeltaSparkSink(other).apply([], no_rejects)
+    assert "another-secret" not in str(refused.value)
+
+
+def test_a_bucket_that_spark_does_not_find(s3: ObjectStore):
+    """The driver's own library is asked first; a store that refuses the executors later is told by its words."""
+    lake = {"path": "s3://no-such-bucket/lake", "storage": s3.storage}
+    with pytest.raises(EnvironmentProblem, match="does not exist"):
+        Writer(lake, spark=True)
+    folder = StoredFolder.at(lake["path"], Storage.model_validate(s3.storage))
+    reach(engine().spark, folder, folder.bucket.storage)
+    with pytest.raises(EnvironmentProblem, match="bucket of a sink does not exist"), translating("looking"):
+        engine().spark.read.parquet(place(f"{lake['path']}/x")).collect()
+
+
+def test_a_key_that_spark_is_refused_with():
+    with object_store(asks_after=1) as store:
+        options = {"path": f"s3://{BUCKET}-asking/lake", "storage": store.storage}
+        folder = StoredFolder.at(options["path"], Storage.model_validate(store.storage))
+        reach(engine().spark, folder, folder.bucket.storage)
+        with pytest.raises(EnvironmentProblem, match="refuses access") as refused, translating("looking"):
+            engine().spark.read.parquet(place(f"{options['path']}/x")).collect()
+        assert "not-to-be-seen" not in str(refused.value)
+
+
+def test_doctor_knows_the_jars_of_a_store():
+    assert groups_of(["s3", "s3a"]) == ["s3"] and groups_of(["gs"]) == []
+    without, with_s3 = (SparkCheck("spark", {"stores": stores}).diagnose()[-1].sentence for stores in ([], ["s3"]))
+    assert without != with_s3

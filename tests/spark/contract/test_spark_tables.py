@@ -1,0 +1,653 @@
+"""What options of tables mean on Spark, and what becomes of tables that both engines write."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as sf
+from support.partitioned import Choice, by_key, by_value, moving_history, ordered, partitioned
+from support.restored_targets import FromLake, by_first
+from support.rows_of_tables import decoded, folded, read, table_rows
+from support.spark_case import OPTIONS, OnSpark, SparkTarget, engine
+from support.table_of_rows import VERSION, WHOLE
+from support.variants import SEED_TESTS
+
+from adapters.arrow.elements import elements
+from adapters.arrow.elements import shown as local_shown
+from adapters.delta import upkeep
+from adapters.delta.partitions import NULL_FOLDER, unnameable
+from adapters.delta.positions import Positions
+from adapters.delta.tables import STATISTICS
+from adapters.delta.types import storage_type, to_storage
+from adapters.delta.upkeep import FEWEST_FILES
+from adapters.delta.versions import SparkNeeded
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sources.delta import RowsSource
+from adapters.sources.delta.spark import delta_spark_source
+from adapters.spark import ledger, mirror, write
+from adapters.spark.elements import shown
+from adapters.spark.frames import from_arrow, to_arrow
+from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
+from replicator.domain.elements import shown_as
+from replicator.domain.errors import AMBIGUOUS_DELETE, ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
+from replicator.domain.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.ports.frames import Write
+from replicator.ports.sink import Vacuumed
+from replicator.testing.delivery import Delivering, assert_equals_model, lane_of
+from replicator.testing.histories import random_history
+from replicator.testing.seeds_contract import SeedsContract
+from replicator.testing.sink_base import no_rejects
+from replicator.testing.sink_contract import KEYED
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+"""A JVM starts, and every job takes a moment."""
+
+
+@dataclass
+class OptionsTarget(SparkTarget):
+    """Written by Spark, read by both: they must see the same."""
+
+    choice: Choice
+    options: dict[str, Any]
+    chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def open(self):
+        return partitioned(super().open(), self.choice, self.chosen, **self.options)
+
+    def rows(self, lane):
+        found = super().open().read(lane.into).to_pylist()
+        assert engine().spark.read.format("delta").load(str(self.folder / lane.into)).count() == len(found)
+        return found
+
+
+OPTIONS_OF_TABLES = {
+    "by-key": (by_key, {}),
+    "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
+    "clustered": (ordered, {"option": "cluster_by", "change_data_feed": True, "compact_every": 2}),
+}
+HISTORIES = {
+    "moving": (moving_history(1, 21), "scd1"),
+    "random": (random_history(7, 16, keys=KEYED), "scd1"),
+    "unkeyed": (random_history(11, 8, keys=("none",)), "append"),
+}
+
+
+@pytest.mark.parametrize(
+    ("named", "history"),
+    [
+        pytest.param("by-key", "moving", marks=pytest.mark.long),
+        pytest.param("by-key", "unkeyed", marks=pytest.mark.long),
+        pytest.param("all", "random", marks=pytest.mark.long),
+        ("clustered", "moving"),
+        pytest.param("clustered", "unkeyed", marks=pytest.mark.long),
+    ],
+)
+def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, history):
+    """Rows that go from partition to partition, that are marked as deleted, and that are compacted in between."""
+    case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *OPTIONS_OF_TABLES[named])
+    said, policy = HISTORIES[history]
+    delivering = Delivering(engine(), target, said, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    delivering.run()
+    assert_equals_model(delivering)
+    if "deletion_vectors" in target.options and policy == "scd1":
+        assert list(target.folder.rglob("deletion_vector_*.bin"))
+
+
+class OnSparkFromLake(OnSpark, FromLake):
+    """One in so many histories: what a target begins with is written by delta-rs, and what follows by Spark."""
+
+    one_in = 200
+
+
+class TestSeedsOnSpark(OnSparkFromLake, SeedsContract):
+    """Whose rows delta-rs writes on the driver."""
+
+    def new_target(self):
+        return SparkTarget(self.parent / f"lake{next(self.numbers)}")
+
+
+@pytest.mark.long
+class TestSeedsInPartitionsOnSpark(OnSparkFromLake, SeedsContract):
+    """With marks of deleted rows."""
+
+    unkept = ""
+
+    def new_target(self):
+        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", by_first, {"deletion_vectors": True})
+
+
+class TestSeedsInClusters(OnSparkFromLake, SeedsContract):
+    """Whose rows the executors write."""
+
+    always = SEED_TESTS
+    kinds = ("scd1", "versions", "changes")
+
+    def new_target(self):
+        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", ordered, {"option": "cluster_by"})
+
+
+SALES = TableSpec(
+    "public.items",
+    (Column("country", pa.string()), Column("id", pa.int64()), Column("v", pa.string())),
+    ("country", "id"),
+    1,
+)
+PLACE = TopicPartition("cdc.public.items", 0)
+PLACE_OF_ITEMS = TopicPartition("items", 0)
+LINE = "config/replicator.yaml:7"
+NEW_YEAR = datetime(2024, 1, 1, tzinfo=UTC)
+COUNTRIES = ["NL", "it's", "é漢", "a b", "a/b=c%20", "back\\slash", "..", "null", "x" * 70]
+
+
+def sale(country, number, op="c", v=""):
+    return {OP: op, "country": country, "id": number, "v": v or f"v{number}"}
+
+
+def lane(policy="scd1", **options):
+    return replace(lane_of(policy), options=options, config_line=LINE)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """A sink per engine on the same tables; who of them is asked takes the lane over from the other."""
+    return TwoWriters(tmp_path / "a lake é")
+
+
+class TwoWriters:
+    def __init__(self, folder):
+        self.folder, self.table, self.rejected = folder, folder / "items", []
+
+    def put(self, of, rows, *, spark=True, of_table=SALES):
+        """Applies the rows at the offsets where the lane stands."""
+        maker, to_frame = (DeltaSparkSink, OnSpark().to_frame) if spark else (DeltaRsSink, lambda frame: frame)
+        sink, made = maker({"path": str(self.folder)}), engine() if spark else LocalEngine()
+        try:
+            state, plan = sink.state(of), plan_for(of.policy, of_table, of.watermark)
+            start = state.position[PLACE] if state else 0
+            places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
+            records = [place | row for place, row in zip(places, rows, strict=True)]
+            folded = made.fold(to_frame(pa.Table.from_pylist(records, changes_schema(of_table))), plan)
+            span = Span(Position({PLACE: start}), Position({PLACE: start + len(rows)}))
+            sink.prepare(of, plan)
+            return sink.apply([Write(of, plan, folded, span)], lambda _, bad: self._reject(bad))[of.id].counts
+        finally:
+            sink.close()
+
+    def _reject(self, rows):
+        self.rejected += (rows if isinstance(rows, pa.Table) else to_arrow(rows)).to_pylist()
+
+    def values(self):
+        """The rows, which both engines must see alike."""
+        by_spark = engine().spark.read.format("delta").load(str(self.table)).collect()
+        by_rs = DeltaRsSink({"path": str(self.folder)}).read("items").to_pylist()
+        seen = [sorted((row["country"], row["id"], row["v"]) for row in rows) for rows in (by_spark, by_rs)]
+        assert seen[0] == seen[1]
+        return seen[0]
+
+    def feed(self, *, spark):
+        """Every change of the feed: version, kind, country, id, value."""
+        if spark:
+            reader = engine().spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0)
+            rows = [row.asDict() for row in reader.load(str(self.table)).collect()]
+        else:
+            rows = pa.RecordBatchReader.from_stream(DeltaTable(str(self.table)).load_cdf()).read_all().to_pylist()
+        names = ("_commit_version", "_change_type", "country", "id", "v")
+        return sorted(tuple(row[name] for name in names) for row in rows)
+
+
+def test_texts_name_partitions_whichever_engine_writes(lake):
+    """In turns, so that each removes files of the other: nothing is left behind."""
+    of = lane(partition_by=("country",))
+    lake.put(of, [sale(c, 1) for c in COUNTRIES])
+    for number, spark in enumerate((False, True, True, False)):
+        lake.put(of, [sale(c, 1, "u", str(number)) for c in COUNTRIES], spark=spark)
+        assert lake.values() == sorted((c, 1, str(number)) for c in COUNTRIES)
+    lake.put(of, [sale(c, 1, "d") for c in COUNTRIES], spark=False)
+    assert lake.values() == []
+
+
+def test_texts_that_cannot_name_a_partition_are_rejected(lake):
+    texts = ["", NULL_FOLDER, "a\0b", "x" * 78]
+    rows = [sale("NL", 1), *(sale(text, 2) for text in texts), *(sale(text, 3, "d") for text in texts)]
+    counts = lake.put(lane(partition_by=("country",)), rows)
+    assert (counts.applied, counts.rejected) == (1 + len(texts), len(texts))
+    assert sorted(row[OFFSET] for row in lake.rejected) == [1, 2, 3, 4]
+    assert {row["_error"] for row in lake.rejected} == {unnameable("country")}
+    assert lake.values() == [("NL", 1, "v1")]
+
+
+def test_a_delete_is_a_row_under_append(lake):
+    """So it has to name a partition too."""
+    counts = lake.put(lane("append", partition_by=("country",)), [sale("NL", 1), sale("", 2), sale("", 2, "d")])
+    assert (counts.applied, counts.rejected) == (1, 2)
+    assert lake.values() == [("NL", 1, "v1")]
+
+
+def test_late_changes_whoever_wrote_before(lake):
+    """What is late goes by what the other engine left, and is told in the same words."""
+    of = replace(lane("append"), watermark=timedelta(seconds=10))
+    for spark, *seconds in ((True, 30, 19.5, 20), (False, 19.5, 40, 29.999999), (True, 29.999999, 30)):
+        rows = [sale("NL", number) | {TS: NEW_YEAR + timedelta(seconds=second)} for number, second in enumerate(seconds)]
+        lake.put(of, rows, spark=spark)
+    assert [row[OFFSET] for row in lake.rejected] == [1, 3, 5, 6]
+    first, second, third, fourth = (row["_error"] for row in lake.rejected)
+    assert first == second and third == fourth
+    assert "LATE: its event time 2024-01-01 00:00:19.5 UTC" in first and "stood at 2024-01-01 00:00:20 UTC" in first
+    assert "2024-01-01 00:00:29.999999 UTC" in third
+    assert [number for _, number, _ in lake.values()] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("through_driver", [0, pytest.param(10, marks=pytest.mark.long)])
+def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, monkeypatch):
+    """By executors where they are many: either engine finds them."""
+    monkeypatch.setattr(ledger, "THROUGH_DRIVER", through_driver)
+    of = lane()
+    lake.put(of, [sale("NL", n) for n in range(3)])
+    lake.put(of, [sale("NL", 1, "d"), sale("BE", 7, "d"), sale("NL", 2, "u", "new")])
+    remembered = DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items"))
+    assert sorted((row["country"], row["id"]) for row in remembered.to_pyarrow_table().to_pylist()) == [("BE", 7), ("NL", 1)]
+    for spark in (True, False):
+        late = {**sale("NL", 1, "u", "late"), "_seq_1": 1}
+        assert lake.put(of, [late], spark=spark).superseded == 1
+    assert lake.values() == [("NL", 0, "v0"), ("NL", 2, "new")]
+
+
+@pytest.mark.parametrize("died", [True, pytest.param(False, marks=pytest.mark.long)], ids=["spark", "local"])
+def test_deletes_whose_commit_died_do_not_hide_what_comes_again_without_them(lake, died, monkeypatch):
+    """Whichever engine died and whichever goes on."""
+    of = lane()
+    lake.put(of, [sale("NL", n) | {"_seq_1": 0} for n in (1, 2)] + [sale("NL", 2, "d") | {"_seq_1": 9}])
+    for spark, number in ((True, 5), (False, 6)):
+        update, delete = sale("NL", 1, "u", f"newer {number}") | {"_seq_1": number}, sale("NL", 1, "d") | {"_seq_1": 7}
+        with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+            dying.setattr(Positions, "announce", killed)
+            lake.put(of, [update, delete], spark=died)
+        lake.put(of, [update], spark=spark)
+        assert DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items")).count() > 1
+        assert ("NL", 1, f"newer {number}") in lake.values()
+
+
+def killed(*_):
+    raise KeyboardInterrupt
+
+
+def test_only_partitions_of_the_batch_are_read(lake):
+    of = lane(partition_by=("country",))
+    lake.put(of, [sale(c, n) for c in ("NL", "DE") for n in (1, 2)], spark=False)
+    for file in (lake.table / "country=DE").glob("*.parquet"):
+        file.rename(file.with_suffix(".gone"))
+    partial = {**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}
+    assert lake.put(of, [partial, sale("NL", 2, "u", "new")]).applied == 2
+    with pytest.raises(ReplicatorError):
+        lake.put(of, [sale("DE", 1, "u", "x")])
+
+
+@pytest.mark.parametrize("by", [pytest.param((), marks=pytest.mark.long), ("country",)])
+def test_change_data_feed_of_both_writers(lake, by):
+    """Each engine reads what each has written, and following it gives the rows."""
+    of = lane(change_data_feed=True, partition_by=by)
+    for spark in (True, False):
+        start = 10 * spark
+        lake.put(of, [sale(c, start + n) for c in ("NL", "BE") for n in range(3)], spark=spark)
+        changes = [sale("NL", start, "u", "new"), sale("BE", start + 1, "d"), sale("BE", start + 9)]
+        lake.put(of, changes, spark=spark)
+    found = lake.feed(spark=True)
+    assert found == lake.feed(spark=False)
+    kinds = Counter(kind for _, kind, *_ in found)
+    assert kinds == {"insert": 14, "update_preimage": 2, "update_postimage": 2, "delete": 2}
+    left = Counter()
+    for _, kind, *row in found:
+        left[tuple(row)] += 1 if kind in ("insert", "update_postimage") else -1
+    assert sorted(left.elements()) == lake.values()
+
+
+def test_marked_deletes_are_followed_by_the_other_engine(lake):
+    of = lane(deletion_vectors=True)
+    lake.put(of, [sale("NL", n) for n in range(50)])
+    lake.put(of, [sale("NL", 3, "d"), sale("NL", 4, "u", "new")])
+    assert list(lake.table.glob("deletion_vector_*.bin"))
+    features = DeltaTable(str(lake.table)).protocol().writer_features
+    assert "deletionVectors" in features and "variantType" not in features
+    lake.put(lane(), [sale("NL", 3, "c", "back"), sale("NL", 5, "d")], spark=False)
+    gone = {("NL", n, f"v{n}") for n in (3, 4, 5)}
+    expected = sorted({("NL", n, f"v{n}") for n in range(50)} - gone | {("NL", 3, "back"), ("NL", 4, "new")})
+    assert lake.values() == expected
+
+
+def clusters(lake):
+    detail = engine().spark.sql(f"DESCRIBE DETAIL delta.`{lake.table}`").collect()[0]
+    return detail["clusteringColumns"]
+
+
+@pytest.mark.long
+def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
+    """Everything that is done to other tables by delta-rs, which cannot commit to this one: it is made, widened, given a
+    feed, moved on without rows, compacted and emptied."""
+    few = 4
+    monkeypatch.setattr(upkeep, "FEWEST_FILES", few)
+    of = lane(cluster_by=("country", "v"), compact_every=few)
+    for n in range(few - 1):
+        lake.put(of, [sale("NL", n)])
+    assert clusters(lake) == ["country", "v"]
+    assert len(DeltaTable(str(lake.table)).file_uris()) == few - 1
+    lake.put(of, [sale("BE", 1)])
+    assert DeltaTable(str(lake.table)).history(1)[0]["operation"] == "OPTIMIZE"
+    assert len(DeltaTable(str(lake.table)).file_uris()) == 1
+    wider = replace(SALES, columns=(*SALES.columns, Column("price", pa.decimal128(10, 2)), Column("at", pa.timestamp("us"))))
+    lake.put(replace(of, options={"change_data_feed": True, "cluster_by": ("v",)}), [sale("BE", 2)], of_table=wider)
+    assert clusters(lake) == ["v"] and {"price", "at"} <= set(DeltaTable(str(lake.table)).schema().to_arrow().names)
+    assert lake.put(of, [sale("XX", 1, "d")]).applied == 1
+    assert len(lake.values()) == few + 1
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    moved = replace(sink.state(of), position=Position({PLACE: 100}))
+    sink.skip(of, moved)
+    assert sink.state(of) == moved
+    sink.reset(of)
+    assert sink.state(of) is None
+    sink.close()
+    assert lake.values() == []
+    lake.put(of, [sale("NL", 1)])
+    assert lake.values() == [("NL", 1, "v1")] and clusters(lake) == ["country", "v"]
+
+
+@pytest.mark.long
+def test_a_clustered_table_is_exchanged(lake):
+    """By Spark, in one commit that is the lane's; the lane goes on, and clusters it again."""
+    of = lane(cluster_by=("country",))
+    anew = replace(of, id=f"{of.id}_anew", into="items_anew")
+    lake.put(of, [sale("NL", 1), sale("NL", 2), sale("BE", 1)])
+    lake.put(anew, [sale("NL", 1, v="anew"), sale("BE", 1, v="anew")])
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    state = sink.state(anew)
+    assert sink.swap(of, anew, lambda _, rebuilt: rebuilt) == state == sink.state(of)
+    sink.close()
+    assert lake.values() == [("BE", 1, "anew"), ("NL", 1, "anew")]
+
+    assert lake.put(of, [sale("NL", 3)]).applied == 1
+    assert lake.values() == [("BE", 1, "anew"), ("NL", 1, "anew"), ("NL", 3, "v3")] and clusters(lake) == ["country"]
+
+
+def test_delta_rs_reads_a_clustered_table_and_refuses_to_write_it(lake):
+    of = lane(cluster_by=("id",))
+    with pytest.raises(ConfigProblem, match=r"delta-rs clusters no tables") as refused:
+        lake.put(of, [sale("NL", 1)], spark=False)
+    assert f"Remove `cluster_by` in {LINE}" in str(refused.value.next_step)
+    lake.put(of, [sale("NL", 1)])
+    version = DeltaTable(str(lake.table)).version()
+    for options in ({}, {"cluster_by": ("id",)}):
+        with pytest.raises(Fatal, match="has liquid clustering, which delta-rs cannot write") as fatal:
+            lake.put(lane(**options), [sale("NL", 2)], spark=False)
+        assert "engine: spark" in str(fatal.value.next_step)
+    assert DeltaTable(str(lake.table)).version() == version
+    # Without the option the table stays as it is.
+    lake.put(lane(), [sale("NL", 2)])
+    assert lake.values() == [("NL", 1, "v1"), ("NL", 2, "v2")] and clusters(lake) == ["id"]
+
+
+def test_a_table_that_is_there_is_clustered_from_then_on(lake):
+    lake.put(lane(), [sale("NL", n) for n in range(3)], spark=False)
+    DeltaTable(str(lake.table)).alter.set_table_properties({STATISTICS: "id"})
+    lake.put(lane(cluster_by=("country",)), [sale("NL", 7)])
+    assert clusters(lake) == ["country"] and len(lake.values()) == 4
+    assert DeltaTable(str(lake.table)).metadata().configuration[STATISTICS] == "country,id"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cluster_by": ("town",)}, r"has no column 'town' for `cluster_by`: it has 'country', 'id', 'v'"),
+        ({"cluster_by": ("paid",)}, r"column 'paid' .* has type bool; rows can be clustered by"),
+        ({"cluster_by": ("id",)}, r"is partitioned by country: it cannot be clustered"),
+    ],
+)
+def test_what_cannot_be_clustered_is_refused(lake, options, said):
+    table = SALES
+    if "paid" in options["cluster_by"]:
+        table = replace(SALES, columns=(*SALES.columns, Column("paid", pa.bool_())))
+    elif "id" in options["cluster_by"]:
+        lake.put(lane(partition_by=("country",)), [sale("NL", 1)], spark=False)
+    with pytest.raises(ConfigProblem, match=said) as refused:
+        lake.put(lane(**options), [sale("NL", 1)], of_table=table)
+    assert f"`cluster_by` in {LINE}" in str(refused.value.next_step)
+
+
+def test_compaction_in_the_turn_of_the_lane(lake):
+    of = lane(compact_every=2)
+    for n in range(2 * FEWEST_FILES):
+        lake.put(lane(), [sale("NL", n)], spark=False)
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    plan = plan_for("scd1", SALES)
+    sink.prepare(of, plan)
+    for n in range(2):
+        start = sink.state(of).position[PLACE]
+        record = {TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start, "_seq_1": start, **sale("BE", n)}
+        frame = OnSpark().to_frame(pa.Table.from_pylist([record], changes_schema(SALES)))
+        span = Span(Position({PLACE: start}), Position({PLACE: start + 1}))
+        sink.apply([Write(of, plan, engine().fold(frame, plan), span)], no_rejects)
+    sink.close()
+    history = DeltaTable(str(lake.table)).history(1)
+    assert history[0]["operation"] == "OPTIMIZE" and len(DeltaTable(str(lake.table)).file_uris()) == 1
+    assert len(lake.values()) == 2 * FEWEST_FILES + 2
+
+
+def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
+    """Merges, appends and what was committed without rows, of either engine; compaction stands where the commit before it
+    did, and what somebody else wrote stands nowhere."""
+    of = lane()
+    for number, spark in enumerate((True, False, True, False)):
+        lake.put(of, [sale("NL", number), sale("NL", number, "u", "again")], spark=spark)
+    table = DeltaTable(str(lake.table))
+    table.optimize.compact()
+    table.delete("id = 0")
+    told = {name: [] for name in ("rs", "spark")}
+    for name, maker in (("rs", DeltaRsSink), ("spark", DeltaSparkSink)):
+        sink = maker({"path": str(lake.folder)})
+        told[name] = [(version, position[PLACE]) for version, position in sink.standings(of)]
+        assert {sink.columns_at(of.into, version) for version, _ in told[name]} == {sink.read(of.into).schema}
+        sink.close()
+    assert told["rs"] == told["spark"] and [at for _, at in told["rs"]] == [8, 8, 6, 4, 2]
+    assert {version for version, _ in told["rs"]} == set(range(table.version() - 5, table.version()))
+    for version, at in told["rs"]:
+        assert DeltaTable(str(lake.table), version=version).to_pyarrow_table().num_rows == at // 2
+
+
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeypatch, cleaned):
+    """The files that a MERGE has begun to rewrite are compacted by somebody else, and vacuumed: Spark refuses the commit, or
+    misses a file, and the batch is applied to what is there now."""
+    of, original, tries = lane(), mirror.write_stage, []
+    engine()
+    for n in range(3):
+        lake.put(of, [sale("NL", n)], spark=False)
+    table, marker = str(lake.table), str(lake.folder / "compacted")
+
+    @sf.udf("string")
+    def meanwhile(value):
+        if not Path(marker).exists():
+            os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+            there = DeltaTable(table)
+            there.optimize.compact()
+            if cleaned:
+                there.vacuum(0, enforce_retention_duration=False, dry_run=False)
+        return value
+
+    def interrupted(plan, rows, *rest):
+        tries.append(plan)
+        return original(plan, rows.coalesce(1).withColumn("v", meanwhile("v")), *rest)
+
+    monkeypatch.setattr(mirror, "write_stage", interrupted)
+    assert lake.put(of, [sale("NL", 1, "u", "new"), sale("NL", 7)]).applied == 2
+    assert len(tries) == 2
+    operations = [entry["operation"] for entry in DeltaTable(table).history(2)]
+    assert operations == ["MERGE", "VACUUM END" if cleaned else "OPTIMIZE"]
+    assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "new"), ("NL", 2, "v2"), ("NL", 7, "v7")]
+
+
+def test_files_that_go_while_spark_reads_them_are_followed_by_a_redo(lake, monkeypatch):
+    """Stage 2 reads the version that was the newest a moment before."""
+    of, original, tries = lane(), mirror.SparkMirror.stage, []
+    for n in range(3):
+        lake.put(of, [sale("NL", n)], spark=False)
+
+    def stage(self, snapshot, *rest):
+        tries.append(snapshot.version())
+        if len(tries) == 1:
+            table = DeltaTable(str(lake.table))
+            table.optimize.compact()
+            table.vacuum(0, enforce_retention_duration=False, dry_run=False)
+        return original(self, snapshot, *rest)
+
+    monkeypatch.setattr(mirror.SparkMirror, "stage", stage)
+    assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
+    assert len(tries) == 2 and tries[1] > tries[0]
+    assert lake.values() == [("NL", 0, "v0"), ("NL", 1, "v1"), ("NL", 2, "v2")]
+
+
+@pytest.mark.parametrize("kind", ["by_commit", "by_tx"])
+def test_a_delete_that_cannot_be_told_is_rejected(lake, kind):
+    """Its image may not be whole, or nothing tells the transaction of the row that has its key."""
+    of_table = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2, **{kind: True})
+    took = {OP: "c", "_seq_1": 9, "_seq_2": 1, "_tx": "9", "_moved_from": {"id": 1}, "id": 2, "v": "a"}
+    left = {OP: "d", "_seq_1": 9, "_seq_2": 2, "_tx": "9", "_moved_to": True, "id": 2, "v": "b"}
+    lake.put(lane(), [took], spark=False, of_table=of_table)
+    counts = lake.put(lane(), [left | {"_unsent": ["v"] if kind == "by_commit" else None}], of_table=of_table)
+    assert (counts.rejected, counts.total) == (1, 1)
+    assert [row["_error"] for row in lake.rejected] == [str(AMBIGUOUS_DELETE)]
+    assert DeltaTable(lake.table).to_pyarrow_table().select(["id", "v"]).to_pylist() == [{"id": 2, "v": "a"}]
+
+
+def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch):
+    """A foreign row comes in between the reading of stage 2 and the MERGE: the partial image is completed from it."""
+    of, tries = lane(), []
+    lake.put(of, [sale("NL", 1)])
+    original = write.refuse_moved
+
+    def foreign(snapshot, attempt):
+        tries.append(snapshot)
+        if len(tries) == 1:
+            theirs = pa.table({"country": ["NL"], "id": pa.array([1], pa.int64()), "v": ["theirs"]})
+            table = DeltaTable(str(lake.table))
+            merger = table.merge(theirs, "t.id = s.id", source_alias="s", target_alias="t")
+            merger.when_matched_update({"v": "s.v"}).execute()
+        original(snapshot, attempt)
+
+    monkeypatch.setattr(write, "refuse_moved", foreign)
+    assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
+    assert len(tries) == 2 and lake.values() == [("NL", 1, "theirs")]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [
+        pytest.param({"minReaderVersion": 1, "minWriterVersion": 99}, "writer version 99", marks=pytest.mark.long),
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["fromTheFuture"]}, "feature fromTheFuture"),
+    ],
+)
+def test_a_newer_protocol_is_refused_by_name(lake, protocol, said):
+    of = lane()
+    lake.put(of, [sale("NL", 1)])
+    log = lake.table / "_delta_log"
+    version = DeltaTable(str(lake.table)).version() + 1
+    (log / f"{version:020}.json").write_text(json.dumps({"protocol": protocol}) + "\n")
+    with pytest.raises(Fatal, match=said):
+        lake.put(of, [sale("NL", 2)])
+    assert max(int(file.stem) for file in log.glob("*.json")) == version
+
+
+@pytest.mark.long
+def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
+    """Spark commits in its own ways: the records are the same whoever reads them, and lead to the table."""
+    spark, path = engine().spark, tmp_path / "items"
+    columns = (
+        "id BIGINT, v STRING, at TIMESTAMP, local TIMESTAMP_NTZ, price DECIMAL(30,4), tags ARRAY<STRUCT<n: DATE>>, p DATE"
+    )
+    spark.sql(
+        f"CREATE TABLE default.items ({columns}) USING delta PARTITIONED BY (p) LOCATION '{path}' "
+        "TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+    )
+    rows = (
+        "SELECT id, concat('é', id) AS v, timestamp_micros(id * 7) AS at, "
+        "timestamp_ntz'1500-01-01 00:00:00.000001' AS local, "
+        "CAST(id / 3 AS DECIMAL(30,4)) AS price, array(named_struct('n', date'2024-02-29')) AS tags, "
+        "date_add(date'2024-01-01', CAST(id % 2 AS INT)) AS p"
+    )
+    for statement in (
+        f"INSERT INTO default.items {rows} FROM range(0, 50, 1, 3)",
+        "UPDATE default.items SET id = CASE WHEN id = 1 THEN 3 ELSE 1 END, v = concat(v, '!') WHERE id IN (1, 3)",
+        "UPDATE default.items SET id = id + 100, p = date'2020-01-01' WHERE id IN (4, 5)",
+        f"MERGE INTO default.items t USING ({rows} FROM range(5, 60, 7)) s ON t.id = s.id "
+        "WHEN MATCHED AND t.id > 40 THEN DELETE WHEN MATCHED THEN UPDATE SET v = 'm' WHEN NOT MATCHED THEN INSERT *",
+        f"INSERT OVERWRITE default.items {rows} FROM range(30, 40)",
+    ):
+        spark.sql(statement)
+    named = {"format": "rows", "changes": "feed", "table": "spark_catalog.default.items"}
+    on_spark = delta_spark_source({**named, "batch_records": 40, **OPTIONS})
+    local = RowsSource({"format": "rows", "changes": "feed", "path": str(path)})
+    assert DeltaTable(str(path)).version() == 5
+    for start in (local.beginning(), {PLACE_OF_ITEMS: 2 * VERSION + WHOLE}):
+        records = read(local, start)
+        theirs = {TopicPartition(named["table"], 0): offset for offset in start.values()}
+        found = read(on_spark, theirs, lambda frame: to_arrow(frame).cast(RAW))
+        assert found.drop_columns("topic").equals(records.drop_columns("topic"))
+        assert folded(decoded(records)) == table_rows(str(path))
+    next(path.glob("_change_data/**/*.parquet")).unlink()
+    with pytest.raises(DataLoss, match=r"cannot be read any more: its file .* was removed"):
+        read(on_spark, {TopicPartition(named["table"], 0): 0})
+    spark.sql("DROP TABLE default.items")
+    with pytest.raises(EnvironmentProblem, match=r"no table spark_catalog\.default\.items"):
+        delta_spark_source({**named, **OPTIONS})
+
+
+def test_versions_show_values_of_every_type_as_the_local_engine_does():
+    """`__START_AT` under `sequence_by`: the elements of the first column as its values."""
+    at = datetime(2024, 2, 29, 23, 59, 59, 999_999)
+    values = {
+        pa.bool_(): [True, False],
+        pa.int16(): [-(2**15), 2**15 - 1],
+        pa.uint64(): [0, 2**64 - 1],
+        pa.date32(): [date(1582, 10, 4), date(9999, 12, 31)],
+        pa.timestamp("ms"): [at.replace(microsecond=0), datetime(1969, 12, 31)],
+        pa.timestamp("us", "UTC"): [at.replace(tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)],
+        pa.decimal128(18, 2): [Decimal("-9999999999999999.99"), Decimal("0.01")],
+        pa.decimal128(18, 18): [Decimal("0.999999999999999999"), Decimal("-1E-18")],
+        pa.string(): ["é", "𝄞"],
+        pa.binary(): [b"\x00\xff", b""],
+    }
+    made = {str(kind): elements(pa.chunked_array([pa.array([*pair, None], kind)])) for kind, pair in values.items()}
+    frame = from_arrow(engine().spark, pa.table(made))
+    found = frame.select([shown(sf.col(f"`{kind}`"), shown_as(kind)).alias(str(kind)) for kind in values]).toArrow()
+    for kind in values:
+        there = found[str(kind)]
+        expected = to_storage(local_shown(made[str(kind)], shown_as(kind)), storage_type(shown_as(kind)))
+        assert there.cast(storage_type(shown_as(kind))).to_pylist() == expected.to_pylist(), kind
+
+
+def test_spark_vacuums_a_table_of_which_delta_rs_does_not_know_all_files(lake):
+    of = lane(deletion_vectors=True)
+    for version in range(3):
+        lake.put(of, [sale("NL", 1, "u", f"v{version}"), sale("BE", 2, "u", f"v{version}")])
+    before, there = set(lake.table.rglob("*.parquet")), lake.values()
+    with pytest.raises(SparkNeeded):
+        DeltaRsSink({"path": str(lake.folder)}).vacuum(of, timedelta(0), dry_run=False)
+    sink = DeltaSparkSink({"path": str(lake.folder)})
+    dry = sink.vacuum(of, timedelta(0), dry_run=True)
+    assert dry is not None and dry.files and set(lake.table.rglob("*.parquet")) == before
+    assert sink.vacuum(of, timedelta(0), dry_run=False) == Vacuumed(None)
+    sink.close()
+    assert set(lake.table.rglob("*.parquet")) < before and lake.values() == there
+    lake.put(of, [sale("NL", 1, "u", "again")])
+    assert len(lake.values()) == len(there)

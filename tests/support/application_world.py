@@ -1,0 +1,142 @@
+"""A whole program over tuples: what survives a crash, and what is started on it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from support.tuple_engine import Rec, TupleDecoder, TupleEngine
+from support.tuple_ports import Gauges, Letters, Machine, MemoryRegister, Target, TupleSink, TupleSource
+
+from replicator.application.crashes import Crashes
+from replicator.application.lanes import Lanes
+from replicator.application.options import Options
+from replicator.application.pipeline import Pipeline
+from replicator.application.rejects import Rejects
+from replicator.application.roster import Place
+from replicator.application.rules import TableRules, event_log_lane
+from replicator.application.shared import Shared
+from replicator.application.supervisor import Supervisor
+from replicator.application.workers import Worker
+from replicator.ports.frames import Lane
+from replicator.ports.register import Seen
+
+BOTH = (("a", "scd1"), ("b", "append"))
+QUICK = Options(first_delay=0.001, longest_delay=0.002, drain=5.0, reject_patience=0.02, tell_every=0.01, hold_idle=0.005)
+
+
+@dataclass
+class World:
+    """Everything that survives a crash, and what to start on it."""
+
+    log: list[Rec]
+    cuts: Sequence[int] = (1000,)
+    lanes: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: {"public.items": [*BOTH]})
+    logs: Sequence[str] = ("raw",)
+    event_logs: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    decoder: TupleDecoder = field(default_factory=TupleDecoder)
+    engine: TupleEngine = field(default_factory=TupleEngine)
+    options: Options = QUICK
+    has_backfills: bool = False
+    notes: Path | None = None
+    """Of records that end the program."""
+    targets: dict[str, Target] = field(default_factory=dict)
+    letters: dict[tuple[str, str], Any] = field(default_factory=dict)
+    register: dict[str, Seen] = field(default_factory=dict)
+
+    def rules(self, table: str) -> TableRules | None:
+        entries = self.lanes.get(table)
+        if entries is None:
+            return None
+        into = table.rpartition(".")[2]
+        lanes = tuple(
+            Lane(f"{sink}.{into}", "p", "s", table, sink, into, policy, config_line="replicator.yaml:7")
+            for sink, policy in entries
+        )
+        return TableRules(lanes, (), self.event_logs.get(table, frozenset(self.logs)))
+
+    def start(self, machine: Machine | None = None) -> Running:
+        return Running(self, machine or Machine())
+
+
+class Running:
+    """One start of the program over a world."""
+
+    def __init__(self, world: World, machine: Machine) -> None:
+        self.world, self.machine = world, machine
+        self.telemetry = Gauges()
+        self.engine = world.engine
+        self.letters = Letters(world.letters, machine)
+        self.source = TupleSource(world.log, world.cuts, machine)
+        names = sorted({sink for entries in world.lanes.values() for sink, _ in entries} | set(world.logs))
+        self.sinks = {name: TupleSink(name, world.targets, machine) for name in names}
+        stop = threading.Event()
+        rejects = Rejects(self.letters, self.engine, stop, world.options, self.telemetry)
+        self.shared: Shared[Any] = Shared(self.engine, Lanes(self.telemetry), rejects, self.telemetry, world.options, stop)
+        self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
+        logs = [event_log_lane("p", "s", name) for name in world.logs]
+        register = MemoryRegister(world.register, machine)
+        crashes = Crashes(world.notes, self.engine, rejects, "s", self.shared.decoding)
+        place = Place(
+            "s", self.source, world.rules, logs, self.workers, register, crashes=crashes, has_backfills=world.has_backfills
+        )  # fmt: skip
+        self.pipeline: Pipeline[Any] = Pipeline(place, world.decoder, self.shared)
+        self.supervisor = Supervisor([self.pipeline], list(self.workers.values()), self.letters, self.shared)
+        self.lanes = self.shared.lanes
+        self.code: Any = None
+        self.thread: threading.Thread | None = None
+
+    def once(self) -> Any:
+        return self.supervisor.run(once=True)
+
+    def in_background(self, *, once: bool = False, timeout: float | None = None) -> Running:
+        def run() -> None:
+            try:
+                self.code = self.supervisor.run(once=once, timeout=timeout)
+            except BaseException as error:
+                self.code = error
+
+        self.thread = threading.Thread(target=run, daemon=True)
+        self.thread.start()
+        return self
+
+    def stop(self) -> Any:
+        self.shared.stop.set()
+        return self.join()
+
+    def join(self) -> Any:
+        assert self.thread is not None
+        self.thread.join(10)
+        assert not self.thread.is_alive(), "the program did not end"
+        return self.code
+
+
+def until(condition, seconds=20.0):
+    """Wait for what another thread does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
+
+
+def model(log: Sequence[Rec], table: str = "public.items") -> dict[Any, tuple[int, dict[str, Any]]]:
+    """Current rows, one change at a time."""
+    rows: dict[Any, tuple[int, dict[str, Any]]] = {}
+    departed: dict[Any, dict[str, Any]] = {}
+    for rec in log:
+        if rec.kind != "change" or rec.table != table:
+            continue
+        if rec.op == "t":
+            rows.clear()
+        elif rec.op == "d":
+            old = rows.pop(rec.key, None)
+            if rec.moved_to and old:
+                departed[rec.key] = old[1]
+        else:
+            base = rows.get(rec.key, (0, {}))[1] if rec.moved_from is None else departed.get(rec.moved_from, {})
+            rows[rec.key] = (rec.seq, {n: v for n, v in base.items() if n in rec.unsent} | dict(rec.values))
+    return rows

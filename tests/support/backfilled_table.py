@@ -1,0 +1,220 @@
+"""A table with who follows it as a connector does, and a pipeline that loads it and follows its changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from support.avro_of_connect import Avro
+from support.loaded_items import TABLE, PostgresItems
+from support.slot_reader import frame
+
+from adapters.decoders.debezium_avro import DebeziumAvroDecoder
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.postgres import PostgresSink
+from adapters.sources.backfill import JournalSource
+from replicator.application.backfilled import Backfilled
+from replicator.application.backfilling import Backfilling, Outcome
+from replicator.application.lanes import Lanes
+from replicator.application.options import Options
+from replicator.application.pipeline import Pipeline
+from replicator.application.register import FileRegister
+from replicator.application.rejects import Rejects
+from replicator.application.roster import Place
+from replicator.application.rules import TableRules, TransactionRules
+from replicator.application.shared import Shared
+from replicator.application.supervisor import Supervisor
+from replicator.application.workers import Worker
+from replicator.domain.errors import ExitCode
+from replicator.domain.position import Position
+from replicator.domain.shape import Shape
+from replicator.ports.frames import Lane
+from replicator.testing.fakes import FakeDeadLetters, FakeSource
+from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
+
+COLUMNS = ("id", "note", "turn")
+KINDS = {"items": ("scd1", Shape()), "softly": ("scd1", Shape(soft_deletes=True)), "versions": ("scd2", Shape())}
+LANES = tuple(
+    Lane(f"{sink}.{into}", "p", "s", TABLE, sink, into, KINDS[into][0], {}, "c:1", None, KINDS[into][1])
+    for sink, into in (("lake", "items"), ("lake", "versions"), ("pg", "softly"), ("pg", "versions"))
+)
+QUICK = Options(first_delay=0.01, longest_delay=0.05, hold_idle=0.0)
+
+
+class Killed(BaseException):
+    """The process ended."""
+
+
+class Quiet:
+    """Telemetry for nobody."""
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_args, **_more: None
+
+
+@dataclass
+class World:
+    """A source database, of PostgreSQL at `dsn` unless `items` says another, and a pipeline from it into a lake and a schema
+    of PostgreSQL."""
+
+    dsn: str
+    folder: Path
+    random: Random
+    piece_rows: int = 7
+    pieces: list[Any] = field(default_factory=list)
+    letters: FakeDeadLetters = field(default_factory=FakeDeadLetters)
+    lags: bool = False
+
+    items: Any = None
+    avro: Avro | None = None
+    transactions: TransactionRules | None = None
+
+    def __post_init__(self) -> None:
+        self.items = self.items or PostgresItems(self.dsn)
+        self.slot = self.items.slot
+        self.told = 0
+
+    def execute(self, statement: str) -> list[Any]:
+        return self.items.execute(statement)
+
+    def sinks(self) -> dict[str, Any]:
+        lake = DeltaRsSink({"path": str(self.folder / "lake")})
+        return {"lake": lake, "pg": PostgresSink({"dsn": self.dsn, "schema": "mirror"})}
+
+    def engine(self) -> Any:
+        return LocalEngine()
+
+    def writers(self) -> dict[str, Any]:
+        """What writes the targets that `sinks` read."""
+        return self.sinks()
+
+    def source(self) -> Backfilled[Any]:
+        return Backfilled(FakeSource(self.pieces), self.journal())
+
+    def journal(self) -> JournalSource:
+        return JournalSource({"state": str(self.folder / "kept"), "batch_bytes": self.random.choice([10_000, 1 << 20])})
+
+    def poll(self) -> None:
+        """Take what the connector sends, in batches of any size."""
+        new = self.slot.poll()
+        while new:
+            count = self.random.choice([5, 50, 500])
+            self.pieces.append(self.avro.frame(frame(new[:count])) if self.avro else frame(new[:count]))
+            new = new[count:]
+        if self.transactions and self.slot.marks[self.told :]:
+            self.pieces.append(frame(self.slot.marks[self.told :]))
+            self.told = len(self.slot.marks)
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """What is changed meanwhile no stream will ever bring."""
+        self.poll()
+        self.slot.drop()
+        yield
+        self.slot.create()
+
+    def apply(self, _: Position = Position()) -> None:  # noqa: B008
+        """One run until it has caught up, with sinks that fail now and then."""
+        if not self.lags:
+            self.poll()
+        engine, stop = self.engine(), threading.Event()
+        shared: Shared[Any] = Shared(
+            engine, Lanes(Quiet()), Rejects(self.letters, engine, stop, QUICK, Quiet()), Quiet(), QUICK, stop
+        )
+        actions = [Pass(), FailAfterApply(), Pass(), FailBefore()]
+        sinks = {n: Faulty(s, {"apply": self.random.sample(actions, 4)}) for n, s in self.writers().items()}
+        workers = {name: Worker(name, sink, shared) for name, sink in sinks.items()}
+        register = FileRegister(self.folder / "register")
+        place = Place("s", self.source(), lambda _: TableRules(LANES), (), workers, register, transactions=self.transactions)
+        pipeline = Pipeline(place, self.decoder(), shared)
+        code = Supervisor([pipeline], tuple(workers.values()), self.letters, shared).run(once=True)
+        assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+
+    def decoder(self) -> Any:
+        url = self.avro.url if self.avro else ""
+        return DebeziumAvroDecoder({"registry": {"url": url}}) if url else DebeziumJsonDecoder({})
+
+    def reading(self) -> Any:
+        return self.items.backfill(state=str(self.folder / "kept"), piece_rows=self.piece_rows)
+
+    def backfill(self, **more: Any) -> Outcome:
+        reading = self.reading()
+        try:
+            case = Backfilling(reading, self.apply, self.source().end, self.left, lambda _: None, lambda: None)
+            return case.run(TABLE, LANES, **more)
+        finally:
+            reading.close()
+
+    def left(self, lane: Lane, where: str) -> Any:
+        sink = self.sinks()[lane.sink]
+        try:
+            return sink.read(lane.into, where=where) if lane.into in sink.tables() else None
+        finally:
+            sink.close()
+
+    def rows(self, lane: Lane, where: str = "true") -> list[dict[str, Any]]:
+        found = self.left(lane, where)
+        return [] if found is None else found.to_pylist()
+
+    def table(self) -> dict[int, tuple[Any, ...]]:
+        return {row[0]: tuple(row) for row in self.execute("SELECT id, note, turn FROM items")}
+
+    def check(self) -> None:
+        """Every target is the table, and nothing was rejected."""
+        assert not self.letters.letters
+        for lane in LANES:
+            rows = self.rows(lane)
+            if lane.into == "softly":
+                rows = [row for row in rows if not row["_cdc_deleted"]]
+            if lane.into == "versions":
+                rows = [row for row in rows if row["_cdc_end_seq_1"] is None]
+            assert len(rows) == len({row["id"] for row in rows}), lane.id
+            assert {row["id"]: tuple(row[c] for c in COLUMNS) for row in rows} == self.table(), lane.id
+
+    def written_down(self) -> list[dict[str, Any]]:
+        journal, found = self.journal(), list[dict[str, Any]]()
+        take = lambda batch: found.extend(batch.frame.to_pylist())  # noqa: E731
+        journal.read(journal.beginning(), journal.end(), take, threading.Event())
+        return found
+
+
+@dataclass
+class Writer:
+    """Changes rows all the time, in transactions that overlap with those of the others: keys are its own, modulo `of`."""
+
+    items: Any
+    seed: int
+    of: int
+    failures: list[BaseException] = field(default_factory=list)
+    end: threading.Event = field(default_factory=threading.Event)
+
+    def work(self) -> None:
+        random, turn = Random(self.seed), 0
+        try:
+            with self.items.connect() as connection:
+                while not self.end.is_set():
+                    for _ in range(random.randint(1, 4)):
+                        turn += 1
+                        key = random.randrange(0, 60 // self.of) * self.of + self.seed % self.of
+                        self.items.change(connection, random, key, turn)
+                        self.end.wait(random.random() * 0.1)
+                    connection.rollback() if random.random() < 0.1 else connection.commit()
+        except BaseException as failure:
+            self.failures.append(failure)
+
+    def __enter__(self) -> Writer:
+        self.thread = threading.Thread(target=self.work, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end.set()
+        self.thread.join(30)
+        assert not self.failures and not self.thread.is_alive()

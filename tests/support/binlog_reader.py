@@ -1,0 +1,130 @@
+"""What Debezium's connector would send of one table of MariaDB: the binlog read as a replica does, and events of it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pymysql
+from pymysql.constants import COMMAND
+from support.slot_reader import KEY, KINDS, TOPIC, envelope, plain, text
+
+SOURCE = [*plain("string", "connector", "db", "table", "file"), *plain("int64", "pos", "row", "ts_ms")]
+ENVELOPE = envelope("mariadb", SOURCE)
+HEADER = struct.Struct("<IBIIIH")
+DUMP = struct.Struct("<IHI")
+AT_ONCE = 1
+"""A flag: what there is, and no waiting for more."""
+CHECKSUM = 4
+ROTATED, FORMAT, BEGINS, COMMITTED = 4, 15, 162, 16
+OPS = {23: "c", 24: "u", 25: "d"}
+"""By the kind of an event what its rows are."""
+REPLICA = "SET @master_binlog_checksum = 'CRC32', @mariadb_slave_capability = 4, @master_heartbeat_period = 0"
+
+
+@dataclass
+class BinlogReader:
+    """`records`: everything sent so far. `own`: changes have their own places in the binlog, as before MariaDB 11.4, or all
+    of a transaction that at which it begins; `counted`: with their number in the transaction."""
+
+    port: int
+    own: bool
+    counted: bool
+    records: list[dict[str, Any]] = field(default_factory=list)
+    place: tuple[str, int] = ("", 4)
+    follower: Any = None
+
+    def create(self) -> None:
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW MASTER STATUS")
+            self.place = cursor.fetchone()[:2]
+        self.follower = self._dump(flags=0)
+
+    def drop(self) -> None:
+        """What is changed from here on is seen by nobody, until it is created again."""
+        if self.follower is not None:
+            with self.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(f"KILL {self.follower.thread_id()}")
+            self.follower.close()
+            self.follower = None
+
+    def connect(self) -> Any:
+        return pymysql.connect(host="127.0.0.1", port=self.port, user="cdc", password="cdc", autocommit=True)
+
+    def poll(self) -> list[dict[str, Any]]:
+        """What is new."""
+        known = len(self.records)
+        begun, numbers = self.place, count(1)
+        for kind, at, end, data in self._events():
+            if kind == BEGINS:
+                begun, numbers = at, count(1)
+            elif kind in OPS:
+                place = at if self.own else begun
+                for before, after in images(kind, data):
+                    self.records.append(self._record(OPS[kind], before, after, place, next(numbers)))
+            elif kind == COMMITTED:
+                self.place = end
+        return self.records[known:]
+
+    def _record(self, op: str, before: Any, after: Any, place: tuple[str, int], number: int) -> dict[str, Any]:
+        source = {"connector": "mariadb", "db": "public", "table": "items", "file": place[0], "pos": place[1], "row": 0}
+        transaction = {"id": "0-1-1", "total_order": number, "data_collection_order": number} if self.counted else None
+        payload = {"before": before, "after": after, "source": {**source, "ts_ms": 1_700_000_000_000}, "op": op}
+        key = {"id": (after or before)["id"]}
+        return {"topic": TOPIC, "partition": 0, "offset": len(self.records), "timestamp": None, "headers": None,
+                "key": text(key, KEY), "value": text({**payload, "transaction": transaction}, ENVELOPE)}  # fmt: skip
+
+    def _dump(self, flags: int) -> Any:
+        connection = self.connect()
+        with connection.cursor() as cursor:
+            cursor.execute(REPLICA)
+        # The server ends a replica when another one comes with its number.
+        asked = DUMP.pack(self.place[1], flags, 77 + flags) + self.place[0].encode()
+        connection._execute_command(COMMAND.COM_BINLOG_DUMP, asked)
+        return connection
+
+    def _events(self) -> Iterator[tuple[int, tuple[str, int], tuple[str, int], bytes]]:
+        """Kind, place, end, and content of each event there is."""
+        file, at = self.place
+        connection = self._dump(AT_ONCE)
+        while not (packet := connection._read_packet()).is_eof_packet():
+            data = packet.get_all_data()[1:]
+            _, kind, _, size, end, _ = HEADER.unpack_from(data)
+            content = data[HEADER.size : -CHECKSUM]
+            if kind == ROTATED:
+                (at,) = struct.unpack_from("<Q", content)
+                file = content[8:].decode()
+            elif kind != FORMAT or end:
+                yield kind, (file, at), (file, end or at + size), content
+                at = end or at + size
+        connection.close()
+
+
+def images(kind: int, data: bytes) -> Iterator[tuple[Any, Any]]:
+    """The rows of an event before and after it: `id int, note text, turn int`."""
+    at = 8 + 1 + (2 if OPS[kind] == "u" else 1)  # The table's number and flags, how many columns, and which.
+    while at < len(data):
+        found = []
+        for _ in range(2 if OPS[kind] == "u" else 1):
+            row, at = _row(data, at)
+            found.append(row)
+        yield (None if OPS[kind] == "c" else found[0]), (None if OPS[kind] == "d" else found[-1])
+
+
+def _row(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    nulls, at = data[at], at + 1
+    values: list[Any] = []
+    for number, kind in enumerate(KINDS.values()):
+        if nulls >> number & 1:
+            values.append(None)
+        elif kind == "int32":
+            values += struct.unpack_from("<i", data, at)
+            at += 4
+        else:
+            (length,) = struct.unpack_from("<H", data, at)
+            values.append(data[at + 2 : at + 2 + length].decode())
+            at += 2 + length
+    return dict(zip(KINDS, values, strict=True)), at

@@ -1,0 +1,93 @@
+"""A project that replays a recorded topic into a lake, already caught up, and commands run in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from paths import GOLDEN
+from support.cli_program import run_program
+
+from replicator.cli import main
+
+SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  lake: {kind: delta, path: ./lake}
+  raw: {kind: event_log, path: ./lake/cdc_events}
+dead_letters: {path: ./lake/_replicator/dead_letters}
+tables:
+  - match: public.*
+    source: recorded
+    to: [{sink: raw}, {sink: lake}]
+http: {address: "127.0.0.1:0"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_width_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have said how wide a terminal is."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture(scope="session")
+def caught_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "config").mkdir()
+    (folder / "config" / "replicator.yaml").write_text(CONFIG)
+    (folder / "archive").mkdir()
+    for name in ("cdc.public.products.jsonl", "cdc.public.orders.jsonl"):
+        shutil.copyfile(SAMPLES / name, folder / "archive" / name)
+    with (folder / "archive" / "cdc.public.orders.jsonl").open("a") as more:
+        more.write("no record at all\n")
+    done = run_program(folder, "run", "--until-caught-up", "--json", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder / "run.json").write_text(done.stdout)
+    return folder
+
+
+@pytest.fixture
+def project(caught_up: Path, tmp_path: Path) -> Path:
+    """A copy of one's own."""
+    folder = tmp_path / "project"
+    shutil.copytree(caught_up, folder)
+    return folder
+
+
+Ask = Callable[..., Result]
+
+
+@pytest.fixture
+def ask(project: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Runs a command in the project, in this process."""
+    monkeypatch.chdir(project)
+    monkeypatch.delenv("REPLICATOR_ENV", raising=False)
+
+    def run(*arguments: str, **options: Any) -> Result:
+        result = CliRunner().invoke(main, list(arguments), **options)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def answer(ask: Ask) -> Callable[..., dict[str, Any]]:
+    """The object that a command prints with `--json`."""
+
+    def run(*arguments: str, code: int = 0) -> dict[str, Any]:
+        result = ask(*arguments, "--json")
+        assert result.exit_code == code, result.output
+        assert result.stdout.count("\n") == 1, "one object on one line"
+        return dict(json.loads(result.stdout))
+
+    return run

@@ -1,0 +1,43 @@
+"""Runs of `delta_crash.py`, and what must hold after them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from support import delta_crash
+from support.delta_crash import batches, history
+
+from adapters.sinks.delta_rs import DeltaRsSink
+from replicator.domain.policies import plan_for
+from replicator.testing.delivery import canonical_rows
+from replicator.testing.model import fold
+
+PROGRAM = Path(delta_crash.__file__)
+
+Options = Mapping[str, object]
+
+BOOKKEEPING = ("_cdc_applied_at",)
+
+
+def with_deletes() -> list[int]:
+    """Numbers of the batches, from 1, that hold a delete, so that the ledger is written in them."""
+    changes = [(number, history().changes(start, end)) for number, (start, end) in enumerate(batches(), start=1)]
+    return [number for number, found in changes if any(c.op == "d" for c in found)]
+
+
+def run_until(point: str, lake: Options, count: int) -> int:
+    """Run the program of `crash.py` until it is dead."""
+    command = [sys.executable, str(PROGRAM), json.dumps(lake), point, str(count)]
+    return subprocess.run(command, check=False, capture_output=True).returncode
+
+
+def assert_equals_model(lake: Options) -> None:
+    plan = plan_for("scd1", history().table())
+    expected, _ = fold("scd1", plan.table.column_names, plan.table.keys, history().changes())
+    found = DeltaRsSink(lake).read("items").to_pylist()
+    columns = [c.name for c in plan.target if c.name not in BOOKKEEPING]
+    assert canonical_rows(found, columns) == canonical_rows(expected, columns)

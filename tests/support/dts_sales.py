@@ -1,0 +1,70 @@
+"""The table `sales` of a MySQL database, as DTS sends it: the full load, then changes; and what is to come of it."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from support.dts_records import BIGINT, DATE, DOUBLE, VARCHAR, clock, encoded, floating, record, text, whole
+
+FIELDS = {"id": BIGINT, "date": DATE, "name": VARCHAR, "sales": DOUBLE}
+LOADED = [
+    (1, date(2019, 11, 11), "Robert", 323.0),
+    (2, date(2019, 11, 11), "Lee", 500.0),
+    (3, date(2019, 11, 12), "Robert", 136.0),
+    (4, date(2019, 11, 13), "Lee", 211.0),
+]
+RESULT = [
+    (2, date(2019, 11, 11), "Lee", Decimal("175.00")),
+    (3, date(2019, 11, 12), "Robert", Decimal("136.00")),
+    (4, date(2019, 11, 13), "Lee", Decimal("211.00")),
+    (5, date(2019, 11, 14), "Robert", Decimal("233.00")),
+]
+PRINTED = [
+    (
+        number, '{"sourceType": "MySQL", "version": "0.0.0.0"}', "delta_cdc.sales", "INIT", "1970-01-01 08:00:00", "{}",
+        '["id","date","name","sales"]', "{}", f'{{"sales":"{sales}","date":"{day}","name":"{name}","id":"{number}"}}',
+    )
+    for number, day, name, sales in LOADED
+]  # fmt: skip
+"""As shown in Asia/Shanghai."""
+NAMES = (
+    "recordID", "source", "dbTable", "recordType", "recordTimestamp", "extraTags", "fields", "beforeImages", "afterImages"
+)  # fmt: skip
+
+
+def image(row: tuple) -> list[Any]:
+    number, day, name, sales = row
+    return [whole(number), clock(day.year, day.month, day.day), text(name), floating(sales)]
+
+
+def said(number: int, kind: str, before: tuple | None, after: tuple | None, *, keyed: bool = True) -> bytes:
+    return encoded(
+        record(
+            kind,
+            FIELDS,
+            before and image(before),
+            after and image(after),
+            id=number,
+            objectName="delta_cdc.sales",
+            tags={"pk_uk_info": '{"PRIMARY":["id"]}'} if keyed else {},
+            source={"sourceType": "MySQL", "version": "0.0.0.0"},
+            sourceTimestamp=0 if kind == "INIT" else 1_574_000_000 + number,
+        )
+    )
+
+
+def loaded() -> list[bytes]:
+    """Without tags: the configuration says the key."""
+    return [said(row[0], "INIT", None, row, keyed=False) for row in LOADED]
+
+
+def changes() -> list[bytes]:
+    two, new = LOADED[1], (5, date(2019, 11, 14), "Robert", 233.0)
+    return [
+        said(11, "DELETE", LOADED[0], None, keyed=False),
+        said(12, "UPDATE", two, (*two[:3], 150.0), keyed=False),
+        said(13, "UPDATE", (*two[:3], 150.0), (*two[:3], 175.0), keyed=False),
+        said(14, "INSERT", None, new, keyed=False),
+    ]

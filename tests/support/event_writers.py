@@ -1,0 +1,57 @@
+"""Other programs that write events: each is a process of its own, and prints what it was told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from paths import PROJECT
+
+WRITER = """
+import json, sys
+from adapters.sinks.event_store import DeltaEventStore, PostgresEventStore
+from replicator.domain.events import VersionConflict, new_event
+kind, options, name, wins, expecting = json.loads(sys.argv[1])
+store = {"delta": DeltaEventStore, "postgres": PostgresEventStore}[kind](options)
+store.version("Customer", "C101")
+print("ready", flush=True)
+sys.stdin.readline()
+number, conflicts = 0, 0
+while number < wins:
+    version = store.version("Customer", "C101") if expecting else None
+    new = new_event("C101", "Customer", "Changed", {}, expected_version=version, event_id=f"{name}-{number}")
+    try:
+        (done,) = store.append([new])
+    except VersionConflict:
+        conflicts += 1
+        continue
+    print(done.event.event_version, flush=True)
+    number += 1
+print("conflicts", conflicts, flush=True)
+store.close()
+"""
+
+
+def writer(kind: str, options: Mapping[str, object], name: str, wins: int, *, expecting: bool = False) -> subprocess.Popen:
+    """A process that has `wins` events of one aggregate stored, once it is told to begin; see `begin`. `expecting`: each
+    with the version that the aggregate had just before."""
+    said = json.dumps([kind, dict(options), name, wins, expecting])
+    command = [sys.executable, "-c", WRITER, said]
+    return subprocess.Popen(command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+
+
+def begin(writers: list[subprocess.Popen]) -> None:
+    """Have them all write, once all are ready."""
+    for each in writers:
+        assert each.stdout.readline() == "ready\n"
+    for each in writers:
+        each.stdin.write("go\n")
+        each.stdin.flush()
+
+
+def versions(writer: subprocess.Popen) -> list[int]:
+    """The versions that a writer was told, when it has ended; None of what it was not told."""
+    lines = writer.communicate()[0].splitlines()
+    return [int(line) for line in lines if line.isdigit()]

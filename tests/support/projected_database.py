@@ -1,0 +1,64 @@
+"""The projectors' contract for tables that are computed into a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+from support.projected_lake import ProjectedLake
+
+TABLE = 'g%old"1'
+
+
+class ProjectedDatabase(ProjectedLake):
+    """Rows of a lake are computed into a database; the schema's name is one that has to be quoted."""
+
+    sink = "pg"
+    keeps_versions = False
+
+    @pytest.fixture(autouse=True)
+    def _database(self, _folder: None, postgres_dsn: str) -> None:
+        self.dsn = postgres_dsn
+        self.options["sinks"]["pg"] = {"holds": "postgres", "dsn": postgres_dsn, "schema": TABLE}
+
+    def put(self, table: str, rows: pa.Table) -> None:
+        if table != "sums":
+            super().put(table, rows)
+            return
+        self._asked(f"CREATE SCHEMA IF NOT EXISTS {self._quoted()}")
+        self._asked(f"CREATE TABLE {self._quoted(table)} (id bigint, city text, amount bigint, note text)")
+        self._inserted(table, rows)
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        self._inserted(table, rows) if table == "sums" else super().add(table, rows)
+
+    def rows(self, table: str) -> pa.Table:
+        with psycopg.connect(self.dsn) as connection:
+            cursor = connection.execute(f"SELECT * FROM {self._quoted(table)}".encode())
+            names = [column.name for column in cursor.description or ()]
+            columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
+        return pa.table(dict(zip(names, map(list, columns), strict=True)))
+
+    def commits(self, table: str) -> int:
+        return int(self._asked("SELECT max(number) FROM _replicator.refreshes")[0][0])
+
+    def _is_made(self) -> bool:
+        return bool(self._asked("SELECT 1 FROM pg_tables WHERE tablename = 'sums'"))
+
+    def _quoted(self, *table: str) -> str:
+        return sql.Identifier(TABLE, *table).as_string(None)
+
+    def _inserted(self, table: str, rows: pa.Table) -> None:
+        into = f"{self._quoted(table)} ({', '.join(rows.column_names)})".replace("%", "%%")
+        insert = f"INSERT INTO {into} VALUES ({', '.join(['%s'] * rows.num_columns)})"
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.cursor().executemany(insert.encode(), [tuple(row.values()) for row in rows.to_pylist()])
+
+    def _asked(self, *statements: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []

@@ -1,0 +1,38 @@
+"""Targets that start from a stored state, for contract suites."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+from support.delta_targets import DeltaTarget
+from support.partitioned import by_key
+
+from adapters.engines.local import LocalEngine
+
+
+class FromLake:
+    """The lake that is begun with."""
+
+    numbers = count(1)
+    one_in = 3
+
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path: Path):
+        self.parent = tmp_path
+
+    def new_lake(self):
+        folder = self.parent / f"snapshot{next(self.numbers)}"
+        return DeltaTarget(folder), folder
+
+    def lake_engine(self):
+        return LocalEngine()
+
+    def new_engine(self):
+        return LocalEngine()
+
+
+def by_first(plan):
+    """By the key, or by a text that a test names."""
+    return ["v"] if [*plan.table.column_names] == ["id", "v"] else by_key(plan)

@@ -1,0 +1,198 @@
+"""Every kind of change of a schema with every mode: the records, and what the table of the docs says becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paths import PROJECT
+from support.changing import Row, flat, record
+from support.debezium_events import ID, column
+
+PAGE = PROJECT / "docs" / "schema-changes.md"
+HEAD = "| change | `evolve` |"
+MODES = ("evolve", "try_evolve", "ignore", "fail", "quarantine")
+
+NAME, N, NOTE = column("name", "string"), column("n", "int32"), column("note", "string")
+SMALL_ID = column("id", "int32", optional=False)
+BIG = 5_000_000_000
+
+
+def outcomes() -> dict[str, dict[str, str]]:
+    """What the docs say: by change and mode."""
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(HEAD))
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[start:] if line.startswith("|")]
+    end = next((i for i, row in enumerate(cells) if row[0] == "outcome"), len(cells))
+    assert [cell.strip("`") for cell in cells[0][1:]] == list(MODES)
+    return {row[0]: dict(zip(MODES, row[1:], strict=True)) for row in cells[2:end]}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of change. Under the schema `old` two rows are made; under `new` the second is updated and a third made, to
+    `value` beside its key."""
+
+    name: str
+    old: Sequence[Mapping[str, Any]]
+    new: Sequence[Mapping[str, Any]]
+    value: Mapping[str, Any] = field(default_factory=dict)
+    said: str = ""
+    old_keys: Sequence[Mapping[str, Any]] = (ID,)
+    new_keys: Sequence[Mapping[str, Any]] = (ID,)
+    quiet: bool = False
+    """The source sends nothing under the new schema."""
+    between: Sequence[Mapping[str, Any]] = ()
+    """A schema under which the second row is updated in between, to `value` without what it lacks."""
+    told: bool = False
+    """Canal says between the two that the table was dropped."""
+    base: int = 0
+    """Added to the numbers of rows made under the new schema."""
+
+    def records(self, table: str) -> list[Row]:
+        """Those of this table, from offset 0."""
+        first = {"name": "a", "n": 1, "note": "x"}
+        had = [{c["field"]: i if c["field"] == "id" else first[c["field"]] for c in self.old} for i in (1, 2)]
+        out = [record(table, i, self.old, self.old_keys, after=row) for i, row in enumerate(had)]
+        if self.quiet:
+            return out
+        if self.told:
+            again = [{"id": i, **self.value} for i in (2, 3)]
+            rows = [*had, None, *again]
+            return [flat(table, i, "INSERT" if row else "ERASE", row) for i, row in enumerate(rows)]
+        if self.between:
+            there = {c["field"]: {"id": 2, **self.value}[c["field"]] for c in self.between}
+            out.append(record(table, 2, self.between, self.new_keys, op="u", after=there))
+        at = len(out)
+        out.append(record(table, at, self.new, self.new_keys, op="u", after={"id": 2, **self.value}))
+        return [*out, record(table, at + 1, self.new, self.new_keys, after={"id": 3 + self.base, **self.value})]
+
+
+CASES: dict[str, Case] = {
+    "column added": Case("added", [ID, NAME, N], [ID, NAME, N, NOTE], {"name": "b", "n": 2, "note": "y"}),
+    "column dropped": Case("dropped", [ID, NAME, N], [ID, NAME], {"name": "b"}),
+    "column dropped, with `dropped_columns: remove`": Case(
+        "removed", [ID, NAME, N], [ID, NAME], {"name": "b"}, ", dropped_columns: remove"
+    ),
+    "column dropped and added again": Case("again", [ID, NAME, N], [ID, NAME, N], {"name": "b", "n": 2}, between=[ID, NAME]),
+    "column renamed, not declared": Case("renamed", [ID, NAME, N], [ID, NOTE, N], {"note": "b", "n": 2}),
+    "column renamed as `renamed_columns` declares": Case(
+        "declared", [ID, NAME, N], [ID, NOTE, N], {"note": "b", "n": 2}, ", renamed_columns: {name: note}"
+    ),
+    "column widened": Case("widened", [ID, NAME, N], [ID, NAME, column("n", "int64")], {"name": "b", "n": BIG}),
+    "column narrowed": Case("narrowed", [ID, NAME, N], [ID, NAME, column("n", "int16")], {"name": "b", "n": 2}),
+    "type changed to text": Case("texts", [ID, NAME, N], [ID, NAME, column("n", "string")], {"name": "b", "n": "two"}),
+    "type changed otherwise": Case("retyped", [ID, NAME, N], [ID, NAME, column("n", "bytes")], {"name": "b", "n": "AAAA"}),
+    "key column widened": Case(
+        "keys", [SMALL_ID, NAME], [ID, NAME], {"name": "b"}, old_keys=(SMALL_ID,), new_keys=(ID,), base=BIG
+    ),
+    "key changed": Case("keyed", [ID, NAME], [ID, NAME], {"name": "b"}, new_keys=(ID, NAME)),
+    "table dropped": Case("gone", [ID, NAME], [], quiet=True),
+    "table dropped, as its stream tells": Case(
+        "dropped_told", [ID, NAME, N], [ID, NAME, N], {"name": "b", "n": 2}, told=True
+    ),
+    "table re-created with a column more": Case(
+        "recreated", [ID, NAME, N], [ID, NAME, N, NOTE], {"name": "b", "n": 2, "note": "y"}
+    ),
+    "table re-created with a column less": Case("recreated_less", [ID, NAME, N], [ID, NAME], {"name": "b"}),
+    "table re-created with another key": Case("rekeyed", [ID, NAME], [ID, NAME], {"name": "b"}, new_keys=(NAME,)),
+    "table re-created as it was": Case("recreated_same", [ID, NAME], [ID, NAME], {"name": "b"}),
+}  # fmt: skip
+
+
+@dataclass
+class Expected:
+    """`rows` by key; `types`: columns whose type is another one than under the old schema, as Delta and PostgreSQL call it;
+    `rejected`: how many rows were."""
+
+    rows: list[dict[str, Any]]
+    types: dict[str, tuple[str, str]] = field(default_factory=dict)
+    rejected: int = 0
+    stopped: bool = False
+    waits: bool = False
+
+
+def old_rows(case: Case) -> list[dict[str, Any]]:
+    first = {"name": "a", "n": 1, "note": "x"}
+    return [{c["field"]: i if c["field"] == "id" else first[c["field"]] for c in case.old} for i in (1, 2)]
+
+
+def _followed(case: Case, columns: Sequence[str], rename: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """All three rows over these columns: the first as it was."""
+    names = rename or {}
+    first = {names.get(name, name): value for name, value in old_rows(case)[0].items()}
+    rows = [first, {"id": 2, **case.value}, {"id": 3 + case.base, **case.value}]
+    return [{name: row.get(name) for name in columns} for row in rows]
+
+
+def _names(columns: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [c["field"] for c in columns]
+
+
+def _union(case: Case) -> list[str]:
+    return [*_names(case.old), *(n for n in _names(case.new) if n not in _names(case.old))]
+
+
+def _texts(case: Case) -> list[dict[str, Any]]:
+    return [{**row, "n": str(row["n"])} for row in _followed(case, _names(case.old))]
+
+
+def _rejected(case: Case) -> Expected:
+    if case.base:  # the key that fits is applied
+        return Expected(_followed(case, _names(case.old))[:2], rejected=1)
+    return Expected(old_rows(case), rejected=2)
+
+
+LONG = {"n": ("long", "bigint")}
+OUTCOMES: dict[str, Callable[[Case], Expected]] = {
+    "added": lambda c: Expected(_followed(c, _union(c))),
+    "left out": lambda c: Expected(_followed(c, _names(c.old))),
+    "NULL": lambda c: Expected(_followed(c, _names(c.old))),
+    "NULL in older rows": lambda c: Expected(
+        [{**_followed(c, _names(c.old))[0], "n": None}, *_followed(c, _names(c.old))[1:]]
+    ),
+    "older rows keep it": lambda c: Expected(_followed(c, _names(c.old))),
+    "removed": lambda c: Expected(_followed(c, _names(c.new))),
+    "NULL and added": lambda c: Expected(_followed(c, _union(c))),
+    "NULL and left out": lambda c: Expected(_followed(c, _names(c.old))),
+    "renamed": lambda c: Expected(_followed(c, _names(c.new), {"name": "note"})),
+    "widened": lambda c: Expected(_followed(c, _names(c.old)), LONG),
+    "key widened": lambda c: Expected(_followed(c, _names(c.old)), {"id": ("long", "bigint")}),
+    "becomes text": lambda c: Expected(_texts(c), {"n": ("string", "text")}),
+    "as it was": lambda c: Expected(_followed(c, _names(c.old))),
+    "rows rejected": _rejected,
+    "stops": lambda c: Expected(old_rows(c), stopped=True),
+    "waits": lambda c: Expected(old_rows(c), stopped=True, waits=True),
+    "rows stay": lambda c: Expected(old_rows(c) if c.quiet else _followed(c, _names(c.old))),
+    "goes on": lambda c: Expected(_followed(c, _union(c))),
+}
+"""What each word of the docs' table means, of one case."""
+MADE = {"id": ("long", "bigint"), "name": ("string", "text"), "n": ("integer", "integer"), "note": ("string", "text")}
+SMALL_KEY = {"id": ("integer", "integer")}
+
+
+def types_of(case: Case, expected: Expected) -> dict[str, tuple[str, str]]:
+    """The types of the target's columns, in Delta Lake and in PostgreSQL."""
+    made = MADE | (SMALL_KEY if case.old_keys == (SMALL_ID,) else {}) | expected.types
+    return {name: made[name] for name in expected.rows[0]}
+
+
+def table_of(case: Case, mode: str) -> str:
+    """The table of a case under a mode."""
+    return f"{case.name}_{mode}"
+
+
+def tables() -> dict[str, str]:
+    """Every table, and what its entries say."""
+    return {table_of(case, mode): f", schema_changes: {mode}{case.said}" for case in CASES.values() for mode in MODES}
+
+
+def is_flat(table: str) -> bool:
+    """Whether Canal tells of the table."""
+    return any(case.told and table.startswith(f"{case.name}_") for case in CASES.values())
+
+
+def archive_of(case: Case) -> str:
+    """Where the records of its tables are."""
+    return "flat" if case.told else "archive"

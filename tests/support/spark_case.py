@@ -1,0 +1,69 @@
+"""One Spark session for all tests of a process, and its frames as tables."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from support.small_spark import SMALL
+
+from adapters.engines.spark import SparkEngine
+from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.spark.frames import from_arrow, to_arrow
+
+LONG = bool(os.environ.get("REPLICATOR_LONG"))
+INTERPRETED = {
+    "spark.sql.adaptive.enabled": "false",
+    # Of a plan for some rows most of the time went into Java code made of it. The integration tests run such code.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Plans are told to listeners as text.
+    "spark.sql.ui.explainMode": "simple",
+}
+WAREHOUSE = tempfile.mkdtemp(prefix="replicator-warehouse-")
+atexit.register(shutil.rmtree, WAREHOUSE, ignore_errors=True)
+OPTIONS = {"spark": {**SMALL, **INTERPRETED, "spark.sql.warehouse.dir": WAREHOUSE}, "stores": ["s3"]}
+
+
+@cache
+def engine() -> SparkEngine:
+    return SparkEngine(OPTIONS)
+
+
+class OnSpark:
+    """Mixed into contract suites: frames are Spark's, and of the random histories one in two hundred is tried."""
+
+    one_in = 200
+
+    def new_engine(self) -> SparkEngine:
+        return engine()
+
+    def to_frame(self, frame: pa.Table) -> DataFrame:
+        return from_arrow(engine().spark, frame)
+
+    def to_arrow(self, frame: DataFrame) -> pa.Table:
+        return to_arrow(frame)
+
+
+@dataclass
+class SparkTarget:
+    """A lake that Spark writes and reads."""
+
+    folder: Path
+
+    def open(self):
+        engine()
+        return DeltaSparkSink({"path": str(self.folder)})
+
+    def rows(self, lane):
+        return self.open().read(lane.into).to_pylist()
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
