@@ -38,7 +38,7 @@ case "${1:-}" in
         "$VENV/bin/ruff" check .
         "$VENV/bin/ruff" format --check .
         "$VENV/bin/lint-imports"
-        run tests/pure tests/golden -n 2 -q "$@"
+        run tests/pure tests/golden -n 2 -q -m "not slow" "$@"
         ;;
     --long)
         shift

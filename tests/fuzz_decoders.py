@@ -2,7 +2,8 @@
 
     python -m tests.fuzz_decoders [--inputs 1000000] [--minutes 600] [--seed 1] [--jobs 2] [--round 50000] [-k DECODER]
 
-Decoders are those with a contract suite in `tests/pure/contract` or `tests/component/contract`: its test `test_mutated_records_are_accounted_for` is run in
+Decoders are those with a contract suite in `tests/pure/contract` or `tests/component/contract`:
+its test `test_mutated_records_are_accounted_for` is run in
 processes of its own, so many at a time, each with a seed of its own, until there are so many inputs of each decoder; that
 which has the fewest comes next. A process that crashes, or hangs for five minutes, is a finding too; the records it tried
 are in `*.trying`, pickled.

@@ -76,6 +76,7 @@ def assert_counted_once(world: World, flow: Flow) -> None:
     assert (flow.records, flow.ignored.total()) == (len(world.log), ignored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch, method: str):
     for number in range(1, 1000):
@@ -91,6 +92,7 @@ def test_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch, method: str):
                 return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_lane_that_is_behind_catches_up(monkeypatch: pytest.MonkeyPatch, method: str):
     for number in range(1, 30):

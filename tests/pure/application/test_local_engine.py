@@ -100,6 +100,7 @@ def test_random_histories(seed):
         assert sink != "late" or rejected == outcomes[Outcome.REJECTED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.long if s > 3 else ()) for s in range(24)])
 def test_random_histories_of_lanes_with_a_shape(seed):
     """Every case in a lane of its own, all of one stream, with a start in the middle and faults: each ends as the

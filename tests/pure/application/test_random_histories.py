@@ -88,6 +88,7 @@ def _whole(log: list[Rec], end: int) -> int:
 SEEDS = (*range(100), 1192)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_happens(seed):
     rng = random.Random(seed)

@@ -173,6 +173,7 @@ def check(history: History, seed: int, sinks, policies, rows_of) -> None:
             as_if_never_poisoned(history, policy, rows_of(policy))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_histories_with_poison_end_as_if_it_had_never_been(seed: int) -> None:
     store = FakeStore()

@@ -46,7 +46,7 @@ RESERVED = ["_cdc_op", "_CDC_OP", "_event_id", "_op", "_OP", "_from_1", "_i", "_
 
 @pytest.mark.parametrize("name", RESERVED)
 def test_a_reserved_name_suspends_the_lanes_of_that_table(monkeypatch, name):
-    monkeypatch.setattr("tuple_engine.VERSIONS", [("id", name)])
+    monkeypatch.setattr("support.tuple_engine.VERSIONS", [("id", name)])
     running = World([change(0, "c", 1)]).start()
     assert running.once() is ExitCode.RUNTIME
     assert running.lanes.find("a.items").status is LaneStatus.SUSPENDED

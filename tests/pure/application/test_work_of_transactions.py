@@ -136,6 +136,7 @@ def work(read: Callable[[Iterator[Batch]], None], stream: Iterator[Batch]) -> in
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", ORDERS_OF_READING, ids=lambda stream: stream.__name__)
 @pytest.mark.parametrize(
     "read", [held_together(1 << 30), held_together(20), proven], ids=["held_together", "with_a_small_limit", "proven"]

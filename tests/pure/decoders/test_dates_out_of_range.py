@@ -122,6 +122,7 @@ def decoded(form: str, kind: str, rules: OutOfRange, *values: str | None, **more
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "value", "nearest"), BEYOND)
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("rule", RULES)

@@ -38,6 +38,7 @@ def fits(text: str, kind: pa.DataType) -> bool:
     return Decimal(text) == 0 or (-exponent <= kind.scale and len(digits) + exponent <= kind.precision - kind.scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_every_number_is_itself_or_refused(kind):
     some = random.Random(kind.precision * 100 + kind.scale)

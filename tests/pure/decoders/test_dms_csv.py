@@ -475,6 +475,7 @@ def test_what_is_written_comes_back(table):
     assert [[row[name] for name in "abc"] for row in rows] == table
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.text('a,"\n\r\\', max_size=12).map(str.encode), min_size=1, max_size=6), st.sampled_from([None, "\\"]))
 def test_a_row_means_the_same_whoever_its_neighbours_are(values, escape):

@@ -117,6 +117,7 @@ def bombs() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bombs())
 def test_memory_is_bounded(name):
     """Of records as large as they may be, that are nothing but items of an array."""

@@ -141,6 +141,7 @@ def table_of(reader, raw):
     return reader.learn(raw.slice(place, 1), found["table"], found["fingerprint"])
 
 
+@pytest.mark.slow
 def test_comes_to_the_same_as_one_by_one(kind):
     decoder_kind, form, options, message = kind
     rng = Random(SEED)

@@ -178,6 +178,7 @@ def check_stored(records: Any, by: Any, mask: Any) -> None:
             assert mask is not NOTHING or image["v"] in (None, {}, 0, PLACEHOLDER, HOLDER) or HOLDER in str(image["v"])
 
 
+@pytest.mark.slow
 @NAMES
 @pytest.mark.parametrize("mask", [HMAC, CUT, FIXED, NOTHING], ids=lambda mask: mask.kind)
 def test_what_is_stored_of_events_with_a_schema(name: str, mask: Any) -> None:
@@ -192,6 +193,7 @@ def test_what_is_stored_of_events_with_a_schema(name: str, mask: Any) -> None:
     check()
 
 
+@pytest.mark.slow
 @NAMES
 @pytest.mark.parametrize("mask", [HMAC, NOTHING], ids=lambda mask: mask.kind)
 def test_what_is_stored_of_events_without_a_schema(name: str, mask: Any) -> None:
@@ -209,6 +211,7 @@ def test_what_is_stored_of_events_without_a_schema(name: str, mask: Any) -> None
     check()
 
 
+@pytest.mark.slow
 @NAMES
 def test_the_hash_is_of_the_text_of_the_value(name: str) -> None:
     """Of the value as a lane without the mask would have it, whatever the record writes in its place."""
@@ -229,6 +232,7 @@ def test_the_hash_is_of_the_text_of_the_value(name: str) -> None:
     check()
 
 
+@pytest.mark.slow
 @NAMES
 @pytest.mark.parametrize("schemas", ["both", "of values", "none"])
 def test_a_key_of_any_type_is_the_same_in_the_key_the_row_and_the_header(name: str, schemas: str) -> None:

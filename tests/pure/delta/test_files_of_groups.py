@@ -54,6 +54,7 @@ def _without_statistics(path: Path, rows: pa.Table) -> None:
     table.create_write_transaction([action], "append", table.schema())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", VALUES)
 def test_all_files_with_rows_of_the_groups_are_held(version: TableVersion, column: str) -> None:
     """And none that looking at them one by one leaves out."""

@@ -63,6 +63,7 @@ def rewritten(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[int, 
     return len(paths - after.paths), len(after.paths - paths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
 def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each of many replacements, the rows are those of a model, and each is found by its group."""

@@ -54,6 +54,7 @@ STEPS: list[Callable[[Path, int], Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_kept_versions_stay_what_they_were(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)

@@ -184,6 +184,7 @@ def fraction(value: Decimal) -> int:
     return -int(value.as_tuple().exponent)
 
 
+@pytest.mark.slow
 @given(EXPRESSIONS, ROWS)
 @example("case when b then floor(q) else p end", [{**dict.fromkeys(TYPES), "p": Decimal("0.01")}])
 def test_random_expressions_equal_duckdb(text, rows):

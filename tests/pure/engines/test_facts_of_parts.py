@@ -16,6 +16,7 @@ from replicator.testing.histories import random_history
 ENGINE = LocalEngine()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 @pytest.mark.parametrize("seed", range(12))
 def test_facts_of_parts(seed: int, policy: str) -> None:

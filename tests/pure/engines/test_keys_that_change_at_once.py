@@ -136,6 +136,7 @@ def open_versions(batches: list[Log], table: TableSpec = TABLE) -> dict[Key, Any
     return {(row["a"], row["b"]): row["v"] for row in memory.rows.values() if row["_cdc_end_seq_1"] is None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> None:
     """What is right is what the database has, under every policy that keeps rows; where keys are free when rows take them,
@@ -155,6 +156,7 @@ def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> 
                     assert open_versions(batches) == right, (batches, images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_delete_that_cannot_be_told_is_rejected_under_every_cut(name: str) -> None:
     """No row is lost, and what is too many has its reject: whether images are whole, or the key and a default."""

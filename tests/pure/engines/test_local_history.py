@@ -14,6 +14,7 @@ from replicator.testing.model import Change, Row, Scd2
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "40"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("untracked", [(), ("v1", "v3")])
 def test_random_histories(untracked):
     assert_random_histories(range(EXAMPLES), untracked)

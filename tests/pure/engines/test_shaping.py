@@ -63,6 +63,7 @@ ORDERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ORDERED, ids=str)
 def test_elements_are_in_the_order_of_their_values(kind):
     @given(st.tuples(ORDERED[kind], ORDERED[kind]))
@@ -95,6 +96,7 @@ def test_elements_are_what_the_table_says():
         assert elements(pa.chunked_array([pa.array([value], kind)])).to_pylist() == [element], kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in ORDERED if shown_as(kind)], ids=str)
 def test_elements_are_shown_as_the_values_they_were_made_of(kind):
     @given(ORDERED[kind])
@@ -275,6 +277,7 @@ def test_plans_of_different_shapes_share_no_fold():
 FEED = [*HIRED, *CHRIS, *PAT]
 
 
+@pytest.mark.slow
 def test_the_model_in_every_order():
     wanted = Wanted(
         deletes=lambda image, _: image["operation"] == "DELETE",
@@ -306,6 +309,7 @@ def every_order_folded(feed, table, shape):
     return [row for row in folded if row["_op"] != "d"], {row["id"] for row in folded if row["_op"] == "d"}
 
 
+@pytest.mark.slow
 def test_the_fold_in_every_order():
     stays, gone = every_order_folded(FEED, EMPLOYEES, BY_NUMBER)
     assert gone == {6} and len(stays) == 40_320 * len(STAYS)
@@ -320,6 +324,7 @@ def test_sales_in_every_order_of_the_model():
         assert {row["id"]: row["sales"] for row in rows} == REMAINING
 
 
+@pytest.mark.slow
 def test_sales_in_every_order_of_the_fold():
     stays, gone = every_order_folded(SOLD, SALES, UNSHAPED)
     assert gone == {1} and len(stays) == 40_320 * len(REMAINING)

@@ -169,6 +169,7 @@ def test_what_cannot_be_read(shop: TestClient, raw: str) -> None:
     problem(shop.get(raw), 400)
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_texts(shop: TestClient) -> None:
     """As keys and values they find their row alone; as columns and tables they are unknown ones."""
     texts = [text for text in hostile_strings() if "\0" not in text]
@@ -195,6 +196,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS, limit=st.integers(1, 4), bound=st.integers(0, 2))
 def test_pages_are_all_rows_once(tmp_path: Path, rows: list[Any], limit: int, bound: int) -> None:

@@ -77,6 +77,7 @@ def same(code: Loaded, file: Loaded) -> None:
     assert code.root == file.root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("flow", "written"), FLOWS)
 def test_a_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, written):
     add(tmp_path, FEED)

@@ -96,6 +96,7 @@ def act(rng: random.Random, path: str, by: list[str]) -> None:
             write_deltalake(path, items(*[(i, "anew") for i in some], *new), mode="overwrite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [[], ["v"]])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_feed_leads_to_the_table(path, seed, by):

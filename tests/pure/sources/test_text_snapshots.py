@@ -45,6 +45,7 @@ def read(folder: Path, **options: Any) -> list[str]:
     return sorted(json.dumps([row.get(n) for n in ("_snapshot", "_change", *DECLARED)]) for row in told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(EXAMPLES))
 @pytest.mark.parametrize("suffix", OF_SUFFIX)
 def test_text_says_what_parquet_says(tmp_path, suffix, seed):

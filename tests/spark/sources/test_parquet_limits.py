@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from recorded_log import RecordedLog
+from support.recorded_log import RecordedLog
 
 from adapters.arrow import parquet_slices
 from adapters.sources.delta import DeltaSource, delta_source
