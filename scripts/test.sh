@@ -4,7 +4,8 @@
 #   scripts/test.sh --fast       ruff, the import rules and the tests of memory and temporary folders: a minute, without Spark
 #   scripts/test.sh --long       everything, with as many random histories and kills as each test takes by itself
 #   scripts/test.sh ARGUMENTS    pytest with these arguments
-# REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test.
+# REPLICATOR_EXAMPLES: random histories per sink; REPLICATOR_KILLS: kills of real processes per test; REPLICATOR_LONG=1: with any
+# of these, what is long too.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib/venv.sh"
 cd "$PROJECT"
@@ -14,8 +15,9 @@ run() {
     "$VENV/bin/python" -m pytest "$@"
 }
 
-few() { # random histories and kills
-    export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
+few() { # random histories and kills, but in a long run
+    [ -n "${REPLICATOR_LONG:-}" ] ||
+        export REPLICATOR_EXAMPLES="${REPLICATOR_EXAMPLES:-3}" REPLICATOR_KILLS="${REPLICATOR_KILLS:-2}"
 }
 
 everything() {

@@ -37,7 +37,7 @@ class Service(Protocol):
     Every method may be called again at any time, by another process than the one that started the service, and after
     any of them was killed half way: the truth is what runs and what is on disk, never what this object remembers.
     A service MUST NOT touch anything outside its own folder and its own ports
-    (`tests/integration/test_stack.py`, two stacks side by side).
+    (`tests/integration`, two stacks side by side).
     """
 
     @property

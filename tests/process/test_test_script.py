@@ -15,21 +15,26 @@ case "$*" in "-m pytest"*) echo "tests ${REPLICATOR_EXAMPLES-default} ${REPLICAT
 
 
 @pytest.mark.parametrize(
-    ("said", "counts"),
+    ("arguments", "said", "counts"),
     [
-        ({}, "3 2"),
-        ({"REPLICATOR_KILLS": "7"}, "3 7"),
-        ({"REPLICATOR_LONG": "1"}, "default default"),
-        ({"REPLICATOR_LONG": "1", "REPLICATOR_KILLS": "7"}, "default 7"),
+        ([], {}, "3 2"),
+        ([], {"REPLICATOR_KILLS": "7"}, "3 7"),
+        ([], {"REPLICATOR_LONG": "1"}, "default default"),
+        (["--long"], {}, "default default"),
+        (["--long"], {"REPLICATOR_KILLS": "7"}, "default 7"),
     ],
 )
-def test_a_long_run_takes_the_counts_of_the_tests(tmp_path, said, counts):
+def test_a_long_run_takes_the_counts_of_the_tests(tmp_path, arguments, said, counts):
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.write_text(PYTHON)
     python.chmod(0o755)
     clean = {name: value for name, value in os.environ.items() if name not in NAMES}
     done = subprocess.run(
-        ["bash", SCRIPT], env={**clean, **said, "REPLICATOR_VENV": str(tmp_path)}, capture_output=True, text=True, check=True
+        ["bash", SCRIPT, *arguments],
+        env={**clean, **said, "REPLICATOR_VENV": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert [line for line in done.stdout.splitlines() if line.startswith("tests ")] == [f"tests {counts}"] * 2

@@ -141,9 +141,6 @@ def test_what_is_learned_of_new_tables_is_stored_once(monkeypatch):
 
 
 def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partition(monkeypatch):
-@pytest.mark.slow
-@pytest.mark.parametrize("crash_at", range(1, 240, 7))
-def test_a_crash_among_them_loses_nothing(crash_at):
     shop = world()
     running = shop.start()
     assert running.once() == 0
@@ -153,6 +150,7 @@ def test_a_crash_among_them_loses_nothing(crash_at):
     assert not looks, "no file came late"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("new_patience", [QUICK.new_patience, 0.0])
 @pytest.mark.parametrize("crash_at", range(1, 240, 7))
 def test_a_crash_among_them_loses_nothing(crash_at, new_patience):
