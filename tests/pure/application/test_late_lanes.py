@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from shop_stream import COLUMNS, MARKS, Rows, Shop, frame
+from support.shop_stream import COLUMNS, MARKS, Rows, Shop, frame
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
