@@ -48,7 +48,7 @@ def asks_target(plan: ApplyPlan) -> bool:
 
 def null_counts(plan: ApplyPlan, name: str) -> bool:
     """A NULL in an image is a value of this column; otherwise the row may hold another one."""
-    return not plan.table.by_tx or not (plan.soft_deletes or name in plan.table.keeping)
+    return not (plan.table.by_tx and name in plan.table.keeping)
 
 
 def without_others(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:

@@ -37,7 +37,7 @@ def remade(
         out[now], lost = _changed(known, rule)
         if lost is not None:
             past = pc.and_(lost, deletes)
-            unknown |= {now: past} if now not in table.keys and not table.soft_deletes and pc.any(past).as_py() else {}
+            unknown |= {now: past} if now not in table.keys and pc.any(past).as_py() else {}
             lost = lost if now in table.keys else pc.and_not(lost, deletes)
             out[ERROR] = _blamed(out[ERROR], lost, beyond(name, rule.cast))
     for name, added in rules.added:

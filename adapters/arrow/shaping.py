@@ -63,10 +63,10 @@ def shaped(changes: pa.Table, shape: Shape, table: TableSpec) -> pa.Table:
         errors = _as_kept(columns, kept_columns, [names[key] for key in table.keys], errors)
     keeping = [names[name] for name in table.keeping]
     columns |= {ERROR: errors, UNSENT: _with_kept(changes, lacking, keeping) if keeping else lacking}
-    if table.soft_deletes:
-        columns[UNSENT] = _without_values(columns[OP], columns[UNSENT])
     if shape.remade:
         columns = remade(columns, shape.remade, table, changes[UNSENT])
+    if table.soft_deletes:
+        columns[UNSENT] = _without_values(columns[OP], columns[MOVED_TO], columns[UNSENT])
     schema = changes_schema(table)
     frame = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
     return frame if kept is None else frame.filter(kept)
@@ -286,10 +286,18 @@ def _others(names: list[str] | None, known: list[str]) -> list[str]:
     return [name for name in names or () if name != IF_THERE and name not in known]
 
 
-def _without_values(ops: pa.ChunkedArray, lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A delete that leaves its row sends no values: what it brings need not be what the row held."""
-    ours = pa.scalar([IF_THERE], pa.list_(pa.string()))
-    return pc.if_else(pc.equal(ops, Op.DELETE.value), ours, lists)
+def _without_values(ops: pa.ChunkedArray, leaves: pa.ChunkedArray, lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A delete that leaves its row sends no values: what it brings need not be what the row held. What the delete half of a
+    key change lacks, or may lack, is still to be known."""
+    is_delete = pc.equal(ops, Op.DELETE.value)
+    told = pc.and_(pc.and_(is_delete, pc.fill_null(leaves, False)), pc.is_valid(lists))
+    marked = pc.if_else(is_delete, pa.scalar([IF_THERE], pa.list_(pa.string())), lists)
+    if not pc.any(told).as_py():
+        return marked
+    found = marked.to_pylist()
+    for i in pc.indices_nonzero(told).to_pylist():
+        found[i] = [IF_THERE, *lists[i].as_py()]
+    return pa.chunked_array([pa.array(found, pa.list_(pa.string()))])
 
 
 def _put(changes: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:

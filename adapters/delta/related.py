@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow.dataset import Scanner
 
-from replicator.domain.change import UNSENT
 from replicator.domain.plan import CDC_DELETED, ApplyPlan, cdc_sequence_columns
 from replicator.domain.sequence import Sequence
 
 from ..sql.departures import asks
 from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
 from ..sql.history_events import cut_in_two, reaches
+from ..sql.local_repair import unsent_names
 from ..sql.render import literal
 from ..sql.repair import from_columns
 from .partitions import Partitions, few, prunable
@@ -33,7 +33,7 @@ def related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Ta
     Streams through the table: memory is bounded by the batch, not by the table.
     """
     sequence = cdc_sequence_columns(plan.table.sequence)
-    unsent = _unsent_names(rows) if plan.repair.complete else []
+    unsent = unsent_names(rows) if plan.repair.complete else []
     unsent += plan.shown if pc.any(asks(plan, rows)).as_py() else ()
     marks = [CDC_DELETED] if plan.soft_deletes else []
     columns = list(dict.fromkeys([*plan.repair.identity, *sequence, *unsent, *marks]))
@@ -102,7 +102,3 @@ def _bounds(name: str, values: pa.Array) -> str | None:
 
 def _literal(value: object) -> str:
     return f"DATE '{value.isoformat()}'" if isinstance(value, date) else literal(value)  # type: ignore[arg-type]
-
-
-def _unsent_names(rows: pa.Table) -> list[str]:
-    return sorted(set(pc.list_flatten(rows[UNSENT].combine_chunks()).to_pylist()))

@@ -57,7 +57,8 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
 def _needed() -> Column:
     """As `adapters.sql.rows._needed`."""
     lists = column(change.UNSENT)
-    return sf.when(sf.array_contains(lists, change.IF_THERE), sf.lit(None)).otherwise(lists)
+    spare = sf.array_contains(lists, change.IF_THERE) & column(change.MOVED_TO).isNull()
+    return sf.when(spare, sf.lit(None)).otherwise(lists)
 
 
 def _bookkeeping(plan: ApplyPlan, applied_at: datetime) -> dict[str, Column]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.change import ERROR, OFFSET, OP, RESET, UNSENT, Op
+from replicator.domain.change import ERROR, IF_THERE, OFFSET, OP, RESET, UNSENT, Op
 from replicator.domain.errors import AMBIGUOUS_DELETE
 from replicator.domain.plan import CDC_DELETED, ApplyPlan, Counts, LaneState, cdc_sequence_columns, resent_below
 from replicator.domain.retention import Forgetting, can_be_late, late
@@ -121,14 +121,15 @@ def _completed(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts: pa.
 
 def _with_values(rows: pa.Table, alive: pa.ChunkedArray) -> pa.Table:
     """As `repair._brings_values`. `alive`: of the row that gives the values; null where there is none."""
-    completed = pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.and_(pc.is_valid(rows[UNSENT]), pc.fill_null(alive, False)))
+    lacks = pa.array([names is not None and IF_THERE not in names for names in rows[UNSENT].to_pylist()], pa.bool_())
+    completed = pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.and_(lacks, pc.fill_null(alive, False)))
     marks = pc.if_else(completed, pa.scalar(True), rows[CDC_DELETED])
     return rows.set_column(rows.column_names.index(CDC_DELETED), CDC_DELETED, marks)
 
 
 def unsent_names(rows: pa.Table, column: str = UNSENT) -> list[str]:
     """The columns that some row lacks; `column` holds their names."""
-    return sorted(set(pc.list_flatten(rows[column].combine_chunks()).to_pylist()))
+    return sorted(set(pc.list_flatten(rows[column].combine_chunks()).to_pylist()) - {IF_THERE})
 
 
 def incomplete_sentences(rejected: pa.Table) -> list[str]:

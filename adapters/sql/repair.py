@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from replicator.domain.change import OFFSET, OP, RESET, UNSENT
+from replicator.domain.change import IF_THERE, OFFSET, OP, RESET, UNSENT
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.plan import CDC_DELETED, CDC_OP, ApplyPlan, Deleted, cdc_sequence_columns
 from replicator.domain.retention import Forgetting
@@ -236,8 +236,9 @@ def _brings_values(plan: ApplyPlan, dialect: Dialect) -> str:
     """True also for a delete whose values are completed. The changes that sent the others were rejected where there was
     no living row, so then it brings none."""
     c = dialect.column
+    brings_none = dialect.contains.format(list=c("r", UNSENT), item=dialect.text(IF_THERE))
     no_giver = f"CASE WHEN {_moved(plan, dialect)} THEN {_gone(plan, dialect, 'o')} ELSE {_gone(plan, dialect, 't')} END"
-    completed = f"{c('r', OP)} = 'd' AND {c('r', UNSENT)} IS NOT NULL AND NOT {no_giver}"
+    completed = f"{c('r', OP)} = 'd' AND NOT {brings_none} AND NOT {no_giver}"
     return f"CASE WHEN {completed} THEN TRUE ELSE {c('r', CDC_DELETED)} END"
 
 

@@ -47,17 +47,19 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
     for column in plan.target:
         columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
     may_be_there = plan.table.keeping or plan.soft_deletes
-    columns[change.UNSENT] = _needed(folded[change.UNSENT]) if may_be_there else folded[change.UNSENT]
+    columns[change.UNSENT] = _needed(folded) if may_be_there else folded[change.UNSENT]
     columns[change.RESET] = _reset(folded)
     columns.update(_old_key(folded, plan))
     columns.update({name: folded[name] for name in POSITION})
     return pa.table(columns)
 
 
-def _needed(lists: pa.ChunkedArray) -> pa.Array:
-    """The names of values without which there is no row. A value that is NULL where there is none is what it is."""
-    kept = [None if names is not None and names[:1] == [change.IF_THERE] else names for names in lists.to_pylist()]
-    return pa.array(kept, lists.type)
+def _needed(folded: pa.Table) -> pa.Array:
+    """The names of values without which there is no row. A value that is NULL where there is none is what it is. A delete of
+    which the target's row has to be asked keeps its names."""
+    pairs = zip(folded[change.UNSENT].to_pylist(), folded[change.MOVED_TO].to_pylist(), strict=True)
+    kept = [None if names and names[0] == change.IF_THERE and not asked else names for names, asked in pairs]
+    return pa.array(kept, folded[change.UNSENT].type)
 
 
 def event_ids(frame: pa.Table) -> pa.Array:

@@ -42,7 +42,8 @@ RESET = "_reset"
 
 IF_THERE = ""
 """First in an `_unsent` list: what it names is NULL, and stays as it was where there is a row (`TableSpec.keeping`); none
-is needed. Alone, in that of a delete that leaves its row (`TableSpec.soft_deletes`): everything stays as it was."""
+is needed. In that of a delete that leaves its row (`TableSpec.soft_deletes`): everything stays as it was, and the others are
+of its image as it came."""
 
 RAW = pa.schema(
     [

@@ -33,7 +33,7 @@ class Shape:
     `columns`: the columns that there are from then on, keys included. What orders changes, or is asked by a condition, need
     not be among them.
     `keeping`: an upsert of a row that is there leaves what it holds in these columns, where the upsert's value is NULL.
-    `soft_deletes`: a delete leaves the row, so of its values it sends none; of its image only the key counts.
+    `soft_deletes`: a delete leaves the row, so of its values it sends none; its image only tells whose row it is.
     `remade`: what becomes of single columns, last of all: everything else names columns as the source does.
     `by_column`: of each column the newest value counts, whatever came of the others, and in whatever order.
     `kept`: the columns are these, with these types, whatever the table has: what it lacks is NULL, what it has beside them

@@ -121,8 +121,6 @@ class Scd1:
     """
 
     forgettable = "d"
-    nulls = True
-    """A NULL in the image of a delete is a value."""
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         self.columns = columns
@@ -192,7 +190,7 @@ class Scd1:
 
     def _delete(self, key: Key, change: Change) -> Outcome:
         values = [c for c in self.columns if c not in self.keys]
-        if shows_another(change, *self._living(key), values, nulls=self.nulls):
+        if shows_another(change, *self._living(key), values):
             return another(change)
         self.deletes[key] = change.sequence
         self.departed.pop(key, None)
@@ -226,7 +224,6 @@ class SoftScd1(Scd1):
     """
 
     forgettable = "dt"
-    nulls = False
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         super().__init__(columns, keys, retention)
@@ -431,18 +428,18 @@ def another(change: Change) -> Outcome:
     return Outcome.REJECTED if change.doubtful or change.tx is not None else Outcome.SUPERSEDED
 
 
-def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iterable[str], *, nulls: bool = True) -> bool:
+def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iterable[str]) -> bool:
     """True for the delete half of a key change whose image shows another row than this, of which `last` is the newest change
     and in the same transaction: of that all have the same first element, unless columns order changes (`at`). Where the
-    changes say it (`tx`), that is not asked, and a NULL is no value in columns that are kept, nor without `nulls`. An image
-    without values shows no row."""
+    changes say it (`tx`), that is not asked, and a NULL is no value in columns that are kept. An image without values shows
+    no row."""
     if not change.moved_to or change.at is not None or row is None:
         return False
     if change.tx is None and (len(last) < 2 or last[0] != change.sequence[0]):
         return False
     sent = {c: change.image.get(c) for c in columns if c not in change.unsent | change.made}
     if change.tx is not None:
-        sent = {c: v for c, v in sent.items() if v is not None or (nulls and c not in change.kept)}
+        sent = {c: v for c, v in sent.items() if v is not None or c not in change.kept}
     return any(v is not None for v in sent.values()) and not all(alike(v, row[c]) for c, v in sent.items())
 
 

@@ -124,13 +124,13 @@ APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdi
 
 def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
     """Apply one folded row to `target`; `related` is the target as it was before the first row of the write."""
-    marks = _marks(folded) if plan.soft_deletes else {}
+    marks, came = _marks(folded) if plan.soft_deletes else {}, folded
     if IF_THERE in (folded[UNSENT] or ()):
         folded = {**folded, UNSENT: None}
     row = to_row(plan, folded) | marks
     if folded[OP] == Op.TRUNCATE and plan.truncates:
         return _truncate(plan, target, row)
-    verdict = _of_another(plan, folded, related) or _stale(plan, target, row, related)
+    verdict = _of_another(plan, came, related) or _stale(plan, target, row, related)
     if verdict is not None:
         return verdict
     if related.late is not None and _is_late(plan, row, related, related.late[0]):
@@ -167,7 +167,7 @@ def _of_another(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget
     differing = [n for n in plan.shown if plain(folded[n]) != plain(there[n])]
     doubtful = {n for n in plan.shown if n in (folded[UNSENT] or ())}
     if table.by_tx:
-        is_void = {n for n in plan.shown if folded[n] is None and (plan.soft_deletes or n in table.keeping)}
+        is_void = {n for n in plan.shown if folded[n] is None and n in table.keeping}
         return Verdict("rejected", AMBIGUOUS_DELETE) if {*differing} - doubtful - is_void else None
     if any(n not in doubtful for n in differing):
         return SUPERSEDED
