@@ -16,6 +16,7 @@ FORBIDDEN = {
     "golden": SOCKETS | PROCESSES | SPARK,
     "component": SPARK,
     "process": SPARK,
+    "integration": SPARK,
 }
 """By tier. All others may touch everything."""
 SERVERS = {

@@ -121,5 +121,5 @@ def test_a_delete_that_is_folded_with_what_may_be_stale(monkeypatch):
 
 
 def test_a_delete_that_sends_what_it_brings(monkeypatch):
-    monkeypatch.setattr(shaping, "_without_values", lambda ops, lists: lists)
+    monkeypatch.setattr(shaping, "_without_values", lambda ops, leaves, lists: lists)
     caught()
