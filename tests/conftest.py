@@ -68,16 +68,16 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     with limited_to(tier_of(item.path, TESTS)) as touched:
         result = yield
-        assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
-        return result
+    assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
+    return result
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     with limited_to(tier_of(item.path, TESTS)) as touched:
         result = yield
-        assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
-        return result
+    assert not touched, f"{touched}: not in this tier, see tests/tiers.py"
+    return result
 
 
 class SparkTogether(LoadScopeScheduling):

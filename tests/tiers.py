@@ -54,6 +54,12 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_audit)
 
 
+def has_spark_session() -> bool:
+    """Once tests of Spark are collected, pyspark is imported, and the hook sees no more of it."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
+
+
 def tier_of(path: Path, tests: Path) -> str:
     return path.relative_to(tests).parts[0]
 
@@ -61,13 +67,17 @@ def tier_of(path: Path, tests: Path) -> str:
 @contextmanager
 def limited_to(tier: str) -> Iterator[list[str]]:
     """What was touched all the same: in a thread, or where the code catches every error."""
-    global _forbidden  # noqa: PLW0603 - an audit hook has no other way to know
-    before, _forbidden = _forbidden, FORBIDDEN.get(tier, frozenset())
-    _touched.clear()
+    global _forbidden, _touched
+    before = _forbidden, _touched
+    _forbidden, _touched = FORBIDDEN.get(tier, frozenset()), []
+    touched = _touched
+    had_session = has_spark_session()
     try:
-        yield _touched
+        yield touched
     finally:
-        _forbidden = before
+        _forbidden, _touched = before
+        if tier in FORBIDDEN and has_spark_session() and not had_session:
+            touched.append("a Spark session")
 
 
 def check_servers(tier: str, fixtures: set[str], test: str) -> None:

@@ -1,0 +1,61 @@
+"""A test fails that touches more than its tier may."""
+
+import importlib
+import socket
+import subprocess
+import sys
+from threading import Thread
+
+import pytest
+from tiers import FORBIDDEN, Forbidden, check_servers, limited_to
+
+
+def bind():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+
+
+def start_process():
+    subprocess.run([sys.executable, "-c", ""], check=True)
+
+
+def import_spark():
+    sys.modules.pop("pyspark", None)
+    importlib.import_module("pyspark")
+
+
+def caught(touch):
+    with pytest.raises(Forbidden):
+        touch()
+
+
+TOUCHES = {"socket.bind": bind, "subprocess.Popen": start_process, "import pyspark": import_spark}
+
+
+@pytest.mark.parametrize(("tier", "touch"), [(tier, touch) for tier in FORBIDDEN for touch in TOUCHES])
+def test_what_a_tier_may_touch(tier, touch, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    if touch in FORBIDDEN[tier]:
+        with limited_to(tier) as touched:
+            caught(TOUCHES[touch])
+        assert touched == [touch]
+    else:
+        with limited_to(tier) as touched:
+            TOUCHES[touch]()
+        assert not touched
+
+
+def test_what_a_thread_touches_counts():
+    with limited_to("pure") as touched:
+        thread = Thread(target=caught, args=(bind,))
+        thread.start()
+        thread.join()
+    assert touched == ["socket.bind"]
+
+
+def test_servers_of_a_tier():
+    check_servers("component", {"postgres_server", "own_postgres_server", "tmp_path"}, "one")
+    with pytest.raises(Forbidden, match="PostgreSQL"):
+        check_servers("process", {"postgres_server"}, "one")
+    with pytest.raises(Forbidden, match="Kafka, PostgreSQL"):
+        check_servers("component", {"postgres_server", "broker"}, "two")
