@@ -74,5 +74,5 @@ class Flow:
 
     def lag(self, position: Mapping[TopicPartition, int]) -> int | None:
         """The records from `position` to the end, over the partitions that both know; None where offsets do not tell."""
-        left = sum(max(0, end - position[p]) for p, end in self.end.items() if p in position)
+        left = sum(max(0, self.end[p] - offset) for p, offset in position.items() if p in self.end)
         return None if left and self.is_sparse else left

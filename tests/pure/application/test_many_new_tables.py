@@ -12,6 +12,8 @@ from support.histories_of_items import change
 from support.tuple_ports import Crash, Machine
 
 from replicator.application import delivery, workers
+from replicator.application.flow import Flow
+from replicator.domain.position import Position, TopicPartition
 
 NEW = [f"public.n{i}" for i in range(40)]
 LIVE = "public.live"
@@ -154,6 +156,16 @@ def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partitio
     monkeypatch.setattr(roster, "covers", lambda run, partition: looks.append(partition) or False)
     roster.suspend_late()
     assert not looks, "no file came late"
+
+
+def test_the_lag_of_a_lane_is_found_without_a_look_at_the_partitions_of_others():
+    class Ends(Position):
+        def __iter__(self):
+            raise AssertionError("a status of so many lanes would look at each partition for each of them")
+
+    mine = TopicPartition("t1", 0)
+    flow = Flow(end=Ends({TopicPartition(f"t{i}", 0): 5 for i in range(3)}))
+    assert flow.lag({mine: 3, TopicPartition("unknown", 0): 1}) == 2
 
 
 @pytest.mark.slow
