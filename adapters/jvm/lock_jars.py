@@ -14,7 +14,7 @@ from .jars import LOCK, artifact_of, context
 
 KAFKA = "4.3.1"
 DEBEZIUM = "3.5.0.Final"  # the last version that the public repository has of the connectors for MariaDB and JDBC
-DEBEZIUM_POSTGRES = "3.7.0.Final"  # before it a restart of the connector could lose committed rows
+DEBEZIUM_POSTGRES = "3.7.0.Final"  # older ones lose more rows at a restart; of 3.7.1 the public repository lacks parts
 CONVERTER = "2.6.13.Final"  # the last version that the public repository has with all that it needs
 REGISTRY = "3.3.3"
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # slf4j-api resolves to 1.7.36, so its binding must too
