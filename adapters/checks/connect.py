@@ -37,6 +37,9 @@ ADVICE = (
     (r"permission denied|must be superuser|must have replication", "Grant the connector's role REPLICATION and SELECT."),
 )
 """What a trace says, and what helps."""
+COMMIT = "COMMIT"
+"""The kind of message that PostgreSQL's connector stands at between transactions."""
+SET_BACK = "docs/debezium.md, Connectors that lose rows"
 SECRET = re.compile(r"(?i)(password\s*[=:]\s*)\S+")
 
 
@@ -70,6 +73,7 @@ class ConnectCheck:
                 config = self._ask(f"/connectors/{quote(name, safe='')}/config") if status is not None else None
                 found += self._judged(f"connector {name} as it runs", config) if config is not None else ()
                 found += self._row_losses(name, status, config) if config is not None else ()
+                found += self._place(name, status, config) if config is not None else ()
         except (URLError, OSError, ValueError) as error:
             why = getattr(error, "reason", None) or type(error).__name__
             step = "Start Kafka Connect (`scripts/start.sh` in development), or correct `connect.url`."
@@ -82,10 +86,21 @@ class ConnectCheck:
         version = status["connector"].get("version") or next(
             (one["version"] for one in self._ask("/connector-plugins") or () if one.get("class") == plugin), ""
         )
-        has_metadata = str(config.get("provide.transaction.metadata", "false")).lower() == "true"
-        connector = Connector(family(config), str(version), has_metadata)
+        connector = Connector(family(config), str(version), _has_metadata(config))
         if row_loss(connector) and (loss := row_loss(connector, server=self._server())):
             yield Diagnosis("warning", self._name, f"{loss.sentence[:-1]} (connector {name}).", loss.next_step)
+
+    def _place(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
+        """A connector that does not run and stands within a transaction, of which it may skip rows when it goes on."""
+        runs = {part["state"] for part in (status["connector"], *status.get("tasks", ()))} == {"RUNNING"}
+        if runs or family(config) != "postgresql" or not _has_metadata(config):
+            return
+        path = f"/connectors/{quote(name, safe='')}/offsets"
+        for stored in (self._ask(path) or {}).get("offsets", ()):
+            if (stored["offset"] or {}).get("messageType", COMMIT) != COMMIT:
+                sentence = f"Connector {name} stands within a transaction: it may skip rows of it when it goes on."
+                step = f"Set it back to the last commit before ({self._url}{path}): {SET_BACK}."
+                yield Diagnosis("warning", self._name, sentence, step)
 
     def _server(self) -> int | None:
         """The major version of the database; None where it does not say, which its own check tells."""
@@ -173,6 +188,10 @@ class ConnectCheck:
             return Diagnosis("error", self._name, f"{what} has failed: {cause}.", f"{advice(cause)} Then: {restart}".strip())
         step = f"curl -X PUT {command}/resume" if state in ("PAUSED", "STOPPED") else "Wait a moment and look again."
         return Diagnosis("warning", self._name, f"{what} is {state}.", step)
+
+
+def _has_metadata(config: Mapping[str, str]) -> bool:
+    return str(config.get("provide.transaction.metadata", "false")).lower() == "true"
 
 
 def _told(loss: Loss, config: Mapping[str, str], where: str) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
 WITHOUT_LOSS = (3, 7)
 """Debezium's PostgreSQL connector from 3.7.0 on. Before it, a restart took a log position for done of which more rows came
-(those of one COPY), and with transaction metadata it skipped rows of transactions that PostgreSQL 17 decodes anew."""
+(those of one COPY), and with transaction metadata it skipped rows of transactions that PostgreSQL 17 decodes anew. Every
+version may skip rows by where it was stopped, of which records show nothing: doctor looks at stopped connectors."""
 FIRST_AFFECTED_SERVER = 17
 
 

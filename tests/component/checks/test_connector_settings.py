@@ -106,11 +106,14 @@ def worker() -> Iterator[tuple[str, dict[str, Any]]]:
         def do_GET(self) -> None:
             name, what = (*self.path.split("/")[2:], "", "")[:2]
             version = {"version": running[name]["version"]} if "version" in running.get(name, ()) else {}
-            state = {"connector": {"state": "RUNNING", **version}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+            own = {"state": "RUNNING", **running.get(name, {})}
+            state = {"connector": {"state": own["state"], **version}, "tasks": [{"id": 0, "state": "RUNNING"}]}
+            offsets = {"offsets": [{"partition": {}, "offset": own.get("offset")}]}
             if self.path == "/connector-plugins":
                 name, what = "", "plugins"
             plugins = [{"class": CLASSES["postgresql"], "type": "source", "version": "3.5.0.Final"}]
-            body = {"config": running.get(name), "status": state, "": list(running), "plugins": plugins}[what]
+            said = {"config": running.get(name), "status": state, "offsets": offsets}
+            body = {**said, "": list(running), "plugins": plugins}[what]
             self.send_response(200 if not name or name in running else 404)
             self.end_headers()
             self.wfile.write(json.dumps(body).encode())
@@ -167,6 +170,28 @@ def test_a_version_that_loses_rows_with_its_server(worker, postgres_dsn, version
     warnings = [d for d in ConnectCheck("connect", options).diagnose() if d.severity == "warning"]
     assert [d.sentence.partition(": ")[2] for d in warnings] == ([f"{lost}."] if lost else [])
     assert all("3.7.0 or newer" in d.next_step for d in warnings)
+
+
+@pytest.mark.parametrize(
+    ("state", "metadata", "offset", "is_told"),
+    [
+        ("STOPPED", "true", {"messageType": "BEGIN"}, True),
+        ("FAILED", "true", {"messageType": "INSERT"}, True),
+        ("STOPPED", "true", {"messageType": "COMMIT"}, False),
+        ("STOPPED", "true", {"snapshot": "INITIAL"}, False),
+        ("STOPPED", "true", None, False),
+        ("STOPPED", "false", {"messageType": "INSERT"}, False),
+        ("RUNNING", "true", {"messageType": "BEGIN"}, False),
+    ],
+)
+def test_a_connector_that_stands_within_a_transaction(worker, state, metadata, offset, is_told):
+    url, running = worker
+    running["mine"] = {"connector.class": CLASSES["postgresql"], **WELL, "provide.transaction.metadata": metadata}
+    running["mine"] |= {"version": "3.7.0.Final", "state": state, "offset": offset}
+    found = ConnectCheck("connect", {"url": url, "connector": "mine", "topics": ["cdc.public.*"]}).diagnose()
+    told = [d.sentence for d in found if "stands within" in d.sentence]
+    sentence = "Connector mine stands within a transaction: it may skip rows of it when it goes on."
+    assert told == ([sentence] if is_told else [])
 
 
 @pytest.mark.parametrize(
