@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from replicator.domain.change import changes_schema
-from replicator.domain.plan import ApplyPlan
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 
@@ -95,7 +95,7 @@ class Case:
         return Span(Position({AT: 0}), Position({AT: self.changes}))
 
     def last(self, changes: pa.Table) -> pa.Table:
-        """The last change of each key, with `_op`: what a MERGE written by hand needs."""
+        """The last change of each key, with `_find_operation`: what a MERGE written by hand needs."""
         frame = changes.select(["_op", "_offset", *self.table.column_names])
         last = frame.group_by("id").aggregate([("_offset", "max")])["_offset_max"]
         return frame.take(last).drop_columns(["_offset"])

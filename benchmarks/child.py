@@ -14,7 +14,7 @@ from pathlib import Path
 from replicator import cli  # noqa: F401
 
 # isort: split
-from replicator.wiring.configuration import read
+from replicator.wiring.configuration import read_config
 
 from .journal import Journal
 
@@ -22,7 +22,7 @@ from .journal import Journal
 def main(config: Path, out: Path) -> None:
     """Run until caught up, and write what was measured."""
     journal = Journal()
-    journal.run(read(config, None, ()))
+    journal.run(read_config(config, None, ()))
     out.write_text(json.dumps(journal.report() | {"peak_rss": _peak()}))
 
 

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.change import RAW
-from replicator.domain.columns import Added, Changed, Mask, Remade
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import UNSHAPED, Shape
+from replicator.domain.transform.columns import AddedColumn, ColumnRule, ColumnTransforms, Mask
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 from replicator.ports.frames import Lane, Write
-from replicator.settings.expressions import expression
+from replicator.settings.expressions import parse_expression
 
 from .events import HEADERS, TABLE, Stream
 
@@ -36,7 +36,7 @@ TO_REACH = 0.8
 class Case:
     """What is measured: the shape of the lane, and what the decoder is told."""
 
-    shape: Shape = UNSHAPED
+    shape: RowTransforms = NO_ROW_TRANSFORMS
     private: Mapping[str, Mask] | None = None
     log: bool = False
 
@@ -47,9 +47,9 @@ COMPUTED = {
 }
 
 
-def _entry(masked: Sequence[str] = (), computed: Mapping[str, str] = MappingProxyType({})) -> Shape:
-    made = tuple((name, Added(expression=expression(text))) for name, text in computed.items())
-    return Shape(remade=Remade(tuple((name, Changed(mask=MASK)) for name in masked), made))
+def _entry(masked: Sequence[str] = (), computed: Mapping[str, str] = MappingProxyType({})) -> RowTransforms:
+    made = tuple((name, AddedColumn(expression=parse_expression(text))) for name, text in computed.items())
+    return RowTransforms(column_transforms=ColumnTransforms(tuple((name, ColumnRule(mask=MASK)) for name in masked), made))
 
 
 CASES = {
@@ -110,7 +110,7 @@ def _run(case: Case, frames: list[pa.Table], folder: Path) -> int:
         changes, _ = engine.decode(run, decoder, table)
         plan = plan_for("scd1", table, shape=case.shape)
         sink.prepare(lane, plan)
-        shaped = engine.shape(changes, plan).frame if plan.shape else changes
+        shaped = engine.transform_rows(changes, plan).frame if plan.row_transforms else changes
         if case.log:
             engine.log(frame, decoder).nbytes  # noqa: B018  (what is written of it is the same)
         start = frame["offset"][0].as_py()

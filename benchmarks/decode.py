@@ -31,7 +31,7 @@ from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from replicator.domain.change import ERROR
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import Decoder
-from replicator.testing.tpcc import TABLES, Tpcc, raw_frame
+from replicator.testing.tpcc import TABLES, Tpcc, make_raw_frame
 
 DECLARED = {
     "schema": {table.path: dict(table.columns) for table in TABLES.values()},
@@ -73,7 +73,7 @@ def measure(transactions: int, rounds: int, names: Sequence[str]) -> dict[str, A
     for name, case in cases().items():
         if name in names:
             changes = [change for change in history if change.tx or name != "dms_csv"]
-            figures[name] = _measure(case, raw_frame(name, changes), rounds)
+            figures[name] = _measure(case, make_raw_frame(name, changes), rounds)
     return figures
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from adapters.delta.mirrors import CHANGE_DATA_FEED
-from adapters.projections import LocalProjector
-from replicator.application.refreshing import Refreshing
-from replicator.domain.projections import Input, Projection
-from replicator.settings.queries import Said, read_query
+from adapters.gold import LocalProjector
+from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from replicator.application.operations.refresh import ProjectionRefresher
+from replicator.domain.projection import Projection, ProjectionInput
+from replicator.settings.queries import QueryContext, read_query
 
 from .projections import FILES, case, least
 
@@ -49,11 +49,11 @@ class Example:
     def projection(self, name: str) -> Projection:
         """As its config would have it."""
         text = (SQL / self.sql).read_text(encoding="utf-8")
-        said = Said("local", [self.table, *self.beside], self.group, self.parameters)
+        said = QueryContext("local", [self.table, *self.beside], self.group, self.parameters)
         query, wrong = read_query(text, said)
         if query is None:
             raise SystemExit(str(wrong))
-        reads = tuple(Input(table, "lake", table, key, query.columns) for table, key in query.keys.items())
+        reads = tuple(ProjectionInput(table, "lake", table, key, query.columns) for table, key in query.keys.items())
         return Projection(name, query.text, reads, "lake", name, self.keys, self.group, name)
 
 
@@ -113,7 +113,9 @@ def measure(rows: int, groups: int, share: float, rounds: int, examples: Sequenc
         with tempfile.TemporaryDirectory(prefix="replicator-gold-") as folder:
             lake = Path(folder)
             group = _make(lake, example, rows, groups)
-            refreshing = Refreshing(LocalProjector({"sinks": {"lake": {"path": folder, "compact_every": 0}}}), "benchmarks")
+            refreshing = ProjectionRefresher(
+                LocalProjector({"sinks": {"lake": {"path": folder, "compact_every": 0}}}), "benchmarks"
+            )
             projection = example.projection(name)
             refreshing.refresh(projection)
             for number in range(rounds):

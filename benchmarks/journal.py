@@ -8,10 +8,10 @@ from typing import Any
 
 from dependency_injector import providers
 
-from replicator.domain.plan import Counts
+from replicator.domain.policy.plan import Counts
 from replicator.settings import Loaded
 from replicator.wiring.container import Container
-from replicator.wiring.memory import settle
+from replicator.wiring.memory import tune_collector
 
 from . import threads
 from .raw import cpu_now
@@ -50,7 +50,7 @@ class Journal:
         container = Container(loaded=loaded)
         container.telemetry.override(providers.Object(self))
         supervisor = container.supervisor()
-        settle()
+        tune_collector()
         code = supervisor.run(once=True)
         if int(code) or not self.commits:
             raise SystemExit(f"The run ended with code {int(code)}: {supervisor.problem}")

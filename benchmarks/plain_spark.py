@@ -20,10 +20,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sf
 
-from adapters.jvm.jars import fetch
+from adapters.jvm.jars import fetch_jars
 from adapters.jvm.java import find_java_for_spark
 from adapters.spark.options import FIXED
-from adapters.spark.session import DEFAULTS, session
+from adapters.spark.session import DEFAULTS, open_session
 
 ROW = "id BIGINT, version BIGINT, name STRING, active BOOLEAN, visits INT, rating DOUBLE, updated_at STRING, note STRING"
 FIELDS = ", ".join(f"{name}: {kind}" for name, kind in (column.split() for column in ROW.split(", ")))
@@ -38,7 +38,7 @@ def tutorial_session() -> SparkSession:
     """A session as Delta Lake's quick start makes one."""
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.appName("tutorial").config("spark.jars", ",".join(map(str, fetch("spark"))))
+    builder = SparkSession.builder.appName("tutorial").config("spark.jars", ",".join(map(str, fetch_jars("spark"))))
     for name in TUTORIAL:
         builder = builder.config(name, {**DEFAULTS, **FIXED}[name])
     made: SparkSession = builder.getOrCreate()
@@ -92,5 +92,5 @@ def _delete(merger: Any) -> None:
 
 if __name__ == "__main__":
     _, server, name, size, folder, kind, out = sys.argv
-    made = session({"spark.ui.enabled": "false"}) if kind == "ours" else tutorial_session()
+    made = open_session({"spark.ui.enabled": "false"}) if kind == "ours" else tutorial_session()
     Path(out).write_text(json.dumps(run(made, server, name, int(size), folder)))

@@ -18,11 +18,11 @@ from typing import Any
 import psycopg
 from deltalake import DeltaTable, write_deltalake
 
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.postgres.names import quote_name
+from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.postgres import PostgresSink
-from adapters.sql.pg_names import quoted
 from replicator.allocators import SETTINGS
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.table import Column
 
@@ -78,7 +78,7 @@ def _by_hand(run: dict[str, Any]) -> list[tuple[list[dict[str, Any]], int]]:
 
 def _loaded(case: Case) -> LaneState:
     """The state of a lane that has loaded the table."""
-    return LaneState(Position({AT: 0}), high=(1,), rule=case.plan.rule)
+    return LaneState(Position({AT: 0}), max_sequence=(1,), rule=case.plan.rule)
 
 
 def _lake(case: Case) -> Path:
@@ -130,7 +130,7 @@ def _load(dsn: str, case: Case) -> None:
     known |= dict.fromkeys(("_cdc_ts", "__START_AT"), f"'{WHEN.isoformat()}'")
     known |= {c.name: _value(i, c) for i, c in enumerate(case.table.values)}
     mine = [f.name for f in case.plan.target_schema if f.name in known]
-    columns, values = ", ".join(map(quoted, mine)), ", ".join(known[n] for n in mine)
+    columns, values = ", ".join(map(quote_name, mine)), ", ".join(known[n] for n in mine)
     with psycopg.connect(dsn, autocommit=True) as connection:
         rows = f"SELECT {values} FROM generate_series(0, {case.rows - 1}) AS g"
         connection.execute(f"INSERT INTO items ({columns}) {rows}".encode())

@@ -1,6 +1,6 @@
 """One batch into one target in a process of its own: `python -m benchmarks.policies_child CASE TARGET PLACE OUT`.
 
-CASE is a JSON object of `applying.Case`. TARGET is `delta-rs` or `postgres`, with `-plain` added for a MERGE written by
+CASE is a JSON object of `select_applying.Case`. TARGET is `delta-rs` or `postgres`, with `-plain` added for a MERGE written by
 hand: it finds the last change of each key, and updates, inserts and deletes, without guard, position or history; or
 `postgres-versions`, for a history of changes in order, or `postgres-alone`, for its inserts alone. PLACE is the lake, or the
 database.
@@ -22,7 +22,7 @@ import psycopg
 from deltalake import DeltaTable
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.postgres import PostgresSink
 from replicator.ports.frames import Lane, Write
 

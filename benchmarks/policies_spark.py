@@ -7,9 +7,9 @@ from pyspark.sql import Window
 from pyspark.sql import functions as sf
 
 from adapters.engines.spark import SparkEngine
-from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.spark.frames import from_arrow
-from adapters.spark.session import session
+from adapters.spark.session import open_session
 
 from .applying import Case
 from .policies_child import Took, Watch, applied, lane, main
@@ -31,7 +31,7 @@ def spark(case: Case, place: str) -> Took:
 
 def spark_plain(case: Case, place: str) -> Took:
     """By hand, in a session like the program's own."""
-    changes = from_arrow(session(QUIET), case.frame()).persist()
+    changes = from_arrow(open_session(QUIET), case.frame()).persist()
     changes.count()
     values = {c: f"s.{c}" for c in case.table.column_names}
     watch = Watch()

@@ -14,11 +14,11 @@ from deltalake import DeltaTable, write_deltalake
 from rich.console import Console
 from rich.table import Table
 
-from adapters.delta.mirrors import CHANGE_DATA_FEED
-from adapters.projections import LocalProjector
-from replicator.application.refreshing import Refreshed, Refreshing
-from replicator.domain.projections import Input, Projection
-from replicator.settings.queries import Said, read_query
+from adapters.gold import LocalProjector
+from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
+from replicator.domain.projection import Projection, ProjectionInput
+from replicator.settings.queries import QueryContext, read_query
 
 QUERIES = {
     "sums": "SELECT city, COUNT(*) AS users, SUM(amount) AS amount, MAX(seen) AS seen FROM users GROUP BY city",
@@ -48,7 +48,9 @@ def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence
         with tempfile.TemporaryDirectory(prefix="replicator-projections-") as folder:
             lake = Path(folder)
             _make(lake, rows, groups, layout, feed=feed)
-            refreshing = Refreshing(LocalProjector({"sinks": {"lake": {"path": folder, "compact_every": 0}}}), "benchmarks")
+            refreshing = ProjectionRefresher(
+                LocalProjector({"sinks": {"lake": {"path": folder, "compact_every": 0}}}), "benchmarks"
+            )
             for name in QUERIES:
                 refreshing.refresh(_projection(name))
             for number in range(rounds):
@@ -57,7 +59,7 @@ def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence
     return {"rows": rows, "groups": groups, "cases": least(cases)}
 
 
-def case(refreshing: Refreshing, layout: str, projection: Projection, touched: int) -> dict[str, Any]:
+def case(refreshing: ProjectionRefresher, layout: str, projection: Projection, touched: int) -> dict[str, Any]:
     """Both refreshes, after so many groups were touched."""
     part, taken = timed(refreshing, projection, full=False)
     if (part.kind, part.groups) != ("groups", touched):
@@ -68,7 +70,9 @@ def case(refreshing: Refreshing, layout: str, projection: Projection, touched: i
             **dict(zip(TAKEN, (*taken, *of_all, *again), strict=True))}  # fmt: skip
 
 
-def timed(refreshing: Refreshing, projection: Projection, *, full: bool) -> tuple[Refreshed, tuple[float, float]]:
+def timed(
+    refreshing: ProjectionRefresher, projection: Projection, *, full: bool
+) -> tuple[RefreshResult, tuple[float, float]]:
     """Memory that changing the input took is given back before, not at whose expense it happens to be: it is 40 ms."""
     pa.default_memory_pool().release_unused()
     began, used = time.perf_counter(), time.process_time()
@@ -86,10 +90,10 @@ def least(cases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _projection(name: str) -> Projection:
-    query, wrong = read_query(QUERIES[name], Said("local", ["users"], "city"))
+    query, wrong = read_query(QUERIES[name], QueryContext("local", ["users"], "city"))
     if query is None:
         raise SystemExit(str(wrong))
-    read = Input("users", "lake", "users", query.keys["users"], query.columns)
+    read = ProjectionInput("users", "lake", "users", query.keys["users"], query.columns)
     return Projection(name, query.text, (read,), "lake", name, (), "city", name)
 
 

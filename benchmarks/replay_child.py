@@ -21,21 +21,21 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.dispatch.event_log import event_log_sink
 from adapters.engines.local import LocalEngine
-from adapters.sinks.event_log import event_log_sink
-from replicator.application.rules import event_log_lane
+from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.change import RAW
-from replicator.domain.event_log import event_log_plan
-from replicator.domain.plan import Counts, Facts
+from replicator.domain.event_log import make_event_log_plan
+from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Folded, Write
+from replicator.ports.frames import FoldedChanges, Write
 
 from .configs import LOG
 from .events import HEADERS, Stream
 from .topic import TOPIC
 
 BATCH = 12_000
-"""Records of a commit: 32 MiB of them, the default of `limits.batch_bytes`."""
+"""Records of a commit: 32 MiB of them, the default of `record_limits.batch_bytes`."""
 AT = TopicPartition(TOPIC, 0)
 ROW = {
     "id": "BIGINT", "version": "BIGINT", "name": "VARCHAR", "active": "BOOLEAN", "visits": "INTEGER", "rating": "DOUBLE",
@@ -47,7 +47,7 @@ def make_log(folder: Path, events: int) -> dict[str, Any]:
     """Bytes of the values, and what a target must hold."""
     engine, decoder, stream = LocalEngine(), DebeziumJsonDecoder({}), Stream(events)
     headers = [{"name": name, "value": value} for name, value in HEADERS]
-    lane, plan = event_log_lane("bench", "bench", LOG), event_log_plan()
+    lane, plan = make_event_log_lane("bench", "bench", LOG), make_event_log_plan()
     sink, coming, at, size = event_log_sink({"path": str(folder)}), stream.events(), 0, 0
     sink.prepare(lane, plan)
     while some := list(islice(coming, BATCH)):
@@ -57,7 +57,7 @@ def make_log(folder: Path, events: int) -> dict[str, Any]:
         arrays = {f.name: pa.array(c).cast(f.type) for f, c in zip(RAW, columns, strict=True)}
         frame = engine.log(pa.table(arrays, RAW), decoder)
         span = Span(Position({AT: at}), Position({AT: at + n}))
-        sink.apply([Write(lane, plan, Folded(frame, Facts(), Counts(), n, n), span)], _no_rejects)
+        sink.apply([Write(lane, plan, FoldedChanges(frame, Facts(), Counts(), n, n), span)], _no_rejects)
         at, size = at + n, size + sum(map(len, values))
     sink.close()
     return {"bytes": size, "rows": stream.rows, "checksum": stream.checksum}

@@ -13,7 +13,7 @@ import psutil
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
 from adapters.stack.kafka import KafkaService
-from adapters.stack.layout import DATABASES, Home
+from adapters.stack.layout import DATABASES, StackHome
 from adapters.stack.postgres import PostgresService
 from replicator.ports.service import Service
 
@@ -34,7 +34,7 @@ def servers(*, source: bool = False, connect: bool = True) -> Iterator[EmbeddedS
     with (RESULTS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         stack = EmbeddedStack(
-            PROJECT, RESULTS / "stack", StackPorts.free(), services=lambda home: _services(home, source, connect)
+            PROJECT, RESULTS / "stack", StackPorts.find_free(), services=lambda home: _services(home, source, connect)
         )
         stack.down(clean=True)
         try:
@@ -78,7 +78,7 @@ def _own(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def _services(home: Home, source: bool, connect: bool) -> Sequence[Service]:
+def _services(home: StackHome, source: bool, connect: bool) -> Sequence[Service]:
     named = ("source", "target") if source else ("target",)
     out: list[Service] = [PostgresService(home, DATABASES[name]) for name in named]
     out.append(KafkaService(home))

@@ -11,7 +11,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from replicator.wiring.configuration import read
+from replicator.wiring.configuration import read_config
 
 from .journal import Journal
 
@@ -20,7 +20,7 @@ def run(config: Path, table: Path) -> dict[str, Any]:
     """Until caught up; seconds from the start of the pipeline to the last commit, those between commits, and of each how
     long its MERGE took by the log of the Delta table."""
     journal, began = Journal(), time.monotonic()
-    journal.run(read(config, None, ()))
+    journal.run(read_config(config, None, ()))
     moments = [began, *(at for at, _, counts in journal.commits if counts.total)]
     took = [later - before for before, later in pairwise(moments)]
     history = reversed(DeltaTable(str(table)).history())

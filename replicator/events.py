@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from replicator.domain.event_texts import InvalidEvent, texts_of
-from replicator.domain.events import Event, VersionConflict, new_event
+from replicator.domain.event_texts import InvalidEvent, to_texts
+from replicator.domain.events import Event, VersionConflict, make_event
 from replicator.settings import Loaded
-from replicator.wiring import events as wiring
-from replicator.wiring.configuration import nearest
-from replicator.wiring.configuration import read as read_config
+from replicator.wiring.configuration import find_config_file, read_config
+
+from .wiring import event_store as wiring
 
 __all__ = ["Event", "EventStore", "InvalidEvent", "VersionConflict", "emit_event"]
 
@@ -32,8 +32,8 @@ class EventStore:
     """
 
     def __init__(self, config: str | Path | None = None, env: str | None = None, *, loaded: Loaded | None = None) -> None:
-        loaded = loaded or read_config(Path(config or nearest()), env, ())
-        self._emitting = wiring.emitting(loaded)
+        loaded = loaded or read_config(Path(config or find_config_file()), env, ())
+        self._emitting = wiring.make_emitter(loaded)
 
     def emit_event(  # noqa: PLR0917 - the call is the same everywhere
         self,
@@ -54,9 +54,9 @@ class EventStore:
         An event whose `event_id` is stored changes nothing: what is stored is returned, so that a call may be repeated.
         Raises InvalidEvent for what cannot be stored or is beyond `limits`.
         """
-        data = texts_of("event_data", event_data)
-        more = None if metadata is None else texts_of("metadata", metadata)
-        new = new_event(
+        data = to_texts("event_data", event_data)
+        more = None if metadata is None else to_texts("metadata", metadata)
+        new = make_event(
             aggregate_id, aggregate_type, event_type, data, more, expected_version=expected_version, event_id=event_id
         )
         (done,) = self._emitting.emit([new])
@@ -106,7 +106,7 @@ def emit_event(  # noqa: PLR0917 - as above
     env: str | None = None,
 ) -> Event:
     """As `EventStore.emit_event`, in the store of that config, which stays open until the program ends."""
-    path = str(Path(config or nearest()).absolute())
+    path = str(Path(config or find_config_file()).absolute())
     with _TURN:
         # A process that was forked must not share its parent's connection.
         key = (os.getpid(), path, env)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.domain.timeline import told
+from replicator.domain.timeline import to_json
 from replicator.wiring import adapters
-from replicator.wiring.configuration import nearest
-from replicator.wiring.configuration import read as read_config
-from replicator.wiring.histories import audit, history
-from replicator.wiring.plugins import load, names
-from replicator.wiring.reading import read
+from replicator.wiring.configuration import find_config_file, read_config
+from replicator.wiring.plugins import list_names, load_adapter
+
+from .wiring.change_history import read_audit, read_history
+from .wiring.target_reader import read_target
 
 FUNCTIONS = "replicator.functions"
 
@@ -41,24 +41,24 @@ def load_table(
     Without `config`, the file that REPLICATOR_CONFIG names, or else config/replicator.yaml in this folder or one above it.
     Raises `ConfigProblem` for a config that cannot be used, `Fatal` for a table or version that there is not.
     """
-    loaded = read_config(Path(config or nearest()), env, ())
-    return read(loaded, name, version=version, as_of=as_of, where=where, limit=limit)
+    loaded = read_config(Path(config or find_config_file()), env, ())
+    return read_target(loaded, name, version=version, as_of=as_of, where=where, limit=limit)
 
 
 def load_audit(table: str, *, config: str | Path | None = None, env: str | None = None) -> pa.Table:
     """Every change of a table (its name in the source) that its event log has, as `replicator audit` tells them: the columns
-    of `replicator.domain.audited.AUDIT`, in the order of their times at the source. Errors as of `load_table`, and
+    of `replicator.domain.audit.AUDIT`, in the order of their times at the source. Errors as of `load_table`, and
     `ConfigProblem` where no event log has the table."""
-    found, _ = audit(read_config(Path(config or nearest()), env, ()), table, {}, lambda _: None)
+    found, _ = read_audit(read_config(Path(config or find_config_file()), env, ()), table, {}, lambda _: None)
     return found
 
 
 def load_history(table: str, *key: object, config: str | Path | None = None, env: str | None = None) -> list[dict[str, Any]]:
     """Every change of the row of a table (its name in the source) with that key, a value for each key column: what
     `replicator history --json` tells, its values as Python has them. Errors as of `load_audit`."""
-    loaded = read_config(Path(config or nearest()), env, ())
-    entries, _ = history(loaded, table, [str(value) for value in key], lambda _: None)
-    return [told(entry) for entry in entries]
+    loaded = read_config(Path(config or find_config_file()), env, ())
+    entries, _ = read_history(loaded, table, [str(value) for value in key], lambda _: None)
+    return [to_json(entry) for entry in entries]
 
 
 def spark_session(*, config: str | Path | None = None, env: str | None = None) -> Any:
@@ -67,8 +67,8 @@ def spark_session(*, config: str | Path | None = None, env: str | None = None) -
 
     >>> spark_session().read.format("delta").load("deltalake/customers").show()
     """
-    loaded = read_config(Path(config or nearest()), env, ("engine=spark",))
-    engine: Any = adapters.engine(loaded)
+    loaded = read_config(Path(config or find_config_file()), env, ("engine=spark",))
+    engine: Any = adapters.build_engine(loaded)
     register_functions(engine.spark)
     return engine.spark
 
@@ -82,4 +82,4 @@ def register_functions(spark: Any) -> list[str]:
     >>> register_functions(spark)
     >>> spark.sql("SELECT inline(array(dts_binlog_parser(value))) FROM records").show()
     """
-    return [load(FUNCTIONS, name)(spark) for name in names(FUNCTIONS)]
+    return [load_adapter(FUNCTIONS, name)(spark) for name in list_names(FUNCTIONS)]

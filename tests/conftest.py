@@ -29,7 +29,7 @@ from servers.schema_registry import schema_registry
 from tiers import check_servers, limited_to, tier_of
 from xdist.scheduler import LoadScopeScheduling
 
-from adapters.stack.pg_install import choose, own_folder, reachable, server_user
+from adapters.stack.postgres_install import choose_installation, make_reachable, own_folder, server_user
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -125,7 +125,7 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self.user = server_user()
-        self.installation = reachable(choose(), self.user)
+        self.installation = make_reachable(choose_installation(), self.user)
         self.folder = self._new_folder()
         self.port = free_port()
         self.numbers = count(1)
@@ -133,7 +133,7 @@ class PostgresServer:
     def _new_folder(self) -> Path:
         parent = own_folder("replicator-tests") if self.user.entry else Path(tempfile.gettempdir())
         folder = Path(tempfile.mkdtemp(prefix="pg-", dir=parent))
-        self.user.own(folder)
+        self.user.take_ownership(folder)
         return folder
 
     def run(self, program: str, *arguments: str) -> None:

@@ -10,32 +10,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from replicator.domain.columns import Mask
-from replicator.domain.elements import plain
-from replicator.domain.erasures import texts as clear
+from replicator.domain.erasures import to_key_texts as clear
+from replicator.domain.sequence_elements import to_plain_type
+from replicator.domain.transform.columns import Mask
 
-from .json.decimals import cast_digits
+from .decimals import cast_digits
 
 TAG = 16
 """Hexadecimal digits of the HMAC that `truncate` keeps."""
 THOUSAND = 1000
 
 
-def masked(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
+def mask_values(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
     """What `mask` keeps of the values, of the type that it says."""
     if mask.kind == "nothing":
         return pa.chunked_array([pa.nulls(len(values), values.type)])
     if mask.kind == "fixed":
         return pc.if_else(pc.is_valid(values), pa.scalar(mask.text), pa.scalar(None, pa.string()))
-    kind = plain(values.type)
+    kind = to_plain_type(values.type)
     values = values if kind == values.type else values.cast(kind)
     known = values.combine_chunks().dictionary_encode()
-    kept = pa.array(map(written(mask), _told(known.dictionary)), pa.string())
+    kept = pa.array(map(make_text_mask(mask), _to_texts(known.dictionary)), pa.string())
     return pa.chunked_array([kept.take(known.indices)])
 
 
 @lru_cache(maxsize=64)
-def written(mask: Mask) -> Callable[[str], str]:
+def make_text_mask(mask: Mask) -> Callable[[str], str]:
     """What `mask` makes of a text, where it looks at it."""
     keyed = hmac.new(mask.key, digestmod="sha256")
 
@@ -50,7 +50,7 @@ def written(mask: Mask) -> Callable[[str], str]:
     return digest if mask.kind == "hmac" else truncated
 
 
-def _told(values: pa.Array) -> list[str]:
+def _to_texts(values: pa.Array) -> list[str]:
     """The text of each value. One for equal values of all types, and what `forget` compares keys by, so that it finds those
     that are masked."""
     told: list[str] = clear(pa.chunked_array([values])).to_pylist()
@@ -58,18 +58,18 @@ def _told(values: pa.Array) -> list[str]:
     if not (t.is_timestamp(kind) or t.is_time(kind)) or kind.unit != "ns":
         return told
     rests = [number % THOUSAND for number in values.view(pa.int64()).to_pylist()]
-    return [_finer(text, rest) if rest else text for text, rest in zip(told, rests, strict=True)]
+    return [_add_nanoseconds(text, rest) if rest else text for text, rest in zip(told, rests, strict=True)]
 
 
-def _finer(text: str, rest: int) -> str:
+def _add_nanoseconds(text: str, rest: int) -> str:
     """A text of microseconds, with the nanoseconds that are left of it: without them values become equal that are not."""
     return f"{text}{rest:03}" if "." in text else f"{text}.000000{rest:03}"
 
 
-def texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Values that have a text (`domain.casting.has_text`) as that: numbers in digits, dates as in ISO 8601, bytes in
     hexadecimal digits."""
-    kind = plain(values.type)
+    kind = to_plain_type(values.type)
     if kind != values.type:
         values = values.cast(kind)
     if t.is_binary(kind) or t.is_large_binary(kind):

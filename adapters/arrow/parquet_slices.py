@@ -54,18 +54,18 @@ class ParquetSlices:
         leaves = [n for n in range(metadata.num_columns) if self._is_read(reader.schema.column(n).path)]
         self._columns = {n: [metadata.row_group(group).column(n) for group in self._groups] for n in leaves}
         self._coded: list[int] = []
-        self._rows = self._plan(most) if self._groups else most
+        self._rows = self._plan_reads(most) if self._groups else most
 
     def read(self, longest: int | None = None) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The rows, for `unpacked`, with the bytes of their text, or 0 where these are few. A row of more than `longest`
+        """The rows, for `unpack`, with the bytes of their text, or 0 where these are few. A row of more than `longest`
         bytes is alone."""
-        reader = self._as_dictionaries(self._coded) if self._coded else self._reader
+        reader = self._open_with_dictionaries(self._coded) if self._coded else self._reader
         room = self._budget if longest is None else min(self._budget, longest)
         groups = list(self._groups)
         for chunk in reader.iter_batches(self._rows, row_groups=groups, columns=self._names) if groups else ():
-            yield from _cut(chunk, room)
+            yield from _split_chunk(chunk, room)
 
-    def unpacked(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def unpack(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows in the types of the file's own schema."""
         schema = self._reader.schema_arrow
         if self._names is not None:
@@ -79,7 +79,7 @@ class ParquetSlices:
     def _is_read(self, path: str) -> bool:
         return self._names is None or any(path == name or path.startswith(f"{name}.") for name in self._names)
 
-    def _plan(self, most: int) -> int:
+    def _plan_reads(self, most: int) -> int:
         """How many rows are read at once; notes which columns as dictionaries."""
         reader, budget = self._reader, self._budget
         average = min([most, *(max(1, budget // max(1, self._row_bytes(at))) for at in range(len(self._groups)))])
@@ -90,7 +90,7 @@ class ParquetSlices:
         unknown = [n for n in texts if n not in coded and codings[n] & {"DELTA_BYTE_ARRAY", *DICTIONARY}]
         self._unpacked = MAX_EXPANSION * budget
         self._limit = self._unpacked // average // max(1, len(coded))
-        large = [n for n in coded if self._size(n) > self._limit]
+        large = [n for n in coded if self._column_size(n) > self._limit]
         # Arrow does not read nested columns as dictionaries where a batch has two of them.
         nested = [n for n in large if reader.schema.column(n).path != reader.schema.column(n).name]
         self._coded = self._dictionary_columns([n for n in large if n not in nested])
@@ -98,30 +98,30 @@ class ParquetSlices:
 
     def _dictionary_columns(self, columns: list[int]) -> list[int]:
         """Those whose dictionaries hold values that are too long to be unpacked for every row of a read."""
-        return [n for n, length in self._longest(columns).items() if length > self._limit]
+        return [n for n, length in self._longest_values(columns).items() if length > self._limit]
 
     def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
         """How many rows are read at once, at most `most`: so few that columns unpack to no more, which are not read as
         dictionaries: those that are `nested`, and those of whose values nothing is known."""
-        sizes, known = list(map(self._size, unknown)), []
+        sizes, known = list(map(self._column_size, unknown)), []
         for n in nested:
-            length = self._longest([n])[n]
+            length = self._longest_values([n])[n]
             if length == inf:
-                sizes.append(self._size(n))
+                sizes.append(self._column_size(n))
             elif length > self._limit:
-                values = max(-(-chunk.num_values // self._rows_in(at)) for at, chunk in enumerate(self._columns[n]))
+                values = max(-(-chunk.num_values // self._group_rows(at)) for at, chunk in enumerate(self._columns[n]))
                 known.append(int(length) * values)
         if sizes:
             most = min(most, max(MIN_ROWS, self._unpacked // max(1, sum(sizes))))
         return min(most, max(1, self._unpacked // sum(known))) if known else most
 
-    def _rows_in(self, at: int) -> int:
+    def _group_rows(self, at: int) -> int:
         return max(1, int(self._metadata.row_group(self._groups[at]).num_rows))
 
-    def _as_dictionaries(self, columns: Sequence[int], **options: Any) -> pq.ParquetFile:
-        return pq.ParquetFile(self._open(), metadata=self._metadata, read_dictionary=self._paths(columns), **options)
+    def _open_with_dictionaries(self, columns: Sequence[int], **options: Any) -> pq.ParquetFile:
+        return pq.ParquetFile(self._open(), metadata=self._metadata, read_dictionary=self._column_paths(columns), **options)
 
-    def _paths(self, columns: Sequence[int]) -> list[str]:
+    def _column_paths(self, columns: Sequence[int]) -> list[str]:
         return [self._columns[n][0].path_in_schema for n in columns]
 
     def _row_bytes(self, at: int) -> int:
@@ -131,40 +131,40 @@ class ParquetSlices:
             width = WIDTHS.get(chunks[at].physical_type, self._reader.schema.column(n).length)
             is_text = chunks[at].physical_type == "BYTE_ARRAY"
             size += chunks[at].total_uncompressed_size if is_text else chunks[at].num_values * width
-        return int(size // self._rows_in(at))
+        return int(size // self._group_rows(at))
 
-    def _size(self, column: int) -> int:
+    def _column_size(self, column: int) -> int:
         """Bytes of a column in its largest group: no dictionary and no value that is written out has more."""
         return max(int(chunk.total_uncompressed_size) for chunk in self._columns[column])
 
-    def _longest(self, columns: Sequence[int]) -> dict[int, float]:
+    def _longest_values(self, columns: Sequence[int]) -> dict[int, float]:
         """The bytes of the longest value in the dictionaries of each column; infinite where that is not found out."""
         found = dict.fromkeys(columns, 0.0)
         if not columns:
             return found
-        probe = self._as_dictionaries(columns, buffer_size=PROBE_BYTES)
+        probe = self._open_with_dictionaries(columns, buffer_size=PROBE_BYTES)
         for group in self._groups:
             try:
-                row = next(probe.iter_batches(1, row_groups=[group], columns=self._paths(columns)), None)
+                row = next(probe.iter_batches(1, row_groups=[group], columns=self._column_paths(columns)), None)
             except pa.ArrowNotImplementedError:
                 return dict.fromkeys(columns, inf)
             for n, column in zip(columns, row.columns, strict=True) if row else ():
-                found[n] = max(found[n], max(map(_longest_value, _dictionaries(column)), default=inf))
+                found[n] = max(found[n], max(map(_longest_value, _read_dictionaries(column)), default=inf))
         return found
 
 
-def _dictionaries(column: pa.Array) -> Iterator[pa.Array]:
+def _read_dictionaries(column: pa.Array) -> Iterator[pa.Array]:
     kind = column.type
     if t.is_dictionary(kind):
         yield column.dictionary
     elif t.is_struct(kind):
         for n in range(kind.num_fields):
-            yield from _dictionaries(column.field(n))
+            yield from _read_dictionaries(column.field(n))
     elif t.is_map(kind):
-        yield from _dictionaries(column.keys)
-        yield from _dictionaries(column.items)
+        yield from _read_dictionaries(column.keys)
+        yield from _read_dictionaries(column.items)
     elif _is_list(kind):
-        yield from _dictionaries(column.values)
+        yield from _read_dictionaries(column.values)
 
 
 def _longest_value(dictionary: pa.Array) -> float:
@@ -172,13 +172,13 @@ def _longest_value(dictionary: pa.Array) -> float:
     return float(pc.max(pc.binary_length(dictionary)).as_py() or 0) if len(dictionary) else inf
 
 
-def _cut(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _split_chunk(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The rows in parts of no more text than that, each with the bytes of its text; a row that has more is alone."""
-    is_packed = any(_holds_dictionary(field.type) for field in chunk.schema)
+    is_packed = any(_has_dictionary(field.type) for field in chunk.schema)
     if not is_packed and chunk.nbytes <= room:
         yield chunk, 0
         return
-    ends = pc.cumulative_sum(_sum(chunk.num_rows, map(_text_bytes, chunk.columns))).to_pylist()
+    ends = pc.cumulative_sum(_sum_bytes(chunk.num_rows, map(_text_bytes, chunk.columns))).to_pylist()
     if not ends or ends[-1] <= room:
         yield chunk, 0
         return
@@ -191,8 +191,8 @@ def _cut(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int
         begin, before = end, ends[end - 1]
 
 
-def _holds_dictionary(kind: pa.DataType) -> bool:
-    return t.is_dictionary(kind) or any(_holds_dictionary(kind.field(n).type) for n in range(kind.num_fields))
+def _has_dictionary(kind: pa.DataType) -> bool:
+    return t.is_dictionary(kind) or any(_has_dictionary(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def _text_bytes(column: pa.Array) -> pa.Array:
@@ -206,7 +206,7 @@ def _text_bytes(column: pa.Array) -> pa.Array:
     if t.is_string(kind) or t.is_binary(kind) or t.is_large_string(kind) or t.is_large_binary(kind):
         return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
     if t.is_struct(kind):
-        return _sum(len(column), (_text_bytes(column.field(n)) for n in range(kind.num_fields)))
+        return _sum_bytes(len(column), (_text_bytes(column.field(n)) for n in range(kind.num_fields)))
     if t.is_map(kind):
         inner = pc.add(_text_bytes(column.keys), _text_bytes(column.items))
     elif _is_list(kind):
@@ -214,11 +214,11 @@ def _text_bytes(column: pa.Array) -> pa.Array:
     else:
         return pa.repeat(0, len(column))
     sums = pa.concat_arrays([pa.repeat(0, 1), pc.cumulative_sum(inner)])
-    begins, ends = _bounds(column)
+    begins, ends = _list_bounds(column)
     return pc.subtract(sums.take(ends), sums.take(begins))
 
 
-def _bounds(column: pa.Array) -> tuple[pa.Array, pa.Array]:
+def _list_bounds(column: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Where each list, or map, begins and ends among the values of all."""
     kind = column.type
     if t.is_list_view(kind) or t.is_large_list_view(kind):
@@ -234,5 +234,5 @@ def _is_list(kind: pa.DataType) -> bool:
     return any(applies(kind) for applies in LISTS)
 
 
-def _sum(rows: int, columns: Iterable[pa.Array]) -> pa.Array:
+def _sum_bytes(rows: int, columns: Iterable[pa.Array]) -> pa.Array:
     return reduce(pc.add, columns, pa.repeat(0, rows))

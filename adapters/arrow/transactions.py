@@ -10,26 +10,26 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TX, Op
 from replicator.domain.position import TopicPartition
-from replicator.domain.transactions import Part
+from replicator.domain.transactions import TransactionPart
 
 PLACES = ("_seq_1", "_seq_2")
 """Where a change stands in the log. What orders changes of one place may be another number when it is sent again."""
 
 
-def parts(changes: pa.Table, table: str) -> Sequence[Part]:
+def split_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
     """See `ports.engine.SeesTransactions.parts`."""
-    grouped = _streamed(changes).group_by([TX, TOPIC, PARTITION], use_threads=False)
+    grouped = _drop_snapshot_reads(changes).group_by([TX, TOPIC, PARTITION], use_threads=False)
     found = grouped.aggregate([(OFFSET, "count"), (OFFSET, "min"), (OFFSET, "max")])
     names = (TX, TOPIC, PARTITION, f"{OFFSET}_count", f"{OFFSET}_min", f"{OFFSET}_max")
     rows = zip(*(found[name].to_pylist() for name in names), strict=True)
-    return [Part(tx, table, TopicPartition(t, p), count, first, last) for tx, t, p, count, first, last in rows]
+    return [TransactionPart(tx, table, TopicPartition(t, p), count, first, last) for tx, t, p, count, first, last in rows]
 
 
-def exact_parts(changes: pa.Table, table: str) -> Sequence[Part]:
+def split_exact_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
     """See `ports.engine.SeesTransactions.exact_parts`."""
-    mine = _streamed(changes)
-    places = list(zip(*(mine[name].to_pylist() for name in places_of(mine.column_names)), strict=True))
-    whole = zip(*(mine[name].to_pylist() for name in identity_of(mine.column_names)), strict=True)
+    mine = _drop_snapshot_reads(changes)
+    places = list(zip(*(mine[name].to_pylist() for name in position_columns(mine.column_names)), strict=True))
+    whole = zip(*(mine[name].to_pylist() for name in identity_columns(mine.column_names)), strict=True)
     different: dict[tuple[str, TopicPartition], set[str]] = {}
     reached: dict[tuple[str, TopicPartition], list[tuple[int | None, ...]]] = {}
     at = zip(*(mine[name].to_pylist() for name in (TX, TOPIC, PARTITION)), strict=True)
@@ -37,26 +37,28 @@ def exact_parts(changes: pa.Table, table: str) -> Sequence[Part]:
         key = (tx, TopicPartition(topic, partition))
         different.setdefault(key, set()).add(repr(values))
         reached.setdefault(key, []).append(place)
-    return [_exactly(p, len(different[p.tx, p.partition]), reached[p.tx, p.partition]) for p in parts(changes, table)]
+    return [
+        _make_exact(p, len(different[p.tx, p.partition]), reached[p.tx, p.partition]) for p in split_parts(changes, table)
+    ]
 
 
-def _exactly(part: Part, changes: int, places: Sequence[tuple[int | None, ...]]) -> Part:
+def _make_exact(part: TransactionPart, changes: int, places: Sequence[tuple[int | None, ...]]) -> TransactionPart:
     known = [tuple(n for n in place if n is not None) for place in places]
     if any(len(a) < len(b) for a, b in zip(known, places, strict=True)):
         return replace(part, changes=changes)
     return replace(part, changes=changes, low=min(known), high=max(known))
 
 
-def places_of(names: Sequence[str]) -> list[str]:
+def position_columns(names: Sequence[str]) -> list[str]:
     """The columns of a changes frame that say where a change stands in the log."""
     return [name for name in PLACES if name in names]
 
 
-def identity_of(names: Sequence[str]) -> list[str]:
+def identity_columns(names: Sequence[str]) -> list[str]:
     """The columns of a changes frame by which a change is known again. A column of the table that is called like one for
     bookkeeping is left out."""
-    return [OP, *places_of(names), *(name for name in names if not name.startswith("_"))]
+    return [OP, *position_columns(names), *(name for name in names if not name.startswith("_"))]
 
 
-def _streamed(changes: pa.Table) -> pa.Table:
+def _drop_snapshot_reads(changes: pa.Table) -> pa.Table:
     return changes.filter(pc.and_(pc.is_valid(changes[TX]), pc.fill_null(pc.not_equal(changes[OP], Op.READ.value), True)))

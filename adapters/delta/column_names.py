@@ -13,9 +13,23 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from replicator.domain.change import MOVED_FROM, UNSENT
-from replicator.domain.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
-from replicator.domain.plan import ApplyPlan, Clause, History
+from replicator.domain.change import OLD_KEY, UNCHANGED
+from replicator.domain.policy.expr import (
+    AllOf,
+    AnyOf,
+    Call,
+    Case,
+    Cast,
+    Coalesce,
+    Col,
+    Compare,
+    Expr,
+    IsNull,
+    Lit,
+    Not,
+    SentValue,
+)
+from replicator.domain.policy.plan import ApplyPlan, Clause, HistoryPlan
 from replicator.domain.table import Column
 
 _KEPT_APART = re.compile(r"[ ,;{}()\n\t=]|_(?=x[0-9A-F]{4}_)")
@@ -45,7 +59,7 @@ def stored_columns(columns: tuple[Column, ...], there: Collection[str] = ()) -> 
     return tuple(replace(c, name=names.get(c.name, c.name)) for c in columns)
 
 
-def as_stored(plan: ApplyPlan) -> ApplyPlan:
+def to_stored_plan(plan: ApplyPlan) -> ApplyPlan:
     """The plan over the names that a table which is made for it keeps its columns by."""
     return stored_plan(plan, stored_names(plan.table.column_names))
 
@@ -59,51 +73,51 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
     def columns(of: tuple[Column, ...]) -> tuple[Column, ...]:
         return tuple(replace(c, name=new(c.name)) for c in of)
 
-    table, repair = plan.table, plan.repair
+    table, repair = plan.table, plan.reconcile
     return replace(
         plan,
         table=replace(table, columns=columns(table.columns), keys=tuple(map(new, table.keys))),
         target=columns(plan.target),
-        repair=replace(repair, identity=tuple(map(new, repair.identity))),
+        reconcile=replace(repair, identity=tuple(map(new, repair.identity))),
         merge_keys=tuple(map(new, plan.merge_keys)),
-        clauses=tuple(_clause(c, names) for c in plan.clauses),
-        history=plan.history and History(tuple(map(new, plan.history.tracked)), tuple(map(new, plan.history.untracked))),
+        clauses=tuple(_rename_clause(c, names) for c in plan.clauses),
+        history=plan.history and HistoryPlan(tuple(map(new, plan.history.tracked)), tuple(map(new, plan.history.untracked))),
     )
 
 
 def stored_frame(frame: pa.Table, names: Names) -> pa.Table:
     """A folded frame over columns renamed by `names`, what it says about columns included."""
-    if UNSENT in frame.column_names and frame[UNSENT].null_count < frame.num_rows:
-        renamed = [None if row is None else [names.get(n, n) for n in row] for row in frame[UNSENT].to_pylist()]
-        frame = frame.set_column(frame.column_names.index(UNSENT), UNSENT, pa.array(renamed, pa.list_(pa.string())))
-    if MOVED_FROM in frame.column_names:
-        moved = frame[MOVED_FROM].combine_chunks()
+    if UNCHANGED in frame.column_names and frame[UNCHANGED].null_count < frame.num_rows:
+        renamed = [None if row is None else [names.get(n, n) for n in row] for row in frame[UNCHANGED].to_pylist()]
+        frame = frame.set_column(frame.column_names.index(UNCHANGED), UNCHANGED, pa.array(renamed, pa.list_(pa.string())))
+    if OLD_KEY in frame.column_names:
+        moved = frame[OLD_KEY].combine_chunks()
         fields = [f.with_name(names.get(f.name, f.name)) for f in moved.type]
         struct = pa.StructArray.from_arrays(moved.flatten(), fields=fields, mask=moved.is_null())
-        frame = frame.set_column(frame.column_names.index(MOVED_FROM), MOVED_FROM, struct)
+        frame = frame.set_column(frame.column_names.index(OLD_KEY), OLD_KEY, struct)
     return frame.rename_columns([names.get(n, n) for n in frame.column_names])
 
 
-def _clause(clause: Clause, names: Names) -> Clause:
-    assign = tuple((names.get(name, name), _expr(value, names)) for name, value in clause.assign)
-    return replace(clause, when=_expr(clause.when, names), assign=assign)
+def _rename_clause(clause: Clause, names: Names) -> Clause:
+    assign = tuple((names.get(name, name), _rename_expression(value, names)) for name, value in clause.assign)
+    return replace(clause, when=_rename_expression(clause.when, names), assign=assign)
 
 
-def _expr(expr: Expr, names: Names) -> Expr:  # noqa: PLR0911  (a case each)
+def _rename_expression(expr: Expr, names: Names) -> Expr:  # noqa: PLR0911  (a case each)
     match expr:
         case Col(side, name):
             return Col(side, names.get(name, name))
         case Lit():
             return expr
-        case Sent(name):
-            return Sent(names.get(name, name))
+        case SentValue(name):
+            return SentValue(names.get(name, name))
         case Compare(op, left, right):
-            return Compare(op, _expr(left, names), _expr(right, names))
+            return Compare(op, _rename_expression(left, names), _rename_expression(right, names))
         case Coalesce(first, other):
-            return Coalesce(_expr(first, names), _expr(other, names))
+            return Coalesce(_rename_expression(first, names), _rename_expression(other, names))
         case IsNull(operand) | Not(operand):
-            return type(expr)(_expr(operand, names))
+            return type(expr)(_rename_expression(operand, names))
         case AllOf(terms) | AnyOf(terms):
-            return type(expr)(tuple(_expr(t, names) for t in terms))
+            return type(expr)(tuple(_rename_expression(t, names) for t in terms))
         case Call() | Cast() | Case():
             raise AssertionError(f"no policy has this: {expr}")

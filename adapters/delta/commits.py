@@ -15,15 +15,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from replicator.domain.errors import DataLoss, Fenced
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span
 
-from .errors import first_line, is_damage, is_newer, translated
+from .errors import first_line, is_damage, is_newer, translate_error
 from .folders import Folder
-from .positions import Positions
-from .protocol import unwritable
-from .standings import ATTEMPT, STANDING, USER_METADATA, standing, standings
-from .tables import opened, schema_of
+from .position_files import PositionFiles
+from .protocol import unwritable_error
+from .tables import open_table, read_schema
+from .version_positions import ATTEMPT, STANDING, USER_METADATA, encode_position, read_version_positions
 
 RECENT = 100
 WRITER = WriterProperties(compression="SNAPPY")
@@ -32,13 +32,13 @@ WRITER = WriterProperties(compression="SNAPPY")
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """What a commit has to say of itself: the lane's app id, its version, and which attempt at that it is; the folder of
-    its table; and where the lane stands with it (`standings.standing`), where it is a lane's."""
+    its table; and where the lane stands with it (`version_positions.encode_position`), where it is a lane's."""
 
     app: str
     version: int
     name: str
     table: Folder
-    standing: str = ""
+    position_text: str = ""
 
     @property
     def properties(self) -> CommitProperties:
@@ -48,16 +48,16 @@ class Attempt:
     def with_transactions(self, more: Sequence[Transaction]) -> CommitProperties:
         """`properties`, and transactions of other applications in the same commit."""
         own = Transaction(self.app, self.version, int(time.time() * 1000))
-        return CommitProperties(custom_metadata=self._told, max_commit_retries=0, app_transactions=[own, *more])
+        return CommitProperties(custom_metadata=self._metadata, max_commit_retries=0, app_transactions=[own, *more])
 
     @property
     def text(self) -> str:
         """The same for Spark, which takes one text."""
-        return json.dumps(self._told) if self.standing else self.name
+        return json.dumps(self._metadata) if self.position_text else self.name
 
     @property
-    def _told(self) -> dict[str, str]:
-        return {ATTEMPT: self.name, **({STANDING: self.standing} if self.standing else {})}
+    def _metadata(self) -> dict[str, str]:
+        return {ATTEMPT: self.name, **({STANDING: self.position_text} if self.position_text else {})}
 
 
 Operation = Callable[[DeltaTable, Attempt], None]
@@ -67,7 +67,7 @@ current afterwards. `LostRace` when somebody else committed first."""
 
 def append_nothing(snapshot: DeltaTable, attempt: Attempt) -> None:
     """An `Operation` that changes no row."""
-    write_deltalake(snapshot, schema_of(snapshot).empty_table(), mode="append", commit_properties=attempt.properties)
+    write_deltalake(snapshot, read_schema(snapshot).empty_table(), mode="append", commit_properties=attempt.properties)
 
 
 class LostRace(Exception):
@@ -78,7 +78,7 @@ class LaneLog:
     """The transactions of one lane in one table; `nothing` commits no rows. Not safe for use from several threads."""
 
     def __init__(
-        self, path: Folder, pipeline: str, lane: str, positions: Positions, nothing: Operation = append_nothing
+        self, path: Folder, pipeline: str, lane: str, positions: PositionFiles, nothing: Operation = append_nothing
     ) -> None:
         self._path = path
         self._nothing = nothing
@@ -91,10 +91,10 @@ class LaneLog:
     def open(self) -> DeltaTable:
         """The table's newest snapshot. DataLoss when its log cannot be read, Fatal when that takes a newer program."""
         try:
-            return opened(self._path)
+            return open_table(self._path)
         except DeltaError as error:
             if is_newer(error):
-                raise unwritable(self._path.name, f"something new ({first_line(error)})") from error
+                raise unwritable_error(self._path.name, f"something new ({first_line(error)})") from error
             if not is_damage(error):
                 raise
             raise DataLoss(
@@ -111,14 +111,14 @@ class LaneLog:
         """How often this lane has committed, as `snapshot` has it."""
         return snapshot.transaction_version(self._app) or 0
 
-    def standings(self, snapshot: DeltaTable) -> Iterator[tuple[int, Position]]:
+    def read_version_positions(self, snapshot: DeltaTable) -> Iterator[tuple[int, Position]]:
         """The versions of the table, the newest first, with the lane's position there, as far as they say it."""
-        return standings(snapshot, self._app)
+        return read_version_positions(snapshot, self._app)
 
     def state(self, snapshot: DeltaTable) -> LaneState | None:
         """Where the lane stands in `snapshot`; None when it never committed, or was reset."""
         version = self.version(snapshot)
-        return self._positions.read(version).state if version else None
+        return self._positions.read_record(version).state if version else None
 
     def commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> int:
         """Make the rows of `write` and `state` visible together, on exactly this snapshot, which is current afterwards.
@@ -129,21 +129,21 @@ class LaneLog:
         to be there is no error. After any error the snapshot is of no more use.
         """
         before = self.version(snapshot)
-        if self._positions.has(before + 1):
+        if self._positions.has_version(before + 1):
             self._refuse_moved(before)
         announced = self._positions.announce(before + 1, state, span)
         self.announced = announced.version
-        attempt = Attempt(self._app, announced.version, announced.attempt, self._path, standing(self._app, state))
+        attempt = Attempt(self._app, announced.version, announced.attempt, self._path, encode_position(self._app, state))
         try:
             if write is not None:
                 write(snapshot, attempt)
             if self.version(snapshot) == before:
                 self._nothing(snapshot, attempt)
         except (DeltaError, OSError) as error:
-            if not self._landed(before, attempt.name):
+            if not self._has_landed(before, attempt.name):
                 if isinstance(error, CommitFailedError):
                     raise LostRace from error
-                raise translated(error, self._path.name) from error
+                raise translate_error(error, self._path.name) from error
             snapshot.update_incremental()
         return attempt.version
 
@@ -151,7 +151,7 @@ class LaneLog:
         """Remove position files that the commit `version` leaves behind."""
         self._positions.prune(version)
 
-    def _landed(self, before: int, attempt: str) -> bool:
+    def _has_landed(self, before: int, attempt: str) -> bool:
         """Whether our attempt is in the table after all; `Fenced` when somebody else's is."""
         told = (f"{entry.get(ATTEMPT)} {entry.get(USER_METADATA)}" for entry in self.open().history(RECENT))
         if any(attempt in said for said in told):

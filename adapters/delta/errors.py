@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchE
 
 from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
-from .store_errors import is_of_store, store_problem
+from ..object_store.errors import is_store_error, translate_store_error
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
@@ -38,29 +38,29 @@ class FileGone(Fatal):
     the newest snapshot names others."""
 
 
-def translated(error: Exception, table: str) -> ReplicatorError:
+def translate_error(error: Exception, table: str) -> ReplicatorError:
     """The error to raise instead of `error`, which concerned `table`. Never holds a row's values.
 
     A full or failing disk may pass; missing rights and read-only disks do not; every protocol error is fatal.
     """
     if isinstance(error, ReplicatorError):
         return error
-    problem_of_store = store_problem(str(error), f"table {table}")
+    problem_of_store = translate_store_error(str(error), f"table {table}")
     if gone := _GONE.search(str(error)):
         sentence = f"a data file of table {table} is gone: {gone[1]}"
         return FileGone(problem_of_store.sentence if problem_of_store else sentence, next_step=RESTORE)
     if problem_of_store is not None:
         return problem_of_store
-    number = os_error(error)
+    number = find_os_error(error)
     if number is not None:
-        return _refused_by_the_system(number, table)
+        return _translate_os_error(number, table)
     for kind, sentence in _SENTENCES.items():
         if isinstance(error, kind):
             return Fatal(f"{sentence.format(table)}: {first_line(error)}")
     return Fatal(f"Delta refused an operation on table {table}: {first_line(error)}")
 
 
-def os_error(error: BaseException) -> int | None:
+def find_os_error(error: BaseException) -> int | None:
     """The operating system's error number behind `error`, also where delta-rs has it in its text only."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
@@ -80,7 +80,7 @@ def is_newer(error: DeltaError) -> bool:
 
 def is_damage(error: DeltaError) -> bool:
     """True when what delta-rs could not read is there and is nothing that it knows."""
-    return type(error) is DeltaError and os_error(error) is None and not is_of_store(str(error))
+    return type(error) is DeltaError and find_os_error(error) is None and not is_store_error(str(error))
 
 
 def first_line(error: Exception) -> str:
@@ -89,17 +89,17 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
-def translating(table: str) -> Iterator[None]:
-    """Raises what `translated` makes of an error of the disk or of delta-rs."""
+def translate_errors(table: str) -> Iterator[None]:
+    """Raises what `translate_error` makes of an error of the disk or of delta-rs."""
     try:
         yield
     except ReplicatorError:
         raise
     except (OSError, DeltaError) as error:
-        raise translated(error, table) from error
+        raise translate_error(error, table) from error
 
 
-def _refused_by_the_system(number: int, table: str) -> ReplicatorError:
+def _translate_os_error(number: int, table: str) -> ReplicatorError:
     """By its number."""
     name = errno.errorcode.get(number, str(number))
     if number in (errno.EMFILE, errno.ENFILE):

@@ -10,20 +10,20 @@ from urllib.parse import unquote, urlsplit
 
 from deltalake import DeltaTable
 
-from .durable import write_json
-from .locks import LaneLock
+from .durable_files import write_json
+from .lane_lock import LaneLock
 
 Record = Mapping[str, object]
 """What a small file says, as JSON."""
 
 
-class Hold(Protocol):
+class LaneHold(Protocol):
     """A lane, taken by this instance. Any call but `release` may raise `Fenced`."""
 
     def expect(self, version: int) -> None:
         """Take notice that the lane has committed that often: `Fenced` when that was somebody else."""
 
-    def committed(self, version: int) -> None:
+    def note_commit(self, version: int) -> None:
         """This instance has made the lane's commit of that number."""
 
     def doubt(self, version: int) -> None:
@@ -33,7 +33,7 @@ class Hold(Protocol):
         """Let others have the lane; may be called twice."""
 
 
-class Located(Protocol):
+class FileLocation(Protocol):
     """A data file of a table. Equal ones are one place; they have an order, within one folder."""
 
     def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
@@ -77,7 +77,7 @@ class Folder(Protocol):
     def files(self) -> Sequence[str]:
         """The names of files directly in it; none where it is not there."""
 
-    def holds(self, file: str) -> bool:
+    def has_file(self, file: str) -> bool:
         """True when the file is there."""
 
     def load(self, file: str) -> str:
@@ -86,7 +86,7 @@ class Folder(Protocol):
     def stamp(self, file: str) -> object:
         """What tells a file from one that takes its place; None where there is none."""
 
-    def located(self, path: str, size: int | None) -> Located:
+    def locate(self, path: str, size: int | None) -> FileLocation:
         """The data file that the log of the table in this folder calls `path`, of `size` bytes. None: that is not known, and
         may be asked for; FileNotFoundError when it is gone then."""
 
@@ -103,10 +103,10 @@ class Folder(Protocol):
     def clear(self) -> None:
         """Remove everything in it."""
 
-    def leaves(self, root: Any, /) -> bool:
+    def is_link_outside(self, root: Any, /) -> bool:
         """True when it is a link to what lies outside of `root`."""
 
-    def hold(self, lane: str) -> Hold:
+    def hold(self, lane: str) -> LaneHold:
         """Take the lane whose lock this is; `Fenced` when somebody else has it and that can be told now."""
 
 
@@ -139,8 +139,8 @@ class LocalFolder(PosixPath):
         """See `Folder.files`."""
         return [p.name for p in self.iterdir()] if self.is_dir() else []
 
-    def holds(self, file: str) -> bool:
-        """See `Folder.holds`."""
+    def has_file(self, file: str) -> bool:
+        """See `Folder.has_file`."""
         return (self / file).exists()
 
     def load(self, file: str) -> str:
@@ -155,10 +155,10 @@ class LocalFolder(PosixPath):
             return None
         return found.st_ino, found.st_mtime_ns
 
-    def located(self, path: str, size: int | None) -> Located:  # noqa: ARG002
-        """See `Folder.located`. Paths are URLs, most often relative to the table."""
+    def locate(self, path: str, size: int | None) -> FileLocation:  # noqa: ARG002
+        """See `Folder.locate`. Paths are URLs, most often relative to the table."""
         place = unquote(urlsplit(path).path) if path.startswith("file:") else str(self / unquote(path))
-        return cast(Located, Path(place))
+        return cast(FileLocation, Path(place))
 
     def put(self, file: str, record: Record) -> None:
         """See `Folder.put`."""
@@ -178,10 +178,10 @@ class LocalFolder(PosixPath):
         if self.exists():
             shutil.rmtree(self)
 
-    def leaves(self, root: Any, /) -> bool:
-        """See `Folder.leaves`."""
+    def is_link_outside(self, root: Any, /) -> bool:
+        """See `Folder.is_link_outside`."""
         return self.is_symlink() and not self.resolve().is_relative_to(root.resolve())
 
-    def hold(self, lane: str) -> Hold:
+    def hold(self, lane: str) -> LaneHold:
         """See `Folder.hold`."""
         return LaneLock(self.with_name(self.name + ".lock"), lane)

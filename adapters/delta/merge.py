@@ -11,73 +11,83 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from deltalake.table import TableMerger
 
-from replicator.domain.change import OP, UNSENT, Op
-from replicator.domain.expr import source as value_of
-from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT, END_AT, ApplyPlan, Clause, Cut, end_sequence_columns
-from replicator.domain.policies import NOT_DELETE
+from replicator.domain.change import OP, UNCHANGED, Op
+from replicator.domain.policy.expr import source as value_of
+from replicator.domain.policy.plan import (
+    CDC_DELETED,
+    CDC_DELETED_AT,
+    END_AT,
+    ApplyPlan,
+    Clause,
+    Truncate,
+    end_sequence_columns,
+)
+from replicator.domain.policy.policies import NOT_DELETE
 
 from ..sql.dialect import DELTA_RS, DELTA_RS_ALONE
-from ..sql.history_events import ended_by
-from ..sql.render import expression, merge_condition
-from ..sql.repair import cleared, constant
+from ..sql.reconcile import cleared_condition, render_constant
+from ..sql.render import merge_condition, render_expression
+from ..sql.scd2_events import truncate_condition
 from .commits import WRITER, Attempt, Operation
-from .tables import schema_of
+from .tables import read_schema
 
 WAITING = 128 * 1024 * 1024
 EXHAUSTED = "Resources exhausted"
 """So says delta-rs of a step that cannot do with its part of the bound."""
 
 
-def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Cut | None, cuts: Iterable[Cut] = ()) -> Operation | None:
+def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Truncate | None, cuts: Iterable[Truncate] = ()) -> Operation | None:
     """What stage 4 does with `rows` (types of the table, one row per merge key); None when there is nothing to do.
 
     `clear`: rows of the target below that truncate, or without a sequence, go, in the same commit, or are marked. `cuts`,
     of a history: the other versions end at the first of these truncates that lies within them.
     """
     if plan.history is not None:
-        return _history_stage(plan, rows, sorted(cuts, key=lambda cut: cut.sequence))
+        return _scd2_stage(plan, rows, sorted(cuts, key=lambda cut: cut.sequence))
     if not rows.num_rows and clear is None:
         return None
     if not plan.merge_keys:
         return append_stage(rows)
     if not rows.num_rows and clear is not None and not plan.soft_deletes:
-        return delete_where(cleared(plan, DELTA_RS_ALONE, clear.sequence))
-    names = [OP, *(c.name for c in plan.target), *([UNSENT] if plan.by_column else [])]
-    return Merge(plan, rows.select(names), lambda merger: _clearing(merger, plan, clear))
+        return delete_where(cleared_condition(plan, DELTA_RS_ALONE, clear.sequence))
+    names = [OP, *(c.name for c in plan.target), *([UNCHANGED] if plan.has_column_versions else [])]
+    return Merge(plan, rows.select(names), lambda merger: _add_clearing(merger, plan, clear))
 
 
-def _history_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Cut]) -> Operation | None:
+def _scd2_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Truncate]) -> Operation | None:
     if not rows.num_rows and not cuts:
         return None
     source = rows.select([OP, *(c.name for c in plan.target)])
 
     def with_cuts(merger: TableMerger) -> TableMerger:
         for cut in cuts:
-            merger = merger.when_not_matched_by_source_update(_ended(plan, cut), ended_by(plan, DELTA_RS, cut.sequence))
+            merger = merger.when_not_matched_by_source_update(
+                _truncate_values(plan, cut), truncate_condition(plan, DELTA_RS, cut.sequence)
+            )
         return merger
 
     return Merge(plan, source, with_cuts)
 
 
-def _ended(plan: ApplyPlan, cut: Cut) -> dict[str, str]:
+def _truncate_values(plan: ApplyPlan, cut: Truncate) -> dict[str, str]:
     """What a truncate writes into a version."""
     names = end_sequence_columns(plan.table.sequence)
-    values = {DELTA_RS.quoted(n): constant(v, DELTA_RS) for n, v in zip(names, cut.sequence, strict=True)}
-    return values | {DELTA_RS.quoted(END_AT): _instant(cut)}
+    values = {DELTA_RS.quote_name(n): render_constant(v, DELTA_RS) for n, v in zip(names, cut.sequence, strict=True)}
+    return values | {DELTA_RS.quote_name(END_AT): _format_time(cut)}
 
 
-def _instant(cut: Cut) -> str:
+def _format_time(cut: Truncate) -> str:
     return "NULL" if cut.at is None else f"arrow_cast({cut.at}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def append_stage(rows: pa.Table) -> Operation:
     """An append of `rows`; columns of the table that they lack become null, columns that it lacks are left out."""
 
-    return lambda snapshot, attempt: _append(snapshot, attempt.properties, rows)
+    return lambda snapshot, attempt: _append_rows(snapshot, attempt.properties, rows)
 
 
-def _append(snapshot: DeltaTable, properties: CommitProperties, rows: pa.Table) -> None:
-    aligned = stored_rows(rows, schema_of(snapshot))
+def _append_rows(snapshot: DeltaTable, properties: CommitProperties, rows: pa.Table) -> None:
+    aligned = stored_rows(rows, read_schema(snapshot))
     write_deltalake(snapshot, aligned, mode="append", writer_properties=WRITER, commit_properties=properties)
 
 
@@ -92,17 +102,17 @@ def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
     snapshot.delete(commit_properties=attempt.properties)
 
 
-def _clearing(merger: TableMerger, plan: ApplyPlan, clear: Cut | None) -> TableMerger:
+def _add_clearing(merger: TableMerger, plan: ApplyPlan, clear: Truncate | None) -> TableMerger:
     if clear is None:
         return merger
-    found = cleared(plan, DELTA_RS, clear.sequence)
+    found = cleared_condition(plan, DELTA_RS, clear.sequence)
     if not plan.soft_deletes:
         return merger.when_not_matched_by_source_delete(found)
-    marks = {DELTA_RS.quoted(CDC_DELETED): "TRUE", DELTA_RS.quoted(CDC_DELETED_AT): _instant(clear)}
+    marks = {DELTA_RS.quote_name(CDC_DELETED): "TRUE", DELTA_RS.quote_name(CDC_DELETED_AT): _format_time(clear)}
     return merger.when_not_matched_by_source_update(marks, found)
 
 
-def bound(source: pa.Table) -> int:
+def memory_bound(source: pa.Table) -> int:
     """Bytes that may wait in memory between the steps of a merge of these rows, which are there twice. Without it
     the table's rows wait in memory as far as reading is ahead of writing; with it they do in files."""
     return WAITING + 2 * int(source.nbytes)
@@ -111,7 +121,7 @@ def bound(source: pa.Table) -> int:
 def remove_key(row: pa.Table) -> Callable[[DeltaTable, Attempt | None], None]:
     """An `Operation` of delta-rs that removes the rows with that key, also of a table of no lane. Streamed, for otherwise
     delta-rs writes the values that it looks for into the log."""
-    same = " AND ".join(f"t.{DELTA_RS.quoted(name)} = s.{DELTA_RS.quoted(name)}" for name in row.column_names)
+    same = " AND ".join(f"t.{DELTA_RS.quote_name(name)} = s.{DELTA_RS.quote_name(name)}" for name in row.column_names)
 
     def remove(snapshot: DeltaTable, attempt: Attempt | None) -> None:
         merger = snapshot.merge(
@@ -120,7 +130,7 @@ def remove_key(row: pa.Table) -> Callable[[DeltaTable, Attempt | None], None]:
             source_alias="s",
             target_alias="t",
             streamed_exec=True,
-            max_spill_size=bound(row),
+            max_spill_size=memory_bound(row),
             writer_properties=WRITER,
             commit_properties=None if attempt is None else attempt.properties,
         )
@@ -141,37 +151,37 @@ class Merge:
     def __call__(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """See `Operation`."""
         plan, source, properties = self.plan, self.source, attempt.properties
-        if takes_rows_as_they_are(plan) and has_no_rows(snapshot):
-            _append(snapshot, properties, self.inserted)
+        if can_insert_as_is(plan) and is_empty(snapshot):
+            _append_rows(snapshot, properties, self.inserted_rows)
             return
         # What making the rows took is not kept while the merge needs as much again.
         pa.default_memory_pool().release_unused()
         try:
-            self.more(_merger(snapshot, properties, plan, source, bound(source))).execute()
+            self.more(_create_merger(snapshot, properties, plan, source, memory_bound(source))).execute()
         except DeltaError as error:
             if EXHAUSTED not in str(error):
                 raise
-            self.more(_merger(snapshot, properties, plan, source, None)).execute()
+            self.more(_create_merger(snapshot, properties, plan, source, None)).execute()
 
     @property
-    def inserted(self) -> pa.Table:
+    def inserted_rows(self) -> pa.Table:
         """What there is of a table without rows after it, for a plan that takes rows as they are."""
         return self.source.filter(pc.not_equal(self.source[OP], Op.DELETE.value))
 
 
-def has_no_rows(snapshot: DeltaTable) -> bool:
+def is_empty(snapshot: DeltaTable) -> bool:
     """Whether the table has no file."""
     return not pa.table(snapshot.get_add_actions()).num_rows
 
 
-def takes_rows_as_they_are(plan: ApplyPlan) -> bool:
+def can_insert_as_is(plan: ApplyPlan) -> bool:
     """Whether a merge leaves in a table without rows those that are no deletes, as they are."""
     inserts = [clause for clause in plan.clauses if not clause.matched]
     as_it_is = tuple((column.name, value_of(column.name)) for column in plan.target)
     return [(clause.when, clause.assign) for clause in inserts] == [(NOT_DELETE, as_it_is)]
 
 
-def _merger(
+def _create_merger(
     snapshot: DeltaTable, properties: CommitProperties, plan: ApplyPlan, source: pa.Table, waiting: int | None
 ) -> TableMerger:
     merger = snapshot.merge(
@@ -185,13 +195,13 @@ def _merger(
         commit_properties=properties,
     )
     for clause in plan.clauses:
-        merger = _with_clause(merger, clause)
+        merger = _add_clause(merger, clause)
     return merger
 
 
-def _with_clause(merger: TableMerger, clause: Clause) -> TableMerger:
-    when = expression(clause.when, DELTA_RS)
-    values = {DELTA_RS.quoted(name): expression(value, DELTA_RS) for name, value in clause.assign}
+def _add_clause(merger: TableMerger, clause: Clause) -> TableMerger:
+    when = render_expression(clause.when, DELTA_RS)
+    values = {DELTA_RS.quote_name(name): render_expression(value, DELTA_RS) for name, value in clause.assign}
     match clause.matched, clause.action:
         case True, "delete":
             return merger.when_matched_delete(when)

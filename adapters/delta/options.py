@@ -10,18 +10,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from replicator.domain.errors import ConfigProblem
 from replicator.ports.frames import Lane
 
-from .layout import Lake
-from .storage import Storage
-from .upkeep import EVERY_COMMITS, VacuumSchedule
+from ..object_store.options import Storage
+from .lake import Lake
+from .maintenance import EVERY_COMMITS, VacuumSchedule
 
 
-class _Options(BaseModel):
+class _StrictOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
-class LakeOptions(_Options):
+class LakeOptions(_StrictOptions):
     """`path`: a local folder, `file://` or `s3://` URL. `storage`: what reaches an object store. `compact_every`,
-    `vacuum_every` and `vacuum_retain` (seconds): see `Upkeep`."""
+    `vacuum_every` and `vacuum_retain` (seconds): see `TableMaintenance`."""
 
     path: str
     storage: Storage | None = None
@@ -30,13 +30,13 @@ class LakeOptions(_Options):
     vacuum_retain: float | None = Field(None, gt=0)
 
     @classmethod
-    def checked(cls, options: Mapping[str, object]) -> Self:
+    def from_options(cls, options: Mapping[str, object]) -> Self:
         """The options, or ConfigProblem naming each that is missing, unknown or of the wrong type."""
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
             raise ConfigProblem(
-                f"options of a Delta sink: {_found(error)}",
+                f"options of a Delta sink: {_describe_error(error)}",
                 next_step="The options are `path`, the lake's folder, `storage`, `compact_every`, a number of commits, "
                 "`vacuum_every` and `vacuum_retain`, numbers of seconds.",
             ) from None
@@ -59,7 +59,7 @@ class MirrorOptions(LakeOptions):
     schema_name: str | None = Field(None, alias="schema", pattern=r"^[A-Za-z0-9_]+$")
 
 
-class TableOptions(_Options):
+class TableOptions(_StrictOptions):
     """What the `to` entry of a lane says of its table.
 
     `partition_by`, `cluster_by`: columns of the source. `change_data_feed`, `deletion_vectors`: switched on by true, from
@@ -75,21 +75,21 @@ class TableOptions(_Options):
     vacuum_retain: float | None = Field(None, gt=0)
 
     @classmethod
-    def of(cls, lane: Lane) -> TableOptions:
+    def from_lane(cls, lane: Lane) -> TableOptions:
         """The options of the lane, or ConfigProblem naming each that is unknown or of the wrong type, and the line."""
         try:
             return cls.model_validate(dict(lane.options))
         except ValidationError as error:
             raise ConfigProblem(
-                f"options of a Delta table: {_found(error)}", next_step=f"Correct them in {config_place(lane)}."
+                f"options of a Delta table: {_describe_error(error)}", next_step=f"Correct them in {config_location(lane)}."
             ) from None
 
 
-def config_place(lane: Lane) -> str:
+def config_location(lane: Lane) -> str:
     """Where an option of the lane may stand, for people."""
     return f"{lane.config_line or f'the entry of lane {lane.id}'}, its table or `defaults`"
 
 
-def _found(error: ValidationError) -> str:
+def _describe_error(error: ValidationError) -> str:
     errors = error.errors(include_input=False)
     return "; ".join(f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in errors)

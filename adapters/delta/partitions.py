@@ -15,15 +15,15 @@ import pyarrow.types as t
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.ports.frames import Lane
-from replicator.ports.state_snapshots import Unfit
 
-from ..sql.repair import from_columns
-from .chosen import chosen_columns, kept_names
-from .fit import REJECTED, kept_rows, out_of_range, without
-from .options import config_place
-from .tables import RANDOM_FOLDERS, schema_of
+from ..sql.reconcile import old_key_columns
+from .column_selection import find_stored_names, select_columns
+from .conform import REJECTED, mask_written_rows, out_of_range_reason, reject_rows
+from .options import config_location
+from .tables import RANDOM_FOLDERS, read_schema
 from .types import storage_type
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -40,7 +40,7 @@ def partition_columns(table: DeltaTable) -> list[str]:
     return list(table.metadata().partition_columns)
 
 
-def checked_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
+def check_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
     """The columns of `partition_by` under the names that a table keeps them by. ConfigProblem for one that the source does
     not have, or whose values cannot make partitions."""
     which = "only text, whole numbers, booleans and dates can make partitions"
@@ -48,17 +48,17 @@ def checked_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> li
     def fits(kept: pa.Field) -> bool:
         return _can_partition(kept.type)
 
-    return chosen_columns(lane, plan, "partition_by", wanted, fits=fits, which=which, stays="partitions")
+    return select_columns(lane, plan, "partition_by", wanted, fits=fits, which=which, stays="partitions")
 
 
 def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]) -> None:
     """Raise ConfigProblem when the table is there with other partitions than `wanted`, if any are."""
     found = partition_columns(table)
-    if wanted and set(found) != set(kept_names(wanted, [f.name for f in table.schema().fields])):
+    if wanted and set(found) != set(find_stored_names(wanted, [f.name for f in table.schema().fields])):
         there = f"is partitioned by {', '.join(found)}" if found else "has no partitions"
         raise ConfigProblem(
             f"table {lane.into} is there already and {there}, where {', '.join(wanted)} is asked for",
-            next_step=f"Remove `partition_by` in {config_place(lane)}, which uses the table as it is. Or give the table "
+            next_step=f"Remove `partition_by` in {config_location(lane)}, which uses the table as it is. Or give the table "
             f"another name with `into`; or stop the daemon, remove the folder of the table, and `replicator lanes resync "
             f"{lane.id}`.",
         )
@@ -66,7 +66,7 @@ def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]
 
 def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
     """Raise Fatal when a file of the table has a path that delta-rs would not find again when it removes the file."""
-    if partition_columns(table) and not all(path.isascii() for path in _paths(table)):
+    if partition_columns(table) and not all(path.isascii() for path in _list_paths(table)):
         raise Fatal(
             f"table {name} has files that another writer put into folders with letters outside ASCII: delta-rs cannot "
             "remove them, and rows would be there twice",
@@ -75,53 +75,53 @@ def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
         )
 
 
-def nameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Rows to write whose values can name the partitions that `columns` make, and the rest as `fit.REJECTED`."""
+def split_unnameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
+    """Rows to write whose values can name the partitions that `columns` make, and the rest as `conform.REJECTED`."""
     rejected = []
     for name in columns:
         if name not in rows.column_names or not t.is_string(rows[name].type):
             continue
-        bad = pc.and_(_unnameable(rows[name], name), kept_rows(rows, plan))
+        bad = pc.and_(_mask_unnameable(rows[name], name), mask_written_rows(rows, plan))
         if pc.any(bad).as_py():
-            rows, gone = without(rows, plan, bad, unnameable(name))
+            rows, gone = reject_rows(rows, plan, bad, unnameable_reason(name))
             rejected.append(gone)
     return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
 
 
 def refuse_unnameable(source: DeltaTable, partitions: Sequence[str]) -> None:
     """Raise Unfit when a row of `source` has a text that cannot name one of these partitions."""
-    texts = [f.name for f in schema_of(source) if f.name in partitions and t.is_string(f.type)]
+    texts = [f.name for f in read_schema(source) if f.name in partitions and t.is_string(f.type)]
     for batch in pa.RecordBatchReader.from_stream(source.scan(columns=texts)) if texts else ():
         for name in texts:
-            if pc.any(_unnameable(batch[name].cast(pa.string()), name)).as_py():
-                raise Unfit(f"has rows whose text in column {name!r} cannot name a partition")
+            if pc.any(_mask_unnameable(batch[name].cast(pa.string()), name)).as_py():
+                raise CheckpointUnsupported(f"has rows whose text in column {name!r} cannot name a partition")
 
 
-def _unnameable(value: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _mask_unnameable(value: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     bad = pc.is_in(value, value_set=pa.array(["", NULL_FOLDER]))
     bad = pc.or_(bad, pc.match_substring(value, "\0"))
-    return pc.fill_null(pc.or_(bad, pc.greater(pc.binary_length(value), longest(name))), False)
+    return pc.fill_null(pc.or_(bad, pc.greater(pc.binary_length(value), max_text_bytes(name))), False)
 
 
-def longest(name: str) -> int:
+def max_text_bytes(name: str) -> int:
     """The most bytes of a text in the partition column `name`: each may become three in the name of a folder."""
     return (LONGEST_NAME - 1 - 3 * len(name.encode())) // 3
 
 
-def unnameable(name: str) -> str:
+def unnameable_reason(name: str) -> str:
     """The reason of a row whose text cannot name a partition."""
     sentence = f"the text of column {name!r} cannot name a partition: it is empty, too long, or reserved"
-    return out_of_range(sentence)
+    return out_of_range_reason(sentence)
 
 
-def prunable(table: DeltaTable, plan: ApplyPlan) -> list[str]:
+def list_prunable_columns(table: DeltaTable, plan: ApplyPlan) -> list[str]:
     """The columns by whose values partitions can be left out, under the names that the table keeps."""
     keys = plan.table.keys
     kept = {f.name: storage_type(f.type) for f in pa.schema(table.schema().to_arrow())}
     return [name for name in partition_columns(table) if name in keys and _can_partition(kept[name])]
 
 
-def few(values: Partitions) -> Partitions:
+def select_few_values(values: Partitions) -> Partitions:
     """Those columns by whose values partitions may be left out: few of them, and none that is null, which no comparison
     finds."""
     return {name: among for name, among in values.items() if 0 < len(among) <= MOST_LOOKED_FOR and None not in among}
@@ -129,12 +129,12 @@ def few(values: Partitions) -> Partitions:
 
 def old_key_column(plan: ApplyPlan, key: str) -> str:
     """The column of a rows frame that holds this part of the old key."""
-    return dict(zip(plan.table.keys, from_columns(plan), strict=True))[key]
+    return dict(zip(plan.table.keys, old_key_columns(plan), strict=True))[key]
 
 
 def _can_partition(kept: pa.DataType) -> bool:
     return bool(t.is_string(kept) or t.is_integer(kept) or t.is_boolean(kept) or t.is_date(kept))
 
 
-def _paths(table: DeltaTable) -> list[str]:
+def _list_paths(table: DeltaTable) -> list[str]:
     return [str(path) for path in pa.table(table.get_add_actions(flatten=True))["path"].to_pylist()]

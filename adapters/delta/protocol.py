@@ -49,14 +49,14 @@ def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATUR
             next_step="Let `engine: spark` write it (`cluster_by`), or give the lane another table with `into`.",
         )
     if unknown:
-        raise unwritable(name, f"the table feature{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}")
+        raise unwritable_error(name, f"the table feature{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}")
     if protocol.min_reader_version > READER:
-        raise unwritable(name, f"reader version {protocol.min_reader_version}")
+        raise unwritable_error(name, f"reader version {protocol.min_reader_version}")
     if protocol.min_writer_version > WRITER or protocol.min_writer_version == IDENTITY_COLUMNS:
-        raise unwritable(name, f"writer version {protocol.min_writer_version}")
+        raise unwritable_error(name, f"writer version {protocol.min_writer_version}")
 
 
-def unwritable(name: str, what: str) -> Fatal:
+def unwritable_error(name: str, what: str) -> Fatal:
     """The error to raise for a table that needs `what`."""
     return Fatal(
         f"table {name} has {what} of the Delta protocol, which replicator cannot write; nothing was written",

@@ -14,15 +14,15 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake import Schema as DeltaSchema
 from deltalake.schema import Field
 
-from replicator.domain.plan import ApplyPlan, Deleted
+from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
 
 from ..sql.dialect import DELTA_RS
-from ..sql.repair import forgotten
+from ..sql.reconcile import purged_condition
 from .commits import WRITER, Attempt, Operation, append_nothing
 from .merge import delete_where, remove_key
+from .old_versions import vacuum_files
 from .protocol import FEATURES
 from .tables import FILE_BYTES
-from .versions import vacuum
 
 VACUUMED = "replicator-vacuum"
 """In a table's log: the transaction whose version is the time of our last vacuum, in seconds since 1970."""
@@ -30,7 +30,7 @@ HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TargetColumn:
     """A column that a table is to have, and what it is called now. `emptied`: its values go; where `while_null` names a
     column, only in rows in which that is NULL."""
 
@@ -52,10 +52,12 @@ class TableWriter(Protocol):
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
         """Set properties that every writer keeps."""
 
-    def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
+    def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
         """Write every row anew with these columns, which hold every value, in one commit."""
 
-    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept], partitions: Sequence[str] | None = None) -> Operation:
+    def replace_with(
+        self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
+    ) -> Operation:
         """A `commits.Operation` that lets a table have these columns of `source`, and its rows instead of its own, in these
         `partitions`; by default in those of `source`."""
 
@@ -68,7 +70,7 @@ class TableWriter(Protocol):
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """A `commits.Operation` that changes no row."""
 
-    def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
+    def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
         """A `commits.Operation` that removes the marked rows whose deletes are forgotten."""
 
     def remove_key(self, row: pa.Table) -> Operation:
@@ -100,13 +102,15 @@ class DeltaRsTableWriter:
         """See `TableWriter.set_properties`."""
         table.alter.set_table_properties(dict(properties))
 
-    def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
+    def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
         """See `TableWriter.rewrite`. Rows pass through memory by the batch."""
-        overwrite(table, table, columns)
+        overwrite_table(table, table, columns)
 
-    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept], partitions: Sequence[str] | None = None) -> Operation:
-        """See `TableWriter.replaced_by`. Rows pass through memory by the batch."""
-        return lambda snapshot, attempt: overwrite(snapshot, source, columns, attempt.properties, partitions)
+    def replace_with(
+        self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
+    ) -> Operation:
+        """See `TableWriter.replace_with`. Rows pass through memory by the batch."""
+        return lambda snapshot, attempt: overwrite_table(snapshot, source, columns, attempt.properties, partitions)
 
     def mark_deletes(self, _: DeltaTable, /) -> bool:
         """Not by delta-rs, which would add unrelated features."""
@@ -120,9 +124,9 @@ class DeltaRsTableWriter:
         """See `TableWriter.commit_nothing`."""
         append_nothing(snapshot, attempt)
 
-    def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
-        """See `TableWriter.remove_forgotten`."""
-        return delete_where(forgotten(plan, DELTA_RS, gone))
+    def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
+        """See `TableWriter.remove_purged`."""
+        return delete_where(purged_condition(plan, DELTA_RS, gone))
 
     def remove_key(self, row: pa.Table) -> Operation:
         """See `TableWriter.remove_key`."""
@@ -135,25 +139,25 @@ class DeltaRsTableWriter:
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
         """See `TableWriter.vacuum`."""
         done = CommitProperties(app_transactions=[Transaction(VACUUMED, int(time.time()))])
-        return vacuum(table, hours(retain), done, dry_run=dry_run)
+        return vacuum_files(table, to_hours(retain), done, dry_run=dry_run)
 
 
-def hours(retain: float | None) -> int | None:
+def to_hours(retain: float | None) -> int | None:
     """Seconds as whole hours, rounded up."""
     return None if retain is None else math.ceil(retain / HOUR)
 
 
-def _values(batch: pa.RecordBatch, kept: Kept) -> pa.Array:
+def _column_values(batch: pa.RecordBatch, kept: TargetColumn) -> pa.Array:
     if kept.emptied and not kept.while_null:
         return pa.nulls(len(batch), kept.field.type)
     values = pc.cast(batch[kept.was], kept.field.type)
     return pc.if_else(pc.is_null(batch[kept.while_null]), None, values) if kept.emptied else values
 
 
-def overwrite(
+def overwrite_table(
     table: DeltaTable,
     source: DeltaTable,
-    columns: Sequence[Kept],
+    columns: Sequence[TargetColumn],
     properties: CommitProperties | None = None,
     partitions: Sequence[str] | None = None,
 ) -> None:
@@ -161,7 +165,7 @@ def overwrite(
     of `source`. Rows pass through memory by the batch."""
     schema = pa.schema([kept.field for kept in columns])
     rows = pa.RecordBatchReader.from_stream(source.scan())
-    batches = (pa.record_batch([_values(batch, kept) for kept in columns], schema=schema) for batch in rows)
+    batches = (pa.record_batch([_column_values(batch, kept) for kept in columns], schema=schema) for batch in rows)
     write_deltalake(
         table,
         pa.RecordBatchReader.from_batches(schema, batches),

@@ -8,11 +8,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.table import Column, renaming
+from replicator.domain.table import Column, describe_rename
 
 from .column_names import stored_columns
 from .folders import Folder
-from .types import EXACT_DECIMAL_DIGITS, accepts, has_exact_statistics, storage_type
+from .types import EXACT_DECIMAL_DIGITS, can_accept, has_exact_statistics, storage_type
 
 STATISTICS = "delta.dataSkippingStatsColumns"
 STATISTICS_COLUMNS = 32
@@ -31,23 +31,23 @@ OWN_KINDS = {
 """Tables of this program that are no mirrors, by columns that all of the kind have."""
 
 
-def exists(path: Folder) -> bool:
+def has_table(path: Folder) -> bool:
     """True when there is a Delta table at `path`."""
     return path.has_table()
 
 
-def opened(path: Folder, version: int | None = None) -> DeltaTable:
+def open_table(path: Folder, version: int | None = None) -> DeltaTable:
     """The table at `path`, at its newest version by default."""
     return DeltaTable(path.uri, version=version, storage_options=path.options)
 
 
-def schema_of(table: DeltaTable) -> pa.Schema:
+def read_schema(table: DeltaTable) -> pa.Schema:
     """The table's columns with the Arrow types that delta-rs reads them as; binary and text without view types."""
     schema = pa.schema(table.schema().to_arrow())
     return pa.schema([pa.field(f.name, storage_type(f.type), f.nullable) for f in schema])
 
 
-def create(
+def create_table(
     path: Folder,
     name: str,
     columns: tuple[Column, ...],
@@ -81,12 +81,12 @@ def create(
     )
 
 
-def lacking(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> pa.Schema:
+def find_missing_columns(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> pa.Schema:
     """The columns of `columns` that `table` lacks, by stored names and types.
 
     Columns there are keep their types; Fatal when one of them cannot take the values it is meant for.
     """
-    schema = schema_of(table)
+    schema = read_schema(table)
     columns = stored_columns(columns, schema.names)
     refuse_names(name, columns)
     _refuse_types(schema, name, columns)
@@ -94,7 +94,7 @@ def lacking(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> pa.Sch
     known = {n.casefold(): n for n in schema.names}
     for column in missing:
         if column.name.casefold() in known:
-            raise _case_only(name, column.name, known[column.name.casefold()])
+            raise _case_only_error(name, column.name, known[column.name.casefold()])
     return pa.schema([pa.field(c.name, storage_type(c.type)) for c in missing])
 
 
@@ -108,11 +108,11 @@ def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
         if "\0" in column.name:
             raise Fatal(
                 f"column {column.name!r} of table {name} has a NUL character in its name, which Delta Lake cannot keep",
-                next_step=renaming(column.name),
+                next_step=describe_rename(column.name),
             )
         folded = column.name.casefold()
         if folded in seen:
-            raise _case_only(name, column.name, seen[folded])
+            raise _case_only_error(name, column.name, seen[folded])
         seen[folded] = column.name
 
 
@@ -122,14 +122,14 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
     That is: it forgets transactions, it has statistics of long decimals, or columns that we do not fill must not be null.
     """
     settings = table.metadata().configuration
-    _refuse_own(schema_of(table), name, columns)
+    _refuse_own(read_schema(table), name, columns)
     if FORGETS_TXN in settings:
         raise Fatal(
             f"table {name} has the property {FORGETS_TXN}: it would forget where its lane stands",
             next_step=f"Remove it in Spark: ALTER TABLE ... UNSET TBLPROPERTIES ('{FORGETS_TXN}'). "
             "Or give the table another name with `into`.",
         )
-    schema = schema_of(table)
+    schema = read_schema(table)
     _refuse_statistics(table, name)
     filled = {c.name for c in stored_columns(columns, schema.names)}
     for field in schema:
@@ -152,7 +152,7 @@ def _refuse_own(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> No
 
 def _refuse_types(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> None:
     for column in columns:
-        if column.name in schema.names and not accepts(schema.field(column.name).type, column.type):
+        if column.name in schema.names and not can_accept(schema.field(column.name).type, column.type):
             raise Fatal(
                 f"column {column.name!r} of the existing table {name} has type {schema.field(column.name).type}, which "
                 f"cannot take the source's {column.type}",
@@ -165,13 +165,13 @@ def columns_with_statistics(table: DeltaTable) -> list[str]:
     settings = table.metadata().configuration
     if STATISTICS in settings:
         return [part.strip().strip("`") for part in settings[STATISTICS].split(",")]
-    names: list[str] = schema_of(table).names
+    names: list[str] = read_schema(table).names
     return names[: int(settings.get("delta.dataSkippingNumIndexedCols", STATISTICS_COLUMNS))]
 
 
 def _refuse_statistics(table: DeltaTable, name: str) -> None:
     covered = columns_with_statistics(table)
-    for field in schema_of(table):
+    for field in read_schema(table):
         if field.name in covered and pa.types.is_decimal(field.type) and not has_exact_statistics(field.type):
             raise Fatal(
                 f"column {field.name!r} of the existing table {name} has more than {EXACT_DECIMAL_DIGITS} digits "
@@ -194,8 +194,8 @@ def statistics_columns(schema: pa.Schema, partition_by: list[str], first: Collec
     return ",".join(theirs[: STATISTICS_COLUMNS - len(ours)] + ours)
 
 
-def _case_only(name: str, column: str, other: str) -> Fatal:
+def _case_only_error(name: str, column: str, other: str) -> Fatal:
     return Fatal(
         f"columns {other!r} and {column!r} of table {name} differ in case only, which Delta Lake cannot keep",
-        next_step=renaming(column),
+        next_step=describe_rename(column),
     )

@@ -34,7 +34,7 @@ from pyarrow import types as t
 
 from replicator.domain.errors import Fatal
 
-from ..arrow.json.decimals import cast_digits
+from ..arrow.decimals import cast_digits
 
 EXACT_DECIMAL_DIGITS = 15
 """delta-rs writes decimal statistics as JSON floats, which are exact up to so many digits; beyond, readers skip rows."""
@@ -129,7 +129,7 @@ def has_exact_statistics(kept: pa.DataType) -> bool:
     return bool(plain)
 
 
-def accepts(kept: pa.DataType, arrow: pa.DataType) -> bool:
+def can_accept(kept: pa.DataType, arrow: pa.DataType) -> bool:
     """True when an existing column of type `kept` can take values of `arrow`, each without loss or else rejected."""
     new = storage_type(arrow)
     if kept.equals(new) or t.is_null(arrow):
@@ -141,13 +141,13 @@ def accepts(kept: pa.DataType, arrow: pa.DataType) -> bool:
         return bool(t.is_integer(new) or (t.is_float32(new) and t.is_float64(kept)))
     if t.is_string(kept):
         return bool(whole or t.is_boolean(new) or t.is_date(new))
-    return bool(t.is_list(kept) and t.is_list(new) and accepts(kept.value_type, new.value_type))
+    return bool(t.is_list(kept) and t.is_list(new) and can_accept(kept.value_type, new.value_type))
 
 
 def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
     """`column` brought nearer to `kept` where Arrow's own cast would refuse or spoil what fits.
 
-    The rest is left to `adapters.sql.conform`, which rejects values that do not fit.
+    The rest is left to `adapters.arrow.conform`, which rejects values that do not fit.
     """
     arrow = column.type
     if isinstance(arrow, pa.BaseExtensionType):
@@ -156,47 +156,47 @@ def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
         # Arrow compares the widest value of the integer type with the precision, not the values there are.
         return pc.cast(column, pa.decimal128(20 if arrow == pa.uint64() else 19, 0))
     if t.is_time(arrow) and t.is_string(kept):
-        return _time_text(column)
+        return _time_to_text(column)
     return column
 
 
-def restored(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
+def restore_type(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
     """`column`, as a table keeps values of `arrow`, brought so near to that type that Arrow's own cast does the rest, or
     tells what has no way back: the other way round than `to_storage`."""
     if isinstance(arrow, pa.BaseExtensionType):
-        return restored(column, arrow.storage_type)
+        return restore_type(column, arrow.storage_type)
     if t.is_time(arrow) and t.is_string(column.type):
-        return _time_of(column, arrow)
+        return _text_to_time(column, arrow)
     if t.is_null(arrow):
         return pa.chunked_array([pa.nulls(len(column))]) if column.null_count == len(column) else column
     return column
 
 
-def storable(rows: pa.Table) -> pa.Table:
+def to_storable(rows: pa.Table) -> pa.Table:
     """The rows in types in which a Delta table keeps them."""
     kinds = [pa.field(f.name, storage_type(f.type)) for f in rows.schema]
     columns = [cast_digits(to_storage(column, f.type), f.type) for column, f in zip(rows.columns, kinds, strict=True)]
     return pa.Table.from_arrays(columns, schema=pa.schema(kinds))
 
 
-def impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def mask_impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """True for times of day outside 00:00:00 to 24:00:00, which Arrow can hold; None when there are none."""
     if not t.is_time(column.type):
         return None
-    number = _ticks(column)
+    number = _to_ticks(column)
     beyond = pc.or_(pc.less(number, 0), pc.greater(number, _midnight(column.type)))
     return pc.fill_null(beyond, False) if pc.any(beyond).as_py() else None
 
 
-def _time_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _time_to_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times as text. 24:00:00 is a time in PostgreSQL; Arrow has no text for it."""
     text = pc.cast(column, pa.string())
-    at_end = pc.equal(_ticks(column), _midnight(column.type))
+    at_end = pc.equal(_to_ticks(column), _midnight(column.type))
     return pc.if_else(at_end, pa.scalar(_LATEST[column.type.unit]), text) if pc.any(at_end).as_py() else text
 
 
-def _time_of(column: pa.ChunkedArray, time: pa.DataType) -> pa.ChunkedArray:
-    """Times of the texts that `_time_text` made; 24:00:00 is one."""
+def _text_to_time(column: pa.ChunkedArray, time: pa.DataType) -> pa.ChunkedArray:
+    """Times of the texts that `_time_to_text` made; 24:00:00 is one."""
     per_second = _midnight(time) // 86_400
     hours, minutes, seconds = (pc.cast(pc.utf8_slice_codeunits(column, at, at + 2), pa.int64()) for at in (0, 3, 6))
     fraction = pc.utf8_slice_codeunits(column, 9, 18)
@@ -206,7 +206,7 @@ def _time_of(column: pa.ChunkedArray, time: pa.DataType) -> pa.ChunkedArray:
     return pc.cast(pc.cast(number, pa.int32()) if t.is_time32(time) else number, time)
 
 
-def _ticks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _to_ticks(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.cast(column, pa.int32() if t.is_time32(column.type) else pa.int64())
 
 

@@ -42,11 +42,11 @@ class Jar:
 
     def path(self, cache_folder: Path) -> Path:
         """Where it is kept: <cache>/<group>/<artifact>-<version>.jar, or -<classifier>.<type>."""
-        group, artifact, version, classifier, kind = parts_of(self.coordinate)
+        group, artifact, version, classifier, kind = split_coordinate(self.coordinate)
         return cache_folder / group / f"{'-'.join(filter(None, (artifact, version, classifier)))}.{kind}"
 
 
-def parts_of(coordinate: str) -> tuple[str, str, str, str, str]:
+def split_coordinate(coordinate: str) -> tuple[str, str, str, str, str]:
     """Group, artifact, version, classifier (empty for most) and type of a coordinate."""
     group, artifact, version, *more = coordinate.split(":")
     classifier, kind = more or ("", "jar")
@@ -60,7 +60,7 @@ def cache_folder() -> Path:
 
 
 @cache
-def locked() -> Mapping[str, tuple[Jar, ...]]:
+def read_lock() -> Mapping[str, tuple[Jar, ...]]:
     """The jars of each group (`kafka`, `connect`, `spark`, `s3`, `registry`, one per connector plugin), in class-path
     order."""
     document = tomllib.loads(LOCK.read_text())
@@ -68,19 +68,19 @@ def locked() -> Mapping[str, tuple[Jar, ...]]:
     return {name: tuple(Jar(c, hashes[c]) for c in members) for name, members in document["groups"].items()}
 
 
-def groups_of(stores: Iterable[str]) -> list[str]:
+def find_groups(stores: Iterable[str]) -> list[str]:
     """The groups that Spark needs to reach object stores of these schemes."""
     return sorted({OF_STORES[scheme] for scheme in stores if scheme in OF_STORES})
 
 
-def fetch(*groups: str) -> list[Path]:
+def fetch_jars(*groups: str) -> list[Path]:
     """The jars of the groups on this machine, fetched if need be, each once, in class-path order.
 
     Safe to call from several processes at once: a jar appears under its name only whole and with the right hash.
     Raises `EnvironmentProblem` when one cannot be had.
     """
     folder = cache_folder()
-    jars = list(dict.fromkeys(jar for group in groups for jar in locked()[group]))
+    jars = list(dict.fromkeys(jar for group in groups for jar in read_lock()[group]))
     missing = [jar for jar in jars if not jar.path(folder).is_file()]
     if missing:
         _download(missing, folder)
@@ -90,7 +90,7 @@ def fetch(*groups: str) -> list[Path]:
 def link_plugin(group: str, folder: Path) -> Path:
     """Make `folder` hold links to exactly the jars of the group, as Connect's `plugin.path` wants them."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = {jar.name: jar for jar in fetch(group)}
+    wanted = {jar.name: jar for jar in fetch_jars(group)}
     for stale in [p for p in folder.iterdir() if p.name not in wanted or p.resolve() != wanted[p.name].resolve()]:
         stale.unlink()
     for name in wanted.keys() - {p.name for p in folder.iterdir()}:
@@ -100,21 +100,21 @@ def link_plugin(group: str, folder: Path) -> Path:
 
 def is_linked(group: str, folder: Path) -> bool:
     """True when `folder` holds exactly the jars of the group, by their names."""
-    return {path.name for path in folder.glob("*")} == {jar.path(folder).name for jar in locked()[group]}
+    return {path.name for path in folder.glob("*")} == {jar.path(folder).name for jar in read_lock()[group]}
 
 
 def _download(jars: Sequence[Jar], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # The resolver writes straight into its repository folder; a private one keeps half a file from ever being seen.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch, ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
-        list(pool.map(lambda jar: _obtain(jar, folder, Path(scratch)), jars))
+        list(pool.map(lambda jar: _obtain_jar(jar, folder, Path(scratch)), jars))
 
 
-def _obtain(jar: Jar, folder: Path, scratch: Path) -> None:
+def _obtain_jar(jar: Jar, folder: Path, scratch: Path) -> None:
     try:
         for attempt in stamina.retry_context(on=FetchError, attempts=ATTEMPTS, timeout=None, wait_initial=0.5):
             with attempt:
-                _attempt(jar, jar.path(folder), scratch / f"{jar.sha256[:12]}-{attempt.num}", local=attempt.num == 1)
+                _try_fetch(jar, jar.path(folder), scratch / f"{jar.sha256[:12]}-{attempt.num}", local=attempt.num == 1)
     except FetchError as failure:
         raise EnvironmentProblem(
             f"Could not fetch {jar.coordinate}: {failure}.",
@@ -122,8 +122,8 @@ def _obtain(jar: Jar, folder: Path, scratch: Path) -> None:
         ) from failure
 
 
-def _attempt(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
-    found = _resolve(jar.coordinate, scratch, local=local)
+def _try_fetch(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
+    found = _resolve_jar(jar.coordinate, scratch, local=local)
     content = found.read_bytes()
     if hashlib.sha256(content).hexdigest() != jar.sha256:
         raise FetchError(f"what arrived ({len(content)} bytes) does not have the locked SHA-256")
@@ -133,20 +133,20 @@ def _attempt(jar: Jar, target: Path, scratch: Path, *, local: bool) -> None:
     whole.replace(target)
 
 
-def _resolve(coordinate: str, scratch: Path, *, local: bool) -> Path:
+def _resolve_jar(coordinate: str, scratch: Path, *, local: bool) -> Path:
     try:
-        return Path(artifact_of(context(scratch, local=local), coordinate).resolve())
+        return Path(find_artifact(make_context(scratch, local=local), coordinate).resolve())
     except (RuntimeError, OSError) as failure:  # an unreachable or refusing repository; requests' errors are OSErrors
         raise FetchError(f"{type(failure).__name__}: {failure}") from failure
 
 
-def artifact_of(resolver: Any, coordinate: str) -> Any:
+def find_artifact(resolver: Any, coordinate: str) -> Any:
     """What a coordinate names, in a resolver's context."""
-    group, artifact, version, classifier, kind = parts_of(coordinate)
+    group, artifact, version, classifier, kind = split_coordinate(coordinate)
     return resolver.project(group, artifact).at_version(version).artifact(classifier, kind)
 
 
-def context(scratch: Path, *, local: bool) -> Any:
+def make_context(scratch: Path, *, local: bool) -> Any:
     """The resolver's context, with the user's own repositories; downloads go to `scratch`, and with `local` an existing
     Maven repository of this machine is read first."""
     from jgo.config import GlobalSettings  # noqa: PLC0415 - an optional package, needed only when something is missing

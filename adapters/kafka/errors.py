@@ -116,7 +116,7 @@ def is_transient(error: KafkaError) -> bool:
     return error.retriable() or not (is_access_denied(error) or error.code() in LASTING)
 
 
-def translated(error: KafkaError, doing: str, whose: str = "the source") -> ReplicatorError:
+def translate_error(error: KafkaError, doing: str, whose: str = "the source") -> ReplicatorError:
     """The error of the program for `error`, met while `doing` (a sentence's beginning) with the options of `whose`. Never
     holds a secret."""
     sentence = f"{doing}: {error.str()} ({error.name()})."
@@ -129,7 +129,7 @@ def translated(error: KafkaError, doing: str, whose: str = "the source") -> Repl
     return kind(sentence, next_step=step.format(whose=whose))
 
 
-def error_of(exception: KafkaException) -> KafkaError:
+def unwrap_error(exception: KafkaException) -> KafkaError:
     """What librdkafka wrapped."""
     found = exception.args[0]
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))

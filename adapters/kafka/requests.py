@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException
 
 from .clients import ClientOptions
-from .errors import error_of, is_access_denied
+from .errors import is_access_denied, unwrap_error
 
 
 class Requests:
@@ -21,7 +21,7 @@ class Requests:
         self._denied_at = 0.0
         self._failing_since: float | None = float("-inf")
 
-    def remember(self, error: KafkaError) -> None:
+    def note_error(self, error: KafkaError) -> None:
         """For a client's `error_cb`, which gets errors outside any request: keeps one that says why access is denied."""
         if is_access_denied(error):
             self._denied, self._denied_at = error, time.monotonic()
@@ -39,11 +39,11 @@ class Requests:
         try:
             yield
         except (KafkaException, TimeoutError) as error:
-            found = error_of(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+            found = unwrap_error(error) if isinstance(error, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
             since = self._failing_since = self._failing_since or began
             poll()
             denied, self._denied = self._denied, None
             if denied is not None and self._denied_at >= since and not is_access_denied(found):
                 found = denied
-            raise self._options.translated(found, doing) from None
+            raise self._options.translate_error(found, doing) from None
         self._denied = self._failing_since = None

@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from replicator.domain.errors import ConfigProblem, DecoderDied, EnvironmentProblem, Fatal, ReplicatorError, Retryable
 
 from ..delta.errors import RESTORE, FileGone
-from ..delta.store_errors import KEYS
+from ..object_store.errors import KEYS
 
 ASK = "Check `endpoint` and `region` under `storage` of the sink."
 CAUSE = re.compile(r"^(?:Caused by: |: )?((?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b.*)$", re.MULTILINE)
@@ -57,7 +57,7 @@ DIED = "Python worker exited unexpectedly"
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
 
-def translated(error: Exception, doing: str) -> ReplicatorError:
+def translate_error(error: Exception, doing: str) -> ReplicatorError:
     """The error to raise instead of `error`, which came while `doing`. Never holds a row's values."""
     text = str(error)
     if isinstance(error, Py4JNetworkError) or any(sign in text for sign in STOPPED):
@@ -72,15 +72,15 @@ def translated(error: Exception, doing: str) -> ReplicatorError:
             f"a Python worker of Spark ended while {doing}",
             next_step="Start again: after some such ends the record that does it is rejected.",
         )
-    cause = _innermost(text)
-    if problem := _of_files(text, doing, cause):
+    cause = _find_innermost(text)
+    if problem := _translate_file_error(text, doing, cause):
         return problem
     if any(sign in text for sign in PASSING):
         return Retryable(f"Spark could not go on while {doing}: {cause}")
     return Fatal(f"Spark failed while {doing}: {cause}", next_step="The daemon's log with -v and the Spark UI say more.")
 
 
-def _of_files(text: str, doing: str, cause: str) -> ReplicatorError | None:
+def _translate_file_error(text: str, doing: str, cause: str) -> ReplicatorError | None:
     """The error of a file that is gone, or of a store that gives none."""
     if gone := GONE.search(text):
         return FileGone(f"a data file is gone while {doing}: {unquote(gone[1])}", next_step=RESTORE)
@@ -90,7 +90,7 @@ def _of_files(text: str, doing: str, cause: str) -> ReplicatorError | None:
     return None
 
 
-def _innermost(text: str) -> str:
+def _find_innermost(text: str) -> str:
     """The last cause in a Java stack trace, by its class, or the first line. The words of an exception may quote data."""
     causes = CAUSE.findall(text)
     if not causes:
@@ -99,11 +99,11 @@ def _innermost(text: str) -> str:
 
 
 @contextmanager
-def translating(doing: str) -> Iterator[None]:
-    """Raises what `translated` makes of an error of Spark or of its JVM."""
+def translate_errors(doing: str) -> Iterator[None]:
+    """Raises what `translate_error` makes of an error of Spark or of its JVM."""
     try:
         yield
     except ReplicatorError:
         raise
     except (Py4JJavaError, Py4JError, Py4JNetworkError, PySparkException, ConnectionError) as error:
-        raise translated(error, doing) from error
+        raise translate_error(error, doing) from error

@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from .types import arrow_schema, from_travel, spark_schema, to_travel
+from .types import arrow_schema, from_spark, spark_schema, to_spark
 
 KEPT = "_replicator_kept"
 """Attribute of a frame: what must stay in storage as long as it is in use."""
@@ -24,7 +24,7 @@ _UNUSED: deque[DataFrame] = deque()
 """Frames in storage that nobody holds on to any more."""
 
 
-class Kept:
+class CachedFrame:
     """One frame in storage. When nobody holds this any more, the frame is dropped before the next one is stored.
 
     Not at once: Python collects what is in cycles at any allocation, thus also while an answer of the JVM is being read,
@@ -43,7 +43,7 @@ def drop_unused() -> None:
             _UNUSED.popleft().unpersist()
 
 
-def kept(frame: DataFrame) -> DataFrame:
+def cache_frame(frame: DataFrame) -> DataFrame:
     """`frame`, computed once at its first use. Lost parts are computed again, so it must always give the same rows.
 
     What is derived from it begins at what is stored: Spark would otherwise analyse anew, in every later statement, all that
@@ -51,72 +51,72 @@ def kept(frame: DataFrame) -> DataFrame:
     """
     drop_unused()
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
-    stored = _of_plan(frame.sparkSession, frame._jdf.queryExecution().withCachedData())
-    setattr(stored, KEPT, (Kept(frame),))
+    stored = _from_plan(frame.sparkSession, frame._jdf.queryExecution().withCachedData())
+    setattr(stored, KEPT, (CachedFrame(frame),))
     return stored
 
 
-def weighed(frame: DataFrame) -> tuple[DataFrame, int, int]:
+def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
     """A raw frame, kept in storage, with its number of records and their bytes of keys and values."""
-    frame = kept(frame)
+    frame = cache_frame(frame)
     key, value = (sf.coalesce(sf.sum(sf.length(column(name))), sf.lit(0)) for name in ("key", "value"))
     records, size = frame.agg(sf.count(sf.lit(1)), key + value).collect()[0]
     return frame, records, size
 
 
-def derived(frame: DataFrame, *parents: DataFrame) -> DataFrame:
+def keep_parents(frame: DataFrame, *parents: DataFrame) -> DataFrame:
     """`frame`, which holds on to what its parents hold on to."""
     known = [one for parent in parents for one in getattr(parent, KEPT, ())]
     setattr(frame, KEPT, (*getattr(frame, KEPT, ()), *known))
     return frame
 
 
-def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
+def to_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
     """The same rows as a frame of `spark`: frames of different sessions do not meet in one statement."""
-    return derived(_of_plan(spark, frame._jdf.logicalPlan()), frame)
+    return keep_parents(_from_plan(spark, frame._jdf.logicalPlan()), frame)
 
 
-def _of_plan(spark: SparkSession, plan: Any) -> DataFrame:
+def _from_plan(spark: SparkSession, plan: Any) -> DataFrame:
     java: Any = spark
     return DataFrame(java._jvm.org.apache.spark.sql.classic.Dataset.ofRows(java._jsparkSession, plan), spark)
 
 
 def column(name: str) -> Column:
     """The column of exactly that name, whatever characters it holds."""
-    return sf.col(quoted(name))
+    return sf.col(quote_name(name))
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """`name` as an identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def where(frame: DataFrame, condition: Column) -> DataFrame:
+def filter_rows(frame: DataFrame, condition: Column) -> DataFrame:
     """The rows for which `condition` holds."""
-    return derived(frame.filter(condition), frame)
+    return keep_parents(frame.filter(condition), frame)
 
 
-def mapped(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
+def map_frame(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
     """`function` over pieces of the frame, in order, on the executors. It gets the Arrow types that the frame stands for and
     gives rows of `schema`; it may give more or fewer rows than it got."""
-    return flat_mapped(frame, lambda piece: (function(piece),), schema)
+    return flat_map_frame(frame, lambda piece: (function(piece),), schema)
 
 
-def flat_mapped(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
-    """`mapped` by a function that gives the rows of a piece in several tables, none of which is kept."""
+def flat_map_frame(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
+    """`map_frame` by a function that gives the rows of a piece in several tables, none of which is kept."""
     given = arrow_schema(frame.schema)
     # Spark looks for columns by what it reads in their names: quotes, and dots.
     numbered = frame.toDF(*(f"_{number}" for number in range(len(given))))
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
         for batch in batches:
-            for table in function(from_travel(pa.Table.from_batches([batch]).rename_columns(given.names), given)):
-                yield from to_travel(table.cast(schema)).combine_chunks().to_batches()
+            for table in function(from_spark(pa.Table.from_batches([batch]).rename_columns(given.names), given)):
+                yield from to_spark(table.cast(schema)).combine_chunks().to_batches()
 
-    return derived(numbered.mapInArrow(pieces, spark_schema(schema)), frame)
+    return keep_parents(numbered.mapInArrow(pieces, spark_schema(schema)), frame)
 
 
-def selected(
+def run_select(
     spark: SparkSession, select: Callable[[Mapping[str, str]], str], relations: Mapping[str, DataFrame]
 ) -> DataFrame:
     """The statement that `select` makes, over `relations`. What else is in it may hold anything."""
@@ -131,19 +131,19 @@ def selected(
 
 def to_arrow(frame: DataFrame) -> pa.Table:
     """The rows of a small frame, in order, in the types they stand for."""
-    return from_travel(frame.toArrow(), arrow_schema(frame.schema))
+    return from_spark(frame.toArrow(), arrow_schema(frame.schema))
 
 
 def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
     """A table as a frame, in order. Without empty pieces: Spark takes one for the end."""
-    travelling = to_travel(table)
-    pieces = [_unsliced(piece) for piece in travelling.to_batches() if piece.num_rows]
+    travelling = to_spark(table)
+    pieces = [_compact_buffers(piece) for piece in travelling.to_batches() if piece.num_rows]
     whole = pa.Table.from_batches(pieces, travelling.schema) if pieces else travelling.schema.empty_table()
     made: DataFrame = spark.createDataFrame(whole, spark_schema(table.schema))
     return made
 
 
-def _unsliced(piece: pa.RecordBatch) -> pa.RecordBatch:
+def _compact_buffers(piece: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows from the beginning of their buffers: Spark cannot take lists with nulls that begin within."""
     if not any(array.offset for array in piece.columns):
         return piece

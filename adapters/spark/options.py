@@ -23,12 +23,12 @@ FIXED: Mapping[str, str] = {
 """What the meaning of the stages rests on. Whoever sets one of these under `spark:` is refused."""
 
 
-def wrong(names: Iterable[str]) -> Sequence[WrongOption]:
+def find_wrong_options(names: Iterable[str]) -> Sequence[WrongOption]:
     """`ports.diagnosis.OptionsCheck` for the session's options."""
-    return [found for name in sorted(names) if (found := _wrong(name)) is not None]
+    return [found for name in sorted(names) if (found := _check_option(name)) is not None]
 
 
-def _wrong(name: str) -> WrongOption | None:
+def _check_option(name: str) -> WrongOption | None:
     if name in FIXED:
         return WrongOption(name, "is set by replicator itself", "remove it")
     if not name.startswith(PREFIX):

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from replicator.domain.errors import ConfigProblem
 
 from ..delta.folders import Folder
-from ..delta.storage import Storage
-from ..jvm.jars import fetch, groups_of
+from ..jvm.jars import fetch_jars, find_groups
 from ..jvm.java import find_java_for_spark
-from .options import FIXED, wrong
-from .stores import reach
+from ..object_store.options import Storage
+from .object_stores import configure_store
+from .options import FIXED, find_wrong_options
 
 HERE = "127.0.0.1"
 PACKAGES = ("replicator", "adapters")
@@ -57,7 +57,7 @@ LOCAL: Mapping[str, str] = {
 """Further defaults where driver and executors are one process."""
 
 
-class Session:
+class LazySession:
     """The session of this program, made when it is first asked for."""
 
     def __init__(self, options: Mapping[str, object], stores: Iterable[str] = ()) -> None:
@@ -65,43 +65,43 @@ class Session:
         self._stores = stores
         self._reached: list[tuple[Folder, Storage | None]] = []
 
-    def reaches(self, folder: Folder, storage: Storage | None) -> None:
+    def add_store(self, folder: Folder, storage: Storage | None) -> None:
         """The session is to reach what lies in `folder`; said before the session is asked for."""
         self._reached.append((folder, storage))
 
     @cached_property
     def spark(self) -> SparkSession:
-        """See `session`. ConfigProblem as of `stores.reach`."""
-        made = session(self._options, self._stores)
+        """See `open_session`. ConfigProblem as of `object_stores.configure_store`."""
+        made = open_session(self._options, self._stores)
         for folder, storage in self._reached:
-            reach(made, folder, storage)
+            configure_store(made, folder, storage)
         return made
 
 
-def split(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSession]:
+def split_options(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSession]:
     """An adapter's own options, and the session that options `spark` (any Spark option) and `stores` (the schemes of the
     object stores that some adapter of the program reaches) ask for."""
-    own, later = split_later(options)
+    own, later = split_options_lazily(options)
     return own, later.spark
 
 
-def split_later(options: Mapping[str, object]) -> tuple[dict[str, object], Session]:
-    """As `split`, for adapters that can do some of their work without Spark."""
+def split_options_lazily(options: Mapping[str, object]) -> tuple[dict[str, object], LazySession]:
+    """As `split_options`, for adapters that can do some of their work without Spark."""
     own = dict(options)
     asked, stores = own.pop("spark", None) or {}, own.pop("stores", ())
     if not isinstance(asked, Mapping):
         raise ConfigProblem("option spark is a mapping of Spark's own options")
-    return own, Session(asked, cast(Iterable[str], stores))
+    return own, LazySession(asked, cast(Iterable[str], stores))
 
 
-def session(options: Mapping[str, object], stores: Iterable[str] = ()) -> SparkSession:
+def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> SparkSession:
     """The session of this program, made at the first call with `options` (any Spark option) over the defaults, and with the
     jars that `stores` need.
 
     Nothing is resolved while it starts: its jars are locked, and on this machine before. Raises `ConfigProblem` for an
     option that is not the user's to set, `EnvironmentProblem` without a Java that Spark runs on or a jar that is locked.
     """
-    for found in wrong(options):
+    for found in find_wrong_options(options):
         raise ConfigProblem(f"spark option {found.name} {found.problem}", next_step=f"{found.next_step.capitalize()}.")
     os.environ["JAVA_HOME"] = str(find_java_for_spark().parent.parent)
     _choose_python(options.get("spark.pyspark.python"))
@@ -112,12 +112,12 @@ def session(options: Mapping[str, object], stores: Iterable[str] = ()) -> SparkS
     settings[JAVA_OPTIONS] = f"{quiet} {TO_STDERR} {settings.get(JAVA_OPTIONS, '')}".strip()
     if local or HERE in settings["spark.master"]:
         os.environ.setdefault("SPARK_LOCAL_IP", HERE)
-    jars = ",".join(map(str, fetch("spark", *groups_of(stores))))
+    jars = ",".join(map(str, fetch_jars("spark", *find_groups(stores))))
     builder = SparkSession.builder.config("spark.jars", jars)
     for name, value in settings.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()
-    _ship(made)
+    _ship_code(made)
     return made
 
 
@@ -128,7 +128,7 @@ def _choose_python(asked: object) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def _ship(spark: SparkSession) -> None:
+def _ship_code(spark: SparkSession) -> None:
     """Give the executors of a cluster this program's code, once per session. What it needs besides (`msgspec`, `pyarrow`)
     must be in the Python they run."""
     context = spark.sparkContext
@@ -137,7 +137,7 @@ def _ship(spark: SparkSession) -> None:
     # Executors fetch it from there whenever one starts.
     folder = Path(tempfile.mkdtemp(prefix="replicator-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    context.addPyFile(str(zipped(folder / "replicator-code.zip")))
+    context.addPyFile(str(zip_packages(folder / "replicator-code.zip")))
     setattr(context, SHIPPED, True)
 
 
@@ -145,7 +145,7 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def zipped(target: Path) -> Path:
+def zip_packages(target: Path) -> Path:
     """The packages `replicator` and `adapters` as one archive that Python imports from."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:

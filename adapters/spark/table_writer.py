@@ -11,22 +11,22 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import lit, when
 
 from replicator.domain.errors import Retryable
-from replicator.domain.plan import ApplyPlan, Deleted
+from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
 
 from ..delta.commits import Attempt, LostRace, Operation
-from ..delta.mirrors import DELETION_VECTORS, ON
+from ..delta.old_versions import SparkNeeded
 from ..delta.protocol import CLUSTERED, FEATURES, is_clustered
-from ..delta.table_writer import DeltaRsTableWriter, Kept, hours
-from ..delta.tables import FILE_BYTES, schema_of
-from ..delta.versions import SparkNeeded
+from ..delta.table_writer import DeltaRsTableWriter, TargetColumn, to_hours
+from ..delta.tables import FILE_BYTES, read_schema
+from ..sinks.delta.mirror_sink import DELETION_VECTORS, ON
 from ..sql.dialect import SPARK
-from ..sql.repair import forgotten
-from .errors import translating
-from .frames import column, from_arrow, quoted
-from .session import Session
-from .stores import place
+from ..sql.reconcile import purged_condition
+from .errors import translate_errors
+from .frames import column, from_arrow, quote_name
+from .merge import CONFLICTS, append_stage, delete_stage, overwrite_stage, remove_key_stage, table_name
+from .object_stores import to_spark_path
+from .session import LazySession
 from .types import spark_schema
-from .write import CONFLICTS, append_stage, delete_stage, overwrite_stage, remove_key_stage, table_name
 
 CUBE_BYTES = 16 * FILE_BYTES
 """Spark clusters the rows of a group of files anew as long as the group has fewer bytes, 100 GB by default. One turn of a
@@ -43,7 +43,7 @@ class SparkTableWriter(DeltaRsTableWriter):
 
     features = FEATURES | CLUSTERED
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LazySession) -> None:
         self._session = session
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
@@ -55,23 +55,23 @@ class SparkTableWriter(DeltaRsTableWriter):
         added = spark_schema(columns)
         if any("timestamp_ntz" in field.dataType.simpleString() for field in added):
             self.set_properties(table, {"delta.feature.timestampNtz": "supported"})
-        self._alter(table, f"ADD COLUMNS ({added.toDDL()})")
+        self._alter_table(table, f"ADD COLUMNS ({added.toDDL()})")
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
         """See `TableWriter.set_properties`."""
         if is_clustered(table):
             said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-            self._alter(table, f"SET TBLPROPERTIES ({said})")
+            self._alter_table(table, f"SET TBLPROPERTIES ({said})")
         else:
             super().set_properties(table, properties)
 
-    def rewrite(self, table: DeltaTable, columns: Sequence[Kept]) -> None:
+    def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
         """See `TableWriter.rewrite`. By the executors: rows do not pass through the driver."""
         types = spark_schema(pa.schema([kept.field for kept in columns]))
-        wanted = [_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
+        wanted = [_column_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
         try:
-            with self._changing(table) as spark:
-                at = place(table.table_uri)
+            with self._change_table(table) as spark:
+                at = to_spark_path(table.table_uri)
                 rows = spark.read.format("delta").option("versionAsOf", table.version()).load(at).select(wanted)
                 writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
                 partitions = table.metadata().partition_columns
@@ -79,9 +79,11 @@ class SparkTableWriter(DeltaRsTableWriter):
         except LostRace as lost:
             raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
 
-    def replaced_by(self, source: DeltaTable, columns: Sequence[Kept], partitions: Sequence[str] | None = None) -> Operation:
+    def replace_with(
+        self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
+    ) -> Operation:
         """See `TableWriter.replaced_by`. Of a clustered table by the executors, in one job."""
-        by_delta_rs = super().replaced_by(source, columns, partitions)
+        by_delta_rs = super().replace_with(source, columns, partitions)
         types = spark_schema(pa.schema([kept.field for kept in columns]))
         wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
 
@@ -89,35 +91,35 @@ class SparkTableWriter(DeltaRsTableWriter):
             if not is_clustered(snapshot):
                 by_delta_rs(snapshot, attempt)
                 return
-            with translating(f"exchanging the rows of table {attempt.table.name}"):
+            with translate_errors(f"exchanging the rows of table {attempt.table.name}"):
                 rows = self._session.spark.read.format("delta").option("versionAsOf", source.version())
-                overwrite_stage(rows.load(place(source.table_uri)).select(wanted))(snapshot, attempt)
+                overwrite_stage(rows.load(to_spark_path(source.table_uri)).select(wanted))(snapshot, attempt)
 
         return replace
 
     def mark_deletes(self, table: DeltaTable, /) -> bool:
         """See `TableWriter.mark_deletes`."""
-        self._alter(table, f"SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{ON}')")
+        self._alter_table(table, f"SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{ON}')")
         return True
 
     def cluster(self, table: DeltaTable, columns: Sequence[str], /) -> bool:
         """See `TableWriter.cluster`."""
         (detail,) = self._session.spark.sql(f"DESCRIBE DETAIL {table_name(table.table_uri)}").collect()
         if detail["clusteringColumns"] != list(columns):
-            self._alter(table, f"CLUSTER BY ({', '.join(map(quoted, columns))})")
+            self._alter_table(table, f"CLUSTER BY ({', '.join(map(quote_name, columns))})")
         return True
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """See `TableWriter.commit_nothing`."""
         if is_clustered(snapshot):
-            with translating(f"committing to table {attempt.table.name}"):
-                append_stage(from_arrow(self._session.spark, schema_of(snapshot).empty_table()))(snapshot, attempt)
+            with translate_errors(f"committing to table {attempt.table.name}"):
+                append_stage(from_arrow(self._session.spark, read_schema(snapshot).empty_table()))(snapshot, attempt)
         else:
             super().commit_nothing(snapshot, attempt)
 
-    def remove_forgotten(self, plan: ApplyPlan, gone: Deleted) -> Operation:
+    def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
         """See `TableWriter.remove_forgotten`. By Spark, which knows deletion vectors."""
-        return delete_stage(self._session, forgotten(plan, SPARK, gone))
+        return delete_stage(self._session, purged_condition(plan, SPARK, gone))
 
     def remove_key(self, row: pa.Table) -> Operation:
         """See `TableWriter.remove_key`. Marks of deleted rows are not enough: the rows would stay in their files."""
@@ -126,7 +128,7 @@ class SparkTableWriter(DeltaRsTableWriter):
         def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
             marks = snapshot.metadata().configuration.get(DELETION_VECTORS) == ON
             if is_clustered(snapshot) or marks:
-                with translating(f"removing a row of table {attempt.table.name}"):
+                with translate_errors(f"removing a row of table {attempt.table.name}"):
                     remove_key_stage(from_arrow(self._session.spark, row))(snapshot, attempt)
             else:
                 by_delta_rs(snapshot, attempt)
@@ -136,7 +138,7 @@ class SparkTableWriter(DeltaRsTableWriter):
     def compact(self, table: DeltaTable) -> None:
         """See `TableWriter.compact`. Clusters too."""
         if is_clustered(table):
-            with self._changing(table) as spark:
+            with self._change_table(table) as spark:
                 for name, value in COMPACTION.items():
                     spark.conf.set(name, value)
                 spark.sql(f"OPTIMIZE {table_name(table.table_uri)}")
@@ -148,23 +150,23 @@ class SparkTableWriter(DeltaRsTableWriter):
         try:
             return super().vacuum(table, retain, dry_run=dry_run)
         except SparkNeeded:
-            with self._changing(table) as spark:
+            with self._change_table(table) as spark:
                 spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-                keep = "" if retain is None else f" RETAIN {hours(retain)} HOURS"
+                keep = "" if retain is None else f" RETAIN {to_hours(retain)} HOURS"
                 found = spark.sql(f"VACUUM {table_name(table.table_uri)}{keep}{' DRY RUN' if dry_run else ''}")
                 return found.count() if dry_run else None
 
-    def _alter(self, table: DeltaTable, change: str) -> None:
+    def _alter_table(self, table: DeltaTable, change: str) -> None:
         try:
-            with self._changing(table) as spark:
+            with self._change_table(table) as spark:
                 spark.sql(f"ALTER TABLE {table_name(table.table_uri)} {change}")
         except LostRace as lost:
             raise Retryable(f"somebody else changed the table at {table.table_uri} first") from lost
 
     @contextmanager
-    def _changing(self, table: DeltaTable) -> Iterator[SparkSession]:
+    def _change_table(self, table: DeltaTable) -> Iterator[SparkSession]:
         """A session of its own; the snapshot is current afterwards. LostRace when somebody else committed first."""
-        with translating(f"changing the table at {table.table_uri}"):
+        with translate_errors(f"changing the table at {table.table_uri}"):
             try:
                 yield self._session.spark.newSession()
             except CONFLICTS as conflict:
@@ -172,7 +174,7 @@ class SparkTableWriter(DeltaRsTableWriter):
         table.update_incremental()
 
 
-def _values(kept: Kept) -> Column:
+def _column_values(kept: TargetColumn) -> Column:
     """The values of a column that is written anew."""
     if not kept.emptied:
         return column(kept.was)

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
-from ..delta.types import storable, storage_type
-from ..sql.pg_lists import own_items
+from ..arrow.list_items import slice_items
+from ..delta.types import storage_type, to_storable
 
 STANDS_FOR = "arrow"
 
@@ -27,7 +27,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 def _spark_field(field: pa.Field) -> StructField:
     kept = storage_type(field.type)
-    metadata = {} if kept.equals(field.type) else {STANDS_FOR: _written(field.type)}
+    metadata = {} if kept.equals(field.type) else {STANDS_FOR: _type_to_text(field.type)}
     return StructField(field.name, spark_type(kept), nullable=True, metadata=metadata)
 
 
@@ -43,7 +43,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def _arrow_type(field: StructField) -> pa.DataType:
     if STANDS_FOR in field.metadata:
-        return _read(field.metadata[STANDS_FOR])
+        return _text_to_type(field.metadata[STANDS_FOR])
     kind = to_arrow_type(field.dataType)
     return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz else kind
 
@@ -54,59 +54,59 @@ def struct_names(schema: StructType, name: str) -> list[str]:
     return list(inner.fieldNames())
 
 
-def to_travel(table: pa.Table) -> pa.Table:
+def to_spark(table: pa.Table) -> pa.Table:
     """`table` in the types in which it travels. Every value must have one: see `delta.fit.impossible`."""
-    return storable(table)
+    return to_storable(table)
 
 
-def from_travel(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def from_spark(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The values of `schema` out of what travelled."""
-    return pa.table([_arrived(table[f.name], f.type) for f in schema], schema=schema)
+    return pa.table([_restore_column(table[f.name], f.type) for f in schema], schema=schema)
 
 
-def _arrived(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _restore_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type.equals(kind):
         return column
     if pa.types.is_time(kind) and pa.types.is_string(column.type):
-        return _time(column, kind)
+        return _restore_times(column, kind)
     if pa.types.is_nested(kind):
-        return pa.chunked_array([_whole(chunk, kind) for chunk in column.chunks], kind)
+        return pa.chunked_array([_restore_nested(chunk, kind) for chunk in column.chunks], kind)
     return pc.cast(column, kind)
 
 
-def _whole(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _restore_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """A list, struct or map of what arrived in it."""
     if pa.types.is_struct(kind):
-        parts = [_inner(column.field(i), field.type) for i, field in enumerate(kind)]
+        parts = [_restore_items(column.field(i), field.type) for i, field in enumerate(kind)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(column))
-    offsets, items = own_items(column.cast(pa.list_(_item_of(column.type))))
+    offsets, items = slice_items(column.cast(pa.list_(_item_type(column.type))))
     marked = pc.if_else(pa.concat_arrays([pc.is_null(column), pa.array([False])]), pa.scalar(None, pa.int32()), offsets)
     if pa.types.is_map(kind):
-        keys, values = _inner(items.field(0), kind.key_type), _inner(items.field(1), kind.item_type)
+        keys, values = _restore_items(items.field(0), kind.key_type), _restore_items(items.field(1), kind.item_type)
         return pa.MapArray.from_arrays(marked, keys, values, type=kind)
-    return pa.ListArray.from_arrays(marked, _inner(items, kind.value_type)).cast(kind)
+    return pa.ListArray.from_arrays(marked, _restore_items(items, kind.value_type)).cast(kind)
 
 
-def _item_of(kind: pa.DataType) -> pa.DataType:
+def _item_type(kind: pa.DataType) -> pa.DataType:
     """What there is several times; of a map its pairs."""
     return pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
 
 
-def _inner(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    found = _arrived(pa.chunked_array([column]), kind).combine_chunks()
+def _restore_items(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    found = _restore_column(pa.chunked_array([column]), kind).combine_chunks()
     return found if isinstance(found, pa.Array) else pa.array([], kind)
 
 
-def _time(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _restore_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Times of day from text. 24:00:00, which Arrow does not read, is the number of units in a day."""
     late = pc.starts_with(column, "24:")
     if not pc.any(late).as_py():
-        return _of_day(column, kind)
-    midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), _number(kind)).cast(kind)
-    return pc.if_else(late, midnight, _of_day(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
+        return _parse_times(column, kind)
+    midnight = pc.cast(pa.scalar(86_400 * _UNITS[kind.unit], pa.int64()), _number_type(kind)).cast(kind)
+    return pc.if_else(late, midnight, _parse_times(pc.if_else(late, pa.scalar(None, pa.string()), column), kind))
 
 
-def _of_day(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+def _parse_times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Arrow reads no text as a time of day, but as a moment of a day."""
     return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", texts, " "), pa.timestamp(kind.unit)), kind)
 
@@ -114,14 +114,14 @@ def _of_day(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 _UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def _number(kind: pa.DataType) -> pa.DataType:
+def _number_type(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_time32(kind) else pa.int64()
 
 
-def _written(kind: pa.DataType) -> str:
+def _type_to_text(kind: pa.DataType) -> str:
     return b64encode(pa.schema([pa.field("", kind)]).serialize().to_pybytes()).decode()
 
 
-def _read(text: str) -> pa.DataType:
+def _text_to_type(text: str) -> pa.DataType:
     schema: Any = pa.ipc.read_schema(pa.py_buffer(b64decode(text)))
     return schema.field(0).type

@@ -12,7 +12,7 @@ class Dialect:
     `contains` is a template over `list` and `item`: true when a list of text holds an item. `row` names the function that
     makes a comparable tuple of its arguments, ordered from the left. `overriding` goes before the rows of an INSERT, so that
     a column that numbers itself takes the given value. `escape`: what goes before a quote and before itself within a text,
-    where it is not the quote that is doubled. `moment` is a template over `micros`: the text of that time, in UTC. `alone`:
+    where it is not the quote that is doubled. `time_template` is a template over `micros`: the text of that time, in UTC. `has_one_relation`:
     there is one relation, which columns cannot be told by.
     """
 
@@ -22,10 +22,10 @@ class Dialect:
     row: str
     overriding: str = ""
     escape: str = ""
-    moment: str = ""
-    alone: bool = False
+    time_template: str = ""
+    has_one_relation: bool = False
 
-    def quoted(self, name: str) -> str:
+    def quote_name(self, name: str) -> str:
         """`name` as an identifier, whatever characters it holds."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
@@ -37,13 +37,13 @@ class Dialect:
 
     def column(self, relation: str, name: str) -> str:
         """A column of a relation that this code base named."""
-        return self.quoted(name) if self.alone else f"{relation}.{self.quoted(name)}"
+        return self.quote_name(name) if self.has_one_relation else f"{relation}.{self.quote_name(name)}"
 
 
 DUCKDB_MOMENT, SPARK_MOMENT = "CAST(make_timestamp({micros}) AS VARCHAR)", "CAST(timestamp_micros({micros}) AS STRING)"
-DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row", moment=DUCKDB_MOMENT)
+DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row", time_template=DUCKDB_MOMENT)
 DELTA_RS = Dialect("delta_rs", '"', "array_has({list}, {item})", "struct")
-DELTA_RS_ALONE = replace(DELTA_RS, alone=True)
+DELTA_RS_ALONE = replace(DELTA_RS, has_one_relation=True)
 """Conditions for scans and deletes, where the table has no alias."""
 SPARK = Dialect(
     "spark",
@@ -51,14 +51,14 @@ SPARK = Dialect(
     "array_contains({list}, {item})",
     "struct",
     escape="\\",
-    moment=SPARK_MOMENT,
+    time_template=SPARK_MOMENT,
 )
 POSTGRES = Dialect("postgres", '"', "{item} = ANY({list})", "row", "OVERRIDING SYSTEM VALUE ")
 
 
 def quote(name: str, dialect: Dialect) -> str:
     """`name` as an identifier of `dialect`."""
-    return dialect.quoted(name)
+    return dialect.quote_name(name)
 
 
 def text_literal(value: str) -> str:

@@ -1,15 +1,15 @@
 """Stage 1 of a plan as window functions: for an engine that moves rows by key and then has each key's changes at hand.
 
 The same rules as `fold`, whose terms it uses. Every relation holds whole changes with `_i`, their place in arrival order,
-and `_reset`; each SELECT adds columns to what it reads.
+and `_reset_column`; each SELECT adds columns to what it reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from replicator.domain.change import MOVED_FROM, OP, UNSENT, Op
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.change import OLD_KEY, OP, UNCHANGED, Op
+from replicator.domain.policy.plan import ApplyPlan
 
 from .dialect import Dialect
 from .fold import (
@@ -20,13 +20,13 @@ from .fold import (
     OUTCOME,
     PLACE,
     VOID,
-    brings_values,
     change_identity,
     copies_select,
     cut_place,
+    has_values_condition,
     keys_text,
     sequence_text,
-    was_sent,
+    was_sent_condition,
 )
 
 LIVE = "_live"
@@ -35,7 +35,7 @@ LIVE = "_live"
 
 def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates: bool) -> str:
     """Adds `_outcome`, as `fold.guard_select`. `truncates`: there may be some, which are to be compared with everything."""
-    q = dialect.quoted
+    q = dialect.quote_name
     value = sequence_text(plan, dialect)
     before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     own = f"max({value}) OVER (PARTITION BY {keys_text(plan, dialect)} {before})"
@@ -49,8 +49,8 @@ def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates
 
 
 def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
-    """Adds `_last` and `_void` of each key, as `fold.last_select`, over its live changes."""
-    q = dialect.quoted
+    """Adds `_last` and `_void_writes` of each key, as `fold.last_select`, over its live changes."""
+    q = dialect.quote_name
     place, over = q(PLACE), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     void = f"max(CASE WHEN {LIVE} THEN {cut_place(dialect)} END) {over}"
     if plan.soft_deletes:
@@ -60,24 +60,24 @@ def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 
 
 def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequence[str]) -> str:
-    """Adds per column of `names` its last value sent after `_void`, as `_v0`, `_v1` ..., and where that was, as `_p0` ...;
+    """Adds per column of `names` its last value sent after `_void_writes`, as `_v0`, `_v1` ..., and where that was, as `_p0` ...;
     the old key of the last key change, as `_m`; `_w`, the place of the last change that sent everything; and, where deletes
     leave rows, `_a`, that of the last one that sent anything."""
-    q = dialect.quoted
+    q = dialect.quote_name
     over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     alive = f"{LIVE} AND {q(PLACE)} > COALESCE({VOID}, -1)"
     if plan.soft_deletes:
-        alive = f"{alive} AND {brings_values(dialect, q(UNSENT))}"
+        alive = f"{alive} AND {has_values_condition(dialect, q(UNCHANGED))}"
 
     def place(condition: str) -> str:
         return f"CASE WHEN {alive} AND {condition} THEN {q(PLACE)} END"
 
     parts = []
     for i, name in enumerate(names):
-        at = place(was_sent(dialect, q(UNSENT), name))
+        at = place(was_sent_condition(dialect, q(UNCHANGED), name))
         parts += [f"max_by({q(name)}, {at}) {over} AS `_v{i}`", f"max({at}) {over} AS `_p{i}`"]
-    moved = place(f"{q(MOVED_FROM)} IS NOT NULL")
-    parts += [f"max_by({q(MOVED_FROM)}, {moved}) {over} AS `_m`", f"max({place(f'{q(UNSENT)} IS NULL')}) {over} AS `_w`"]
+    moved = place(f"{q(OLD_KEY)} IS NOT NULL")
+    parts += [f"max_by({q(OLD_KEY)}, {moved}) {over} AS `_m`", f"max({place(f'{q(UNCHANGED)} IS NULL')}) {over} AS `_w`"]
     parts += [f"max({place('TRUE')}) {over} AS `_a`"] if plan.soft_deletes else []
     return f"SELECT *, {', '.join(parts)} FROM {changes}"
 
@@ -96,5 +96,5 @@ def first_places(plan: ApplyPlan, dialect: Dialect, *, counted: bool) -> Callabl
 
 def first_windows(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
     """Adds `_last`: the place of the first change of the same identity."""
-    names = ", ".join(dialect.quoted(n) for n in identity)
-    return f"SELECT *, min({dialect.quoted(PLACE)}) OVER (PARTITION BY {names}) AS {LAST} FROM {changes}"
+    names = ", ".join(dialect.quote_name(n) for n in identity)
+    return f"SELECT *, min({dialect.quote_name(PLACE)}) OVER (PARTITION BY {names}) AS {LAST} FROM {changes}"

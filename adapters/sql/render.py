@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from replicator.domain.change import UNSENT
-from replicator.domain.expr import AllOf, AnyOf, Call, Case, Cast, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
-from replicator.domain.plan import ApplyPlan, Clause
+from replicator.domain.change import UNCHANGED
+from replicator.domain.policy.expr import (
+    AllOf,
+    AnyOf,
+    Call,
+    Case,
+    Cast,
+    Coalesce,
+    Col,
+    Compare,
+    Expr,
+    IsNull,
+    Lit,
+    Not,
+    SentValue,
+)
+from replicator.domain.policy.plan import ApplyPlan, Clause
 
 from .dialect import Dialect, text_literal
 
 
-def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t") -> str:
+def render_expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t") -> str:
     """`expr` as SQL over the relations aliased `source` and `target`."""
 
     def render(e: Expr) -> str:  # noqa: PLR0911  (a case each)
@@ -19,9 +33,9 @@ def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t
             case Col(side, name):
                 return dialect.column(source if side == "source" else target, name)
             case Lit(value):
-                return literal(value)
-            case Sent(name):
-                unsent = dialect.contains.format(list=dialect.column(source, UNSENT), item=dialect.text(name))
+                return render_literal(value)
+            case SentValue(name):
+                unsent = dialect.contains.format(list=dialect.column(source, UNCHANGED), item=dialect.text(name))
                 return f"CASE WHEN {unsent} THEN {dialect.column(target, name)} ELSE {dialect.column(source, name)} END"
             case Compare(op, left, right):
                 return f"{render(left)} {op} {render(right)}"
@@ -31,14 +45,14 @@ def expression(expr: Expr, dialect: Dialect, source: str = "s", target: str = "t
                 return f"{render(operand)} IS NULL" if isinstance(e, IsNull) else f"NOT ({render(operand)})"
             case AllOf(terms) | AnyOf(terms):
                 words = ("AND", "TRUE") if isinstance(e, AllOf) else ("OR", "FALSE")
-                return _joined([render(t) for t in terms], *words)
+                return _join_terms([render(t) for t in terms], *words)
             case Call() | Cast() | Case():
                 raise AssertionError(f"no policy has this: {e}")
 
     return render(expr)
 
 
-def literal(value: str | int | bool | Decimal | None) -> str:
+def render_literal(value: str | int | bool | Decimal | None) -> str:
     """A constant as SQL."""
     match value:
         case None:
@@ -51,7 +65,7 @@ def literal(value: str | int | bool | Decimal | None) -> str:
             return text_literal(value)
 
 
-def _joined(terms: list[str], word: str, empty: str) -> str:
+def _join_terms(terms: list[str], word: str, empty: str) -> str:
     if not terms:
         return empty
     return terms[0] if len(terms) == 1 else "(" + f" {word} ".join(terms) + ")"
@@ -63,25 +77,25 @@ def merge_condition(plan: ApplyPlan, dialect: Dialect, source: str = "s", target
     return " AND ".join(pairs)
 
 
-def merge(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
+def render_merge(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
     """Stage 4 as one statement; `target` and `source` are relations as SQL text. Without merge keys, an INSERT."""
     if not plan.merge_keys:
-        return _insert(plan, dialect, target, source)
+        return _render_insert(plan, dialect, target, source)
     head = f"MERGE INTO {target} AS t USING {source} AS s ON {merge_condition(plan, dialect)}"
-    return "\n".join([head, *(_clause(c, dialect) for c in plan.clauses)])
+    return "\n".join([head, *(_render_clause(c, dialect) for c in plan.clauses)])
 
 
-def _insert(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
+def _render_insert(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
     (clause,) = plan.clauses
-    names = ", ".join(dialect.quoted(name) for name, _ in clause.assign)
-    values = ", ".join(expression(value, dialect) for _, value in clause.assign)
+    names = ", ".join(dialect.quote_name(name) for name, _ in clause.assign)
+    values = ", ".join(render_expression(value, dialect) for _, value in clause.assign)
     return f"INSERT INTO {target} ({names})\n{dialect.overriding}SELECT {values}\nFROM {source} AS s"
 
 
-def _clause(clause: Clause, dialect: Dialect) -> str:
-    head = f"WHEN {'MATCHED' if clause.matched else 'NOT MATCHED'} AND {expression(clause.when, dialect)} THEN"
-    names = [dialect.quoted(name) for name, _ in clause.assign]
-    values = [expression(value, dialect) for _, value in clause.assign]
+def _render_clause(clause: Clause, dialect: Dialect) -> str:
+    head = f"WHEN {'MATCHED' if clause.matched else 'NOT MATCHED'} AND {render_expression(clause.when, dialect)} THEN"
+    names = [dialect.quote_name(name) for name, _ in clause.assign]
+    values = [render_expression(value, dialect) for _, value in clause.assign]
     match clause.action:
         case "delete":
             return f"{head} DELETE"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replicator.domain.plan import CDC_DELETED, ApplyPlan, end_sequence_columns
+from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, end_sequence_columns
 from replicator.ports.frames import Lane
 
 from .dialect import Dialect
@@ -18,20 +18,20 @@ COLUMNS = {CURRENT: end_sequence_columns(1)[0], LIVING: CDC_DELETED}
 HOLDS = {CURRENT: "IS NULL", LIVING: "IS NOT TRUE"}
 
 
-def view_of(plan: ApplyPlan) -> str:
+def find_view(plan: ApplyPlan) -> str:
     """Which view belongs to a target."""
-    return _view(history=plan.history is not None, soft_deletes=plan.soft_deletes)
+    return _view_suffix(history=plan.history is not None, soft_deletes=plan.soft_deletes)
 
 
-def view_of_lane(lane: Lane) -> str:
+def find_lane_view(lane: Lane) -> str:
     """The same before the lane has a plan."""
-    return _view(history=lane.policy == HISTORY, soft_deletes=lane.shape.soft_deletes)
+    return _view_suffix(history=lane.policy == HISTORY, soft_deletes=lane.row_transforms.soft_deletes)
 
 
-def _view(*, history: bool, soft_deletes: bool) -> str:
+def _view_suffix(*, history: bool, soft_deletes: bool) -> str:
     return CURRENT if history else LIVING if soft_deletes else NONE
 
 
-def holding(view: str, dialect: Dialect, relation: str) -> str:
+def current_rows_query(view: str, dialect: Dialect, relation: str) -> str:
     """The query of such a view over `relation`."""
-    return f"SELECT * FROM {relation} WHERE {dialect.quoted(COLUMNS[view])} {HOLDS[view]}"
+    return f"SELECT * FROM {relation} WHERE {dialect.quote_name(COLUMNS[view])} {HOLDS[view]}"

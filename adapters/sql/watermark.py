@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replicator.domain.change import OP, PARTITION, TOPIC, TS, Op
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.watermark import get_grace, make_late_reject
 from replicator.domain.position import TopicPartition
-from replicator.domain.watermark import grace_of, late
 
 from .dialect import Dialect
 from .fold import PLACE
@@ -24,29 +24,29 @@ def late_select(
 ) -> str:
     """Adds `_mark`, the watermark when each change arrived, and `_late`.
 
-    The relation holds `_i`, `_op`, `_ts`, `_topic`, `_partition`; times are in microseconds since 1970, of `_ts` by the
+    The relation holds `_i`, `_find_operation`, `_ts`, `_topic`, `_read_partition`; times are in microseconds since 1970, of `_ts` by the
     expression `micros` where it is no number. `reached`: `LaneState.reached`, for what arrived before the relation.
     """
-    q = dialect.quoted
+    q = dialect.quote_name
     moment = micros or q(TS)
-    newest = f"CASE WHEN {_counts(dialect)} THEN {moment} END"
+    newest = f"CASE WHEN {_counts_condition(dialect)} THEN {moment} END"
     before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     mark = f"max({newest}) OVER (PARTITION BY {q(TOPIC)}, {q(PARTITION)} {before})"
     if reached:
-        mark = f"GREATEST({mark}, {_known(dialect, reached)})"
-    marked = f"SELECT *, {mark} - {grace_of(plan)} AS {q(MARK)} FROM {changes}"
-    is_late = f"{_counts(dialect)} AND {moment} < {q(MARK)}"
-    why = _sentence(dialect, lane, {EVENT: moment, WATERMARK: q(MARK)})
+        mark = f"GREATEST({mark}, {_stored_watermark(dialect, reached)})"
+    marked = f"SELECT *, {mark} - {get_grace(plan)} AS {q(MARK)} FROM {changes}"
+    is_late = f"{_counts_condition(dialect)} AND {moment} < {q(MARK)}"
+    why = _reject_expression(dialect, lane, {EVENT: moment, WATERMARK: q(MARK)})
     return f"SELECT *, CASE WHEN {is_late} THEN {why} END AS {q(LATE)}\nFROM ({marked})"
 
 
-def _counts(dialect: Dialect) -> str:
+def _counts_condition(dialect: Dialect) -> str:
     """The watermark concerns the change: what a snapshot reads has the time of reading, not that of a change."""
-    return f"{dialect.quoted(OP)} <> {dialect.text(Op.READ)}"
+    return f"{dialect.quote_name(OP)} <> {dialect.text(Op.READ)}"
 
 
-def _known(dialect: Dialect, reached: Mapping[TopicPartition, int]) -> str:
-    q = dialect.quoted
+def _stored_watermark(dialect: Dialect, reached: Mapping[TopicPartition, int]) -> str:
+    q = dialect.quote_name
     whens = [
         f"WHEN {q(TOPIC)} = {dialect.text(at.topic)} AND {q(PARTITION)} = {at.partition} THEN CAST({micros} AS BIGINT)"
         for at, micros in sorted(reached.items())
@@ -54,10 +54,10 @@ def _known(dialect: Dialect, reached: Mapping[TopicPartition, int]) -> str:
     return f"CASE {' '.join(whens)} END"
 
 
-def _sentence(dialect: Dialect, lane: str, times: Mapping[str, str]) -> str:
+def _reject_expression(dialect: Dialect, lane: str, times: Mapping[str, str]) -> str:
     """The reject as an expression: the times stand where their names are in its text."""
-    parts, rest = [], str(late(EVENT, WATERMARK, lane))
+    parts, rest = [], str(make_late_reject(EVENT, WATERMARK, lane))
     for name, micros in times.items():
         text, rest = rest.split(name, 1)
-        parts += [dialect.text(text), dialect.moment.format(micros=micros)]
+        parts += [dialect.text(text), dialect.time_template.format(micros=micros)]
     return " || ".join([*parts, dialect.text(rest)])

@@ -16,7 +16,7 @@ from replicator.ports.service import Service, ServiceState
 from .connect_rest import ConnectRest, read_connector
 from .embedded import EmbeddedStack, register, require_running, with_spark
 from .kafka import TOOLS, KafkaService
-from .layout import Home, StackPorts
+from .layout import StackHome, StackPorts
 
 CONNECTOR = "postgres-source-connector"
 CONNECTOR_FILE = "connectors/postgres-source-connector.json"
@@ -54,16 +54,16 @@ def status(options: argparse.Namespace) -> int:
     states = _stack(options).status()
     for state in states:
         ports = " ".join(f"127.0.0.1:{port}" for port in state.ports.values())
-        _print(f"{state.name:<20} {state.state.value:<9} {state.pid or '-':<8} {ports:<32} {state.log}")
+        _print_line(f"{state.name:<20} {state.state.value:<9} {state.pid or '-':<8} {ports:<32} {state.log}")
         if state.detail:
-            _print(f"    {state.detail}")
+            _print_line(f"    {state.detail}")
     return ExitCode.OK if all(s.state is ServiceState.HEALTHY for s in states) else ExitCode.RUNTIME
 
 
 def logs(options: argparse.Namespace) -> int:
     """Print the servers' logs."""
     for line in _stack(options).read_logs(options.service, last=options.last, follow=options.follow):
-        _print(line)
+        _print_line(line)
     return ExitCode.OK
 
 
@@ -71,16 +71,16 @@ def register_file(options: argparse.Namespace) -> int:
     """Register a connector file at whatever Connect worker listens on the port."""
     name, config = read_connector(Path(options.project) / options.file)
     register(ConnectRest(_ports(options).connect), name, config, options.seconds)
-    _print(f"{name} RUNNING")
+    _print_line(f"{name} RUNNING")
     return ExitCode.OK
 
 
 def check(options: argparse.Namespace) -> int:
     """Print the state of a connector; raises with its trace and the next step unless it runs."""
     state = require_running(ConnectRest(_ports(options).connect), options.name)
-    _print(f"connector {state.name}: {state.connector}")
+    _print_line(f"connector {state.name}: {state.connector}")
     for number, task in enumerate(state.tasks):
-        _print(f"task {number}: {task}")
+        _print_line(f"task {number}: {task}")
     return ExitCode.OK
 
 
@@ -94,7 +94,7 @@ def environment(options: argparse.Namespace) -> int:
     """Print, for a shell, where the servers listen; variables that are set already stay as they are."""
     for name, value in _ports(options).environment().items():
         if name not in os.environ and f"{name}_FILE" not in os.environ:
-            _print(f"export {name}={shlex.quote(value)}")
+            _print_line(f"export {name}={shlex.quote(value)}")
     return ExitCode.OK
 
 
@@ -133,16 +133,16 @@ def _command(
 
 
 def _ports(options: argparse.Namespace) -> StackPorts:
-    return StackPorts.of_environment() if options.ports is None else StackPorts.parse(options.ports)
+    return StackPorts.from_environment() if options.ports is None else StackPorts.parse(options.ports)
 
 
-def _stack(options: argparse.Namespace, services: Callable[[Home], Sequence[Service]] | None = None) -> EmbeddedStack:
+def _stack(options: argparse.Namespace, services: Callable[[StackHome], Sequence[Service]] | None = None) -> EmbeddedStack:
     return EmbeddedStack(
         options.project, options.folder, _ports(options), services=services, tell=lambda line: _write(sys.stderr, line)
     )
 
 
-def _print(line: str) -> None:
+def _print_line(line: str) -> None:
     _write(sys.stdout, line)
 
 

@@ -8,12 +8,20 @@ from pathlib import Path
 
 from replicator.ports.service import ServiceState, ServiceStatus
 
-from ..jvm.jars import fetch, is_linked, link_plugin
+from ..jvm.jars import fetch_jars, is_linked, link_plugin
 from ..jvm.java import classpath, find_java
 from .connect_rest import ConnectRest
 from .kafka import LOGGING, MAX_MESSAGE_BYTES, write_properties
-from .layout import DATABASES, HOST, Home
-from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
+from .layout import DATABASES, HOST, StackHome
+from .processes import (
+    await_condition,
+    end_processes,
+    find_processes,
+    kill_processes,
+    not_ready_error,
+    require_free,
+    spawn_server,
+)
 
 START_SECONDS = 120
 STOP_SECONDS = 20
@@ -51,7 +59,7 @@ that replaces a killed one get its connectors in seconds. The `env` provider fil
 files, so that one file serves every host and no password is stored in Connect."""
 
 
-def connect_services(home: Home) -> list[ConnectService]:
+def connect_services(home: StackHome) -> list[ConnectService]:
     """The Connect worker of a stack."""
     return [ConnectService(home)]
 
@@ -62,7 +70,7 @@ class ConnectService:
 
     def __init__(
         self,
-        home: Home,
+        home: StackHome,
         *,
         java: Path | None = None,
         java_options: Sequence[str] = JAVA_OPTIONS,
@@ -74,7 +82,7 @@ class ConnectService:
         self._java = java
         self._java_options = java_options
         self._connectors = connectors
-        self._mark = home.mark(self.name)
+        self._mark = home.process_mark(self.name)
 
     @property
     def name(self) -> str:
@@ -89,7 +97,7 @@ class ConnectService:
     @property
     def log(self) -> Path:
         """What the worker writes to its console."""
-        return self._home.part("debezium") / "worker.log"
+        return self._home.make_subfolder("debezium") / "worker.log"
 
     @property
     def rest(self) -> ConnectRest:
@@ -99,29 +107,29 @@ class ConnectService:
     def start(self) -> None:
         """See `Service.start`. The broker need not be up yet: the worker waits for it. A worker with connectors of an older
         lock is started again with those of today's: it has read the old jars, and may lose what they lose."""
-        folder = self._home.part("debezium")
-        if find(self._mark):
+        folder = self._home.make_subfolder("debezium")
+        if find_processes(self._mark):
             if all(is_linked(connector, folder / "plugins" / connector) for connector in self._connectors):
                 return
             self.stop()
         require_free(self.name, self.ports, self._home.ports)
-        jars = fetch("connect")
+        jars = fetch_jars("connect")
         for connector in self._connectors:
             link_plugin(connector, folder / "plugins" / connector)
         config = write_properties(folder / "worker.properties", self._settings(folder / "plugins"))
         options = (self._mark, *self._java_options, *LOGGING)
         main = ("org.apache.kafka.connect.cli.ConnectDistributed", str(config))
         command = [str(self._java or find_java()), *options, "-cp", classpath(jars), *main]
-        spawn(command, self.log, cwd=folder, env={**os.environ, **self.environment()})
+        spawn_server(command, self.log, cwd=folder, env={**os.environ, **self.environment()})
 
     def wait(self, seconds: float = START_SECONDS) -> None:
         """See `Service.wait`."""
-        if not await_condition(self.rest.answers, seconds, alive=lambda: bool(find(self._mark))):
-            raise not_ready(self.name, self.log, seconds)
+        if not await_condition(self.rest.answers, seconds, alive=lambda: bool(find_processes(self._mark))):
+            raise not_ready_error(self.name, self.log, seconds)
 
     def status(self) -> ServiceStatus:
         """See `Service.status`."""
-        running = find(self._mark)
+        running = find_processes(self._mark)
         state = ServiceState.STARTING if running else ServiceState.STOPPED
         if running and self.rest.answers():
             state = ServiceState.HEALTHY
@@ -129,11 +137,11 @@ class ConnectService:
 
     def stop(self) -> None:
         """See `Service.stop`."""
-        end(find(self._mark), STOP_SECONDS)
+        end_processes(find_processes(self._mark), STOP_SECONDS)
 
     def kill(self) -> None:
         """See `Service.kill`."""
-        kill(find(self._mark))
+        kill_processes(find_processes(self._mark))
 
     def environment(self) -> Mapping[str, str]:
         """What `${env:...}` in connector files stands for."""

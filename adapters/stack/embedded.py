@@ -20,14 +20,14 @@ from typing import IO, TypeVar
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import Service, ServiceState, ServiceStatus
 
-from ..jvm.jars import fetch
+from ..jvm.jars import fetch_jars
 from .connect import ConnectService
 from .connect_rest import ConnectorState, ConnectRest, NoAnswer, not_running, read_connector
 from .kafka import KafkaService
-from .layout import DATABASES, Home, StackPorts
-from .logs import read_logs
-from .pg_init import create_database, create_publication, drop_slot
+from .layout import DATABASES, StackHome, StackPorts
+from .log_tail import read_logs
 from .postgres import PostgresService, postgres_services
+from .postgres_init import create_database, create_publication, drop_slot
 from .processes import listened_ports, require_free
 from .spark import spark_services
 
@@ -50,11 +50,11 @@ class EmbeddedStack:
         folder: Path | str = ".embedded",
         ports: StackPorts | None = None,
         *,
-        services: Callable[[Home], Sequence[Service]] | None = None,
+        services: Callable[[StackHome], Sequence[Service]] | None = None,
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._tell = tell
-        self.home = Home.below(project, folder, ports)
+        self.home = StackHome.in_project(project, folder, ports)
         self.services: tuple[Service, ...] = tuple((services or default_services)(self.home))
 
     def up(self) -> None:
@@ -63,7 +63,7 @@ class EmbeddedStack:
         Raises `EnvironmentProblem` for the first service that cannot start; the others are left running. Where another
         program has a port, or a service runs on other ports, nothing is started.
         """
-        with self._exclusive():
+        with self._lock_folder():
             states = self.status()
             if elsewhere := " ".join(state.detail for state in states if state.detail):
                 raise EnvironmentProblem(elsewhere)
@@ -73,7 +73,7 @@ class EmbeddedStack:
             if stopped:
                 self._tell(f"starting {', '.join(state.name for state in stopped)}")
             self._prefetch()
-            _each(self.services, self._bring_up)
+            _run_on_all(self.services, self._bring_up)
 
     def _require_free(self, state: ServiceStatus) -> None:
         """Refuse when another program has a port of a service; not when that is its own server, which a start that was
@@ -86,19 +86,19 @@ class EmbeddedStack:
 
     def down(self, *, clean: bool = False) -> None:
         """Stop everything, readers before what they read from; no process is left. `clean` also removes the data."""
-        with self._exclusive():
+        with self._lock_folder():
             databases = [s for s in self.services if isinstance(s, PostgresService)]
             for service in reversed([s for s in self.services if s not in databases]):
                 service.stop()
-            _each(databases, lambda service: service.stop())
+            _run_on_all(databases, lambda service: service.stop())
             if clean:
-                _each(databases, lambda service: service.erase())
+                _run_on_all(databases, lambda service: service.erase())
                 shutil.rmtree(self.home.folder, ignore_errors=True)
 
     def status(self) -> list[ServiceStatus]:
         """The state of every service, in start order; `detail` says that one runs on other ports than those asked for."""
         with ThreadPoolExecutor(len(self.services)) as pool:
-            return list(pool.map(lambda service: _located(service.status()), self.services))
+            return list(pool.map(lambda service: _describe_ports(service.status()), self.services))
 
     def read_logs(self, service: str | None = None, *, last: int = 50, follow: bool = False) -> Iterator[str]:
         """The last lines of one service's log, or of all, as `name | line`; with `follow`, then every new line for ever."""
@@ -165,23 +165,23 @@ class EmbeddedStack:
             "name": f"{prefix}-connector",
             "database.dbname": database,
             "topic.prefix": prefix,
-            "slot.name": slot_of(prefix),
+            "slot.name": slot_name(prefix),
         }
         return self.register_connector(overrides={**own, **{k.replace("__", "."): v for k, v in overrides.items()}})
 
     def drop_source(self, prefix: str) -> None:
         """Remove what `register_source` registered under the prefix, its slot included; topics stay."""
         self.rest.delete(f"{prefix}-connector")
-        drop_slot(self.dsn("source", "postgres", superuser=True), slot_of(prefix))
+        drop_slot(self.dsn("source", "postgres", superuser=True), slot_name(prefix))
 
     def connector(self, name: str) -> ConnectorState | None:
         """A connector's state, None when there is none."""
         return self.rest.state(name)
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
+    def _lock_folder(self) -> Iterator[None]:
         """One `up` or `down` at a time per folder; released by the system when the caller dies."""
-        path = self.home.part() / "lock"
+        path = self.home.make_subfolder() / "lock"
         deadline = time.monotonic() + LOCK_SECONDS
         while (held := _try_lock(path)) is None:
             if time.monotonic() > deadline:
@@ -199,10 +199,10 @@ class EmbeddedStack:
     def _prefetch(self) -> None:
         """Fetch the jars of all Java services at once: they share many."""
         if any(isinstance(s, KafkaService | ConnectService) for s in self.services):
-            fetch("kafka", "connect", "debezium-postgres")
+            fetch_jars("kafka", "connect", "debezium-postgres")
 
 
-def _located(state: ServiceStatus) -> ServiceStatus:
+def _describe_ports(state: ServiceStatus) -> ServiceStatus:
     """A worker of Spark listens on a port of chance too, so it is not looked at."""
     there = set() if state.pid is None or state.name == "spark-worker" else listened_ports(state.pid)
     if not there or not there.isdisjoint(state.ports.values()):
@@ -212,18 +212,18 @@ def _located(state: ServiceStatus) -> ServiceStatus:
     return replace(state, detail=f"{state.name} runs on port {here}, not on {asked}. {step}")
 
 
-def slot_of(prefix: str) -> str:
+def slot_name(prefix: str) -> str:
     """The slot's name: PostgreSQL allows lower-case letters, digits and underscores."""
     return f"{prefix}_slot".lower().replace("-", "_")
 
 
-def default_services(home: Home) -> list[Service]:
+def default_services(home: StackHome) -> list[Service]:
     """The databases, the broker and the worker, in start order; and the Spark cluster, if it runs."""
     spark = [service for service in spark_services(home) if service.status().pid is not None]
     return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark]
 
 
-def with_spark(home: Home) -> list[Service]:
+def with_spark(home: StackHome) -> list[Service]:
     """All of them, and a Spark cluster."""
     return [*postgres_services(home), KafkaService(home), ConnectService(home), *spark_services(home)]
 
@@ -253,7 +253,7 @@ def require_running(rest: ConnectRest, name: str) -> ConnectorState:
     return state
 
 
-def _each(services: Sequence[S], action: Callable[[S], None]) -> None:
+def _run_on_all(services: Sequence[S], action: Callable[[S], None]) -> None:
     """Run the action on all at once; all end before the first error is raised."""
     if not services:
         return

@@ -17,10 +17,18 @@ from confluent_kafka.admin import AdminClient
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus
 
-from ..jvm.jars import fetch
+from ..jvm.jars import fetch_jars
 from ..jvm.java import classpath, find_java
-from .layout import HOST, Home, is_free
-from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
+from .layout import HOST, StackHome, is_free
+from .processes import (
+    await_condition,
+    end_processes,
+    find_processes,
+    kill_processes,
+    not_ready_error,
+    require_free,
+    spawn_server,
+)
 
 SILENT = logging.Logger("kafka client of a health check", level=logging.CRITICAL)
 START_SECONDS = 90
@@ -64,7 +72,7 @@ BROKER: Mapping[str, str] = {
 again only when its old session is over, hence the short one."""
 
 
-def kafka_services(home: Home) -> list[KafkaService]:
+def kafka_services(home: StackHome) -> list[KafkaService]:
     """The broker of a stack."""
     return [KafkaService(home)]
 
@@ -75,7 +83,7 @@ class KafkaService:
 
     def __init__(
         self,
-        home: Home,
+        home: StackHome,
         *,
         java: Path | None = None,
         java_options: Sequence[str] = JAVA_OPTIONS,
@@ -85,8 +93,8 @@ class KafkaService:
         self._settings = dict(settings or {})
         self._java = java
         self._java_options = java_options
-        self._mark = home.mark(self.name)
-        self._format_mark = home.mark(f"{self.name} format")
+        self._mark = home.process_mark(self.name)
+        self._format_mark = home.process_mark(f"{self.name} format")
 
     @property
     def name(self) -> str:
@@ -101,7 +109,7 @@ class KafkaService:
     @property
     def log(self) -> Path:
         """What the broker writes to its console."""
-        return self._home.part("kafka") / "server.log"
+        return self._home.make_subfolder("kafka") / "server.log"
 
     @property
     def bootstrap(self) -> str:
@@ -110,25 +118,25 @@ class KafkaService:
 
     def start(self) -> None:
         """See `Service.start`. Formats the log folder when there is none."""
-        if find(self._mark):
+        if find_processes(self._mark):
             return
         require_free(self.name, self.ports, self._home.ports)
-        jars = fetch("kafka")
-        folder = self._home.part("kafka")
+        jars = fetch_jars("kafka")
+        folder = self._home.make_subfolder("kafka")
         if not (folder / "data").is_dir():
             self._format(folder, jars)
         config = self._configure(folder / "server.properties", folder / "data")
         java, *arguments = self._command(jars, "kafka.Kafka", str(config))
-        spawn([java, self._mark, *arguments], self.log, cwd=folder, env=os.environ)
+        spawn_server([java, self._mark, *arguments], self.log, cwd=folder, env=os.environ)
 
     def wait(self, seconds: float = START_SECONDS) -> None:
         """See `Service.wait`."""
-        if not await_condition(self._answers, seconds, alive=lambda: bool(find(self._mark))):
-            raise not_ready(self.name, self.log, seconds)
+        if not await_condition(self._answers, seconds, alive=lambda: bool(find_processes(self._mark))):
+            raise not_ready_error(self.name, self.log, seconds)
 
     def status(self) -> ServiceStatus:
         """See `Service.status`."""
-        running = find(self._mark)
+        running = find_processes(self._mark)
         state = ServiceState.STARTING if running else ServiceState.STOPPED
         if running and self._answers():
             state = ServiceState.HEALTHY
@@ -136,15 +144,15 @@ class KafkaService:
 
     def stop(self) -> None:
         """See `Service.stop`."""
-        end([*find(self._mark), *find(self._format_mark)], STOP_SECONDS)
+        end_processes([*find_processes(self._mark), *find_processes(self._format_mark)], STOP_SECONDS)
 
     def kill(self) -> None:
         """See `Service.kill`."""
-        kill(find(self._mark))
+        kill_processes(find_processes(self._mark))
 
     def tool_command(self, tool: str, arguments: Sequence[str]) -> list[str]:
         """The command line that runs one of `TOOLS` against this broker."""
-        quiet, jars = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", fetch("kafka", "kafka-tools")
+        quiet, jars = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", fetch_jars("kafka", "kafka-tools")
         java = str(self._java or find_java())
         return [java, quiet, "-cp", classpath(jars), TOOLS[tool], "--bootstrap-server", self.bootstrap, *arguments]
 
@@ -165,7 +173,7 @@ class KafkaService:
     def _format(self, folder: Path, jars: Sequence[Path]) -> None:
         """Format a folder of another name, then rename: a log folder that is there is whole."""
         scratch = folder / "data.new"
-        kill(find(self._format_mark))  # left by a start that was killed
+        kill_processes(find_processes(self._format_mark))  # left by a start that was killed
         shutil.rmtree(scratch, ignore_errors=True)
         config = self._configure(folder / "format.properties", scratch)
         java, *arguments = self._command(jars, "kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(config))

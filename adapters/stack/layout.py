@@ -54,12 +54,12 @@ class StackPorts:
             ) from failure
 
     @classmethod
-    def of_environment(cls) -> StackPorts:
+    def from_environment(cls) -> StackPorts:
         """The defaults, less what REPLICATOR_STACK_PORTS replaces."""
         return cls.parse(os.environ.get("REPLICATOR_STACK_PORTS", ""))
 
     @classmethod
-    def free(cls) -> StackPorts:
+    def find_free(cls) -> StackPorts:
         """Ports nobody listens on now, below the ephemeral range so that no outgoing connection takes one meanwhile."""
         found: list[int] = []
         while len(found) < len(fields(cls)):
@@ -80,7 +80,7 @@ class StackPorts:
 
 
 @dataclass(frozen=True, slots=True)
-class Database:
+class StackDatabase:
     """One PostgreSQL server of the stack: the database in it, its owner, and the script that initialises it."""
 
     name: str
@@ -96,18 +96,18 @@ class Database:
         return f"postgresql://{user}:{password}@{HOST}:{port}/{database or self.database}"
 
 
-DATABASES: Mapping[str, Database] = {
+DATABASES: Mapping[str, StackDatabase] = {
     d.name: d
     for d in (
-        Database("source", "source_db", "source_user", "source_password", "source-init.sql", "logical"),
-        Database("datalake", "datalake_db", "datalake_user", "datalake_password", "datalake-init.sql", "replica"),
-        Database("target", "target_db", "target_user", "target_password", "target-init.sql", "replica"),
+        StackDatabase("source", "source_db", "source_user", "source_password", "source-init.sql", "logical"),
+        StackDatabase("datalake", "datalake_db", "datalake_user", "datalake_password", "datalake-init.sql", "replica"),
+        StackDatabase("target", "target_db", "target_user", "target_password", "target-init.sql", "replica"),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class StackHome:
     """Where one stack lives. `project` holds `init-scripts/` and `connectors/`; `folder` holds everything the servers write.
 
     The absolute folder is the stack's identity: two stacks in two folders, on other ports, do not see each other.
@@ -118,12 +118,12 @@ class Home:
     ports: StackPorts
 
     @classmethod
-    def below(cls, project: Path | str, folder: Path | str = ".embedded", ports: StackPorts | None = None) -> Home:
+    def in_project(cls, project: Path | str, folder: Path | str = ".embedded", ports: StackPorts | None = None) -> StackHome:
         """A home in `folder` (relative to the project), with every link in the path resolved."""
         root = Path(project).resolve()
-        return cls(root, (root / folder).resolve(), ports or StackPorts.of_environment())
+        return cls(root, (root / folder).resolve(), ports or StackPorts.from_environment())
 
-    def part(self, *names: str) -> Path:
+    def make_subfolder(self, *names: str) -> Path:
         """A subfolder, created, readable by the database's user whatever the caller's umask."""
         path = self.folder
         for name in ("", *names):
@@ -133,7 +133,7 @@ class Home:
                 path.chmod(0o755)
         return path
 
-    def mark(self, service: str) -> str:
+    def process_mark(self, service: str) -> str:
         """The text by which the processes of a service are recognised in their command line."""
         return f"-Dreplicator.stack={self.folder}{os.pathsep}{service}"
 

@@ -18,10 +18,10 @@ import psycopg
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus
 
-from .layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, Database, Home
-from .pg_init import initialise
-from .pg_install import Installation, choose, own_folder, reachable, server_user, shared_path
-from .processes import await_condition, kill, not_ready, require_free, rotate, tail
+from .layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackDatabase, StackHome
+from .postgres_init import initialise
+from .postgres_install import Installation, choose_installation, make_reachable, own_folder, server_user, shared_path
+from .processes import await_condition, kill_processes, not_ready_error, read_tail, require_free, rotate_log
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -35,7 +35,7 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-def postgres_services(home: Home) -> list[PostgresService]:
+def postgres_services(home: StackHome) -> list[PostgresService]:
     """The three clusters of a stack."""
     return [PostgresService(home, database) for database in DATABASES.values()]
 
@@ -43,7 +43,7 @@ def postgres_services(home: Home) -> list[PostgresService]:
 class PostgresService:
     """`Service` over one PostgreSQL cluster. `healthy` means: it answers, and its init script has been applied."""
 
-    def __init__(self, home: Home, database: Database, *, installation: Installation | None = None) -> None:
+    def __init__(self, home: StackHome, database: StackDatabase, *, installation: Installation | None = None) -> None:
         self._home = home
         self._database = database
         self._installation = installation
@@ -83,7 +83,7 @@ class PostgresService:
     def wait(self, seconds: float = START_SECONDS) -> None:
         """See `Service.wait`."""
         if not await_condition(self._answers, seconds, alive=lambda: self._postmaster() is not None):
-            raise not_ready(self.name, self.log, seconds)
+            raise not_ready_error(self.name, self.log, seconds)
         initialise(self._database, self._port, self._home.project / "init-scripts" / self._database.init_script)
 
     def status(self) -> ServiceStatus:
@@ -111,14 +111,14 @@ class PostgresService:
         server = self._postmaster()
         if server is not None:
             family = [*server.children(recursive=True), server]
-            kill([server])
-            kill(family)
+            kill_processes([server])
+            kill_processes(family)
 
     def erase(self) -> None:
         """Remove the cluster with its data. Only when stopped."""
         folder = self._folder()
         shutil.rmtree(folder, ignore_errors=True)
-        if not self._is_inside:
+        if not self._is_in_home:
             # The last of the databases that are erased at once removes the folder they share.
             try:
                 folder.parent.rmdir()
@@ -131,16 +131,16 @@ class PostgresService:
         return int(self._home.ports.mapping()[self._database.name])
 
     @property
-    def _inside(self) -> Path:
-        return self._home.part("postgres", self._database.name)
+    def _home_folder(self) -> Path:
+        return self._home.make_subfolder("postgres", self._database.name)
 
     @cached_property
-    def _is_inside(self) -> bool:
-        return server_user().can_use(self._inside)
+    def _is_in_home(self) -> bool:
+        return server_user().can_use(self._home_folder)
 
     def _folder(self) -> Path:
         """Below the home, or below a folder of the system when the server's user cannot get there."""
-        return self._inside if self._is_inside else shared_path(self._shared_name) / self._database.name
+        return self._home_folder if self._is_in_home else shared_path(self._shared_name) / self._database.name
 
     @property
     def _shared_name(self) -> str:
@@ -148,8 +148,8 @@ class PostgresService:
 
     def _make_folder(self) -> None:
         """Create the folder. A cluster outside a home that has been removed by hand belongs to nobody, and goes first."""
-        folder, link = self._folder(), self._inside / "elsewhere"
-        if not self._is_inside and not link.is_symlink():
+        folder, link = self._folder(), self._home_folder / "elsewhere"
+        if not self._is_in_home and not link.is_symlink():
             self.kill()
             own_folder(self._shared_name)
             shutil.rmtree(folder, ignore_errors=True)
@@ -161,8 +161,8 @@ class PostgresService:
         major = int(version.read_text()) if version.is_file() else None
         chosen = self._installation
         if chosen is None or major not in (None, chosen.major):
-            chosen = choose(major)
-        return reachable(chosen, server_user())
+            chosen = choose_installation(major)
+        return make_reachable(chosen, server_user())
 
     def _create(self) -> None:
         """initdb into a folder of another name, then rename: a data folder that is there is whole."""
@@ -172,7 +172,7 @@ class PostgresService:
         scratch = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
         password = scratch / "password"
         password.write_text(SUPERUSER_PASSWORD)
-        server_user().own(scratch, password)
+        server_user().take_ownership(scratch, password)
         self._run(
             "initdb", "-D", str(scratch / "data"), "-U", SUPERUSER, f"--pwfile={password}", "--auth=scram-sha-256",
             "--encoding=UTF8", "--locale=C", "--no-sync",
@@ -187,9 +187,9 @@ class PostgresService:
         require_free(self.name, self.ports, self._home.ports)
         if not self.data.is_dir():
             self._create()
-        rotate(self.log)
-        server_user().own(self.log)
-        self._forget_reused_pid()
+        rotate_log(self.log)
+        server_user().take_ownership(self.log)
+        self._remove_reused_pid()
         self._pg_ctl("start", "-w", "-t", str(START_SECONDS), "-l", str(self.log), "-o", f"-p {self._port}")
 
     def _pg_ctl(self, verb: str, *options: str) -> None:
@@ -207,7 +207,7 @@ class PostgresService:
                 out.seek(0)
                 raise EnvironmentProblem(
                     f"{self.name}: {program} failed: {out.read().strip()}",
-                    next_step=f"See {self.log}, whose end is:\n{tail(self.log)}",
+                    next_step=f"See {self.log}, whose end is:\n{read_tail(self.log)}",
                 )
 
     def _postmaster(self) -> psutil.Process | None:
@@ -215,11 +215,11 @@ class PostgresService:
         try:
             pid = int((self.data / "postmaster.pid").read_text().split("\n", 1)[0])
             server = psutil.Process(pid)
-            return server if _serves(server.cmdline(), self.data) else None
+            return server if _is_serving(server.cmdline(), self.data) else None
         except (OSError, ValueError, psutil.Error):
             return None
 
-    def _forget_reused_pid(self) -> None:
+    def _remove_reused_pid(self) -> None:
         """Remove the pid file of a dead server whose pid another program has by now, which PostgreSQL would take for a
         live server. In every other case the file stays: PostgreSQL checks by it that no backend is left."""
         path = self.data / "postmaster.pid"
@@ -238,7 +238,7 @@ class PostgresService:
         return True
 
 
-def _serves(cmdline: Sequence[str], data: Path) -> bool:
+def _is_serving(cmdline: Sequence[str], data: Path) -> bool:
     return any(Path(argument) == data for argument in cmdline)
 
 

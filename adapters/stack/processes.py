@@ -22,7 +22,7 @@ ALIVE_SECONDS = 0.5
 TAIL_LINES = 15
 
 
-def find(mark: str) -> list[psutil.Process]:
+def find_processes(mark: str) -> list[psutil.Process]:
     """The live processes whose command line holds `mark` as one argument."""
     return [p for p in psutil.process_iter(["cmdline", "status"]) if mark in (p.info["cmdline"] or ()) and not is_dead(p)]
 
@@ -44,16 +44,16 @@ def listened_ports(pid: int) -> set[int]:
     return {connection.laddr.port for connection in found if connection.status == psutil.CONN_LISTEN}
 
 
-def spawn(argv: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]) -> None:
+def spawn_server(argv: Sequence[str], log: Path, *, cwd: Path, env: Mapping[str, str]) -> None:
     """Start a server in a session of its own, so that the caller's Ctrl-C and end do not reach it; output goes to `log`."""
-    rotate(log)
+    rotate_log(log)
     with log.open("ab") as out:
         subprocess.Popen(  # noqa: S603 - arguments are ours, no shell
             argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=dict(env), start_new_session=True
         )
 
 
-def rotate(log: Path) -> None:
+def rotate_log(log: Path) -> None:
     """Keep one old log: called before a start, when nobody holds the file."""
     log.touch()
     if log.stat().st_size > LOG_LIMIT:
@@ -61,15 +61,15 @@ def rotate(log: Path) -> None:
         log.touch()
 
 
-def end(processes: Sequence[psutil.Process], grace: float) -> None:
+def end_processes(processes: Sequence[psutil.Process], grace: float) -> None:
     """SIGTERM, then SIGKILL after `grace` seconds to what is left; returns when all have ended."""
     for process in processes:
         _signal(process.terminate)
     _, alive = psutil.wait_procs(processes, timeout=grace)
-    kill(alive)
+    kill_processes(alive)
 
 
-def kill(processes: Sequence[psutil.Process]) -> None:
+def kill_processes(processes: Sequence[psutil.Process]) -> None:
     """SIGKILL; returns when all have ended."""
     for process in processes:
         _signal(process.kill)
@@ -115,15 +115,15 @@ def require_free(service: str, ports: Mapping[str, int], named: StackPorts) -> N
         )
 
 
-def not_ready(service: str, log: Path, seconds: float) -> EnvironmentProblem:
+def not_ready_error(service: str, log: Path, seconds: float) -> EnvironmentProblem:
     """The error for a server that died or does not answer, with the end of its log."""
     return EnvironmentProblem(
-        f"{service} is not ready (waited up to {seconds:.0f} s). The end of {log}:\n{tail(log)}\n",
+        f"{service} is not ready (waited up to {seconds:.0f} s). The end of {log}:\n{read_tail(log)}\n",
         next_step="Mend what the log says and start again; running services are left as they are.",
     )
 
 
-def tail(log: Path) -> str:
+def read_tail(log: Path) -> str:
     """The last lines of a log; empty when there is none."""
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
     return "\n".join(lines[-TAIL_LINES:])

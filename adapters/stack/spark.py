@@ -12,8 +12,16 @@ from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus
 
 from ..jvm.java import find_java_for_spark
-from .layout import HOST, Home, StackPorts, is_free
-from .processes import await_condition, end, find, kill, not_ready, require_free, spawn
+from .layout import HOST, StackHome, StackPorts, is_free
+from .processes import (
+    await_condition,
+    end_processes,
+    find_processes,
+    kill_processes,
+    not_ready_error,
+    require_free,
+    spawn_server,
+)
 
 START_SECONDS = 60
 STOP_SECONDS = 20
@@ -31,24 +39,24 @@ OPENED = tuple(
 )  # fmt: skip
 
 
-def spark_services(home: Home) -> list[SparkService]:
+def spark_services(home: StackHome) -> list[SparkService]:
     """The master and one worker of a stack."""
     return [spark_master(home), spark_worker(home, home.ports.spark_worker)]
 
 
-def spark_master(home: Home) -> SparkService:
+def spark_master(home: StackHome) -> SparkService:
     """What drivers name as `spark.master`: `spark://127.0.0.1:<port>`."""
     ports = {"master": home.ports.spark, "page": home.ports.spark_page}
     arguments = ("--host", HOST, "--port", str(ports["master"]), "--webui-port", str(ports["page"]))
     return SparkService(home, "spark-master", "org.apache.spark.deploy.master.Master", arguments, ports)
 
 
-def spark_worker(home: Home, page: int, name: str = "spark-worker", *, cores: int = 1) -> SparkService:
+def spark_worker(home: StackHome, page: int, name: str = "spark-worker", *, cores: int = 1) -> SparkService:
     """A worker whose page is at the port `page`; several may work for one master."""
     master = f"spark://{HOST}:{home.ports.spark}"
     arguments = (
         *("--host", HOST, "--cores", str(cores), "--memory", WORKER_MEMORY, "--webui-port", str(page)),
-        *("--work-dir", str(home.part(name) / "work"), master),
+        *("--work-dir", str(home.make_subfolder(name) / "work"), master),
     )
     return SparkService(home, name, "org.apache.spark.deploy.worker.Worker", arguments, {"page": page})
 
@@ -56,8 +64,8 @@ def spark_worker(home: Home, page: int, name: str = "spark-worker", *, cores: in
 @contextmanager
 def spark_cluster(project: Path, folder: Path, workers: int) -> Iterator[str]:
     """A master and so many workers of one core, on free ports, for as long as the context lasts; the master's address."""
-    home = Home.below(project, folder, StackPorts.free())
-    pages = [home.ports.spark_worker, *(StackPorts.free().spark_worker for _ in range(1, workers))]
+    home = StackHome.in_project(project, folder, StackPorts.find_free())
+    pages = [home.ports.spark_worker, *(StackPorts.find_free().spark_worker for _ in range(1, workers))]
     services = [spark_master(home), *(spark_worker(home, page, f"spark-worker-{i}") for i, page in enumerate(pages, 1))]
     try:
         for service in services:
@@ -72,13 +80,13 @@ def spark_cluster(project: Path, folder: Path, workers: int) -> Iterator[str]:
 class SparkService:
     """`Service` over one daemon of a standalone cluster. `healthy` means: it listens on every port of its own."""
 
-    def __init__(self, home: Home, name: str, main: str, arguments: tuple[str, ...], ports: Mapping[str, int]) -> None:
+    def __init__(self, home: StackHome, name: str, main: str, arguments: tuple[str, ...], ports: Mapping[str, int]) -> None:
         self._home = home
         self._name = name
         self._main = main
         self._arguments = arguments
         self._ports = ports
-        self._mark = home.mark(name)
+        self._mark = home.process_mark(name)
 
     @property
     def name(self) -> str:
@@ -93,11 +101,11 @@ class SparkService:
     @property
     def log(self) -> Path:
         """What the daemon writes to its console."""
-        return self._home.part(self._name) / "server.log"
+        return self._home.make_subfolder(self._name) / "server.log"
 
     def start(self) -> None:
         """See `Service.start`."""
-        if find(self._mark):
+        if find_processes(self._mark):
             return
         require_free(self._name, self._ports, self._home.ports)
         spark = spark_home()
@@ -107,16 +115,16 @@ class SparkService:
         # told the version of Scala.
         here = {"SPARK_HOME": str(spark), "SPARK_LOCAL_IP": HOST, "SPARK_SCALA_VERSION": SCALA}
         environment = {**os.environ, **here, "JAVA_HOME": str(java.parent.parent)}
-        spawn([*command, *self._arguments], self.log, cwd=self._home.part(self._name), env=environment)
+        spawn_server([*command, *self._arguments], self.log, cwd=self._home.make_subfolder(self._name), env=environment)
 
     def wait(self, seconds: float = START_SECONDS) -> None:
         """See `Service.wait`."""
-        if not await_condition(self._listens, seconds, alive=lambda: bool(find(self._mark))):
-            raise not_ready(self._name, self.log, seconds)
+        if not await_condition(self._listens, seconds, alive=lambda: bool(find_processes(self._mark))):
+            raise not_ready_error(self._name, self.log, seconds)
 
     def status(self) -> ServiceStatus:
         """See `Service.status`."""
-        running = find(self._mark)
+        running = find_processes(self._mark)
         state = ServiceState.STARTING if running else ServiceState.STOPPED
         if running and self._listens():
             state = ServiceState.HEALTHY
@@ -124,11 +132,11 @@ class SparkService:
 
     def stop(self) -> None:
         """See `Service.stop`."""
-        end(find(self._mark), STOP_SECONDS)
+        end_processes(find_processes(self._mark), STOP_SECONDS)
 
     def kill(self) -> None:
         """See `Service.kill`. A worker's executors end with it."""
-        kill(find(self._mark))
+        kill_processes(find_processes(self._mark))
 
     def _listens(self) -> bool:
         return not any(map(is_free, self._ports.values()))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Generic
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import F, Lane
@@ -17,101 +17,103 @@ from replicator.ports.register import Register
 from replicator.ports.sink import Sink
 from replicator.ports.source import Source
 
-from . import joining
-from .lanes import LaneRun, Lanes, LaneStatus
-from .missing_records import describe_missing, refuse_missing
-from .pipeline import Pipeline
-from .remembering import remembered
-from .skipping import Standing, judged, skipped
+from .lane_runs import LaneRun, LaneRuns, LaneStatus
+from .operations import cutover
+from .operations.skip import LanePosition, apply_skip, check_skip
+from .stream.missing_records import describe_missing, refuse_missing
+from .stream.pipeline import SourcePipeline
+from .stream.schema_history import read_schema_versions
 
 
 class Control(Generic[F]):
     """Commands to a running pipeline, from any thread. A future ends when the lane goes on as the command says, or with the
     reason why it does not. ConfigProblem for a lane that there is not."""
 
-    def __init__(self, lanes: Lanes, pipelines: Mapping[str, Pipeline[F]]) -> None:
+    def __init__(self, lanes: LaneRuns, pipelines: Mapping[str, SourcePipeline[F]]) -> None:
         self._lanes = lanes
         self._pipelines = pipelines
 
     def pause(self, lane_id: str) -> None:
         """Stop the lane at once, until `resume` or a restart of the program; the others go on."""
-        self._lanes.pause(self._find(lane_id))
+        self._lanes.pause(self._find_lane(lane_id))
 
     def resume(self, lane_id: str, accept: int | None = None) -> Future[None]:
         """Let a paused or suspended lane go on from its own position, without a gap. `accept`: under the schema of that
         number, for which it waits; the future is a ConfigProblem, and the lane as it was, when it waits for no such one."""
-        run = self._find(lane_id)
+        run = self._find_lane(lane_id)
 
-        def resume(pipeline: Pipeline[F]) -> Future[None] | None:
+        def resume(pipeline: SourcePipeline[F]) -> Future[None] | None:
             if accept is not None:
-                acceptable(run.lane, accept, run.schema.versions)
-            question = None if accept is None else partial(accepted, run.lane, accept)
-            return pipeline.roster.restart(run, question) if _is_halted(run) else None
+                find_pending_schema(run.lane, accept, run.schema.versions)
+            question = None if accept is None else partial(accept_pending_schema, run.lane, accept)
+            return pipeline.registry.restart_lane(run, question) if _is_halted(run) else None
 
-        return self._post(run, resume, Future())
+        return self._post_command(run, resume, Future())
 
     def resync(self, lane_id: str, *, accept_missing: bool = False) -> Future[None]:
         """Remove the lane's rows and state, and fill it again from where the source's `start_from` says. The future is a
         DataLoss, and the lane as it was, where rows would be missing from it afterwards, unless that is accepted."""
-        run = self._find(lane_id)
+        run = self._find_lane(lane_id)
 
-        def resync(pipeline: Pipeline[F]) -> Future[None]:
-            place, roster = pipeline.place, pipeline.roster
+        def resync(pipeline: SourcePipeline[F]) -> Future[None]:
+            place, roster = pipeline.context, pipeline.registry
             if not accept_missing:
                 refuse_missing(run.lane, roster.describe_missing(run), has_backfills=place.has_backfills)
             start = place.source.start()
-            pipeline.forget(run.lane.table)
-            begin = Position({p: o for p, o in start.items() if roster.covers(run, p)})
-            return roster.restart(run, lambda sink: reset(sink, run.lane), begin)
+            pipeline.reset_table(run.lane.table)
+            begin = Position({p: o for p, o in start.items() if roster.is_covered(run, p)})
+            return roster.restart_lane(run, lambda sink: reset_lane(sink, run.lane), begin)
 
-        return self._post(run, resync, Future())
+        return self._post_command(run, resync, Future())
 
     def skip(self, lane_id: str, until: Position | None) -> Future[None]:
         """Move the lane's position without applying anything. `until` None: where records are lost, to where the source's
         `start_from` says. The future is a ConfigProblem, and the lane as it was, when the move makes no sense."""
-        run = self._find(lane_id)
-        asked = self._pipelines[run.lane.source].place.workers[run.lane.sink].ask(lambda sink: sink.state(run.lane))
+        run = self._find_lane(lane_id)
+        asked = self._pipelines[run.lane.source].context.workers[run.lane.sink].ask(lambda sink: sink.state(run.lane))
         done: Future[None] = Future()
 
-        def skip(pipeline: Pipeline[F]) -> Future[None]:
-            roster = pipeline.roster
-            at = Standing.of(run.lane, asked.result(), run.begun, lambda p: roster.covers(run, p))
-            move = judged(pipeline.place.source, at, until)
-            return roster.restart(run, lambda sink: skipped(sink, run.lane, move))
+        def skip(pipeline: SourcePipeline[F]) -> Future[None]:
+            roster = pipeline.registry
+            at = LanePosition.from_state(run.lane, asked.result(), run.begin, lambda p: roster.is_covered(run, p))
+            move = check_skip(pipeline.context.source, at, until)
+            return roster.restart_lane(run, lambda sink: apply_skip(sink, run.lane, move))
 
-        asked.add_done_callback(lambda _: self._post(run, skip, done))
+        asked.add_done_callback(lambda _: self._post_command(run, skip, done))
         return done
 
     def swap(self, lane_id: str, into: str) -> Future[None]:
         """Let the lane have the rows and the state of the lane that made `into` anew, and go on from there. The future is an
         error, and the lane as it was, where it could not go on without a gap."""
-        run = self._find(lane_id)
-        rebuilt = joining.beside(run.lane, into)
-        worker = self._pipelines[run.lane.source].place.workers[run.lane.sink]
+        run = self._find_lane(lane_id)
+        rebuilt = cutover.make_rebuild_lane(run.lane, into)
+        worker = self._pipelines[run.lane.source].context.workers[run.lane.sink]
         asked = worker.ask(lambda sink: (sink.state(run.lane), sink.state(rebuilt)))
         done: Future[None] = Future()
 
-        def swap(pipeline: Pipeline[F]) -> Future[None]:
-            joining.refuse_lost(pipeline.place.source, run.lane, *asked.result())
-            judge = joining.Joined(run.lane, run.begun, pipeline.place.transactions)
-            return pipeline.roster.restart(run, lambda sink: joining.swapped(sink, run.lane, rebuilt, judge))
+        def swap(pipeline: SourcePipeline[F]) -> Future[None]:
+            cutover.refuse_lost_records(pipeline.context.source, run.lane, *asked.result())
+            judge = cutover.Cutover(run.lane, run.begin, pipeline.context.transactions)
+            return pipeline.registry.restart_lane(run, lambda sink: cutover.swap_tables(sink, run.lane, rebuilt, judge))
 
-        asked.add_done_callback(lambda _: self._post(run, swap, done))
+        asked.add_done_callback(lambda _: self._post_command(run, swap, done))
         return done
 
-    def _find(self, lane_id: str) -> LaneRun:
+    def _find_lane(self, lane_id: str) -> LaneRun:
         run = self._lanes.find(lane_id)
         if run is None:
-            names = ", ".join(sorted(other.lane.id for other in self._lanes.all()))
+            names = ", ".join(sorted(other.lane.id for other in self._lanes.list_runs()))
             raise ConfigProblem(f"There is no lane {lane_id!r}.", next_step=f"The lanes are: {names}.")
         return run
 
-    def _post(self, run: LaneRun, command: Callable[[Pipeline[F]], Future[None] | None], done: Future[None]) -> Future[None]:
+    def _post_command(
+        self, run: LaneRun, command: Callable[[SourcePipeline[F]], Future[None] | None], done: Future[None]
+    ) -> Future[None]:
         pipeline = self._pipelines[run.lane.source]
 
         def obey() -> None:
             try:
-                _pass_on(command(pipeline), done)
+                _forward_result(command(pipeline), done)
             except BaseException as error:
                 done.set_exception(error)
                 if not isinstance(error, Exception):
@@ -121,7 +123,7 @@ class Control(Generic[F]):
         return done
 
 
-def _pass_on(answer: Future[None] | None, to: Future[None]) -> None:
+def _forward_result(answer: Future[None] | None, to: Future[None]) -> None:
     """Let `to` end as `answer` does; at once without one."""
     if answer is None:
         to.set_result(None)
@@ -129,16 +131,16 @@ def _pass_on(answer: Future[None] | None, to: Future[None]) -> None:
         answer.add_done_callback(lambda a: to.set_exception(a.exception()) if a.exception() else to.set_result(None))
 
 
-def accepted(lane: Lane, number: int, sink: Any) -> LaneState | None:
+def accept_pending_schema(lane: Lane, number: int, sink: Any) -> LaneState | None:
     """Write down that the lane may go on under the schema of that number; its state. ConfigProblem when it does not wait for
     that one."""
-    version = acceptable(lane, number, {version.number: version for version in remembered(sink, lane)})
+    version = find_pending_schema(lane, number, {version.number: version for version in read_schema_versions(sink, lane)})
     sink.remember(lane, replace(version, state="accepted"))
     state: LaneState | None = sink.state(lane)
     return state
 
 
-def acceptable(lane: Lane, number: int, known: Mapping[int, SchemaVersion]) -> SchemaVersion:
+def find_pending_schema(lane: Lane, number: int, known: Mapping[int, SchemaVersion]) -> SchemaVersion:
     """The schema of that number, for which the lane waits. ConfigProblem when it does not."""
     if number not in known or known[number].state == "applied":
         waits = next(
@@ -155,13 +157,13 @@ def _is_halted(run: LaneRun) -> bool:
     return run.status in (LaneStatus.PAUSED, LaneStatus.SUSPENDED)
 
 
-def reset(sink: Sink[F], lane: Lane) -> LaneState | None:
+def reset_lane(sink: Sink[F], lane: Lane) -> LaneState | None:
     """Remove the lane's rows and state; its state after that."""
     sink.reset(lane)
     return sink.state(lane)
 
 
-def missing_when_stopped(source: Source[F], register: Register, lane: Lane, marks: str = "") -> Sequence[str]:
+def describe_missing_when_stopped(source: Source[F], register: Register, lane: Lane, marks: str = "") -> Sequence[str]:
     """`missing_records.describe_missing` while the program does not run. `marks`: the topic of transactions, if any."""
     seen = register.load(lane.source)
     topics = seen.topics.get(lane.table, frozenset())

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RuntimeOptions:
     """Times in seconds, sizes in bytes.
 
     `handover_bytes`: what gathers before one sink makes the source wait. `drain`: how long workers may go on after a stop.
     `state_patience`: how long a lane's position is waited for before the stream goes on without that lane; `new_patience`:
     the same for lanes of tables that turn up in the stream.
-    `reject_patience`: how long the dead-letter store may be away. `tell_every`: pace of lag, commits to the source, and
+    `reject_patience`: how long the dead-letter store may be away. `report_every`: pace of lag, commits to the source, and
     positions of lanes that had nothing to write. `catch_up_offsets`: offsets per partition and read. `catch_up_turn`:
     how long lanes catch up between two batches. `hold_idle`: after so long without a record half a key change is applied
     as it is; polls are not counted, since a busy machine makes many while a record is on its way. `hold_batches`: the
@@ -28,7 +28,7 @@ class Options:
     state_patience: float = 5.0
     new_patience: float = 0.25
     reject_patience: float = 60.0
-    tell_every: float = 5.0
+    report_every: float = 5.0
     catch_up_offsets: int = 50_000
     catch_up_turn: float = 0.5
     hold_idle: float = 5.0

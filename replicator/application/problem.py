@@ -11,7 +11,7 @@ class Stopped(Exception):
     """The end was asked for while a call was waiting; unwinds to whoever began the work. Not an error."""
 
 
-class Broken(Fatal):
+class AccountingError(Fatal):
     """The program contradicts itself (an accounting identity does not hold): a bug, never ignored."""
 
 
@@ -23,14 +23,14 @@ class Problem:
     sentence: str
     next_step: str = ""
 
-    def as_error(self) -> Fatal:
+    def to_error(self) -> Fatal:
         """The problem for somebody who waits for an outcome."""
         error = Fatal(self.sentence, next_step=self.next_step)
         error.exit_code = self.code
         return error
 
 
-def problem_of(error: BaseException) -> Problem:
+def to_problem(error: BaseException) -> Problem:
     """The problem behind an error. Of an unknown exception only the class is shown: its text may hold values of rows."""
     if isinstance(error, ReplicatorError):
         return Problem(error.exit_code, error.sentence, error.next_step)
@@ -41,12 +41,12 @@ def problem_of(error: BaseException) -> Problem:
     )
 
 
-def broken(sentence: str) -> Broken:
+def make_accounting_error(sentence: str) -> AccountingError:
     """The error for a contradiction."""
-    return Broken(sentence, next_step="This is a bug; please report it.")
+    return AccountingError(sentence, next_step="This is a bug; please report it.")
 
 
-def ensure(holds: bool, sentence: str) -> None:
+def ensure_accounting(holds: bool, sentence: str) -> None:
     """Raise Broken with `sentence` unless the identity holds."""
     if not holds:
-        raise broken(sentence)
+        raise make_accounting_error(sentence)

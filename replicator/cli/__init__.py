@@ -52,11 +52,11 @@ COMMANDS = {
 }
 """Command name -> module of this package that defines a click command of that name."""
 
-READERS = ("replay", "snapshot")
+REBUILD_COMMANDS = ("replay", "snapshot")
 """Commands that go through an event log and end then."""
 
 
-class Lazy(click.Group):
+class LazyGroup(click.Group):
     """A group whose commands are imported when they are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -67,7 +67,7 @@ class Lazy(click.Group):
         """The command, or None when there is none of that name."""
         if cmd_name not in COMMANDS:
             return None
-        if cmd_name in READERS:
+        if cmd_name in REBUILD_COMMANDS:
             use_settings(ALONE)
         command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name.replace("-", "_"))
         return command if isinstance(command, click.Command) else None
@@ -80,7 +80,7 @@ class Lazy(click.Group):
         try:
             sys.exit(super().main(given, **more, standalone_mode=False))
         except click.ClickException as wrong:
-            _tell(wrong, as_json="--json" in given)
+            _show_usage_error(wrong, as_json="--json" in given)
             sys.exit(wrong.exit_code)
         except click.Abort as aborted:
             interrupted = isinstance(aborted.__cause__ or aborted.__context__, KeyboardInterrupt)
@@ -88,7 +88,7 @@ class Lazy(click.Group):
             sys.exit(INTERRUPTED if interrupted else 1)
 
 
-def _tell(wrong: click.ClickException, *, as_json: bool) -> None:
+def _show_usage_error(wrong: click.ClickException, *, as_json: bool) -> None:
     context = getattr(wrong, "ctx", None)
     if not as_json:
         wrong.show()
@@ -100,7 +100,7 @@ def _tell(wrong: click.ClickException, *, as_json: bool) -> None:
     click.echo(json.dumps(body, separators=(",", ":"), ensure_ascii=False))
 
 
-@click.command(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="replicator")
 def main() -> None:
     """Keeps copies of a live database correct: one change stream, several sinks, a policy per table."""

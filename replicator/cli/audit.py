@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .query import print_table, result_of, write_csv
-from .session import COUNT, Session, command, counted
-from .times import IN_UTC, MOMENT
+from .query import print_table, to_json_rows, write_csv
+from .session import COUNT, CommandSession, command, format_count
+from .time_params import IN_UTC, TIME
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SHOWN = 100
+MAX_SHOWN = 100
 
 
 @command("audit")
 @click.argument("table")
-@click.option("--since", type=MOMENT, help=f"Changes of this time at the source or later ({IN_UTC}).")
-@click.option("--until", type=MOMENT, help=f"Changes of this time at the source or earlier ({IN_UTC}).")
+@click.option("--since", type=TIME, help=f"Changes of this time at the source or later ({IN_UTC}).")
+@click.option("--until", type=TIME, help=f"Changes of this time at the source or earlier ({IN_UTC}).")
 @click.option("--by", metavar="COLUMN", help="The column in which rows say who changed them, such as updated_by.")
 @click.option("--limit", type=COUNT, help="At most so many, the last ones, 0: all. As a table by default 100.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def audit(
-    session: Session,
+    session: CommandSession,
     table: str,
     since: datetime | None,
     until: datetime | None,
@@ -36,34 +36,36 @@ def audit(
     """Print the changes of TABLE (or SCHEMA.TABLE, as its source calls it) as its event log has them: when, which row, which
     columns (where records tell the row before), by which transaction and, with `--by`, by whom, and where the record
     stands."""
-    from replicator.wiring import histories
-    from replicator.wiring.offline import source_table
+    from replicator.wiring import change_history
+    from replicator.wiring.stored_lanes import find_source_table
 
-    table = source_table(session.loaded, table)
+    table = find_source_table(session.loaded, table)
     period = {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
-    found, read = histories.audit(session.loaded, table, period, session.note, by)
+    found, read = change_history.read_audit(session.loaded, table, period, session.print_note, by)
     if read.rejected:
-        session.note(f"{read.rejected:,} records of {table} were rejected and are left out; see `replicator dlq list`.")
-    most = SHOWN if limit is None and not (as_csv or session.as_json) else limit or None
+        session.print_note(
+            f"{read.rejected:,} records of {table} were rejected and are left out; see `replicator dlq list`."
+        )
+    most = MAX_SHOWN if limit is None and not (as_csv or session.as_json) else limit or None
     shown = found if most is None else found.slice(max(0, found.num_rows - most))
     _note_unknown(session, shown)
     if as_csv:
         write_csv(shown)
         return
-    for sentence in read.gone:
-        session.note(sentence)
-    summary = "; ".join([f"{table}: {counted(found.num_rows, 'change')}", *read.gone])
-    title = table if shown.num_rows == found.num_rows else f"{table}, the last of {counted(found.num_rows, 'change')}"
-    session.emit(result_of(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))
+    for sentence in read.missing_sentences:
+        session.print_note(sentence)
+    summary = "; ".join([f"{table}: {format_count(found.num_rows, 'change')}", *read.missing_sentences])
+    title = table if shown.num_rows == found.num_rows else f"{table}, the last of {format_count(found.num_rows, 'change')}"
+    session.emit(to_json_rows(shown) if session.as_json else None, summary, text=lambda: print_table(title, shown))
 
 
-def _note_unknown(session: Session, shown: pa.Table) -> None:
+def _note_unknown(session: CommandSession, shown: pa.Table) -> None:
     """Say why `changed` is empty, where that is because records do not hold the row before."""
     import pyarrow.compute as pc
 
     unknown = pc.sum(pc.and_(pc.equal(shown["operation"], "u"), pc.is_null(shown["changed"]))).as_py()
     if unknown:
-        session.note(
-            f"`changed` is empty in {counted(unknown, 'update')}: the record does not hold the row before (PostgreSQL sends "
+        session.print_note(
+            f"`changed` is empty in {format_count(unknown, 'update')}: the record does not hold the row before (PostgreSQL sends "
             "it with REPLICA IDENTITY FULL). `replicator history TABLE KEY` compares a row with what the log has before."
         )

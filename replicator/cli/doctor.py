@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from replicator.domain.errors import ExitCode
-from replicator.domain.plain import printable
+from replicator.domain.plain_values import to_printable
 
-from .session import Session, command, counted, echo
+from .session import CommandSession, command, echo, format_count
 
 GLYPHS = {"ok": "✓", "warning": "!", "error": "✗"}
 COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
@@ -19,9 +19,9 @@ COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 @command("doctor")
 @click.option("--strict", is_flag=True, help="Warnings count as errors.")
 @click.option("--connect", metavar="URL", help="Look at the connectors of this Kafka Connect worker.")
-def doctor(session: Session, strict: bool, connect: str | None) -> int:
+def doctor(session: CommandSession, strict: bool, connect: str | None) -> int:
     """Look at the broker, topics, connectors, source database, targets, lake, and Java; exit 3 when something is wrong."""
-    from replicator.wiring.checks import diagnose
+    from replicator.wiring.diagnosis import diagnose
 
     if connect is not None and not connect.startswith(("http://", "https://")):
         raise click.UsageError("--connect takes the worker's REST interface: http://HOST:PORT.")
@@ -31,17 +31,19 @@ def doctor(session: Session, strict: bool, connect: str | None) -> int:
         {"severity": d.severity, "subject": d.subject, "sentence": d.sentence, "next_step": d.next_step} for d in found
     ]
     warnings = len([d for d in found if d.severity == "warning" and d not in bad])
-    summary = f"{len(found)} looked at, {len(bad)} to mend" + (f", {counted(warnings, 'warning')} (!)" if warnings else "")
-    session.emit(result, summary, ok=not bad, text=lambda: _print(found, summary))
+    summary = f"{len(found)} looked at, {len(bad)} to mend" + (
+        f", {format_count(warnings, 'warning')} (!)" if warnings else ""
+    )
+    session.emit(result, summary, ok=not bad, text=lambda: _print_diagnoses(found, summary))
     return int(ExitCode.ENVIRONMENT if bad else ExitCode.OK)
 
 
-def _print(found: list[Any], summary: str) -> None:
+def _print_diagnoses(found: list[Any], summary: str) -> None:
     for one in found:
         glyph = GLYPHS[one.severity]
         # Into a pipe `echo` leaves the colour out.
         mark = glyph if os.environ.get("NO_COLOR") else click.style(glyph, fg=COLOURS[one.severity])
-        click.echo(f"{mark} " + printable(f"{one.subject}: {one.sentence}"))
+        click.echo(f"{mark} " + to_printable(f"{one.subject}: {one.sentence}"))
         if one.severity != "ok" and one.next_step:
             echo(f"    {one.next_step}")
     echo(summary)

@@ -6,49 +6,49 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .session import Session, command, echo
+from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
-    from replicator.wiring.dropping import Found
+    from replicator.wiring.drop import DropScope
 
 
 @command("drop")
 @click.argument("table")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def drop(session: Session, table: str, yes: bool) -> None:
+def drop(session: CommandSession, table: str, yes: bool) -> None:
     """Remove a target with its remembered deletes, schemas and positions. TABLE is the target's name, SINK.TARGET (as
     `lanes list` has it), or the table's name in the source; the config need not name it any more. The daemon must not write
     it meanwhile."""
-    from replicator.wiring import dropping
+    from replicator.wiring import drop
 
-    found = dropping.look(session.loaded, table)
-    lane, lines = found.lane.id, list(_lines(found))
+    found = drop.find_lane_to_drop(session.loaded, table)
+    lane, lines = found.lane.id, list(_list_lines(found))
     if not yes:
-        session.confirm(f"Remove this of {lane}?", f"{lane} was not dropped", lines, _plain(found))
-    dropping.drop(session.loaded, found.lane)
-    said = [*(lines if yes else ()), f"{lane}: {_outcome(found)}"]
-    session.emit(_plain(found), said[-1], text=lambda: echo("\n".join(said)))
+        session.confirm(f"Remove this of {lane}?", f"{lane} was not dropped", lines, _to_json(found))
+    drop.drop_lane(session.loaded, found.lane)
+    said = [*(lines if yes else ()), f"{lane}: {_describe_outcome(found)}"]
+    session.emit(_to_json(found), said[-1], text=lambda: echo("\n".join(said)))
 
 
-def _lines(found: Found) -> list[str]:
-    width = max(len(one.what) for one in found.belongings)
-    lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in found.belongings]
+def _list_lines(found: DropScope) -> list[str]:
+    width = max(len(one.what) for one in found.artifacts)
+    lines = [f"  {one.what:<{width}}  {one.where}{f'  ({one.stays})' if one.stays else ''}" for one in found.artifacts]
     if found.config_line:
         again = "the next start makes it again, and loads it from where `start_from` says."
         lines.append(f"The config names it ({found.config_line}): {again}")
     return [found.lane.id, *lines]
 
 
-def _outcome(found: Found) -> str:
+def _describe_outcome(found: DropScope) -> str:
     """What was done, in the words of one who looks for the table afterwards."""
-    stays = next((one for one in found.belongings if one.what == "table" and one.stays), None)
+    stays = next((one for one in found.artifacts if one.what == "table" and one.stays), None)
     return f"dropped, but table {stays.where} stays: {stays.stays}" if stays else "dropped"
 
 
-def _plain(found: Found) -> dict[str, Any]:
+def _to_json(found: DropScope) -> dict[str, Any]:
     return {
         "lane": found.lane.id,
         "table": found.lane.table or None,
         "config": found.config_line or None,
-        "belongings": [{"what": one.what, "where": one.where, "stays": one.stays or None} for one in found.belongings],
+        "belongings": [{"what": one.what, "where": one.where, "stays": one.stays or None} for one in found.artifacts],
     }

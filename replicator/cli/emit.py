@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from replicator.domain.plain import plain
+from replicator.domain.plain_values import to_plain
 
-from .session import COUNT, Session, command
+from .session import COUNT, CommandSession, command
 
 
 @command("emit")
@@ -20,7 +20,7 @@ from .session import COUNT, Session, command
 @click.option("--expected-version", type=COUNT, help="The aggregate's version before it; 0: it has no events.")
 @click.option("--event-id", help="Its own id; one that is stored already changes nothing. A new one by default.")
 def emit(
-    session: Session,
+    session: CommandSession,
     aggregate_type: str,
     aggregate_id: str,
     event_type: str,
@@ -31,12 +31,12 @@ def emit(
 ) -> None:
     """Store an event of the aggregate AGGREGATE_TYPE AGGREGATE_ID in the store of events (`event_store` of the config)."""
     from replicator.domain.event_texts import read_json
-    from replicator.domain.events import new_event
-    from replicator.wiring import events as wiring
+    from replicator.domain.events import make_event
+    from replicator.wiring import event_store as wiring
 
     texts = read_json("event_data", data), read_json("metadata", metadata)
-    new = new_event(aggregate_id, aggregate_type, event_type, *texts, expected_version=expected_version, event_id=event_id)
-    emitting = wiring.emitting(session.loaded)
+    new = make_event(aggregate_id, aggregate_type, event_type, *texts, expected_version=expected_version, event_id=event_id)
+    emitting = wiring.make_emitter(session.loaded)
     try:
         (done,) = emitting.emit([new])
     finally:
@@ -44,10 +44,10 @@ def emit(
     event = done.event
     what = f"{event.aggregate_type} {event.aggregate_id}, version {event.event_version}"
     summary = f"{what}: {event.event_type}" if done.is_new else f"{what}: event {event.event_id} was stored before"
-    session.emit({**told(event), "is_new": done.is_new}, summary)
+    session.emit({**to_json(event), "is_new": done.is_new}, summary)
 
 
-def told(event: Any) -> dict[str, Any]:
+def to_json(event: Any) -> dict[str, Any]:
     """An event as `--json` has it."""
     fields: dict[str, Any] = {name: getattr(event, name) for name in event.__dataclass_fields__}
-    return {name: plain(value) for name, value in fields.items()} | {"created_at": event.created_at.isoformat()}
+    return {name: to_plain(value) for name, value in fields.items()} | {"created_at": event.created_at.isoformat()}

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .emit import told
-from .session import COUNT, Session, command, counted, echo
-from .times import IN_UTC, MOMENT
+from .emit import to_json
+from .session import COUNT, CommandSession, command, echo, format_count
+from .time_params import IN_UTC, TIME
 
 if TYPE_CHECKING:
     from replicator.domain.events import Event
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 @command("events")
 @click.argument("aggregate_type")
 @click.argument("aggregate_id", required=False)
-@click.option("--until", type=MOMENT, help=f"As they were at that time ({IN_UTC}).")
+@click.option("--until", type=TIME, help=f"As they were at that time ({IN_UTC}).")
 @click.option("--limit", type=COUNT, help="At most so many, the first ones.")
 def events(
-    session: Session, aggregate_type: str, aggregate_id: str | None, until: datetime | None, limit: int | None
+    session: CommandSession, aggregate_type: str, aggregate_id: str | None, until: datetime | None, limit: int | None
 ) -> None:
     """The events of all aggregates of AGGREGATE_TYPE, or of the one with AGGREGATE_ID, by time and version. With `--json`,
     `result` is the list."""
-    from replicator.wiring import events as wiring
+    from replicator.wiring import event_store as wiring
 
-    store = wiring.store(session.loaded)
+    store = wiring.open_store(session.loaded)
     try:
         found = store.read(aggregate_type, aggregate_id, until=until, limit=limit)
     finally:
         store.close()
-    summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {counted(len(found), 'event')}"
-    session.emit([told(e) for e in found], summary, text=lambda: _show(summary, found))
+    summary = f"{' '.join(filter(None, (aggregate_type, aggregate_id)))}: {format_count(len(found), 'event')}"
+    session.emit([to_json(e) for e in found], summary, text=lambda: _print_events(summary, found))
 
 
-def _show(title: str, found: Any) -> None:
+def _print_events(title: str, found: Any) -> None:
     echo(title)
     for event in found:
         echo(f"{event.created_at}  {event.aggregate_id}  version {event.event_version}  {event.event_type}")
-        for line in _values(event):
+        for line in _list_values(event):
             echo(f"    {line}")
 
 
-def _values(event: Event) -> list[str]:
+def _list_values(event: Event) -> list[str]:
     pairs = [(name, value) for name, value in event.event_data.items()]
     pairs += [(f"metadata {name}", value) for name, value in event.metadata.items()]
     return [f"{name} = {'NULL' if value is None else value}" for name, value in pairs]

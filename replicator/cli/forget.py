@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .refresh import told
-from .session import Session, command, echo
+from .refresh import describe_refresh
+from .session import CommandSession, command, echo
 
 if TYPE_CHECKING:
-    from replicator.wiring.forgetting import Found
+    from replicator.wiring.erase import ErasureScope
 
 
 @command("forget")
@@ -19,44 +19,49 @@ if TYPE_CHECKING:
 @click.option("--source", help="Which source, where several have a table of that name.")
 @click.option("--vacuum", is_flag=True, help="Remove older versions of Delta tables too: time travel ends here.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def forget(session: Session, table: str, key: tuple[str, ...], source: str | None, vacuum: bool, yes: bool) -> None:
+def forget(session: CommandSession, table: str, key: tuple[str, ...], source: str | None, vacuum: bool, yes: bool) -> None:
     """Forget the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column. It is
     taken out of every target, the event logs and the dead letters, and records of it are withheld from then on, whoever
     reads them again. This cannot be undone. The daemon must not run meanwhile. Killed, the command goes on when repeated."""
-    from replicator.wiring import forgetting
-    from replicator.wiring.offline import source_table
+    from replicator.wiring import erase
+    from replicator.wiring.stored_lanes import find_source_table
 
-    table = source_table(session.loaded, table)
-    found = forgetting.look(session.loaded, table, key, source)
-    lines = list(_lines(found, vacuum))
+    table = find_source_table(session.loaded, table)
+    found = erase.find_row(session.loaded, table, key, source)
+    lines = list(_list_lines(found, vacuum))
     if not yes:
-        session.confirm("Forget this row, for good?", f"nothing of {found.table} was forgotten", lines, _plain(found))
-    done = forgetting.forget(session.loaded, found, end_versions=vacuum, tell=session.note)
+        session.confirm("Forget this row, for good?", f"nothing of {found.table} was forgotten", lines, _to_json(found))
+    done = erase.erase_row(session.loaded, found, end_versions=vacuum, tell=session.print_note)
     repeat = "`replicator forget` with the same key and `--vacuum` ends them, and time travel with them"
     notes = [f"Still there: {where}." for where in done.versions]
     notes += [f"Older versions: {repeat}."] if done.versions else []
     notes += [f"The row had another key too: {table} {' '.join(other)}. Forget it as well." for other in sorted(done.linked)]
     notes += [f"Not changed: {one}." for one in found.stays]
     removed = ", ".join(f"{count:,} from {place}" for place, count in done.removed.items())
-    notes += [f"Computed anew: {told(one)}." for one in done.refreshed]
+    notes += [f"Computed anew: {describe_refresh(one)}." for one in done.refreshed]
     summary = f"{table}: one key forgotten; rows and records removed: {removed}"
-    result = {**_plain(found), "removed": done.removed, "versions": done.versions, "linked": sorted(map(list, done.linked))}
+    result = {
+        **_to_json(found),
+        "removed": done.removed,
+        "versions": done.versions,
+        "linked": sorted(map(list, done.linked)),
+    }
     session.emit(result, summary, text=lambda: echo("\n".join([*(lines if yes else ()), summary, *notes])))
 
 
-def _lines(found: Found, vacuum: bool) -> list[str]:
+def _list_lines(found: ErasureScope, vacuum: bool) -> list[str]:
     key = ", ".join(found.columns)
     return [
         f"{found.table} of source {found.source}, one key ({key})",
         *(f"  target        {lane.id}" for lane in found.targets),
         *(f"  event log     {lane.sink}" for lane in found.logs),
-        f"  dead letters  {found.letters}",
+        f"  dead letters  {found.dead_letters}",
         *(f"  projection    {one.label}" for one in found.projections),
         *(["  older versions of these tables"] if vacuum else []),
     ]
 
 
-def _plain(found: Found) -> dict[str, Any]:
+def _to_json(found: ErasureScope) -> dict[str, Any]:
     return {
         "table": found.table,
         "source": found.source,

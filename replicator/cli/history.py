@@ -6,63 +6,63 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from replicator.domain.plain import plain
+from replicator.domain.plain_values import to_plain
 
-from .session import Session, command, counted, echo
+from .session import CommandSession, command, echo, format_count
 
 if TYPE_CHECKING:
-    from replicator.domain.timeline import Entry
+    from replicator.domain.timeline import HistoryEntry
 
-WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read", "t": "truncated"}
+OPERATION_WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read", "t": "truncated"}
 
 
 @command("history")
 @click.argument("table")
 @click.argument("key", nargs=-1, required=True)
-def history(session: Session, table: str, key: tuple[str, ...]) -> None:
+def history(session: CommandSession, table: str, key: tuple[str, ...]) -> None:
     """Every change of the row of TABLE (or SCHEMA.TABLE, as its source calls it) with that KEY, a value for each key column
     (behind `--` where one begins with a minus), as the table's event log has them: when, by which transaction, and what
     differs. With `--json`, `result` is the list, with the row before and after each."""
-    from replicator.domain.timeline import told
-    from replicator.wiring import histories
-    from replicator.wiring.offline import source_table
+    from replicator.domain.timeline import to_json
+    from replicator.wiring import change_history
+    from replicator.wiring.stored_lanes import find_source_table
 
-    table = source_table(session.loaded, table)
-    entries, read = histories.history(session.loaded, table, key, session.note)
+    table = find_source_table(session.loaded, table)
+    entries, read = change_history.read_history(session.loaded, table, key, session.print_note)
     if read.rejected:
-        session.note(
+        session.print_note(
             f"{read.rejected:,} records of {table} were rejected, and are not among them; see `replicator dlq list`."
         )
-    summary = "; ".join([f"{table} {' '.join(key)}: {counted(len(entries), 'change')}", *read.gone])
-    session.emit([plain(told(entry)) for entry in entries], summary, text=lambda: _show(summary, entries))
+    summary = "; ".join([f"{table} {' '.join(key)}: {format_count(len(entries), 'change')}", *read.missing_sentences])
+    session.emit([to_plain(to_json(entry)) for entry in entries], summary, text=lambda: _print_entries(summary, entries))
 
 
-def _show(title: str, entries: list[Entry]) -> None:
+def _print_entries(title: str, entries: list[HistoryEntry]) -> None:
     echo(title)
     for entry in entries:
         at = "(no time)" if entry.at is None else str(entry.at)
-        words = [at, _what(entry), *([f"transaction {entry.transaction}"] if entry.transaction else [])]
+        words = [at, _describe_change(entry), *([f"transaction {entry.transaction}"] if entry.transaction else [])]
         echo("  ".join(["", *words, f"{entry.topic}:{entry.partition}:{entry.offset}"]).lstrip())
-        for line in _values(entry):
+        for line in _list_values(entry):
             echo(f"    {line}")
 
 
-def _what(entry: Entry) -> str:
+def _describe_change(entry: HistoryEntry) -> str:
     if entry.moved_away:
         return "got another key"
-    return f"had the key {_text(entry.moved_from)}" if entry.moved_from else WORDS[entry.operation]
+    return f"had the key {_to_text(entry.moved_from)}" if entry.moved_from else OPERATION_WORDS[entry.operation]
 
 
-def _values(entry: Entry) -> list[str]:
+def _list_values(entry: HistoryEntry) -> list[str]:
     """What differs, or the whole row where it is new."""
     if entry.after is None:
         return []
     if entry.before is None:
-        return [f"{name} = {_text(value)}" for name, value in entry.after.items()]
-    return [f"{name}: {_text(entry.before.get(name))} → {_text(entry.after[name])}" for name in entry.changed]
+        return [f"{name} = {_to_text(value)}" for name, value in entry.after.items()]
+    return [f"{name}: {_to_text(entry.before.get(name))} → {_to_text(entry.after[name])}" for name in entry.changed]
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} = {_text(one)}" for name, one in value.items())
-    return "NULL" if value is None else str(plain(value))
+        return ", ".join(f"{name} = {_to_text(one)}" for name, one in value.items())
+    return "NULL" if value is None else str(to_plain(value))

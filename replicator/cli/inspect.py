@@ -9,39 +9,39 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .query import print_table, result_of
-from .session import COUNT, Session, command, counted
+from .query import print_table, to_json_rows
+from .session import COUNT, CommandSession, command, format_count
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SHOWN = 100
+MAX_SHOWN = 100
 
 
 @command("inspect")
 @click.argument("source")
 @click.option("--format", "form", help="The format of the records; of a source of the config its own by default.")
 @click.option("--timezone", "zone", default="UTC", show_default=True, help="The zone in which times are shown.")
-@click.option("--limit", type=COUNT, default=SHOWN, show_default=True, help="At most so many records, 0: all.")
-def inspect(session: Session, source: str, form: str | None, zone: str, limit: int) -> None:
+@click.option("--limit", type=COUNT, default=MAX_SHOWN, show_default=True, help="At most so many records, 0: all.")
+def inspect(session: CommandSession, source: str, form: str | None, zone: str, limit: int) -> None:
     """Print the first records of SOURCE, decoded: a source of the config, or an archive (a file or folder; needs --format).
     Nothing is written. With `--json`, result is the list of records."""
-    from replicator.wiring.inspecting import of_archive, of_source
+    from replicator.wiring.record_inspection import inspect_archive, inspect_source
 
-    known = _zone(zone)
+    known = _check_zone(zone)
     path = Path(source)
     if path.exists():
         if form is None:
             raise ConfigProblem(f"{source} does not say what its records are", next_step="Add --format, such as dts_avro.")
-        found = of_archive(path, form, limit)
+        found = inspect_archive(path, form, limit)
     else:
-        found = of_source(session.loaded, source, form, limit)
-    found = _in_zone(found, known)
-    result = result_of(found) if session.as_json else None
-    session.emit(result, counted(found.num_rows, "record"), text=lambda: print_table(source, found))
+        found = inspect_source(session.loaded, source, form, limit)
+    found = _convert_zone(found, known)
+    result = to_json_rows(found) if session.as_json else None
+    session.emit(result, format_count(found.num_rows, "record"), text=lambda: print_table(source, found))
 
 
-def _zone(name: str) -> str:
+def _check_zone(name: str) -> str:
     from zoneinfo import ZoneInfo
 
     try:
@@ -51,7 +51,7 @@ def _zone(name: str) -> str:
         raise ConfigProblem(sentence, next_step="Write one such as UTC or Asia/Shanghai.") from None
 
 
-def _in_zone(table: pa.Table, zone: str) -> pa.Table:
+def _convert_zone(table: pa.Table, zone: str) -> pa.Table:
     """Times as text, as a clock in the zone shows them; whole seconds without a fraction."""
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -9,7 +9,7 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal
 
-from .session import Session, cell, command, counted, echo
+from .session import CommandSession, command, echo, format_count, to_cell
 
 
 @click.group("lanes")
@@ -18,16 +18,16 @@ def lanes() -> None:
 
 
 @command("list")
-def list_lanes(session: Session) -> None:
+def list_lanes(session: CommandSession) -> None:
     """The lanes of every table seen so far, what each is doing, and how many open dead letters keep something from it."""
     from replicator.wiring.daemon import ask_status
-    from replicator.wiring.offline import known_lanes, open_dead_letters
+    from replicator.wiring.stored_lanes import count_by_lane, list_lanes
 
-    found, running = known_lanes(session.loaded), ask_status(session.loaded)
+    found, running = list_lanes(session.loaded), ask_status(session.loaded)
     states = {lane["id"]: lane for lane in (running or {"lanes": ()})["lanes"]}
     waiting = {lane: state["dead_letters"] for lane, state in states.items()}
     if running is None:
-        waiting = open_dead_letters(session.loaded, found)
+        waiting = count_by_lane(session.loaded, found)
     result: list[dict[str, Any]] = [
         {
             **{"id": x.id, "table": x.table, "policy": x.policy, "config": x.config_line},
@@ -36,37 +36,39 @@ def list_lanes(session: Session) -> None:
         }
         for x in found
     ]
-    width = max((len(cell(x.id)) for x in found), default=0)
-    lines = [f"{cell(lane['id']):<{width}}  {lane['status']}{_letters(lane['dead_letters'])}" for lane in result]
-    session.emit(result, counted(len(found), "lane"), text=lambda: echo("\n".join(lines)))
+    width = max((len(to_cell(x.id)) for x in found), default=0)
+    lines = [
+        f"{to_cell(lane['id']):<{width}}  {lane['status']}{_describe_dead_letters(lane['dead_letters'])}" for lane in result
+    ]
+    session.emit(result, format_count(len(found), "lane"), text=lambda: echo("\n".join(lines)))
 
 
-def _letters(count: int | None) -> str:
-    return f"  {counted(count, 'open dead letter')}" if count else ""
+def _describe_dead_letters(count: int | None) -> str:
+    return f"  {format_count(count, 'open dead letter')}" if count else ""
 
 
 @command("pause")
 @click.argument("lane")
-def pause(session: Session, lane: str) -> None:
+def pause(session: CommandSession, lane: str) -> None:
     """Stop a lane of the running daemon until `resume` or a restart; the others go on."""
-    _ask(session, "pause", lane)
+    _ask_daemon(session, "pause", lane)
 
 
 @command("resume")
 @click.argument("lane")
 @click.option("--accept-schema", "number", type=click.IntRange(1), help="Go on under this schema, for which the lane waits.")
-def resume(session: Session, lane: str, number: int | None) -> None:
+def resume(session: CommandSession, lane: str, number: int | None) -> None:
     """Let a paused or suspended lane go on from its own position. The config is read at the daemon's start only: restart it
     after a change there."""
-    from replicator.wiring import daemon, offline
+    from replicator.wiring import daemon, stored_lanes
 
     if number is None:
-        _ask(session, "resume", lane, _outcome)
+        _ask_daemon(session, "resume", lane, _await_outcome)
         return
     asked = daemon.ask_control(session.loaded, "resume", lane, str(number))
     if not asked:
-        offline.accept_schema(session.loaded, lane, number)
-    became = _outcome(session, lane) if asked else ", for the next start"
+        stored_lanes.accept_schema(session.loaded, lane, number)
+    became = _await_outcome(session, lane) if asked else ", for the next start"
     session.emit({"lane": lane, "schema": number}, f"{lane}: schema {number} accepted{became}")
 
 
@@ -74,51 +76,51 @@ def resume(session: Session, lane: str, number: int | None) -> None:
 @click.argument("lane")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--accept-missing", is_flag=True, help="Even if rows will be missing, whose records the source no longer has.")
-def resync(session: Session, lane: str, yes: bool, accept_missing: bool) -> None:
+def resync(session: CommandSession, lane: str, yes: bool, accept_missing: bool) -> None:
     """Remove the lane's rows and fill it again from where `start_from` says."""
-    from replicator.wiring import offline
+    from replicator.wiring import stored_lanes
 
-    offline.require_lane(session.loaded, lane)
+    stored_lanes.require_lane(session.loaded, lane)
     refusal = f"{lane} was not emptied"
     if not yes:
         session.confirm(f"Remove every row of {lane} and load it again?", refusal)
     try:
-        asked = _resync(session, lane, accept_missing=accept_missing)
+        asked = _resync_lane(session, lane, accept_missing=accept_missing)
     except Fatal as refused:
         if yes or accept_missing or refused.exit_code is not ExitCode.DATA_LOSS:
             raise
         session.confirm(f"{refused}\nLoad it all the same?", refusal)
-        asked = _resync(session, lane, accept_missing=True)
-    became = _outcome(session, lane) if asked else " from the next start on"
+        asked = _resync_lane(session, lane, accept_missing=True)
+    became = _await_outcome(session, lane) if asked else " from the next start on"
     session.emit({"lane": lane}, f"{lane}: loading again{became}")
 
 
-def _resync(session: Session, lane: str, *, accept_missing: bool) -> bool:
+def _resync_lane(session: CommandSession, lane: str, *, accept_missing: bool) -> bool:
     """Have it done; whether a daemon does it."""
     from replicator.domain.remedies import ACCEPT_MISSING
-    from replicator.wiring import daemon, offline
+    from replicator.wiring import daemon, stored_lanes
 
     asked = daemon.ask_control(session.loaded, "resync", lane, ACCEPT_MISSING if accept_missing else None)
     if not asked:
-        offline.resync(session.loaded, lane, accept_missing=accept_missing)
+        stored_lanes.resync_lane(session.loaded, lane, accept_missing=accept_missing)
     return asked
 
 
 @command("skip")
 @click.argument("lane")
 @click.option("--until", help="TOPIC:PARTITION:OFFSET[,...]; without it, past the records that are lost.")
-def skip(session: Session, lane: str, until: str | None) -> None:
+def skip(session: CommandSession, lane: str, until: str | None) -> None:
     """Accept the loss of records: move the lane's position without applying them."""
-    from replicator.wiring import daemon, offline
+    from replicator.wiring import daemon, stored_lanes
 
     position = daemon.parse_position(until) if until else None
     asked = daemon.ask_control(session.loaded, "skip", lane, until)
     if not asked:
-        offline.skip(session.loaded, lane, position)
-    session.emit({"lane": lane}, f"{lane}: moved on{_outcome(session, lane) if asked else ''}")
+        stored_lanes.skip_lane(session.loaded, lane, position)
+    session.emit({"lane": lane}, f"{lane}: moved on{_await_outcome(session, lane) if asked else ''}")
 
 
-def _outcome(session: Session, lane: str) -> str:
+def _await_outcome(session: CommandSession, lane: str) -> str:
     """What became of a lane that was asked to go on, for the end of a sentence. Its error when it is suspended again."""
     from replicator.wiring.daemon import await_outcome
 
@@ -126,7 +128,9 @@ def _outcome(session: Session, lane: str) -> str:
     return {"": "", "running": ", and running", "catching_up": ", and catching up"}.get(became, f", and now {became}")
 
 
-def _ask(session: Session, action: str, lane: str, outcome: Callable[[Session, str], str] = lambda *_: "") -> None:
+def _ask_daemon(
+    session: CommandSession, action: str, lane: str, outcome: Callable[[CommandSession, str], str] = lambda *_: ""
+) -> None:
     from replicator.wiring.daemon import ask_control
 
     if not ask_control(session.loaded, action, lane, None):

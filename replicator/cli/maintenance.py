@@ -11,25 +11,25 @@ import click
 
 from replicator.domain.errors import ExitCode, Retryable
 
-from .session import Session, cell, command, counted, echo
-from .times import duration
+from .session import CommandSession, command, echo, format_count, to_cell
+from .time_params import parse_duration
 
 if TYPE_CHECKING:
-    from replicator.wiring.maintenance import Done
+    from replicator.wiring.maintenance import MaintenanceResult
 
-USUAL = timedelta(days=7)
+USUAL_RETENTION = timedelta(days=7)
 """How long Delta Lake retains files unless it is told otherwise."""
 
 
 @command("compact")
 @click.argument("targets", metavar="[TABLE|LANE]...", nargs=-1)
-def compact(session: Session, targets: tuple[str, ...]) -> None:
+def compact(session: CommandSession, targets: tuple[str, ...]) -> None:
     """Rewrite the small files of Delta tables as few larger ones: of TABLE (as its source calls it), of a LANE
     (SINK.TARGET), of the sink of an event log, or of `dead_letters`; by default of all. Rows stay as they are, and the
     daemon may run meanwhile."""
     from replicator.wiring import maintenance
 
-    _run(session, maintenance.compact(session.loaded, targets), "compacted")
+    _run_maintenance(session, maintenance.compact_targets(session.loaded, targets), "compacted")
 
 
 @command("vacuum")
@@ -38,48 +38,48 @@ def compact(session: Session, targets: tuple[str, ...]) -> None:
     "--retain", metavar="DURATION", help="Leave what was needed within this time; by default as each table says, 7 days."
 )
 @click.option("--dry-run", is_flag=True, help="Tell how many files would be deleted, and delete none.")
-def vacuum(session: Session, targets: tuple[str, ...], retain: str | None, dry_run: bool) -> None:
+def vacuum(session: CommandSession, targets: tuple[str, ...], retain: str | None, dry_run: bool) -> None:
     """Delete the files of Delta tables that the newest version does not need any more, of the targets that `compact` takes;
     by default of all. Older versions cannot be read afterwards. Tables in PostgreSQL are vacuumed by their server. The
     daemon may run meanwhile."""
     from replicator.wiring import maintenance
 
-    kept = None if retain is None else duration(retain)
-    if kept is not None and kept < USUAL and not dry_run:
-        session.note(
+    kept = None if retain is None else parse_duration(retain)
+    if kept is not None and kept < USUAL_RETENTION and not dry_run:
+        session.print_note(
             "warning: less than the 7 days that Delta Lake retains by default: versions that are older than that, and "
             "whoever still reads them, fail from now on"
         )
-    found = maintenance.vacuum(session.loaded, targets, kept, dry_run=dry_run)
-    _run(session, found, "would be vacuumed" if dry_run else "vacuumed")
+    found = maintenance.vacuum_targets(session.loaded, targets, kept, dry_run=dry_run)
+    _run_maintenance(session, found, "would be vacuumed" if dry_run else "vacuumed")
 
 
-def _run(session: Session, found: Iterable[Done], verb: str) -> None:
-    done: list[Done] = []
+def _run_maintenance(session: CommandSession, found: Iterable[MaintenanceResult], verb: str) -> None:
+    done: list[MaintenanceResult] = []
     for one in found:
         done.append(one)
-        session.note(f"{cell(one.target)}: {_outcome(one, verb)}")
-    result = [_plain(one) for one in done]
+        session.print_note(f"{to_cell(one.target)}: {_describe_outcome(one, verb)}")
+    result = [_to_json(one) for one in done]
     failed = [one.error for one in done if one.error is not None]
     if failed:
         code = ExitCode.ENVIRONMENT if isinstance(failed[0], Retryable) else failed[0].exit_code
         session.fail(failed[0], code, result)
-    summary = f"{counted(sum(one.result is not None for one in done), 'table')} {verb}"
+    summary = f"{format_count(sum(one.result is not None for one in done), 'table')} {verb}"
     session.emit(result, summary, text=lambda: echo(summary))
 
 
-def _outcome(one: Done, verb: str) -> str:
+def _describe_outcome(one: MaintenanceResult, verb: str) -> str:
     if one.error is not None:
         return f"failed: {one.error.sentence}"
     if one.result is None:
         return f"skipped: {one.skipped}"
     numbers = asdict(one.result)
     if "before" in numbers:
-        return f"{counted(numbers['before'], 'file')} before, {numbers['after']:,} now"
-    return verb if numbers["files"] is None else f"{verb}, {counted(numbers['files'], 'file')}"
+        return f"{format_count(numbers['before'], 'file')} before, {numbers['after']:,} now"
+    return verb if numbers["files"] is None else f"{verb}, {format_count(numbers['files'], 'file')}"
 
 
-def _plain(one: Done) -> dict[str, Any]:
+def _to_json(one: MaintenanceResult) -> dict[str, Any]:
     error = None if one.error is None else one.error.sentence
     done = None if one.result is None else asdict(one.result)
     return {"target": one.target, "done": done, "skipped": one.skipped or None, "error": error}

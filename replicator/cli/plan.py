@@ -8,7 +8,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import Session, command, counted, echo
+from .session import CommandSession, command, echo, format_count
 
 NO_TABLE = (
     "No table is known yet: no source has a record of a table that an entry of `tables` matches. "
@@ -19,49 +19,53 @@ NO_TABLE = (
 @command("plan")
 @click.argument("table", required=False)
 @click.option("--sql", is_flag=True, help="With the SQL that each sink will run.")
-def plan(session: Session, table: str | None, sql: bool) -> None:
+def plan(session: CommandSession, table: str | None, sql: bool) -> None:
     """The tables in the source now and their lanes; with TABLE its lanes alone, and their schemas. Applies nothing."""
     from replicator.wiring.configuration import describe_defaults
-    from replicator.wiring.planning import event_logs, plans
+    from replicator.wiring.plan import list_event_logs, list_plans
 
     for sentence in describe_defaults(session.loaded):
-        session.note(sentence)
-    every = list(plans(session.loaded))
+        session.print_note(sentence)
+    every = list(list_plans(session.loaded))
     found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
     if table is not None and not found:
         known = ", ".join(sorted({p["table"] for p in every})) or "none yet: nothing is in the topics"
         raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
-    logs = [f"event log {one.id} of source {one.source}" for one in (event_logs(session.loaded) if table is None else ())]
-    summary = counted(len(found) + len(logs), "lane") + (f", with {counted(len(logs), 'event log')}" if logs else "")
+    logs = [
+        f"event log {one.id} of source {one.source}" for one in (list_event_logs(session.loaded) if table is None else ())
+    ]
+    summary = format_count(len(found) + len(logs), "lane") + (
+        f", with {format_count(len(logs), 'event log')}" if logs else ""
+    )
     last = [*logs, summary, *([] if every else [NO_TABLE])]
-    session.emit(found, summary, text=lambda: _print(found, last, in_full=table is not None, sql=sql))
+    session.emit(found, summary, text=lambda: _print_plans(found, last, in_full=table is not None, sql=sql))
 
 
-def _policy(lane: dict[str, Any]) -> str:
-    from replicator.domain.shape import MARKED
+def _describe_policy(lane: dict[str, Any]) -> str:
+    from replicator.domain.transform.rows import SOFT_DELETE_TEXT
 
     late = [f"late after {lane['watermark']}"] if lane["watermark"] else []
-    kept = f"{MARKED}, for {lane['retention'] or 'ever'}"
-    return ", ".join([lane["policy"], *late, *(kept if said == MARKED else said for said in lane["shape"])])
+    kept = f"{SOFT_DELETE_TEXT}, for {lane['retention'] or 'ever'}"
+    return ", ".join([lane["policy"], *late, *(kept if said == SOFT_DELETE_TEXT else said for said in lane["shape"])])
 
 
-def _schemas(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
+def _list_schema_lines(schemas: list[dict[str, Any]], *, in_full: bool) -> list[str]:
     """Those that the lane has met; without `in_full` only the one that it waits for."""
-    from .schema import lines
+    from .schema import list_lines
 
-    return lines([one for one in schemas if in_full or one["state"] == "pending"])
+    return list_lines([one for one in schemas if in_full or one["state"] == "pending"])
 
 
-def _print(found: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
+def _print_plans(found: list[dict[str, Any]], last: list[str], *, in_full: bool, sql: bool) -> None:
     for lane in found:
-        echo(f"{lane['table']} -> {lane['lane']}  policy {_policy(lane)}  key ({', '.join(lane['keys'])})")
+        echo(f"{lane['table']} -> {lane['lane']}  policy {_describe_policy(lane)}  key ({', '.join(lane['keys'])})")
         if lane["problem"]:
             echo(f"    will be suspended: {lane['problem']}")
         if lane["dead_letters"]:
-            echo(f"    {counted(lane['dead_letters'], 'open dead letter')}")
+            echo(f"    {format_count(lane['dead_letters'], 'open dead letter')}")
         if lane["schema_changes"] != "evolve":
             echo(f"    schema changes: {lane['schema_changes']}")
-        for line in _schemas(lane["schemas"] or [], in_full=in_full):
+        for line in _list_schema_lines(lane["schemas"] or [], in_full=in_full):
             echo(f"    schema {line}")
         for stage, text in lane["stages"].items() if sql else ():
             echo(f"  -- {stage}\n{text}\n")

@@ -22,11 +22,11 @@ class Reporting(Protocol):
 
 
 @contextmanager
-def telling_progress(status: Reporting, every: float = EVERY_SECONDS) -> Iterator[None]:
+def log_progress(status: Reporting, every: float = EVERY_SECONDS) -> Iterator[None]:
     """While the block runs, log every so many seconds, and at its end, what each source has brought since the last line.
     Silent about a source that brings nothing and of which nothing is left to read."""
     ended = threading.Event()
-    thread = threading.Thread(target=_tell, args=(status, every, ended), name="progress", daemon=True)
+    thread = threading.Thread(target=_log_every, args=(status, every, ended), name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -35,7 +35,7 @@ def telling_progress(status: Reporting, every: float = EVERY_SECONDS) -> Iterato
         thread.join()
 
 
-def _tell(status: Reporting, every: float, ended: threading.Event) -> None:
+def _log_every(status: Reporting, every: float, ended: threading.Event) -> None:
     before: dict[str, int] = {}
     at = time.monotonic()
     while not ended.wait(every):
@@ -43,12 +43,12 @@ def _tell(status: Reporting, every: float, ended: threading.Event) -> None:
         for source in report.sources:
             new = source.records - before.get(source.name, 0)
             if new or source.unread:
-                _line(source, new / (now - at), report.lanes)
+                _log_line(source, new / (now - at), report.lanes)
             before[source.name] = source.records
         at = now
 
 
-def _line(source: Any, rate: float, lanes: Any) -> None:
+def _log_line(source: Any, rate: float, lanes: Any) -> None:
     """One line. `behind` names the lanes that do not keep up, with what each is doing."""
     behind = {lane.id: lane.status for lane in lanes if lane.status != "running"}
     log.info(

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plain import plain, printable, values
-from replicator.domain.plain import rows as plain_rows
+from replicator.domain.plain_values import to_plain, to_printable, to_values
+from replicator.domain.plain_values import to_rows as plain_rows
 
-from .session import COUNT, Session, command, counted
-from .times import IN_UTC, MOMENT_OR_PLACES
+from .session import COUNT, CommandSession, command, format_count
+from .time_params import IN_UTC, TIME_OR_PLACES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from replicator.domain.position import Position
 
-SHOWN = 100
+MAX_SHOWN = 100
 """Rows that are printed for people when they do not say how many."""
 BOOKKEEPING = ("_cdc_", "_event_id")
 """How the names of columns begin that people see only where they ask for them."""
-PIPED = 250
+PIPED_WIDTH = 250
 """Columns of a table that goes into a pipe, unless COLUMNS says how many."""
 
 
@@ -35,7 +35,7 @@ PIPED = 250
 @click.option("--version", type=COUNT, help="The table's version (Delta).")
 @click.option(
     "--as-of",
-    type=MOMENT_OR_PLACES,
+    type=TIME_OR_PLACES,
     help=f"As it was at a time of the source ({IN_UTC}), or behind these places, as `history` tells them.",
 )
 @click.option("--from-log", is_flag=True, help="With --as-of: from the event log, whatever versions there are.")
@@ -45,7 +45,7 @@ PIPED = 250
 @click.option("--all-columns", is_flag=True, help="As a table: with the columns that replicator keeps for itself, too.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 def query(
-    session: Session,
+    session: CommandSession,
     table: str,
     version: int | None,
     as_of: datetime | Position | None,
@@ -61,26 +61,26 @@ def query(
     then, and otherwise by the table's event log; without one, by the times of commits."""
     if from_log and as_of is None:
         raise ConfigProblem("--from-log asks for a time or a place", next_step="Give one with `--as-of`.")
-    from replicator.wiring.reading import read
+    from replicator.wiring.target_reader import read_target
 
     for_people = not (as_csv or session.as_json)
     # One more than is shown tells whether there are more, without reading all of a large table.
-    most = SHOWN + 1 if limit is None and for_people else limit or None
+    most = MAX_SHOWN + 1 if limit is None and for_people else limit or None
     then: dict[str, Any] = {"version": version, "as_of": as_of, "from_log": from_log}
-    rows = read(session.loaded, table, **then, where=where, limit=most, tell=session.note)
+    rows = read_target(session.loaded, table, **then, where=where, limit=most, tell=session.print_note)
     if columns is not None:
-        rows = _chosen(rows, [name.strip() for name in columns.split(",")])
+        rows = _select_columns(rows, [name.strip() for name in columns.split(",")])
     elif for_people and not all_columns:
         rows = rows.select([name for name in rows.column_names if not name.startswith(BOOKKEEPING)])
     if as_csv:
         write_csv(rows)
         return
-    result = result_of(rows) if session.as_json else None
-    shown = SHOWN if limit is None else None
-    session.emit(result, counted(rows.num_rows, "row"), text=lambda: print_table(table, rows, shown))
+    result = to_json_rows(rows) if session.as_json else None
+    shown = MAX_SHOWN if limit is None else None
+    session.emit(result, format_count(rows.num_rows, "row"), text=lambda: print_table(table, rows, shown))
 
 
-def _chosen(rows: pa.Table, names: list[str]) -> pa.Table:
+def _select_columns(rows: pa.Table, names: list[str]) -> pa.Table:
     missing = [name for name in names if name not in rows.column_names]
     if missing:
         raise ConfigProblem(
@@ -89,9 +89,9 @@ def _chosen(rows: pa.Table, names: list[str]) -> pa.Table:
     return rows.select(names)
 
 
-def result_of(rows: pa.Table) -> list[dict[str, Any]]:
+def to_json_rows(rows: pa.Table) -> list[dict[str, Any]]:
     """Rows as `--json` has them."""
-    return [{k: plain(v) for k, v in row.items()} for row in plain_rows(rows)]
+    return [{k: to_plain(v) for k, v in row.items()} for row in plain_rows(rows)]
 
 
 def write_csv(rows: pa.Table) -> None:
@@ -101,8 +101,8 @@ def write_csv(rows: pa.Table) -> None:
     from pyarrow import csv
 
     for at, field in enumerate(rows.schema):
-        if pa.types.is_nested(field.type) or _is_bytes(field.type) or _has_exponents(rows.column(at)):
-            texts = [None if v is None else _text(v) for v in values(rows.column(at))]
+        if pa.types.is_nested(field.type) or _is_bytes(field.type) or _has_exponent(rows.column(at)):
+            texts = [None if v is None else _to_text(v) for v in to_values(rows.column(at))]
             rows = rows.set_column(at, field.name, pa.array(texts, pa.string()))
     csv.write_csv(rows, sys.stdout.buffer)
 
@@ -113,7 +113,7 @@ def _is_bytes(kind: Any) -> bool:
     return any(known(kind) for known in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary))
 
 
-def _has_exponents(column: Any) -> bool:
+def _has_exponent(column: Any) -> bool:
     """Of decimals: Arrow's CSV would have them."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -122,8 +122,8 @@ def _has_exponents(column: Any) -> bool:
     return bool(found)
 
 
-def _text(value: Any) -> str:
-    told = plain(value)
+def _to_text(value: Any) -> str:
+    told = to_plain(value)
     return told if isinstance(told, str) else json.dumps(told, default=str, ensure_ascii=False)
 
 
@@ -134,13 +134,13 @@ def print_table(name: str, rows: pa.Table, shown: int | None = None) -> None:
     cut = shown is not None and rows.num_rows > shown
     rows = rows.slice(0, shown)
     # Text, not strings: brackets in a value are no markup.
-    title = printable(f"{name}: {'the first ' if cut else ''}{counted(rows.num_rows, 'row')}")
-    console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED)
+    title = to_printable(f"{name}: {'the first ' if cut else ''}{format_count(rows.num_rows, 'row')}")
+    console = Console(width=None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPED_WIDTH)
     texts = [
-        {printable(name): "" if v is None else printable(str(plain(v))) for name, v in row.items()}
+        {to_printable(name): "" if v is None else to_printable(str(to_plain(v))) for name, v in row.items()}
         for row in plain_rows(rows)
     ]
-    names = [printable(name) for name in rows.column_names]
+    names = [to_printable(name) for name in rows.column_names]
     widths = [max([len(name), *(len(row[name]) for row in texts)]) for name in names]
     if sum(widths) + 3 * len(widths) + 1 > console.width and len(widths) > 1:
         _print_blocks(console, title, texts)

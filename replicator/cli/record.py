@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from .session import Session, command, counted
+from .session import CommandSession, command, format_count
 
 
 @command("record")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--source", help="The Kafka source whose broker is read, where the config has several.")
-def record(session: Session, topics: tuple[str, ...], file: Path, source: str | None) -> None:
+def record(session: CommandSession, topics: tuple[str, ...], file: Path, source: str | None) -> None:
     """Write the records that topics hold now to FILE: .jsonl, .jsonl.gz or .parquet.
 
     A source with `transport: archive` reads the file.
@@ -22,7 +22,7 @@ def record(session: Session, topics: tuple[str, ...], file: Path, source: str | 
 
     Example: replicator record 'cdc.public.*' shop.jsonl.gz
     """
-    from replicator.wiring import recording
+    from replicator.wiring import record
 
-    records = recording.record(session.loaded, topics, file, session.note, source)
-    session.emit({"path": str(file), "records": records}, f"{counted(records, 'record')} in {file}")
+    records = record.record_topics(session.loaded, topics, file, session.print_note, source)
+    session.emit({"path": str(file), "records": records}, f"{format_count(records, 'record')} in {file}")

@@ -7,40 +7,42 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .session import Session, command, counted
+from .session import CommandSession, command, format_count
 
 if TYPE_CHECKING:
-    from replicator.application.refreshing import Refreshed
+    from replicator.application.operations.refresh import RefreshResult
 
 
 @command("refresh")
 @click.argument("projections", nargs=-1)
 @click.option("--full", is_flag=True, help="Compute everything, whatever has changed.")
 @click.option("--engine", type=click.Choice(["local", "spark"]), help="Override `engine` of the config.")
-def refresh(session: Session, projections: tuple[str, ...], full: bool, engine: str | None) -> None:
+def refresh(session: CommandSession, projections: tuple[str, ...], full: bool, engine: str | None) -> None:
     """Bring PROJECTIONS (all, by default) up to what their inputs hold now: the groups that have changed where they say
     `partition_by`, otherwise everything. With `--json`, `result` is the list of what was done."""
     from replicator.wiring import projections as wiring
 
     if engine:
         session.overrides += (f"engine={engine}",)
-    chosen = wiring.chosen(session.loaded, projections)
-    with wiring.refreshing(session.loaded) as refreshing:
+    chosen = wiring.select_projections(session.loaded, projections)
+    with wiring.open_refresher(session.loaded) as refreshing:
         done = []
         for one in chosen:
             done.append(refreshing.refresh(one, full=full))
-            session.note(told(done[-1]))
+            session.print_note(describe_refresh(done[-1]))
     written = sum(one.version is not None for one in done)
-    session.emit([asdict(one) for one in done], f"{counted(len(done), 'projection')}, {written} refreshed")
+    session.emit([asdict(one) for one in done], f"{format_count(len(done), 'projection')}, {written} refreshed")
 
 
-def told(done: Refreshed) -> str:
+def describe_refresh(done: RefreshResult) -> str:
     """What a refresh did, for people."""
     how = {
         "current": "nothing has changed",
         "none": "no row has changed that it looks at",
-        "groups": f"{counted(done.groups, 'group')}, {counted(done.rows, 'row')}" if done.groups is not None else "",
-        "full": f"{counted(done.rows, 'row')}, everything: {done.reason}",
+        "groups": f"{format_count(done.groups, 'group')}, {format_count(done.rows, 'row')}"
+        if done.groups is not None
+        else "",
+        "full": f"{format_count(done.rows, 'row')}, everything: {done.reason}",
     }[done.kind]
     version = "" if done.version is None else f", version {done.version}"
     return f"{done.name} -> {done.target}: {how}{version}, {done.seconds:.1f} s"

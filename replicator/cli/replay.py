@@ -10,8 +10,8 @@ import click
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
-from .session import Session, command, echo
-from .times import IN_UTC, MOMENT
+from .session import CommandSession, command, echo
+from .time_params import IN_UTC, TIME
 
 if TYPE_CHECKING:
     from replicator.settings import Loaded
@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 @click.option("--into", help="Another target, in the sink of the lane; the lane's own stays as it is.")
 @click.option("--lane", help="Which lane of the table (SINK.TARGET), where it has several.")
 @click.option("--policy", type=click.Choice(["scd1", "scd2", "append"]), help="Another policy than the lane's.")
-@click.option(
-    "--since", "--from", "since", type=MOMENT, help=f"Only records of this time at the source or later ({IN_UTC})."
-)
-@click.option("--until", type=MOMENT, help=f"Only records of this time at the source or earlier ({IN_UTC}).")
+@click.option("--since", "--from", "since", type=TIME, help=f"Only records of this time at the source or later ({IN_UTC}).")
+@click.option("--until", type=TIME, help=f"Only records of this time at the source or earlier ({IN_UTC}).")
 @click.option("--dry-run", is_flag=True, help="Tell what would be different, and change nothing.")
 def replay(
-    session: Session,
+    session: CommandSession,
     table: str,
     into: str | None,
     lane: str | None,
@@ -40,11 +38,11 @@ def replay(
     """Make the target of TABLE (or SCHEMA.TABLE, as its source calls it) anew from its event log, under today's config,
     beside the one there is, and put it in its place in one commit; with `--into` keep both. The daemon may run meanwhile,
     and goes on with it. Killed or failed, the command goes on where it was when it is repeated."""
-    from replicator.wiring import exchanging, rebuilding, seeding
-    from replicator.wiring.offline import source_table
+    from replicator.wiring import checkpoint_restore, rebuild, table_swap
+    from replicator.wiring.stored_lanes import find_source_table
 
-    table = source_table(session.loaded, table)
-    mine = rebuilding.lane_of(session.loaded, table, lane)
+    table = find_source_table(session.loaded, table)
+    mine = rebuild.find_lane(session.loaded, table, lane)
     said = {"since": since, "until": until}
     times: dict[str, Any] = {name: time.isoformat() for name, time in said.items() if time is not None}
     if dry_run:
@@ -58,43 +56,48 @@ def replay(
                 "a part of the records, or another policy, makes no target that the lane could go on with",
                 next_step="Keep it beside with `--into NAME`, or see the difference with `--dry-run`.",
             )
-        result = exchanging.exchange(session.loaded, mine, partial(_made, session, mine.into), session.note)
-        session.emit(result, _summary(result) + ", in its place")
+        result = table_swap.swap_target(session.loaded, mine, partial(_run_rebuild, session, mine.into), session.print_note)
+        session.emit(result, _summarize(result) + ", in its place")
         return
-    asked = rebuilding.Replay(mine, into, policy, **times)
-    result = {"lane": asked.id, **_made(session, asked.into, seeding.prepared(session.loaded, asked, session.note))}
-    session.emit(result, _summary(result))
+    asked = rebuild.RebuildRequest(mine, into, policy, **times)
+    result = {
+        "lane": asked.id,
+        **_run_rebuild(session, asked.into, checkpoint_restore.prepare_rebuild(session.loaded, asked, session.print_note)),
+    }
+    session.emit(result, _summarize(result))
 
 
-def _dry_run(session: Session, lane: Any, asked: dict[str, Any]) -> None:
-    from replicator.wiring import comparing
+def _dry_run(session: CommandSession, lane: Any, asked: dict[str, Any]) -> None:
+    from replicator.wiring import dry_run
 
-    result = comparing.compare(session.loaded, lane, partial(_made, session, lane.into), session.note, **asked)
-    session.emit(result, "", text=lambda: echo("\n".join(comparing.told(result))))
+    result = dry_run.compare_target(
+        session.loaded, lane, partial(_run_rebuild, session, lane.into), session.print_note, **asked
+    )
+    session.emit(result, "", text=lambda: echo("\n".join(dry_run.to_lines(result))))
 
 
-def _made(session: Session, named: str, config: Loaded) -> dict[str, Any]:
+def _run_rebuild(session: CommandSession, named: str, config: Loaded) -> dict[str, Any]:
     """What became of a replay that ran to its end."""
-    from replicator.wiring.memory import settle
-    from replicator.wiring.running import gathering, run_once
+    from replicator.wiring.catch_up_run import build_container, run_until_caught_up
+    from replicator.wiring.memory import tune_collector
 
-    from .bar import telling
-    from .run import on_signals
+    from .progress_bar import make_bar
+    from .run import handle_signals
 
-    made = gathering(config)
-    settle()
+    made = build_container(config)
+    tune_collector()
     stop = made.stop()
-    on_signals(stop)
-    supervisor = run_once(made, telling(session, made, named))
+    handle_signals(stop)
+    supervisor = run_until_caught_up(made, make_bar(session, made, named))
     if stop.is_set():
         raise Fatal("the replay was ended before it was complete", next_step="Repeat the command: it goes on.")
     report = made.status().report().to_dict()
     applied = sum(one["counts"]["applied"] for one in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
-    return {"records": records, "applied": applied, "rejected": supervisor.rejected}
+    return {"records": records, "applied": applied, "rejected": supervisor.rejected_count}
 
 
-def _summary(result: dict[str, Any]) -> str:
+def _summarize(result: dict[str, Any]) -> str:
     figures = {name: f"{result[name]:,}" for name in ("records", "applied", "rejected")}
     return "{id}: {records} records read, {applied} changes applied, {rejected} rejected".format(
         id=result["lane"], **figures

@@ -12,9 +12,9 @@ import click
 
 from replicator.domain.errors import EnvironmentProblem, ExitCode
 
-from .session import Session, command, counted
+from .session import CommandSession, command, format_count
 
-SILENCE = 60.0
+IDLE_SECONDS = 60.0
 """Seconds after which `--until-caught-up` gives up."""
 
 
@@ -26,44 +26,44 @@ SILENCE = 60.0
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help=f"With --until-caught-up: end with exit code 3 when a source or a sink has not answered for so long, and nothing "
-    f"else has progressed meanwhile.  [default: {SILENCE:.0f}]",
+    f"else has progressed meanwhile.  [default: {IDLE_SECONDS:.0f}]",
 )
-def run(session: Session, engine: str | None, until_caught_up: bool, timeout: float | None) -> int:
+def run(session: CommandSession, engine: str | None, until_caught_up: bool, timeout: float | None) -> int:
     """Read the sources and keep every target current. SIGTERM drains, commits and exits 0."""
     if timeout is not None and (not until_caught_up or math.isnan(timeout)):
         raise click.UsageError("--timeout takes a number of seconds, and needs --until-caught-up.")
     # Nothing is open before the daemon is built. An exception amidst imports may come out as anything.
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
-    from replicator.application.problem import problem_of
+    from replicator.application.problem import to_problem
     from replicator.wiring.configuration import describe_defaults
-    from replicator.wiring.descriptors import raise_limit
-    from replicator.wiring.logs import configure
-    from replicator.wiring.memory import settle
+    from replicator.wiring.file_limits import raise_limit
+    from replicator.wiring.logs import configure_logs
+    from replicator.wiring.memory import tune_collector
 
-    from .progress import telling_progress
+    from .progress import log_progress
 
-    configure(session.verbosity)
+    configure_logs(session.verbosity)
     raise_limit()
     if engine:
         session.overrides += (f"engine={engine}",)
-    daemon = _daemon(session)
+    daemon = _build_daemon(session)
     for sentence in describe_defaults(session.loaded):
-        session.note(sentence)
-    keeper, snapshotting = daemon.keeper(), daemon.snapshotting()
+        session.print_note(sentence)
+    keeper, snapshotting = daemon.projection_scheduler(), daemon.checkpoint_scheduler()
     stop = daemon.stop()
-    on_signals(stop)
+    handle_signals(stop)
     daemon.instance().hold()
-    page = _serve(session, daemon)
+    page = _start_page(session, daemon)
     supervisor = daemon.supervisor()
-    settle()
+    tune_collector()
     if not until_caught_up:
         keeper.start()
         snapshotting.start()
-    with telling_progress(daemon.status()):
-        code: ExitCode = supervisor.run(once=until_caught_up, timeout=(timeout or SILENCE) if until_caught_up else None)
+    with log_progress(daemon.status()):
+        code: ExitCode = supervisor.run(once=until_caught_up, timeout=(timeout or IDLE_SECONDS) if until_caught_up else None)
     problem, has_ended = supervisor.problem, until_caught_up and not stop.is_set()
     if has_ended and code is ExitCode.OK and (nothing := supervisor.find_why_nothing_came()) is not None:
-        problem, code = problem_of(nothing), nothing.exit_code
+        problem, code = to_problem(nothing), nothing.exit_code
     if has_ended and code is ExitCode.OK:
         problem = keeper.refresh_all(stop) or snapshotting.take_due(stop)
         code = ExitCode.OK if problem is None else problem.code
@@ -73,18 +73,18 @@ def run(session: Session, engine: str | None, until_caught_up: bool, timeout: fl
     daemon.instance().release()
     # A run that was stopped, or stopped by itself, has not seen every table.
     for sentence in daemon.unmatched() if has_ended else ():
-        session.note(f"warning: {sentence}")
-    _say(session, daemon, problem, code)
+        session.print_note(f"warning: {sentence}")
+    _report_end(session, daemon, problem, code)
     return int(code)
 
 
-def _daemon(session: Session) -> Any:
+def _build_daemon(session: CommandSession) -> Any:
     from replicator.wiring.container import Container
 
     return Container(loaded=session.loaded)
 
 
-def on_signals(stop: threading.Event) -> None:
+def handle_signals(stop: threading.Event) -> None:
     """The first SIGTERM, SIGINT or SIGHUP (a terminal that was closed) asks for an orderly end, the second forces it. Under
     `nohup` a SIGHUP ends nothing; whoever sends one to have the config read again is told what does."""
 
@@ -96,50 +96,48 @@ def on_signals(stop: threading.Event) -> None:
     signal.signal(signal.SIGTERM, ask)
     signal.signal(signal.SIGINT, ask)
     under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    signal.signal(signal.SIGHUP, _say_of_config if under_nohup else ask)
+    signal.signal(signal.SIGHUP, _log_sighup if under_nohup else ask)
 
 
-def _say_of_config(_number: int, _frame: object) -> None:
+def _log_sighup(_number: int, _frame: object) -> None:
     import structlog
 
     log = structlog.get_logger(__name__)
     log.warning("SIGHUP changes nothing: the config is read at the start only", next_step="Restart the daemon.")
 
 
-def _serve(session: Session, daemon: Any) -> Any:
+def _start_page(session: CommandSession, daemon: Any) -> Any:
     """Start the page. Without it the daemon does its work all the same: a taken port is no reason to stop replicating."""
     monitor = daemon.monitor()
     try:
         address = monitor.start(daemon.views())
     except EnvironmentProblem as failed:
-        session.note(f"warning: no status page: {failed}")
+        session.print_note(f"warning: no status page: {failed}")
         return monitor
     if monitor.taken is None:
-        session.note(f"status page: {address}")
+        session.print_note(f"status page: {address}")
     else:
         reach = "" if monitor.hidden else " Commands such as `status` and `lanes` reach the daemon."
-        session.note(f"warning: no status page: {monitor.taken}{reach}")
+        session.print_note(f"warning: no status page: {monitor.taken}{reach}")
     if monitor.hidden is not None:
-        session.note(f"warning: {monitor.hidden}")
+        session.print_note(f"warning: {monitor.hidden}")
     return monitor
 
 
-def _say(session: Session, daemon: Any, problem: Any, code: ExitCode) -> None:
-    beside = {"projections": daemon.keeper().report(), "snapshots": daemon.snapshotting().report()}
+def _report_end(session: CommandSession, daemon: Any, problem: Any, code: ExitCode) -> None:
+    beside = {"projections": daemon.projection_scheduler().report(), "snapshots": daemon.checkpoint_scheduler().report()}
     report = {**daemon.status().report().to_dict(), **beside}
     if problem is not None:
         session.fail(problem, code, report)
     elif session.as_json:
         session.emit(report, "stopped", ok=code is ExitCode.OK)
     else:
-        session.note(_figures(report, daemon.supervisor().rejected))
+        session.print_note(_describe_figures(report, daemon.supervisor().rejected))
 
 
-def _figures(report: dict[str, Any], rejected: int) -> str:
+def _describe_figures(report: dict[str, Any], rejected: int) -> str:
     applied = sum(lane["counts"]["applied"] for lane in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
-    figures = (
-        f"{counted(records, 'record')} read, {counted(applied, 'change')} applied in {counted(len(report['lanes']), 'lane')}"
-    )
+    figures = f"{format_count(records, 'record')} read, {format_count(applied, 'change')} applied in {format_count(len(report['lanes']), 'lane')}"
     text = f"stopped in order: {figures}"
     return f"{text}, {rejected:,} rejected (see them with `replicator dlq list`)" if rejected else text

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .session import Session, command, echo
+from .session import CommandSession, command, echo
 
 
 @click.group("schema")
@@ -17,16 +17,16 @@ def schema() -> None:
 
 @command("history")
 @click.argument("table")
-def history(session: Session, table: str) -> None:
+def history(session: CommandSession, table: str) -> None:
     """Every version of the schema of a table, with the position and the time at which each lane met it. TABLE is the table's
     name in the source, the target's, or a lane as `lanes list` has it."""
-    from replicator.wiring.schemas import histories
+    from replicator.wiring.schema_history import read_schema_history
 
-    found = histories(session.loaded, table)
-    session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: echo(_told(found)))
+    found = read_schema_history(session.loaded, table)
+    session.emit(found, f"{sum(len(lane['schemas']) for lane in found)} schemas", text=lambda: echo(_to_text(found)))
 
 
-def lines(schemas: list[dict[str, Any]]) -> list[str]:
+def list_lines(schemas: list[dict[str, Any]]) -> list[str]:
     """A line for each version: number, time, state, position, changes."""
     rows = [
         (
@@ -42,8 +42,10 @@ def lines(schemas: list[dict[str, Any]]) -> list[str]:
     return ["  ".join((*(cell.ljust(w) for cell, w in zip(row[:4], widths, strict=True)), row[4])) for row in rows]
 
 
-def _told(found: list[dict[str, Any]]) -> str:
-    return "\n".join(line for lane in found for line in (lane["lane"], *(f"  {line}" for line in lines(lane["schemas"]))))
+def _to_text(found: list[dict[str, Any]]) -> str:
+    return "\n".join(
+        line for lane in found for line in (lane["lane"], *(f"  {line}" for line in list_lines(lane["schemas"])))
+    )
 
 
 schema.add_command(history)

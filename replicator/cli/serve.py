@@ -8,34 +8,34 @@ import threading
 
 import click
 
-from .run import on_signals
-from .session import Session, command
+from .run import handle_signals
+from .session import CommandSession, command
 
 
 @command("serve")
 @click.option("--address", help="HOST:PORT, instead of `serve.address` of the config.")
-def serve(session: Session, address: str | None) -> None:
+def serve(session: CommandSession, address: str | None) -> None:
     """Answer over HTTP: the rows of targets, now and then, and what became of them, as JSON and Arrow (/docs tells how); and
     where the config has an `event_store`, take events for it: `POST /events`. With the token that `serve.token` names, which
     is needed for events and on any address but this machine's own. SIGTERM answers what has begun and exits 0."""
     signal.signal(signal.SIGINT, lambda number, _: os._exit(128 + number))
-    from replicator.wiring.descriptors import raise_limit
-    from replicator.wiring.events import emitting
-    from replicator.wiring.logs import configure
-    from replicator.wiring.read_side import Targets
-    from replicator.wiring.serving import server
+    from replicator.wiring.event_store import make_emitter
+    from replicator.wiring.file_limits import raise_limit
+    from replicator.wiring.logs import configure_logs
+    from replicator.wiring.read_side import ConfiguredTargets
+    from replicator.wiring.server import build_server
 
-    configure(session.verbosity)
+    configure_logs(session.verbosity)
     raise_limit()
     if address:
         session.overrides += (f"serve.address={address}",)
-    side = server(session.loaded)
-    store = emitting(session.loaded) if session.loaded.settings.event_store is not None else None
+    side = build_server(session.loaded)
+    store = make_emitter(session.loaded) if session.loaded.settings.event_store is not None else None
     stop = threading.Event()
-    on_signals(stop)
+    handle_signals(stop)
     try:
-        at = side.start(store.emit if store else None, Targets(session.loaded))
-        session.note(f"targets are shown at {at}/docs{f', and events are taken at {at}/events' if store else ''}")
+        at = side.start(store.emit if store else None, ConfiguredTargets(session.loaded))
+        session.print_note(f"targets are shown at {at}/docs{f', and events are taken at {at}/events' if store else ''}")
         stop.wait()
         side.close()
     finally:

@@ -15,30 +15,30 @@ import click
 import msgspec
 
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, ReplicatorError, Retryable
-from replicator.domain.plain import printable
+from replicator.domain.plain_values import to_printable
 
 if TYPE_CHECKING:
     from replicator.settings import Loaded
 
 DEFAULT_CONFIG = "config/replicator.yaml"
-FRAMES = 6
+MAX_FRAMES = 6
 """Places that tell where an unexpected exception comes from."""
 COUNT = click.IntRange(0, 2**63 - 1)
 """How many, or which one of them."""
 
 
-def cell(text: str) -> str:
+def to_cell(text: str) -> str:
     """`text` in one line of a table."""
-    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
+    return to_printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print a line, or several, for people."""
-    click.echo(printable(text), err=err)
+    click.echo(to_printable(text), err=err)
 
 
 @dataclass
-class Session:
+class CommandSession:
     """One run of one command."""
 
     command: str
@@ -53,14 +53,14 @@ class Session:
     def loaded(self) -> Loaded:
         """The settings, read once. ConfigError when they cannot be used."""
         if self._loaded is None:
-            from replicator.wiring.configuration import read
+            from replicator.wiring.configuration import read_config
 
-            self._loaded = read(self.config, self.env, self.overrides)
+            self._loaded = read_config(self.config, self.env, self.overrides)
             for warning in self._loaded.warnings:
-                self.note(str(warning))
+                self.print_note(str(warning))
         return self._loaded
 
-    def note(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """A line for people on stderr, unless `-q`."""
         if self.verbosity >= 0:
             echo(text, err=True)
@@ -91,9 +91,9 @@ class Session:
     def confirm(self, question: str, refusal: str, lines: Sequence[str] = (), details: Any = None) -> None:
         """Show `lines`, and ask before something is removed; Abort when the answer is no. With `--json`, and away from a
         terminal, nobody can be asked: the command fails, with `refusal` and `details`."""
-        if self.as_json or not on_terminal():
+        if self.as_json or not is_on_terminal():
             if lines and not self.as_json:
-                self.note("\n".join(lines))
+                self.print_note("\n".join(lines))
             problem = ConfigProblem(
                 f"{refusal}: nobody is here to be asked", next_step="Repeat with --yes, or on a terminal."
             )
@@ -107,19 +107,19 @@ class Session:
         click.echo(msgspec.json.encode(body, enc_hook=str).decode())
 
 
-def on_terminal() -> bool:
+def is_on_terminal() -> bool:
     """Somebody can be asked."""
     return sys.stdin.isatty()
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """`1 row`, `2 rows`, `2 entries`."""
     plural = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A click command with the common options; the function gets a `Session` first. Errors become exit codes."""
+    """A click command with the common options; the function gets a `CommandSession` first. Errors become exit codes."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
@@ -133,20 +133,20 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], click.
             verbose: int,
             **options: Any,
         ) -> None:
-            from replicator.wiring.logs import configure
+            from replicator.wiring.logs import configure_logs
 
             path = click.get_current_context().command_path.split(" ", 1)[-1]
-            session = Session(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)
-            configure(session.verbosity, logging.WARNING)
-            _guarded(session, functools.partial(function, session, *args, **options))
+            session = CommandSession(path, Path(config), env, tuple(overrides), as_json, -1 if quiet else verbose)
+            configure_logs(session.verbosity, logging.WARNING)
+            _run_guarded(session, functools.partial(function, session, *args, **options))
 
         made: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
-        return made(_common(run))
+        return made(_add_common_options(run))
 
     return decorate
 
 
-def _common(function: Callable[..., Any]) -> Callable[..., Any]:
+def _add_common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
             click.option(
@@ -169,7 +169,7 @@ def _common(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _guarded(session: Session, call: Callable[[], Any]) -> None:
+def _run_guarded(session: CommandSession, call: Callable[[], Any]) -> None:
     try:
         code = call()
     except ReplicatorError as problem:
@@ -180,13 +180,13 @@ def _guarded(session: Session, call: Callable[[], Any]) -> None:
     except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
         raise
     except Exception as bug:
-        session.fail(_unexpected(bug), ExitCode.RUNTIME)
+        session.fail(_make_unexpected_error(bug), ExitCode.RUNTIME)
     else:
         sys.exit(int(code or 0))
 
 
-def _unexpected(bug: Exception) -> Fatal:
+def _make_unexpected_error(bug: Exception) -> Fatal:
     """What is said of an exception that nobody foresaw: where it was raised, but not its words, which may hold secrets."""
-    frames = traceback.extract_tb(bug.__traceback__)[-FRAMES:]
+    frames = traceback.extract_tb(bug.__traceback__)[-MAX_FRAMES:]
     places = ", ".join(f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames)
     return Fatal(f"An unexpected {type(bug).__name__} was raised.", next_step=f"Please report it: {places}.")

@@ -8,39 +8,39 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import Session, command, counted
+from .session import CommandSession, command, format_count
 
 if TYPE_CHECKING:
-    from replicator.domain.state_snapshots import StateSnapshot
+    from replicator.domain.checkpoints import Checkpoint
 
 
 @command("snapshot")
 @click.argument("table")
 @click.option("--lane", help="Of this lane of the table (SINK.TARGET) alone.")
-def snapshot(session: Session, table: str, lane: str | None) -> None:
+def snapshot(session: CommandSession, table: str, lane: str | None) -> None:
     """Take a snapshot of what the event log of TABLE (or SCHEMA.TABLE, as its source calls it) makes under the rules of each
     of its lanes, so that replays and `query --as-of` need not begin at the log's beginning. The daemon may run meanwhile,
     and no lane waits."""
-    from replicator.wiring import rebuilding, snapshots
-    from replicator.wiring.offline import source_table
+    from replicator.wiring import checkpoints, rebuild
+    from replicator.wiring.stored_lanes import find_source_table
 
-    table = source_table(session.loaded, table)
-    lanes = tuple(one for one in session.loaded.settings.lanes_for(table) if one.is_mirror)
+    table = find_source_table(session.loaded, table)
+    lanes = tuple(one for one in session.loaded.settings.resolve_lanes(table) if one.is_mirror)
     if lane is not None or not lanes:
-        lanes = (rebuilding.lane_of(session.loaded, table, lane),)
+        lanes = (rebuild.find_lane(session.loaded, table, lane),)
     if any(one.refused for one in lanes):
         raise ConfigProblem(f"table {table} has a lane without a target", next_step="Name the others with `--lane`.")
-    taken = [snapshots.take(session.loaded, one, session.note) for one in lanes]
-    session.emit([one.to_json() for one in taken], "\n".join(map(told, taken)))
+    taken = [checkpoints.take_checkpoint(session.loaded, one, session.print_note) for one in lanes]
+    session.emit([one.to_json() for one in taken], "\n".join(map(describe_checkpoint, taken)))
 
 
-def told(one: StateSnapshot) -> str:
+def describe_checkpoint(one: Checkpoint) -> str:
     """A snapshot for people."""
-    return line(one.to_json())
+    return format_line(one.to_json())
 
 
-def line(one: dict[str, Any]) -> str:
-    """The same of what `StateSnapshot.to_json` made."""
+def format_line(one: dict[str, Any]) -> str:
+    """The same of what `Checkpoint.to_json` made."""
     at = ",".join(f"{topic}:{p}:{o}" for topic, places in one["position"].items() for p, o in places.items())
-    figures = f"{counted(one['rows'], 'row')}, {counted(one['bytes'], 'byte')}"
+    figures = f"{format_count(one['rows'], 'row')}, {format_count(one['bytes'], 'byte')}"
     return f"{one['lane']}: snapshot {one['number']} of {one['taken_at']}, {figures}, at {at}"

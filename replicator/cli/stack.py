@@ -9,7 +9,7 @@ import click
 
 from replicator.domain.errors import ConfigProblem
 
-from .session import Session, command, echo
+from .session import CommandSession, command, echo
 
 
 @click.group("stack")
@@ -18,58 +18,60 @@ def stack() -> None:
 
 
 @command("up")
-def up(session: Session) -> None:
+def up(session: CommandSession) -> None:
     """Start the servers, healthy, with the connector registered; may be repeated."""
-    embedded = _stack(session)
+    embedded = _load_stack(session)
     embedded.up()
     name = embedded.register_connector()
-    session.emit(_rows(embedded), f"the stack is up, connector {name} is running", text=lambda: _print(embedded))
+    session.emit(
+        _list_rows(embedded), f"the stack is up, connector {name} is running", text=lambda: _print_services(embedded)
+    )
 
 
 @command("down")
 @click.option("--clean", is_flag=True, help="Remove the servers' data too.")
-def down(session: Session, clean: bool) -> None:
+def down(session: CommandSession, clean: bool) -> None:
     """Stop the servers; data stays unless `--clean`."""
-    _stack(session).down(clean=clean)
+    _load_stack(session).down(clean=clean)
     session.emit(None, "the stack is down")
 
 
 @command("status")
-def status(session: Session) -> None:
+def status(session: CommandSession) -> None:
     """Which servers run, and where."""
-    embedded = _stack(session)
-    session.emit(_rows(embedded), "status of the stack", text=lambda: _print(embedded))
+    embedded = _load_stack(session)
+    session.emit(_list_rows(embedded), "status of the stack", text=lambda: _print_services(embedded))
 
 
 @command("logs")
 @click.argument("service", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on printing.")
-def logs(session: Session, service: str | None, follow: bool) -> None:
+def logs(session: CommandSession, service: str | None, follow: bool) -> None:
     """Print the servers' logs."""
-    for line in _stack(session).read_logs(service, follow=follow):
+    for line in _load_stack(session).read_logs(service, follow=follow):
         echo(line)
-    session.note("")
+    session.print_note("")
 
 
-def _stack(session: Session) -> Any:
+def _load_stack(session: CommandSession) -> Any:
     """The servers of the project that the config belongs to: its folder is the parent of the config file's."""
-    from replicator.wiring.plugins import load
+    from replicator.wiring.plugins import load_adapter
 
     if not session.config.is_file():
         raise ConfigProblem(
             f"{session.config}: there is no such file.", next_step="Go to the project's folder, or name its config with -c."
         )
     project = session.config.absolute().parent.parent
-    return load("replicator.stacks", "embedded")(project, tell=session.note)
+    return load_adapter("replicator.stacks", "embedded")(project, tell=session.print_note)
 
 
-def _rows(embedded: Any) -> list[dict[str, Any]]:
+def _list_rows(embedded: Any) -> list[dict[str, Any]]:
     return [{name: getattr(s, name) for name in s.__dataclass_fields__} for s in embedded.status()]
 
 
-def _print(embedded: Any) -> None:
-    found = _rows(embedded)
-    rows = [("service", "state", "pid", "listens on", "log"), *map(_cells, found)]
+def _print_services(embedded: Any) -> None:
+    found = _list_rows(embedded)
+    rows = [("service", "state", "pid", "listens on", "log"), *map(_list_cells, found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
@@ -77,7 +79,7 @@ def _print(embedded: Any) -> None:
         echo(detail)
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _list_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     listens = " ".join(f"127.0.0.1:{port}" for port in row["ports"].values())
     return row["name"], str(row["state"]), str(row["pid"] or ""), listens, str(row["log"])
 

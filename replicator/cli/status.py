@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from replicator.domain.plain import printable
+from replicator.domain.plain_values import to_printable
 
-from .session import Session, cell, command, counted
+from .session import CommandSession, command, format_count, to_cell
 
-HEADS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected", "dlq")
+HEADINGS = ("lane", "table", "policy", "status", "lag", "age s", "applied", "rejected", "dlq")
 FIRST_FIGURE = 4
 UNBOUNDED = 10_000
 COLOURS = {
@@ -25,64 +25,70 @@ COLOURS = {
 
 
 @command("status")
-def status(session: Session) -> None:
+def status(session: CommandSession) -> None:
     """Per lane: state, lag, counts, last error and, with -v, position; from the running daemon, or from the targets."""
-    report = _report(session)
-    session.emit(report, _summary(report), text=lambda: _print(report, positions=session.verbosity > 0))
+    report = _read_report(session)
+    session.emit(report, _summarize(report), text=lambda: _print_report(report, positions=session.verbosity > 0))
 
 
 @command("top")
 @click.option("--interval", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Seconds between looks.")
-def top(session: Session, interval: float) -> None:
+def top(session: CommandSession, interval: float) -> None:
     """The status, live, until interrupted; with `--json`, or into a pipe, once."""
     from rich.console import Console
     from rich.live import Live
 
-    report = _report(session)
+    report = _read_report(session)
     console = Console()
     if session.as_json or not console.is_terminal:
-        session.emit(report, _summary(report), text=lambda: _print(report))
+        session.emit(report, _summarize(report), text=lambda: _print_report(report))
         return
     try:
-        with Live(_shown(report, console.width), console=console, refresh_per_second=4) as live:
+        with Live(_make_view(report, console.width), console=console, refresh_per_second=4) as live:
             while True:
                 time.sleep(interval)
-                live.update(_shown(_report(session), console.width))
+                live.update(_make_view(_read_report(session), console.width))
     except KeyboardInterrupt:
         return
 
 
-def _report(session: Session) -> dict[str, Any]:
+def _read_report(session: CommandSession) -> dict[str, Any]:
+    from replicator.wiring.checkpoint_schedule import report_checkpoints as snapshots_report
     from replicator.wiring.daemon import ask_status
-    from replicator.wiring.offline import stored_status
-    from replicator.wiring.snapshotting import report as snapshots_report
+    from replicator.wiring.stored_lanes import read_status
 
     running = ask_status(session.loaded)
     if running is not None:
         return running
-    stored = stored_status(session.loaded)
+    stored = read_status(session.loaded)
     lanes = {lane["id"]: lane["table"] for lane in stored["lanes"]}
     return {**stored, "snapshots": snapshots_report(session.loaded, lanes)}
 
 
-def _summary(report: dict[str, Any]) -> str:
+def _summarize(report: dict[str, Any]) -> str:
     running = "running" if report["running"] else "not running"
     page = f"; the engine's own page is {report['engine_page']}" if report.get("engine_page") else ""
-    return f"pipeline {report['pipeline']} is {running}, {counted(len(report['lanes']), 'lane')}{page}"
+    return f"pipeline {report['pipeline']} is {running}, {format_count(len(report['lanes']), 'lane')}{page}"
 
 
-def _print(report: dict[str, Any], *, positions: bool = False) -> None:
+def _print_report(report: dict[str, Any], *, positions: bool = False) -> None:
     from rich.console import Console
 
     console = Console()
     width = console.width if console.is_terminal else UNBOUNDED
     # Lines are never broken by us: a name that is broken cannot be copied, and a terminal breaks it where it must.
-    console.print(_shown(report, width), soft_wrap=True)
+    console.print(_make_view(report, width), soft_wrap=True)
     if positions:
         console.print(
-            printable(
+            to_printable(
                 "\n".join(
-                    ("", "positions: the offset to be read next", *_positions(report), *_deletes(report), *_schemas(report))
+                    (
+                        "",
+                        "positions: the offset to be read next",
+                        *_list_positions(report),
+                        *_list_retention(report),
+                        *_list_schemas(report),
+                    )
                 )
             ),
             soft_wrap=True,
@@ -90,7 +96,7 @@ def _print(report: dict[str, Any], *, positions: bool = False) -> None:
         )
 
 
-def _positions(report: dict[str, Any]) -> list[str]:
+def _list_positions(report: dict[str, Any]) -> list[str]:
     """As `lanes skip --until` takes them."""
     lines = []
     for one in (*report["sources"], *report["lanes"]):
@@ -99,7 +105,7 @@ def _positions(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _deletes(report: dict[str, Any]) -> list[str]:
+def _list_retention(report: dict[str, Any]) -> list[str]:
     """How long each lane remembers deletes, and what it has forgotten."""
     lines = ["", "deletes: how long they are remembered"]
     for lane in report["lanes"]:
@@ -111,15 +117,15 @@ def _deletes(report: dict[str, Any]) -> list[str]:
     return lines if len(lines) > 2 else []
 
 
-def _schemas(report: dict[str, Any]) -> list[str]:
+def _list_schemas(report: dict[str, Any]) -> list[str]:
     """Every schema that each lane has met."""
-    from .schema import lines
+    from .schema import list_lines
 
-    told = [(lane["id"], line) for lane in report["lanes"] for line in lines(lane.get("schemas", []))]
+    told = [(lane["id"], line) for lane in report["lanes"] for line in list_lines(lane.get("schemas", []))]
     return ["", "schemas: number, when and where each was met", *(f"{lane}  {line}" for lane, line in told)] if told else []
 
 
-def _waiting(report: dict[str, Any]) -> list[str]:
+def _list_waiting(report: dict[str, Any]) -> list[str]:
     """Lanes that wait for somebody to accept a schema, where they do not say so themselves."""
     found = []
     for lane in report["lanes"]:
@@ -129,7 +135,7 @@ def _waiting(report: dict[str, Any]) -> list[str]:
     return found
 
 
-def _calls(report: dict[str, Any]) -> list[str]:
+def _list_calls(report: dict[str, Any]) -> list[str]:
     """What sources, sinks, and the store of dead letters have been doing for long: a server that does not answer looks like
     one that has much to do."""
     asked = {source["name"]: source["call"] for source in report["sources"] if source.get("call")}
@@ -142,65 +148,65 @@ def _calls(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _shown(report: dict[str, Any], width: int) -> Any:
+def _make_view(report: dict[str, Any], width: int) -> Any:
     """A table where it fits, otherwise a block per lane; then what is wrong with which lane, and what to do."""
     from rich.text import Text
 
-    table = _table(report)
-    lines = table if max(map(len, table), default=0) <= width else _blocks(report)
+    table = _list_table(report)
+    lines = table if max(map(len, table), default=0) <= width else _list_blocks(report)
     more = (
-        *_config(report),
-        *_paces(report),
-        *_transactions(report),
-        *_row_losses(report),
-        *_projections(report),
-        *_snapshots(report),
-        *_dead_letters(report),
-        *_calls(report),
-        *_troubles(report),
-        *_waiting(report),
+        *_list_changed_files(report),
+        *_list_paces(report),
+        *_list_transactions(report),
+        *_list_row_losses(report),
+        *_list_projections(report),
+        *_list_checkpoints(report),
+        *_list_dead_letters(report),
+        *_list_calls(report),
+        *_list_troubles(report),
+        *_list_waiting(report),
     )
-    text = Text(printable("\n".join((_summary(report), "", *lines, *more))), no_wrap=True)
+    text = Text(to_printable("\n".join((_summarize(report), "", *lines, *more))), no_wrap=True)
     for pattern, colour in COLOURS.items():
         text.highlight_regex(pattern, colour)
     return text
 
 
-def _config(report: dict[str, Any]) -> list[str]:
+def _list_changed_files(report: dict[str, Any]) -> list[str]:
     """Files of the config that say something else by now."""
     changed = (report.get("config") or {}).get("changed", ())
     said = "The daemon still uses what it read at its start: run `replicator check` and `replicator plan`, then restart it."
     return [line for file in changed for line in ("", f"{file} has changed since the daemon started. {said}")]
 
 
-def _table(report: dict[str, Any]) -> list[str]:
-    rows = [HEADS, *(_cells(lane) for lane in report["lanes"])]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADS))]
-    pads = [str.rjust if i >= FIRST_FIGURE else str.ljust for i in range(len(HEADS))]
+def _list_table(report: dict[str, Any]) -> list[str]:
+    rows = [HEADINGS, *(_list_cells(lane) for lane in report["lanes"])]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEADINGS))]
+    pads = [str.rjust if i >= FIRST_FIGURE else str.ljust for i in range(len(HEADINGS))]
     lines = ["  ".join(p(c, w) for p, c, w in zip(pads, row, widths, strict=True)).rstrip() for row in rows]
     return [lines[0], "  ".join("-" * w for w in widths), *lines[1:]]
 
 
-def _blocks(report: dict[str, Any]) -> list[str]:
+def _list_blocks(report: dict[str, Any]) -> list[str]:
     lines = []
     for lane in report["lanes"]:
-        name, _, _, status, *figures = _cells(lane)
+        name, _, _, status, *figures = _list_cells(lane)
         lines += [name, f"    {status}"]
-        lines += [f"    {head} {figure}" for head, figure in zip(HEADS[FIRST_FIGURE:], figures, strict=True) if figure]
+        lines += [f"    {head} {figure}" for head, figure in zip(HEADINGS[FIRST_FIGURE:], figures, strict=True) if figure]
     return lines
 
 
-def _paces(report: dict[str, Any]) -> list[str]:
+def _list_paces(report: dict[str, Any]) -> list[str]:
     """Of sources whose stream an engine runs."""
     paced = [source for source in report.get("sources", ()) if source.get("pace")]
     if not paced:
         return []
     from replicator.ports.telemetry import Pace
 
-    return [line for source in paced for line in ("", Pace(**source["pace"]).told(source["name"]))]
+    return [line for source in paced for line in ("", Pace(**source["pace"]).to_text(source["name"]))]
 
 
-def _transactions(report: dict[str, Any]) -> list[str]:
+def _list_transactions(report: dict[str, Any]) -> list[str]:
     """Of sources whose lanes are held together."""
     lines = []
     for source in report.get("sources", ()):
@@ -213,13 +219,13 @@ def _transactions(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _row_losses(report: dict[str, Any]) -> list[str]:
+def _list_row_losses(report: dict[str, Any]) -> list[str]:
     """Of sources whose connectors may lose rows before they send them."""
     found = [(source["name"], source["row_loss"]) for source in report.get("sources", ()) if source.get("row_loss")]
     return [line for name, loss in found for line in ("", f"source {name}: {loss['sentence']}", f"  {loss['next_step']}")]
 
 
-def _projections(report: dict[str, Any]) -> list[str]:
+def _list_projections(report: dict[str, Any]) -> list[str]:
     """How each table stands that is computed from others."""
     lines = []
     for one in report.get("projections", ()):
@@ -229,21 +235,21 @@ def _projections(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _snapshots(report: dict[str, Any]) -> list[str]:
+def _list_checkpoints(report: dict[str, Any]) -> list[str]:
     """The last snapshot of each lane that has some, or is to have some."""
-    from .snapshot import line
+    from .snapshot import format_line
 
     lines = []
     for one in report.get("snapshots", ()):
         if one["number"] is not None:
-            lines += ["", line(one) + ("" if one["usable"] else ", under other rules than today's")]
+            lines += ["", format_line(one) + ("" if one["usable"] else ", under other rules than today's")]
         elif one["lane"]:
             lines += ["", f"{one['lane']}: no snapshot yet"]
         lines += [f"  {one['error']}"] if one["error"] else []
     return lines
 
 
-def _dead_letters(report: dict[str, Any]) -> list[str]:
+def _list_dead_letters(report: dict[str, Any]) -> list[str]:
     """How many records of each source wait in the dead letters, and what this run rejected."""
     lines, waiting = [], Counter[str]()
     for group in report.get("dead_letters") or ():
@@ -258,7 +264,7 @@ def _dead_letters(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _troubles(report: dict[str, Any]) -> list[str]:
+def _list_troubles(report: dict[str, Any]) -> list[str]:
     lines = []
     for source in report.get("sources", ()):
         if source.get("away_since"):
@@ -271,7 +277,7 @@ def _troubles(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _cells(lane: dict[str, Any]) -> tuple[str, ...]:
+def _list_cells(lane: dict[str, Any]) -> tuple[str, ...]:
     counts = lane["counts"] or {}
     age = lane["lag_seconds"]
     figures = (
@@ -282,4 +288,4 @@ def _cells(lane: dict[str, Any]) -> tuple[str, ...]:
         lane["dead_letters"],
     )
     shown = ("" if f is None else f"{f:,}" for f in figures)
-    return *(cell(lane[name]) for name in ("id", "table", "policy", "status")), *shown
+    return *(to_cell(lane[name]) for name in ("id", "table", "policy", "status")), *shown

@@ -8,22 +8,24 @@ from typing import IO
 
 import click
 
-from .session import Session, command, counted, echo
+from .session import CommandSession, command, echo, format_count
 
 
 @command("support-bundle")
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--log", type=click.File("rb"), help="A log of the daemon, which writes it to stderr; - is stdin.")
-def support_bundle(session: Session, file: Path | None, log: IO[bytes] | None) -> None:
+def support_bundle(session: CommandSession, file: Path | None, log: IO[bytes] | None) -> None:
     """Write FILE (a zip, by default named by the time) with the config, secrets masked, versions, status, metrics, plan,
     what doctor says, counts of dead letters, and with `--log` the last MiB of a log. No rows and no records are in it. A
     part that fails says why in its place."""
-    from replicator.wiring import bundling
+    from replicator.wiring import support_bundle
 
     path = file or Path(f"replicator-support-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.zip")
-    outcome = bundling.bundle(session.loaded, path, session.note, log)
+    outcome = support_bundle.write_bundle(session.loaded, path, session.print_note, log)
     failed = {name: why for name, why in outcome.items() if why}
-    summary = f"{path}: {counted(len(outcome), 'part')}" + (f", {len(failed)} of which could not be told" if failed else "")
+    summary = f"{path}: {format_count(len(outcome), 'part')}" + (
+        f", {len(failed)} of which could not be told" if failed else ""
+    )
     lines = [summary, *(f"  {name}: {why}" for name, why in failed.items())]
     result = {"file": str(path), "parts": list(outcome), "failed": failed}
     session.emit(result, summary, text=lambda: echo("\n".join(lines)))

@@ -37,7 +37,7 @@ class RowLoss:
     next_step: str
 
 
-def row_loss(connector: Connector, *, server: int | None = None) -> RowLoss | None:
+def find_row_loss(connector: Connector, *, server: int | None = None) -> RowLoss | None:
     """What the connector may lose when it is restarted; None where nothing is known that it loses. `server`: the major
     version of its database, None where that is not known."""
     found = VERSION.match(connector.version)

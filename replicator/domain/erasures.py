@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as t
 
-from .elements import plain
 from .errors import Reject, RejectCode
+from .sequence_elements import to_plain_type
 
-FORGOTTEN = "forgotten"
+ERASED_KIND = "forgotten"
 """The kind under which records of forgotten keys are ignored."""
-WITHHELD = str(Reject(RejectCode.FORGOTTEN, "this record was of a row that was forgotten, and nothing of it is kept"))
+ERASED_RECORD = str(Reject(RejectCode.FORGOTTEN, "this record was of a row that was forgotten, and nothing of it is kept"))
 """What an event log says in place of such a record, in its column `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """One key that was forgotten. `columns`: the names of its columns at the source. `hash`: see `Hashes.of_key`. `topics`:
-    where records of its table come. `messages`: `Hashes.of_message` of the message keys under which its records came.
+    """One key that was forgotten. `columns`: the names of its columns at the source. `hash`: see `ErasureHashes.hash_key`. `topics`:
+    where records of its table come. `messages`: `ErasureHashes.hash_message` of the message keys under which its records came.
     `at`, `by`: when, and by which user of the machine. `removed`: how many there were, by place; None until all is removed.
     """
 
@@ -47,44 +47,44 @@ class Erasure:
 
 
 @dataclass(frozen=True)
-class Hashes:
+class ErasureHashes:
     """HMAC-SHA-256 under a key of the list's own: keys are numbers and addresses, which who has a plain hash finds by
     trying them all."""
 
     key: bytes = field(repr=False)
 
-    def of_key(self, source: str, table: str, columns: Sequence[str], texts: Sequence[str]) -> str:
+    def hash_key(self, source: str, table: str, columns: Sequence[str], texts: Sequence[str]) -> str:
         """Of the key that has these `texts` in the columns. Equal keys have equal hashes, whatever the types of the columns
         were or become."""
-        return self._of(["key", source, table, list(columns), list(texts)])
+        return self._hash_words(["key", source, table, list(columns), list(texts)])
 
-    def of_message(self, topic: str, key: bytes) -> str:
+    def hash_message(self, topic: str, key: bytes) -> str:
         """Of the key of a message, byte by byte."""
-        return self._of(["message", topic, key.hex()])
+        return self._hash_words(["message", topic, key.hex()])
 
     @property
     def check(self) -> str:
         """By which the key is known again."""
-        return self._of(["check"])
+        return self._hash_words(["check"])
 
-    def _of(self, words: list[Any]) -> str:
+    def _hash_words(self, words: list[Any]) -> str:
         return hmac.new(self.key, json.dumps(words).encode(), "sha256").hexdigest()
 
 
-def texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+def to_key_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """The text of each value of a key column, in one form for all types that may hold it: numbers in digits without zeros
     at their ends, dates and times as in ISO 8601 (in UTC, to the microsecond), bytes in hexadecimal digits."""
-    kind = plain(values.type)
+    kind = to_plain_type(values.type)
     values = values.cast(kind) if kind != values.type else values
     if t.is_string(kind) or t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind):
         return values.cast(pa.string())
     if t.is_timestamp(kind):
         moments = pc.cast(values, pa.timestamp("us", "UTC" if kind.tz else None), safe=False)
         return pc.utf8_rtrim(moments.cast(pa.string()), "Z")
-    return pa.chunked_array([pa.array([text_of(value) for value in values.to_pylist()], pa.string())])
+    return pa.chunked_array([pa.array([to_key_text(value) for value in values.to_pylist()], pa.string())])
 
 
-def text_of(value: Any) -> str | None:
+def to_key_text(value: Any) -> str | None:
     """The text of one value, as JSON or Python has it. None for one that no key has."""
     match value:
         case bool():
@@ -94,27 +94,27 @@ def text_of(value: Any) -> str | None:
         case float() if value.is_integer():
             return str(int(value))
         case Decimal():
-            return _digits(value)
+            return _format_digits(value)
         case None | dict() | list():
             return None
         case _:
             return str(value)
 
 
-def _digits(value: Decimal) -> str:
+def _format_digits(value: Decimal) -> str:
     """Without zeros at the end, and without rounding, as `Decimal.normalize` would from 29 digits on."""
     text = format(value, "f") if value else "0"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def among(columns: Sequence[str], documents: Any) -> Iterator[tuple[str, ...]]:
+def find_keys(columns: Sequence[str], documents: Any) -> Iterator[tuple[str, ...]]:
     """The keys in a JSON document: of each object in it that has all these columns."""
     if not isinstance(documents, dict):
         return
-    found = [text_of(documents[name]) for name in columns if name in documents]
+    found = [to_key_text(documents[name]) for name in columns if name in documents]
     if len(found) == len(columns):
         key = tuple(text for text in found if text is not None)
         if len(key) == len(columns):
             yield key
     for name in ("payload", "before", "after"):
-        yield from among(columns, documents.get(name))
+        yield from find_keys(columns, documents.get(name))

@@ -87,10 +87,10 @@ class AlreadyWritten(DataLoss):
     `next_step` ends with a command that lets the lane go on there."""
 
     def __init__(self, sentence: str, *, lane: str, step: str, ends: Position) -> None:
-        super().__init__(sentence, next_step=f"{step}: `replicator lanes skip {lane} --until {ends.as_option()}`.")
+        super().__init__(sentence, next_step=f"{step}: `replicator lanes skip {lane} --until {ends.to_option()}`.")
         self._lane, self._step, self._ends = lane, step, ends
 
-    def of(self, begun: Position) -> AlreadyWritten:
+    def for_partitions(self, begun: Position) -> AlreadyWritten:
         """The same error, whose command names the partitions that the lane reads, which began there for it."""
         ends = Position({place: end for place, end in self._ends.items() if begun.get(place, end) < end})
         return AlreadyWritten(self.sentence, lane=self._lane, step=self._step, ends=ends)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from .errors import AlreadyWritten
-from .expr import AllOf, source
-from .plan import ApplyPlan, Clause, Repair
-from .policies import TIMESTAMP
+from .policy.expr import AllOf, source
+from .policy.plan import ApplyPlan, Clause, ReconcileRule
+from .policy.policies import TIMESTAMP
 from .position import Position, TopicPartition
 from .table import Column, TableSpec
 
@@ -32,12 +32,12 @@ EVENT_LOG: tuple[Column, ...] = (
 UTF-8 as {"base64": ...}. `ingested_at` has one value per batch. The rest as in `ports.decoder.ENVELOPE`."""
 
 
-KEEPS = frozenset({"event_id", "topic", "partition", "offset", "timestamp", "error", "ingested_at"})
-EMPTIED = tuple(column.name for column in EVENT_LOG if column.name not in KEEPS)
+RETAINED_COLUMNS = frozenset({"event_id", "topic", "partition", "offset", "timestamp", "error", "ingested_at"})
+ERASED_COLUMNS = tuple(column.name for column in EVENT_LOG if column.name not in RETAINED_COLUMNS)
 """What an emptied record has no values in: its place stays, since a log is read by places, and the times."""
 
 
-def already_logged(lane: str, place: TopicPartition, ends: Position) -> AlreadyWritten:
+def make_duplicate_error(lane: str, place: TopicPartition, ends: Position) -> AlreadyWritten:
     """Why a lane that has written nothing of a partition may not begin it: its records would be in the log twice. `ends`:
     behind the last record of each partition in the log."""
     return AlreadyWritten(
@@ -48,17 +48,17 @@ def already_logged(lane: str, place: TopicPartition, ends: Position) -> AlreadyW
     )
 
 
-def event_log_plan() -> ApplyPlan:
+def make_event_log_plan() -> ApplyPlan:
     """Insert every row. Its frame is the event-log frame itself; redelivery is told by the position alone.
 
-    So a lane may not begin a partition of which another has written records to the same log: see `already_logged`.
+    So a lane may not begin a partition of which another has written records to the same log: see `make_duplicate_error`.
     """
     return ApplyPlan(
         policy="event_log",
         table=TableSpec("events", EVENT_LOG, ("event_id",), 0),
         fold="none",
         target=EVENT_LOG,
-        repair=Repair(identity=("event_id",), guard="absent", complete=False, ledger=False),
+        reconcile=ReconcileRule(identity=("event_id",), guard="absent", complete=False, uses_tombstones=False),
         merge_keys=(),
         clauses=(Clause(False, AllOf(()), "insert", tuple((c.name, source(c.name)) for c in EVENT_LOG)),),
         truncates=False,

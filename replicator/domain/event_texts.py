@@ -17,7 +17,7 @@ from .errors import Fatal
 
 Texts = Mapping[str, str | None]
 
-LONGEST_ID = 500
+MAX_ID_BYTES = 500
 """Bytes. PostgreSQL's indexes take about five times as many."""
 LONGEST_FOLDER = 255 - len("aggregate_type=")
 RESERVED = "__HIVE_DEFAULT_PARTITION__"
@@ -32,58 +32,58 @@ class InvalidEvent(Fatal):
     """It is no event that could be stored. The sentence names what is wrong, never a value."""
 
 
-def checked_id(name: str, value: object) -> str:
+def check_id(name: str, value: object) -> str:
     """The text of an id; InvalidEvent for what cannot be one."""
-    text = _text(name, value)
+    text = _check_text(name, value)
     if not text.strip():
         raise InvalidEvent(f"{name} is empty")
-    if len(text.encode()) > LONGEST_ID:
-        raise InvalidEvent(f"{name} is longer than {LONGEST_ID} bytes")
+    if len(text.encode()) > MAX_ID_BYTES:
+        raise InvalidEvent(f"{name} is longer than {MAX_ID_BYTES} bytes")
     return text
 
 
-def checked_type(value: object) -> str:
+def check_type(value: object) -> str:
     """The text of an aggregate type, which also names a partition: what is no letter, digit or `_.-` takes more there."""
-    text = checked_id("aggregate_type", value)
+    text = check_id("aggregate_type", value)
     plain = NOT_PLAIN.sub("", text)
     if len(plain) + 3 * (len(text.encode()) - len(plain)) > LONGEST_FOLDER or text == RESERVED:
         raise InvalidEvent("aggregate_type is too long to name a partition, or reserved")
     return text
 
 
-def checked_texts(name: str, value: object) -> None:
+def check_texts(name: str, value: object) -> None:
     """Raise InvalidEvent unless it is a map from text to text or null."""
     if not isinstance(value, Mapping):
         raise InvalidEvent(f"{name} is no map")
     for key, text in value.items():
-        _text(f"a name in {name}", key)
+        _check_text(f"a name in {name}", key)
         if text is not None:
-            _text(f"a value in {name}", text)
+            _check_text(f"a value in {name}", text)
 
 
-def texts_of(name: str, value: object) -> dict[str, str | None]:
+def to_texts(name: str, value: object) -> dict[str, str | None]:
     """A mapping of Python's values that JSON has as a map of texts. InvalidEvent for anything else."""
     if not isinstance(value, Mapping):
         raise InvalidEvent(f"{name} is no mapping of names to values")
     for key in value:
-        _text(f"a name in {name}", key)
-    return {key: one if isinstance(one, str) or one is None else _json(name, one) for key, one in value.items()}
+        _check_text(f"a name in {name}", key)
+    return {key: one if isinstance(one, str) or one is None else _encode_json(name, one) for key, one in value.items()}
 
 
-def texts_of_json(name: str, value: Mapping[str, msgspec.Raw]) -> dict[str, str | None]:
+def json_to_texts(name: str, value: Mapping[str, msgspec.Raw]) -> dict[str, str | None]:
     """A JSON object as a map of texts: numbers keep every digit that was sent."""
-    return {key: _sent(name, bytes(raw)) for key, raw in value.items()}
+    return {key: _decode_text(name, bytes(raw)) for key, raw in value.items()}
 
 
 def read_json(name: str, text: str) -> dict[str, str | None]:
     """The text of a JSON object as a map of texts; InvalidEvent where it is none."""
     try:
-        return texts_of_json(name, msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+        return json_to_texts(name, msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise InvalidEvent(f"{name} is no JSON object") from None
 
 
-def depth_of(text: str) -> int:
+def measure_depth(text: str) -> int:
     """How deep brackets are nested in JSON text; of other text a number that is no smaller than its nesting would be."""
     if text[:1] not in "[{":
         return 0
@@ -97,7 +97,7 @@ def depth_of(text: str) -> int:
     return deepest
 
 
-def _sent(name: str, raw: bytes) -> str | None:
+def _decode_text(name: str, raw: bytes) -> str | None:
     try:
         if raw == NULL:
             return None
@@ -110,7 +110,7 @@ def _sent(name: str, raw: bytes) -> str | None:
         raise InvalidEvent(f"a value in {name} is no JSON") from None
 
 
-def _json(name: str, value: object) -> str:
+def _encode_json(name: str, value: object) -> str:
     _refuse_other(name, value, 1)
     return msgspec.json.encode(value).decode()
 
@@ -121,20 +121,20 @@ def _refuse_other(name: str, value: Any, depth: int) -> None:
         raise InvalidEvent(f"a value in {name} is nested deeper than {DEEPEST} levels")
     if isinstance(value, dict):
         for key, one in value.items():
-            _text(f"a name in {name}", key)
+            _check_text(f"a name in {name}", key)
             _refuse_other(name, one, depth + 1)
     elif isinstance(value, list | tuple):
         for one in value:
             _refuse_other(name, one, depth + 1)
     elif isinstance(value, str):
-        _text(f"a value in {name}", value)
+        _check_text(f"a value in {name}", value)
     elif isinstance(value, float) and not math.isfinite(value):
         raise InvalidEvent(f"a value in {name} is NaN or infinite, which JSON has not")
     elif value is not None and not isinstance(value, bool | int | float):
         raise InvalidEvent(f"a value in {name} is of type {type(value).__name__}, which JSON has not: write it as text")
 
 
-def _text(name: str, value: object) -> str:
+def _check_text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidEvent(f"{name} is {'NULL' if value is None else 'no text'}")
     if "\0" in value:

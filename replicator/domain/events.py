@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from uuid import uuid4
 
 from .errors import Fatal
-from .event_texts import InvalidEvent, Texts, checked_id, checked_texts, checked_type, depth_of
+from .event_texts import InvalidEvent, Texts, check_id, check_texts, check_type, measure_depth
 
 Aggregate = tuple[str, str]
 """Type and id."""
@@ -50,10 +50,10 @@ class NewEvent:
 
     def __post_init__(self) -> None:
         for name in ("event_id", "event_type", "aggregate_id"):
-            checked_id(name, getattr(self, name))
-        checked_type(self.aggregate_type)
-        checked_texts("event_data", self.event_data)
-        checked_texts("metadata", self.metadata)
+            check_id(name, getattr(self, name))
+        check_type(self.aggregate_type)
+        check_texts("event_data", self.event_data)
+        check_texts("metadata", self.metadata)
         version = self.expected_version
         if version is not None and (isinstance(version, bool) or not isinstance(version, int) or version < 0):
             raise InvalidEvent("expected_version is no whole number from 0 on")
@@ -66,7 +66,7 @@ class NewEvent:
         return self.aggregate_type, self.aggregate_id
 
 
-def new_event(
+def make_event(
     aggregate_id: str,
     aggregate_type: str,
     event_type: str,
@@ -110,7 +110,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendedEvent:
     """What became of an event: as it is stored, and whether that is new."""
 
     event: Event
@@ -118,7 +118,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AggregateHead:
     """Where an aggregate stands."""
 
     version: int = 0
@@ -126,11 +126,11 @@ class Head:
 
 
 @dataclass(slots=True)
-class Known:
+class StoredEvents:
     """What a store has of the events that are to be appended: those with their ids, and the aggregates' heads."""
 
     stored: dict[str, Event] = field(default_factory=dict)
-    heads: dict[Aggregate, Head] = field(default_factory=dict)
+    heads: dict[Aggregate, AggregateHead] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +150,24 @@ class EventLimits:
             size += sum(len(key.encode()) + len((value or "").encode()) for key, value in texts.items())
         if size > self.message_bytes:
             raise InvalidEvent(f"the event is longer than the {self.message_bytes} bytes allowed (limits.message_bytes)")
-        if any(depth_of(value) > self.depth for value in (*new.event_data.values(), *new.metadata.values()) if value):
+        if any(measure_depth(value) > self.depth for value in (*new.event_data.values(), *new.metadata.values()) if value):
             raise InvalidEvent(f"a value is nested deeper than the {self.depth} levels allowed (limits.depth)")
 
 
-def numbered(events: Sequence[NewEvent], known: Known, now: datetime) -> list[Appended]:
+def number_events(events: Sequence[NewEvent], known: StoredEvents, now: datetime) -> list[AppendedEvent]:
     """What the events become beside what is `known`, in their order: those whose id is there stay as they are there, the
     others are the next versions of their aggregates. Raises VersionConflict for one that was to follow another version."""
     stored, heads = dict(known.stored), dict(known.heads)
-    return [_one(new, stored, heads, now) for new in events]
+    return [_number_event(new, stored, heads, now) for new in events]
 
 
-def _one(new: NewEvent, stored: dict[str, Event], heads: dict[Aggregate, Head], now: datetime) -> Appended:
+def _number_event(
+    new: NewEvent, stored: dict[str, Event], heads: dict[Aggregate, AggregateHead], now: datetime
+) -> AppendedEvent:
     there = stored.get(new.event_id)
     if there is not None:
-        return Appended(there, is_new=False)
-    head = heads.get(new.aggregate, Head())
+        return AppendedEvent(there, is_new=False)
+    head = heads.get(new.aggregate, AggregateHead())
     if new.expected_version not in (None, head.version):
         raise VersionConflict(new.aggregate_type, new.expected_version or 0, head.version)
     at = (new.at or now).astimezone(UTC)
@@ -180,29 +182,29 @@ def _one(new: NewEvent, stored: dict[str, Event], heads: dict[Aggregate, Head], 
         created_at=at if head.at is None else max(at, head.at),
     )
     stored[event.event_id] = event
-    heads[event.aggregate] = Head(event.event_version, event.created_at)
-    return Appended(event, is_new=True)
+    heads[event.aggregate] = AggregateHead(event.event_version, event.created_at)
+    return AppendedEvent(event, is_new=True)
 
 
-def fresh(appended: Iterable[Appended]) -> list[Event]:
+def select_new(appended: Iterable[AppendedEvent]) -> list[Event]:
     """Those that are to be written."""
     return [each.event for each in appended if each.is_new]
 
 
-def again(new: NewEvent) -> NewEvent:
+def prepare_retry(new: NewEvent) -> NewEvent:
     """The same event for another attempt, after one of which it is not known whether it succeeded."""
     return replace(new, has_new_id=False)
 
 
-def in_order(events: Iterable[Event]) -> list[Event]:
+def sort_events(events: Iterable[Event]) -> list[Event]:
     """By time, and those of an aggregate by version."""
     return sorted(events, key=lambda e: (e.created_at, e.aggregate_type, e.aggregate_id, e.event_version))
 
 
-def heads_of(events: Iterable[Event]) -> Mapping[Aggregate, Head]:
+def find_heads(events: Iterable[Event]) -> Mapping[Aggregate, AggregateHead]:
     """Where the aggregates of these events stand after them."""
-    found: dict[Aggregate, Head] = {}
+    found: dict[Aggregate, AggregateHead] = {}
     for event in events:
-        if event.event_version > found.get(event.aggregate, Head()).version:
-            found[event.aggregate] = Head(event.event_version, event.created_at)
+        if event.event_version > found.get(event.aggregate, AggregateHead()).version:
+            found[event.aggregate] = AggregateHead(event.event_version, event.created_at)
     return found

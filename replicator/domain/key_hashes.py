@@ -17,28 +17,32 @@ class KeyHashes:
 
     secret: bytes = field(default=b"", repr=False)
 
-    def of(self, key: bytes | None) -> str:
+    def hash_key(self, key: bytes | None) -> str:
         """The hash of a key; empty without one."""
         if key is None:
             return ""
-        return f"{self.check}{self._of(b'key', key)}" if self.secret else hashlib.sha256(key).hexdigest()
+        return f"{self.check}{self._hash_bytes(b'key', key)}" if self.secret else hashlib.sha256(key).hexdigest()
 
     @cached_property
     def check(self) -> str:
         """What hashes under this secret begin with."""
-        return f"{self._of(b'check', b'')[:CHECK_DIGITS]}-" if self.secret else ""
+        return f"{self._hash_bytes(b'check', b'')[:CHECK_DIGITS]}-" if self.secret else ""
 
-    def renewed(self, told: str, key: bytes | None) -> str:
-        """The hash of a key of which a letter tells `told`, and may have kept `key`: under the secret where it was told
+    def renew_hash(self, stored_hash: str, key: bytes | None) -> str:
+        """The hash of a key of which a letter tells `stored_hash`, and may have kept `key`: under the secret where it was told
         without one."""
-        return self.of(key) if self.secret and key is not None and told == PLAIN.of(key) else told
+        return (
+            self.hash_key(key)
+            if self.secret and key is not None and stored_hash == UNKEYED_HASHES.hash_key(key)
+            else stored_hash
+        )
 
-    def is_of(self, told: str) -> bool:
+    def is_comparable(self, stored_hash: str) -> bool:
         """False for a hash that no key which comes can be compared with: of another secret, or of none."""
-        return told.startswith(self.check) if self.secret else "-" not in told
+        return stored_hash.startswith(self.check) if self.secret else "-" not in stored_hash
 
-    def _of(self, what: bytes, said: bytes) -> str:
-        return hmac.digest(self.secret, what + b":" + said, "sha256").hex()
+    def _hash_bytes(self, purpose: bytes, data: bytes) -> str:
+        return hmac.digest(self.secret, purpose + b":" + data, "sha256").hex()
 
 
-PLAIN = KeyHashes()
+UNKEYED_HASHES = KeyHashes()

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .projections import Input, Projection, Reads
+from .projection import InputVersions, Projection, ProjectionInput
 
 SPEC = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 FACETS = "https://openlineage.io/spec/facets"
 PRODUCER = "https://pypi.org/project/replicator"
 
-Happened = Literal["START", "COMPLETE", "FAIL"]
+RunState = Literal["START", "COMPLETE", "FAIL"]
 Datasets = Mapping[str, tuple[str, str]]
 """By the label of a table its namespace and its name."""
 
 
-def dataset(place: str) -> tuple[str, str]:
+def to_dataset(place: str) -> tuple[str, str]:
     """Namespace and name of a table by where it lies, as OpenLineage names them."""
     scheme, is_url, rest = place.partition("://")
     if not is_url:
@@ -27,7 +27,7 @@ def dataset(place: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """How a refresh ended: the version that it made and its rows, or why it failed."""
 
     version: int | None = None
@@ -36,19 +36,23 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class LineageRun:
     """A refresh as lineage knows it."""
 
     id: str
     namespace: str
     projection: Projection
-    reads: Reads
+    reads: InputVersions
     datasets: Datasets
 
-    def event(self, happened: Happened, at: str, outcome: Outcome | None = None) -> dict[str, Any]:
+    def make_event(self, happened: RunState, at: str, outcome: RunOutcome | None = None) -> dict[str, Any]:
         """One event of the run; `at` is a time with its zone."""
-        done = outcome or Outcome()
-        error = {} if done.problem is None else {"errorMessage": _facet("1-0-1/ErrorMessageRunFacet", _error(done.problem))}
+        done = outcome or RunOutcome()
+        error = (
+            {}
+            if done.problem is None
+            else {"errorMessage": _make_facet("1-0-1/ErrorMessageRunFacet", _error_facet(done.problem))}
+        )
         return {
             "eventType": happened,
             "eventTime": at,
@@ -58,37 +62,37 @@ class Run:
             "job": {
                 "namespace": self.namespace,
                 "name": self.projection.name,
-                "facets": {"sql": _facet("1-0-1/SQLJobFacet", {"query": self.projection.query})},
+                "facets": {"sql": _make_facet("1-0-1/SQLJobFacet", {"query": self.projection.query})},
             },
-            "inputs": [self._input(one) for one in self.projection.inputs],
-            "outputs": [self._output(done)],
+            "inputs": [self._input_to_json(one) for one in self.projection.inputs],
+            "outputs": [self._output_to_json(done)],
         }
 
-    def _input(self, one: Input) -> dict[str, Any]:
+    def _input_to_json(self, one: ProjectionInput) -> dict[str, Any]:
         read = self.reads.get(one.name)
-        return {**self._dataset(one.label), "facets": {} if read is None else _version(read.version)}
+        return {**self._dataset_to_json(one.label), "facets": {} if read is None else _version_facet(read.version)}
 
-    def _output(self, done: Outcome) -> dict[str, Any]:
-        counted = {"outputStatistics": _facet("1-0-2/OutputStatisticsOutputDatasetFacet", {"rowCount": done.rows})}
+    def _output_to_json(self, done: RunOutcome) -> dict[str, Any]:
+        counted = {"outputStatistics": _make_facet("1-0-2/OutputStatisticsOutputDatasetFacet", {"rowCount": done.rows})}
         return {
-            **self._dataset(self.projection.label),
-            "facets": {} if done.version is None else _version(done.version),
+            **self._dataset_to_json(self.projection.label),
+            "facets": {} if done.version is None else _version_facet(done.version),
             "outputFacets": {} if done.rows is None else counted,
         }
 
-    def _dataset(self, label: str) -> dict[str, str]:
+    def _dataset_to_json(self, label: str) -> dict[str, str]:
         namespace, name = self.datasets[label]
         return {"namespace": namespace, "name": name}
 
 
-def _version(version: int) -> dict[str, Any]:
-    return {"version": _facet("1-0-1/DatasetVersionDatasetFacet", {"datasetVersion": str(version)})}
+def _version_facet(version: int) -> dict[str, Any]:
+    return {"version": _make_facet("1-0-1/DatasetVersionDatasetFacet", {"datasetVersion": str(version)})}
 
 
-def _error(problem: str) -> dict[str, Any]:
+def _error_facet(problem: str) -> dict[str, Any]:
     return {"message": problem, "programmingLanguage": "SQL"}
 
 
-def _facet(schema: str, values: Mapping[str, Any]) -> dict[str, Any]:
+def _make_facet(schema: str, values: Mapping[str, Any]) -> dict[str, Any]:
     version, name = schema.split("/")
     return {"_producer": PRODUCER, "_schemaURL": f"{FACETS}/{version}/{name}.json#/$defs/{name}", **values}

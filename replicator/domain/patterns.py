@@ -41,22 +41,22 @@ def matches(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) if is_glob(pattern) else pattern == name
 
 
-def best(patterns: Iterable[str], name: str) -> str | None:
+def find_best(patterns: Iterable[str], name: str) -> str | None:
     """The pattern that decides about the name; None when none matches. The name itself, else the first regular expression,
     else the glob that fixes most characters."""
     found = [pattern for pattern in patterns if matches(pattern, name)]
     return next((p for p in found if p == name), None) or max(
-        found, key=lambda p: (is_exact(p), is_regex(p), 0 if is_regex(p) else literal_count(p)), default=None
+        found, key=lambda p: (is_exact(p), is_regex(p), 0 if is_regex(p) else count_literals(p)), default=None
     )
 
 
-def literal_count(pattern: str) -> int:
+def count_literals(pattern: str) -> int:
     """How many characters a glob fixes: the more, the more specific. `[...]`, `?` and `*` fix none."""
-    return sum(len(token) == 1 and token not in WILD for token in tokens(pattern))
+    return sum(len(token) == 1 and token not in WILD for token in split_tokens(pattern))
 
 
 @cache
-def tokens(pattern: str) -> tuple[str, ...]:
+def split_tokens(pattern: str) -> tuple[str, ...]:
     """Single characters, `*`, `?`, and whole `[...]` classes; an unclosed `[` is a token of its own."""
     result = []
     at = 0
@@ -70,48 +70,48 @@ def tokens(pattern: str) -> tuple[str, ...]:
     return tuple(result)
 
 
-def regex_problem(pattern: str) -> str:
+def describe_regex_problem(pattern: str) -> str:
     """Why the text is no regular expression; empty when it is one."""
     try:
         compiled = re.compile(pattern)
-        pc.match_substring_regex(pa.array([""]), pattern=_whole(pattern))
+        pc.match_substring_regex(pa.array([""]), pattern=_anchor(pattern))
     except (re.error, pa.ArrowInvalid, RecursionError, OverflowError):
         return "it is no regular expression as RE2 has them (without backreferences and looking around)"
     return f"it has more than {MOST_GROUPS} groups" if compiled.groups > MOST_GROUPS else ""
 
 
-def groups_of(pattern: str) -> dict[str, int]:
+def list_groups(pattern: str) -> dict[str, int]:
     """The groups of a regular expression, by number and by name, with their numbers."""
     compiled = re.compile(pattern)
     return {**{str(number): number for number in range(1, compiled.groups + 1)}, **compiled.groupindex}
 
 
-def unknown_groups(template: str, pattern: str) -> list[str]:
+def find_unknown_groups(template: str, pattern: str) -> list[str]:
     """What stands in braces in the template and is no group of the regular expression; a brace alone stands for itself."""
-    known = groups_of(pattern)
+    known = list_groups(pattern)
     alone = ["{"] if set(GROUP.sub("", template)) & set("{}") else []
     return [*(name for name in GROUP.findall(template) if name not in known), *alone]
 
 
-def expanded(template: str, pattern: str, name: str) -> str:
+def expand_template(template: str, pattern: str, name: str) -> str:
     """The template with what the groups of the regular expression hold of the name, which it matches, in place of `{1}` and
     `{group}`; a group that holds nothing is empty."""
-    known = groups_of(pattern)
-    return GROUP.sub(lambda found: _held(pattern, name, known[found[1]]), template)
+    known = list_groups(pattern)
+    return GROUP.sub(lambda found: _extract_group(pattern, name, known[found[1]]), template)
 
 
-def _whole(pattern: str) -> str:
+def _anchor(pattern: str) -> str:
     return f"^(?:{pattern.removeprefix('^')})$"
 
 
 @lru_cache(maxsize=4096)
 def _matches(pattern: str, name: str) -> bool:
     try:
-        return bool(pc.match_substring_regex(pa.array([name], pa.string()), pattern=_whole(pattern))[0].as_py())
+        return bool(pc.match_substring_regex(pa.array([name], pa.string()), pattern=_anchor(pattern))[0].as_py())
     except UnicodeEncodeError:
         return False  # No table of a database is called so.
 
 
-def _held(pattern: str, name: str, group: int) -> str:
-    held = pc.replace_substring_regex(pa.array([name]), pattern=_whole(pattern), replacement=f"\\{group}")
+def _extract_group(pattern: str, name: str, group: int) -> str:
+    held = pc.replace_substring_regex(pa.array([name]), pattern=_anchor(pattern), replacement=f"\\{group}")
     return str(held[0].as_py())

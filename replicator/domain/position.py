@@ -51,7 +51,7 @@ class Position(Mapping[TopicPartition, int]):
             out.setdefault(topic, {})[str(partition)] = offset
         return out
 
-    def as_option(self) -> str:
+    def to_option(self) -> str:
         """As `--until` of commands takes it."""
         return ",".join(f"{topic}:{partition}:{offset}" for (topic, partition), offset in sorted(self.offsets.items()))
 

@@ -19,10 +19,10 @@ ONE_PART = (
 WHOLE_RECORD = ("the record is not ", "it is JSON, but no object")
 NAME_OPERATION = "Name the operation under `operations` of the source."
 LOOKS_LIKE = re.compile(r"it looks like (`format: \w+`)")
-WAITS = re.compile(r"\bit waits (for its row of|until)\b")
+WAITS_PATTERN = re.compile(r"\bit waits (for its row of|until)\b")
 OTHER_NAME = re.compile(r"is missing, and the record has (.+) instead")
 WRITE = re.compile(r"\bwrite (`[^`]+`)")
-BY_CODE = {
+REMEDIES = {
     RejectCode.UNKNOWN_OPERATION: "The format has no such operation. " + FIX_SOURCE,
     RejectCode.NULL_KEY: "Name the key columns with `keys`, and replay the record; if the lane is then suspended, since its "
     "rows have another key, load it again with `replicator lanes resync LANE`. Or: " + FIX_SOURCE,
@@ -58,31 +58,35 @@ ACCEPT_MISSING = "accept-missing"
 """The option of `lanes resync`, and the word to the daemon, for a lane from which rows will be missing."""
 
 
-def reload_or_skip(lane: str = "LANE", until: str = "", *, table: str = "TABLE", is_short: bool = False) -> str:
+def describe_reload_or_skip(lane: str = "LANE", until: str = "", *, table: str = "TABLE", is_short: bool = False) -> str:
     """The commands for a lane whose next records are lost. `until`: for the option of that name, where the command cannot
-    find out itself. `table`: what a backfill can load; empty: nothing. `is_short`: as in `reload`."""
+    find out itself. `table`: what a backfill can load; empty: nothing. `is_short`: as in `describe_reload`."""
     end = f" --until {until}" if until else ""
     skip = f"`replicator lanes skip {lane}{end}` accepts the loss"
     if table:
         skip += f"; then `replicator backfill {table}` loads the rows from the `database` of the source"
         skip += ", if it names one" if table == "TABLE" else ""
-    steps = (f"{skip}.", reload(lane, is_short=True)) if is_short else (reload(lane).rstrip(".") + ";", f"{skip}.")
+    steps = (
+        (f"{skip}.", describe_reload(lane, is_short=True))
+        if is_short
+        else (describe_reload(lane).rstrip(".") + ";", f"{skip}.")
+    )
     return " ".join(steps)
 
 
-def reload(lane: str, *, is_short: bool = False) -> str:
+def describe_reload(lane: str, *, is_short: bool = False) -> str:
     """The command that empties a lane and loads it again. `is_short`: its source has not all the records any more."""
     if is_short:
         return f"`replicator lanes resync {lane} --{ACCEPT_MISSING}` empties it and loads only what the source still has."
     return f"`replicator lanes resync {lane}` loads the lane again."
 
 
-def remedy_of(reject: Reject, table: str) -> str:
+def find_remedy(reject: Reject, table: str) -> str:
     """What lets a record in that was rejected for this reason; empty where nothing is known. `table`: the table that the
     record names or its source is about, empty where neither is known."""
     if found := WRITE.search(reject.sentence):
         return f"Write {found[1]} in the configuration, and replay the record."
-    if WAITS.search(reject.sentence):
+    if WAITS_PATTERN.search(reject.sentence):
         return "Replay it once the other row is there, or gone: `replicator dlq replay`."
     if found := OTHER_NAME.search(reject.sentence):
         return (
@@ -94,4 +98,4 @@ def remedy_of(reject: Reject, table: str) -> str:
     if reject.code == RejectCode.UNKNOWN_OPERATION and reject.sentence.startswith("column "):
         return NAME_OPERATION
     malformed = ONE_PART if table and not reject.sentence.startswith(WHOLE_RECORD) else OTHER_FORMAT
-    return malformed if reject.code == RejectCode.MALFORMED else BY_CODE.get(reject.code, "")
+    return malformed if reject.code == RejectCode.MALFORMED else REMEDIES.get(reject.code, "")

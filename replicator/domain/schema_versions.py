@@ -11,10 +11,10 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from .position import Position
-from .schema_changes import AS_IT_STANDS, Reshaping
+from .schema_evolution import NO_RESHAPE, TargetReshape
 from .table import Column, TableSpec
 
-State = Literal["pending", "accepted", "applied"]
+VersionState = Literal["pending", "accepted", "applied"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class SchemaVersion:
     what differs from the version before, in words. `dropped`: nothing of the schema does; the table was dropped there.
     `emptied`: the columns whose values in the target became NULL there, since they were those of a column that was dropped.
     `reshaping`: what is to be done to the target, by its names; not kept. `state`: `applied`, or `pending` while the lane
-    waits for somebody to accept it, `accepted` from then on until it has gone on."""
+    waits for somebody to accept it, `accept_pending_schema` from then on until it has gone on."""
 
     number: int
     source: TableSpec
@@ -32,19 +32,19 @@ class SchemaVersion:
     position: Position
     at: datetime
     changes: tuple[str, ...] = ()
-    state: State = "applied"
+    state: VersionState = "applied"
     dropped: bool = False
     emptied: tuple[str, ...] = ()
-    reshaping: Reshaping = field(default=AS_IT_STANDS, compare=False)
+    reshaping: TargetReshape = field(default=NO_RESHAPE, compare=False)
 
 
-def new_versions(versions: Sequence[SchemaVersion], known: Sequence[SchemaVersion]) -> tuple[SchemaVersion, ...]:
+def select_new(versions: Sequence[SchemaVersion], known: Sequence[SchemaVersion]) -> tuple[SchemaVersion, ...]:
     """Those of `versions` that are not known as they are."""
     states = {version.number: version.state for version in known}
     return tuple(version for version in versions if states.get(version.number) != version.state)
 
 
-def told(version: SchemaVersion) -> dict[str, Any]:
+def to_summary(version: SchemaVersion) -> dict[str, Any]:
     """What people are told of a version in a word. Each report has it of every lane, so types are left out."""
     return {
         "number": version.number,
@@ -60,12 +60,12 @@ def to_json(version: SchemaVersion) -> dict[str, Any]:
     source = version.source
     return {
         "table": source.name,
-        **told(version),
+        **to_summary(version),
         "keys": list(source.keys),
         "sequence": source.sequence,
-        "columns": [_told(c) for c in source.columns],
-        "target": [_told(c) for c in version.columns],
-        "arrow": {"columns": _types(source.columns), "target": _types(version.columns)},
+        "columns": [_column_to_json(c) for c in source.columns],
+        "target": [_column_to_json(c) for c in version.columns],
+        "arrow": {"columns": _types_to_text(source.columns), "target": _types_to_text(version.columns)},
         **({"dropped": True} if version.dropped else {}),
         **({"emptied": list(version.emptied)} if version.emptied else {}),
     }
@@ -73,7 +73,7 @@ def to_json(version: SchemaVersion) -> dict[str, Any]:
 
 def from_json(data: Mapping[str, Any]) -> SchemaVersion:
     """Read what `to_json` wrote. KeyError, TypeError or ValueError for anything else."""
-    columns, target = (_columns(data[name], data["arrow"][name]) for name in ("columns", "target"))
+    columns, target = (_columns_from_json(data[name], data["arrow"][name]) for name in ("columns", "target"))
     return SchemaVersion(
         int(data["number"]),
         TableSpec(str(data["table"]), columns, tuple(map(str, data["keys"])), int(data["sequence"])),
@@ -87,18 +87,18 @@ def from_json(data: Mapping[str, Any]) -> SchemaVersion:
     )
 
 
-def _told(column: Column) -> dict[str, Any]:
+def _column_to_json(column: Column) -> dict[str, Any]:
     return {"name": column.name, "type": str(column.type), "nullable": column.nullable, "source_type": column.source_type}
 
 
-def _types(columns: tuple[Column, ...]) -> str:
+def _types_to_text(columns: tuple[Column, ...]) -> str:
     """Names of types do not tell every type; what Arrow writes does."""
     return b64encode(pa.schema([pa.field(c.name, c.type) for c in columns]).serialize().to_pybytes()).decode()
 
 
-def _columns(told: list[Mapping[str, Any]], types: str) -> tuple[Column, ...]:
+def _columns_from_json(data: list[Mapping[str, Any]], types: str) -> tuple[Column, ...]:
     schema = pa.ipc.read_schema(pa.py_buffer(b64decode(types)))
     return tuple(
         Column(str(c["name"]), field.type, bool(c["nullable"]), str(c["source_type"]))
-        for c, field in zip(told, schema, strict=True)
+        for c, field in zip(data, schema, strict=True)
     )

@@ -33,7 +33,7 @@ def is_reserved(name: str) -> bool:
     return name.casefold().startswith(tuple(prefix.casefold() for prefix in RESERVED_PREFIXES))
 
 
-def renaming(name: str, *, drop: bool = True) -> str:
+def describe_rename(name: str, *, drop: bool = True) -> str:
     """What to write where a target cannot have a column of this name. `drop`: it need not have the column."""
     if not name.isprintable():  # The config has no such names.
         return "Rename the column at the source, or have the connector leave it out (`column.exclude.list`)."
@@ -64,11 +64,11 @@ class TableSpec:
 
     `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a key.
     `sequence` is the number of elements `_seq_1..n` that its decoder declares; they are int64, but for those whose numbers,
-    from 1, `textual` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements come from,
+    from 1, `text_elements` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements come from,
     where a lane has `sequence_by` (`domain.shape`); a lane's target need not have them. `counted`: for want of a key the
     last element only counts changes that share the others, and a change that is sent again may come with another count.
-    `keeping`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `soft_deletes`: a
-    delete leaves the row with its values, marked, where a lane asks for that. `by_column`: so does `sequences per column`,
+    `ignore_null`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `soft_deletes`: a
+    delete leaves the row with its values, marked, where a lane asks for that. `has_column_versions`: so does `sequences per column`,
     which a source needs that sends parts of rows in any order. `unordered`: its records do not say where in the source's log
     they are, so that a lane has to order them by columns of its own. `by_commit`: the first element of the sequence is of
     the commit, one for all changes of a transaction and for no others. `by_tx`: only `_tx` is of the transaction, and its
@@ -82,11 +82,11 @@ class TableSpec:
     sequence: int = 1
     fingerprint: str = field(default="", compare=False)
     counted: bool = False
-    keeping: tuple[str, ...] = ()
-    textual: tuple[int, ...] = ()
+    ignore_null: tuple[str, ...] = ()
+    text_elements: tuple[int, ...] = ()
     ordered_by: tuple[Column, ...] = ()
     soft_deletes: bool = False
-    by_column: bool = False
+    has_column_versions: bool = False
     unordered: bool = False
     by_commit: bool = False
     by_tx: bool = False
@@ -94,7 +94,7 @@ class TableSpec:
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:
         """The types of the elements of its sequence, in order."""
-        return tuple(pa.string() if i in self.textual else pa.int64() for i in range(1, self.sequence + 1))
+        return tuple(pa.string() if i in self.text_elements else pa.int64() for i in range(1, self.sequence + 1))
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ class TableSpec:
             if is_reserved(name):
                 raise Fatal(
                     f"column {name!r} of table {self.name} has a name that replicator keeps for itself",
-                    next_step=renaming(name),
+                    next_step=describe_rename(name),
                 )
 
     def refuse_keys_alike(self) -> None:
@@ -144,5 +144,5 @@ class TableSpec:
         if len({k.casefold() for k in self.keys}) < len(self.keys):
             raise Fatal(
                 f"the key of table {self.name} ({', '.join(self.keys)}) has columns whose names differ in case only",
-                next_step=f"{renaming(self.keys[-1], drop=False)} Or name another key with `keys`.",
+                next_step=f"{describe_rename(self.keys[-1], drop=False)} Or name another key with `keys`.",
             )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .change import MOVED_FROM, MOVED_TO, OFFSET, OP, PARTITION, TOPIC, TS, TX, UNSENT, Op, sequence_columns
-from .plain import rows
+from .change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PARTITION, TOPIC, TS, TX, UNCHANGED, Op, sequence_columns
+from .plain_values import to_rows
 from .table import TableSpec
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """One change of a row.
 
     `operation`: c, u, d, r or t. `at`: when, at the source; None where it does not say. `before`, `after`: the row, None
@@ -42,7 +42,7 @@ class Entry:
     moved_away: bool = False
 
 
-def told(entry: Entry) -> Row:
+def to_json(entry: HistoryEntry) -> Row:
     """The entry as JSON has it, but for values that only `plain` makes so."""
     whole = {one.name: getattr(entry, one.name) for one in fields(entry)}
     return whole | {"sequence": list(entry.sequence), "changed": list(entry.changed)}
@@ -51,82 +51,82 @@ def told(entry: Entry) -> Row:
 Frames = Iterable[tuple["pa.Table", TableSpec]]
 
 
-def timeline(frames: Frames, key: Key) -> list[Entry]:
+def build_timeline(frames: Frames, key: Key) -> list[HistoryEntry]:
     """The entries of the row with that key, by their sequence. `frames` hold its changes, truncates, and the changes of keys
-    from which it, or one of these, had moved (`origins`); others may be among them.
+    from which it, or one of these, had moved (`find_old_keys`); others may be among them.
 
     A change that came again is one entry, for its sequence was there before; a truncate is none where there was no row.
     """
-    table = _Rows()
-    ordered = sorted(_changes(frames), key=lambda change: change[0])
-    return [entry for sequence, change, schema in ordered for entry in table.take(sequence, change, schema, key)]
+    table = _RowStates()
+    ordered = sorted(_sort_changes(frames), key=lambda change: change[0])
+    return [entry for sequence, change, schema in ordered for entry in table.apply_change(sequence, change, schema, key)]
 
 
-def origins(frames: Frames) -> set[Key]:
+def find_old_keys(frames: Frames) -> set[Key]:
     """The keys that rows had before they got theirs."""
-    moved = ((change[MOVED_FROM], table) for _, change, table in _changes(frames) if change.get(MOVED_FROM) is not None)
+    moved = ((change[OLD_KEY], table) for _, change, table in _sort_changes(frames) if change.get(OLD_KEY) is not None)
     return {tuple(old[name] for name in table.keys) for old, table in moved}
 
 
-def _changes(frames: Frames) -> Iterable[tuple[tuple[Any, ...], Row, TableSpec]]:
+def _sort_changes(frames: Frames) -> Iterable[tuple[tuple[Any, ...], Row, TableSpec]]:
     for frame, table in frames:
         names = sequence_columns(table.sequence)
-        for change in rows(frame):
+        for change in to_rows(frame):
             yield tuple(change[name] for name in names), change, table
 
 
 @dataclass
-class _Rows:
+class _RowStates:
     """The rows as far as they are known; of each whether that is all of it."""
 
     alive: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
     gone: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
     last: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
 
-    def take(self, sequence: tuple[Any, ...], change: Row, table: TableSpec, asked: Key) -> list[Entry]:
+    def apply_change(self, sequence: tuple[Any, ...], change: Row, table: TableSpec, key: Key) -> list[HistoryEntry]:
         """Take a change; the entry of the key that is asked for, if it is one."""
         of = tuple(change[name] for name in table.keys)
         if change[OP] == Op.TRUNCATE:
-            before = self.alive.get(asked)
+            before = self.alive.get(key)
             self.alive.clear()
-            return [] if before is None else [_entry(sequence, change, before[0], None)]
+            return [] if before is None else [_make_entry(sequence, change, before[0], None)]
         if self.last.get(of) == sequence:
             return []
         self.last[of] = sequence
-        origin = change.get(MOVED_FROM)
+        origin = change.get(OLD_KEY)
         old = of if origin is None else tuple(origin[name] for name in table.keys)
         before = self.alive.get(old, None if old == of else self.gone.get(old))
-        after = None if change[OP] == Op.DELETE else _after(change, table.column_names, before)
+        after = None if change[OP] == Op.DELETE else _compute_after(change, table.column_names, before)
         if after is not None:
             self.alive[of] = after
         elif of in self.alive:
             self.gone[of] = self.alive.pop(of)
-        sent = _sent(change, table.column_names) if after is None else None
-        return [_entry(sequence, change, before[0] if before else sent, after and after[0])] if of == asked else []
+        sent = _select_sent(change, table.column_names) if after is None else None
+        return [_make_entry(sequence, change, before[0] if before else sent, after and after[0])] if of == key else []
 
 
-def _entry(sequence: tuple[Any, ...], change: Row, before: Row | None, after: Row | None) -> Entry:
-    return Entry(
+def _make_entry(sequence: tuple[Any, ...], change: Row, before: Row | None, after: Row | None) -> HistoryEntry:
+    return HistoryEntry(
         change[OP], change[TS], sequence, change[TOPIC], change[PARTITION], change[OFFSET], change[TX],
-        before, after, _changed(before, after), change.get(MOVED_FROM), bool(change[MOVED_TO]),
+        before, after, _list_changed(before, after), change.get(OLD_KEY), bool(change[KEY_CHANGE_DELETE]),
     )  # fmt: skip
 
 
-def _after(change: Row, columns: Sequence[str], before: tuple[Row, bool] | None) -> tuple[Row, bool]:
+def _compute_after(change: Row, columns: Sequence[str], before: tuple[Row, bool] | None) -> tuple[Row, bool]:
     """The row after a change: what was not sent is as before. A column that the table got meanwhile was NULL in it."""
-    unsent = set(change[UNSENT] or ())
+    unsent = set(change[UNCHANGED] or ())
     known, whole = before or ({}, False)
     row = {name: known.get(name) if name in unsent else change[name]
            for name in columns if name not in unsent or whole or name in known}  # fmt: skip
     return row, len(row) == len(columns)
 
 
-def _sent(change: Row, columns: Sequence[str]) -> Row:
+def _select_sent(change: Row, columns: Sequence[str]) -> Row:
     """The image of a delete, of which often only the key was sent."""
     return {name: change[name] for name in columns if change[name] is not None}
 
 
-def _changed(before: Row | None, after: Row | None) -> tuple[str, ...]:
+def _list_changed(before: Row | None, after: Row | None) -> tuple[str, ...]:
     if before is None or after is None:
         return ()
     return tuple(name for name, value in after.items() if name not in before or before[name] != value)

@@ -9,7 +9,7 @@ from fnmatch import translate
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 
-SHOWN = 5
+MAX_SHOWN = 5
 
 
 class TopicFilter:
@@ -25,24 +25,24 @@ class TopicFilter:
         """Whether the source reads `topic`."""
         return topic in self._patterns or (topic not in INTERNAL and any(p.match(topic) for p in self._patterns.values()))
 
-    def unmatched(self, topics: Iterable[str]) -> tuple[str, ...]:
+    def find_unmatched(self, topics: Iterable[str]) -> tuple[str, ...]:
         """Patterns that none of `topics` matches."""
         names = [t for t in topics if self(t)]
         return tuple(text for text, p in self._patterns.items() if text not in names and not any(map(p.match, names)))
 
-    def unmatched_with_similar(self, topics: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    def find_unmatched_with_similar(self, topics: Iterable[str]) -> Mapping[str, Sequence[str]]:
         """By pattern that none of `topics` matches the names among them that look like it, the most similar first."""
         names = [t for t in topics if t not in INTERNAL]
-        return {pattern: similar_to(pattern, names) for pattern in self.unmatched(names)}
+        return {pattern: find_similar(pattern, names) for pattern in self.find_unmatched(names)}
 
 
-def similar_to(pattern: str, names: Sequence[str]) -> Sequence[str]:
+def find_similar(pattern: str, names: Sequence[str]) -> Sequence[str]:
     """The names that are close to a pattern, or share a whole word with it, the closest first."""
     bare = re.sub(r"[\^$*?\[\]\\()+]|\.\*", "", pattern)
     words = {word for word in bare.lower().split(".") if word}
     sharing = [name for name in names if words & set(name.lower().split("."))]
     sharing.sort(key=lambda name: -len(words & set(name.lower().split("."))))
-    return list(dict.fromkeys([*sharing, *get_close_matches(bare, names, SHOWN)]))[:SHOWN]
+    return list(dict.fromkeys([*sharing, *get_close_matches(bare, names, MAX_SHOWN)]))[:MAX_SHOWN]
 
 
 def describe_unmatched(pattern: str, similar: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from .sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TransactionMark:
     """A record that says that a transaction began or, with `ended`, that it ended.
 
     `tx` is the transaction as changes name it (`_tx`), `name` as the source does. `events` (of an end): how many changes it
@@ -28,7 +28,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TransactionPart:
     """What some records of one partition hold of a transaction: `count` changes to `table`, at the offsets `first` to
     `last`.
 
@@ -49,7 +49,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
+class CompletenessWatermark:
     """Published with the rows: up to which transaction of `source` all its tables in a target are complete.
 
     `transaction` is the source's name of it, None while none is known; `ended_at` its end. `exact`: the target holds

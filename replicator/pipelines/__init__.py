@@ -10,7 +10,7 @@ A pipeline is a config put together in code: the same document, the same rules, 
 
 from replicator.settings import ConfigError
 
-from .active import (
+from .active_pipeline import (
     create_auto_cdc_flow,
     create_auto_cdc_from_snapshot_flow,
     create_streaming_table,
@@ -19,7 +19,7 @@ from .active import (
 )
 from .functions import col, expr, spark, struct
 from .pipeline import Pipeline
-from .running import RunFailed
+from .program_run import RunFailed
 
 __all__ = [
     "ConfigError",

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from replicator.settings import Origin
-from replicator.settings.nearest import did_you_mean
+from replicator.settings.suggestions import suggest_name
 
-from .places import refused
+from .caller_origin import make_config_error
 
-OF_FLOWS: Mapping[str, str] = {
+FLOW_PARAMETERS: Mapping[str, str] = {
     "system_sequence_by": "leave it out: changes that agree in 'sequence_by' come in the order of the source's log",
     "columns_to_update": "say 'ignore_null_updates', or one of its column lists, where NULL means that a value was not sent",
     "once": "make a pipeline of its own for the backfill and call run(until_caught_up=True)",
@@ -18,12 +18,12 @@ OF_FLOWS: Mapping[str, str] = {
     "where": "leave it out: every change of the source's table is applied",
     "flow_name": "write 'name'",
 }
-OF_TABLES: Mapping[str, str] = {
+TABLE_PARAMETERS: Mapping[str, str] = {
     "comment": "keep it in the code",
     "schema": "leave it out: a target has the columns of its source, or those of the flow's 'column_list'",
     "format": "the sink says it: sinks={'lake': {'kind': 'delta', ...}}",
     "path": "the sink says it: sinks={'lake': {'kind': 'delta', 'path': ...}}",
-    "spark_conf": OF_FLOWS["spark_conf"],
+    "spark_conf": FLOW_PARAMETERS["spark_conf"],
     "cluster_by_auto": "name the columns in 'cluster_by'",
     "partition_by": "write 'partition_cols'",
     "row_filter": "give readers a view",
@@ -52,20 +52,20 @@ def refuse_foreign(
     """
     for name, value in given.items():
         if name not in instead:
-            hint = did_you_mean(name, known)
+            hint = suggest_name(name, known)
             raise TypeError(f"{call}() has no parameter {name!r}{'; ' + hint if hint else ''}")
         if value is not None and value is not False:
-            raise refused(at, "not_supported", f"{call}() has no parameter '{name}'", instead[name])
+            raise make_config_error(at, "not_supported", f"{call}() has no parameter '{name}'", instead[name])
 
 
-def options_of(properties: Mapping[str, Any], at: Origin) -> dict[str, bool]:
+def to_options(properties: Mapping[str, Any], at: Origin) -> dict[str, bool]:
     """Properties of a Delta table as options of its `to` entry."""
     found = {}
     for name, value in properties.items():
         if name not in PROPERTIES:
-            hint = did_you_mean(name, PROPERTIES) or f"there are {' and '.join(PROPERTIES)}"
-            raise refused(at, "not_supported", f"the table property {name!r} is not set here", hint)
+            hint = suggest_name(name, PROPERTIES) or f"there are {' and '.join(PROPERTIES)}"
+            raise make_config_error(at, "not_supported", f"the table property {name!r} is not set here", hint)
         if str(value).lower() not in ("true", "false"):
-            raise refused(at, "value", f"the table property {name!r} must be true or false")
+            raise make_config_error(at, "value", f"the table property {name!r} must be true or false")
         found[PROPERTIES[name]] = str(value).lower() == "true"
     return found

@@ -13,16 +13,16 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from replicator.settings import Document, Loaded, Origin, layered
+from replicator.settings import Document, Loaded, Origin, load_layers
 from replicator.wiring.configuration import read_document
-from replicator.wiring.reading import read
+from replicator.wiring.target_reader import read_target
 
-from . import active
-from .flows import Declared, Flow, Table, sink_and_into, source_and_table
-from .parameters import BITEMPORAL, OF_FLOWS, OF_TABLES, WRITE_SNAPSHOTS, options_of, refuse_foreign
-from .places import caller, refused
-from .plain import plain
-from .running import planned, run
+from . import active_pipeline
+from .caller_origin import find_caller, make_config_error
+from .parameters import BITEMPORAL, FLOW_PARAMETERS, TABLE_PARAMETERS, WRITE_SNAPSHOTS, refuse_foreign, to_options
+from .pipeline_spec import FlowSpec, PipelineSpec, TableSpecOptions, split_source, split_target
+from .plain_values import to_plain
+from .program_run import plan_pipeline, run_pipeline
 
 Columns = Sequence[str]
 Keys = Mapping[str, Any]
@@ -56,7 +56,7 @@ class Pipeline:
         http: Keys | None = None,
         root: str | os.PathLike[str] | None = None,
     ) -> None:
-        at = caller()
+        at = find_caller()
         given = {
             "pipeline": name,
             "engine": engine,
@@ -69,28 +69,28 @@ class Pipeline:
             "spark": spark,
             "http": http,
         }
-        data = {key: plain(value, key, at) for key, value in given.items() if value is not None}
-        there = plain(list(tables), "tables", at)
-        self._begin(Document({**data, "tables": there}, {(): at}), FilePath(root or FilePath.cwd()).absolute(), ())
+        data = {key: to_plain(value, key, at) for key, value in given.items() if value is not None}
+        there = to_plain(list(tables), "tables", at)
+        self._set_document(Document({**data, "tables": there}, {(): at}), FilePath(root or FilePath.cwd()).absolute(), ())
 
     @classmethod
     def from_config(cls, config: str | os.PathLike[str], env: str | None = None, overrides: Iterable[str] = ()) -> Pipeline:
         """The pipeline of a config file, with its overlay `env` and overrides as of `--set`, for flows to be added to; the
         file may do without `tables`."""
-        document, files, root = layered(FilePath(config), env, overrides)
+        document, files, root = load_layers(FilePath(config), env, overrides)
         made = cls.__new__(cls)
-        made._begin(document, root, files)
+        made._set_document(document, root, files)
         return made
 
-    def _begin(self, document: Document, root: FilePath, files: tuple[FilePath, ...]) -> None:
+    def _set_document(self, document: Document, root: FilePath, files: tuple[FilePath, ...]) -> None:
         self._document, self._root, self._files = document, root, files
-        self._declared = Declared()
+        self._declared = PipelineSpec()
         self._views: dict[str, str] = {}
         self._leave: list[Callable[[], None]] = []
 
     def __enter__(self) -> Pipeline:
         """Inside `with`, the functions of `replicator.pipelines` add to this pipeline."""
-        self._leave.append(active.enter(self))
+        self._leave.append(active_pipeline.set_active(self))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -111,12 +111,12 @@ class Pipeline:
         `table_properties`: delta.enableChangeDataFeed and delta.enableDeletionVectors, which are `change_data_feed` and
         `deletion_vectors` of the config; `partition_cols` is its `partition_by`.
         """
-        at = caller()
+        at = find_caller()
         known = ("table_properties", "partition_cols", "cluster_by")
-        refuse_foreign(others, "create_streaming_table", known, OF_TABLES, at)
-        options = options_of(table_properties or {}, at)
+        refuse_foreign(others, "create_streaming_table", known, TABLE_PARAMETERS, at)
+        options = to_options(table_properties or {}, at)
         layout = {"partition_by": partition_cols, "cluster_by": cluster_by}
-        self._declared.add_table(name, Table({**_said(layout, f"of table '{name}'", at), **options}, at))
+        self._declared.add_table(name, TableSpecOptions({**_to_keys(layout, f"of table '{name}'", at), **options}, at))
 
     create_target_table = create_streaming_table
     """The name that it had before."""
@@ -124,13 +124,13 @@ class Pipeline:
     def temporary_view(self, function: Callable[[], str] | None = None, *, name: str | None = None) -> Any:
         """A decorator: the function's name, or `name`, is another name of the `SOURCE.TABLE` that the function returns, for
         `source` of flows. A view selects nothing: `where` and `column_list` do."""
-        at = caller()
+        at = find_caller()
 
         def declare(view: Callable[[], str]) -> Callable[[], str]:
             called = name or view.__name__
             if called in self._views:
-                raise refused(at, "same_name", f"there is a view '{called}' already")
-            self._views[called] = _text(view(), f"{called}()", at)
+                raise make_config_error(at, "same_name", f"there is a view '{called}' already")
+            self._views[called] = _require_text(view(), f"{called}()", at)
             return view
 
         return declare if function is None else declare(function)
@@ -164,10 +164,10 @@ class Pipeline:
         key and come from a log. Columns and conditions are text. The flow's `name`, which `plan` shows, is by default its
         target.
         """
-        at = caller()
+        at = find_caller()
         said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
-        refuse_foreign(others, "create_auto_cdc_flow", {*FLOW_KEYS, "target", "source", "name"}, OF_FLOWS, at)
-        self._add(target, source, name, said, at)
+        refuse_foreign(others, "create_auto_cdc_flow", {*FLOW_KEYS, "target", "source", "name"}, FLOW_PARAMETERS, at)
+        self._add_flow(target, source, name, said, at)
 
     def create_auto_cdc_from_snapshot_flow(
         self,
@@ -186,51 +186,51 @@ class Pipeline:
         As `create_auto_cdc_flow`; the source reads snapshots: `{"format": "rows", "transport": "snapshots", "path": ...}`,
         or instead of `path` a database's `dsn`, and `table`.
         """
-        at = caller()
+        at = find_caller()
         said = {key: value for key, value in locals().items() if key in FLOW_KEYS}
         known = {*said, "target", "source", "name"}
-        refuse_foreign(others, "create_auto_cdc_from_snapshot_flow", known, OF_FLOWS, at)
+        refuse_foreign(others, "create_auto_cdc_from_snapshot_flow", known, FLOW_PARAMETERS, at)
         if callable(source):
-            raise refused(at, "not_supported", "'source' of a flow from snapshots is a function", WRITE_SNAPSHOTS)
-        named = source_and_table(_text(source, "source", at), at, self._known("sources"))[0]
-        transport = self._transport(named)
+            raise make_config_error(at, "not_supported", "'source' of a flow from snapshots is a function", WRITE_SNAPSHOTS)
+        named = split_source(_require_text(source, "source", at), at, self._list_names("sources"))[0]
+        transport = self._get_transport(named)
         if transport not in (None, "snapshots"):
             sentence = f"the source '{named}' has the transport '{transport}', which brings no snapshots"
-            raise refused(at, "source", sentence, WRITE_SNAPSHOTS)
-        self._add(target, source, name, said, at)
+            raise make_config_error(at, "source", sentence, WRITE_SNAPSHOTS)
+        self._add_flow(target, source, name, said, at)
 
-    def _transport(self, source: str) -> str | None:
+    def _get_transport(self, source: str) -> str | None:
         named = self._document.data.get("sources") if isinstance(self._document.data, dict) else None
         found = named.get(source) if isinstance(named, dict) else None
         return found.get("transport") if isinstance(found, dict) else None
 
-    def _add(self, target: str, source: str, name: str | None, said: Keys, at: Origin) -> None:
-        name = _text(target if name is None else name, "name", at)
-        source = _text(source, "source", at)
-        origin, table = source_and_table(self._views.get(source, source), at, self._known("sources"))
-        sink, into = sink_and_into(_text(target, "target", at), at, self._known("sinks"))
-        self._declared.add_flow(Flow(name, origin, table, sink, into, _said(said, f"of flow '{name}'", at), at))
+    def _add_flow(self, target: str, source: str, name: str | None, said: Keys, at: Origin) -> None:
+        name = _require_text(target if name is None else name, "name", at)
+        source = _require_text(source, "source", at)
+        origin, table = split_source(self._views.get(source, source), at, self._list_names("sources"))
+        sink, into = split_target(_require_text(target, "target", at), at, self._list_names("sinks"))
+        self._declared.add_flow(FlowSpec(name, origin, table, sink, into, _to_keys(said, f"of flow '{name}'", at), at))
 
-    def _known(self, part: str) -> list[str]:
+    def _list_names(self, part: str) -> list[str]:
         """The names of the sources, or of the sinks."""
         named = self._document.data.get(part) if isinstance(self._document.data, dict) else None
         return list(named) if isinstance(named, dict) else []
 
     def config(self) -> dict[str, Any]:
         """The pipeline as plain data: what a YAML file of it says, for commands of the program to use."""
-        document, _ = self._written()
+        document, _ = self._write_document()
         return dict(document.data) if isinstance(document.data, dict) else {}
 
     def check(self) -> Loaded:
         """The settings, once they were checked; `warnings` of them hold what is doubtful. Connects to nothing."""
-        document, _ = self._written()
+        document, _ = self._write_document()
         return read_document(document, self._root, self._files)
 
     def plan(self, table: str | None = None) -> list[dict[str, Any]]:
-        """What will run, as `replicator plan --json` says it, and the name of each lane's flow as `flow`: of every table
+        """What will run, as `replicator plan --json` says it, and the name of each lane's flow as `progress`: of every table
         that is in the sources now, or of the one whose name in the source is `table`. Applies nothing."""
-        document, names = self._written()
-        return planned(read_document(document, self._root, self._files), names, table)
+        document, names = self._write_document()
+        return plan_pipeline(read_document(document, self._root, self._files), names, table)
 
     def run(self, *, until_caught_up: bool = False, stop: threading.Event | None = None) -> dict[str, Any]:
         """Read the sources and keep every target current, as `replicator run`: until all that is there now was applied, or
@@ -241,7 +241,7 @@ class Pipeline:
         """
         loaded = self.check()
         served = isinstance(self._document.data, dict) and "http" in self._document.data
-        return run(loaded, once=until_caught_up, stop=stop, served=served)
+        return run_pipeline(loaded, once=until_caught_up, stop=stop, served=served)
 
     def load_table(
         self,
@@ -253,11 +253,11 @@ class Pipeline:
         limit: int | None = None,
     ) -> pa.Table:
         """The rows of a target, as `replicator.notebook.load_table`."""
-        return read(self.check(), name, version=version, as_of=as_of, where=where, limit=limit)
+        return read_target(self.check(), name, version=version, as_of=as_of, where=where, limit=limit)
 
-    def _written(self) -> tuple[Document, Names]:
+    def _write_document(self) -> tuple[Document, Names]:
         document = deepcopy(self._document)
-        return document, self._declared.write(document)
+        return document, self._declared.write_tables(document)
 
 
 FLOW_KEYS = frozenset(
@@ -280,14 +280,16 @@ FLOW_KEYS = frozenset(
 """Parameters of flows that are keys of a `to` entry."""
 
 
-def _said(keys: Keys, of: str, at: Origin) -> dict[str, Any]:
-    said = {key: plain(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
+def _to_keys(keys: Keys, of: str, at: Origin) -> dict[str, Any]:
+    said = {key: to_plain(value, f"'{key}' {of}", at) for key, value in keys.items() if value is not None}
     if said.get("stored_as_scd_type") == "bitemporal":
-        raise refused(at, "not_supported", f"'stored_as_scd_type' {of} says 'bitemporal', which there is not", BITEMPORAL)
+        raise make_config_error(
+            at, "not_supported", f"'stored_as_scd_type' {of} says 'bitemporal', which there is not", BITEMPORAL
+        )
     return said
 
 
-def _text(value: Any, what: str, at: Origin) -> str:
+def _require_text(value: Any, what: str, at: Origin) -> str:
     if not isinstance(value, str):
-        raise refused(at, "type", f"'{what}' of a flow must be text")
+        raise make_config_error(at, "type", f"'{what}' of a flow must be text")
     return value

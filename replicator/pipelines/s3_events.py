@@ -22,14 +22,14 @@ from urllib.parse import unquote_plus
 from replicator.domain.errors import ConfigProblem
 from replicator.settings import Loaded
 from replicator.settings.sources import FilesSettings
-from replicator.wiring.configuration import nearest, read
+from replicator.wiring.configuration import find_config_file, read_config
 
-from .running import run
+from .program_run import run_pipeline
 
 SCHEMES = ("s3://", "s3a://")
 
 
-class Created(NamedTuple):
+class CreatedObject(NamedTuple):
     """An object that is there now."""
 
     bucket: str
@@ -56,65 +56,65 @@ def handle(
     Raises ConfigProblem for an event of another kind or a config that cannot be used, and what `Pipeline.run` raises: then
     nothing of the event may count as done. Only one call at a time may run for one pipeline.
     """
-    created = list(dict.fromkeys(created_objects(event)))
-    loaded = read(Path(config or nearest()), env, tuple(overrides))
-    sources = _of_sources(loaded, created)
+    created = list(dict.fromkeys(list_created(event)))
+    loaded = read_config(Path(config or find_config_file()), env, tuple(overrides))
+    sources = _group_by_source(loaded, created)
     mine = {one for objects in sources.values() for one in objects}
-    report = run(_narrowed(loaded, sources), once=True, stop=None, served=False) if sources else None
+    report = run_pipeline(_narrow_config(loaded, sources), once=True, stop=None, served=False) if sources else None
     passed_over = [str(one) for one in created if one not in mine]
     return {"files": [str(one) for one in created if one in mine], "passed_over": passed_over, "report": report}
 
 
-def created_objects(event: Mapping[str, Any] | str) -> Iterator[Created]:
+def list_created(event: Mapping[str, Any] | str) -> Iterator[CreatedObject]:
     """The objects of which an event says that they were made; none for S3's own test of a notification. ConfigProblem for
     what is no such event."""
-    said = _parsed(event)
+    said = _parse_event(event)
     if "Records" in said:
         for record in said["Records"]:
-            yield from _of_record(record)
+            yield from _list_record_objects(record)
     elif said.get("source") == "aws.s3":
         if said.get("detail-type") == "Object Created":
             # EventBridge does not escape keys.
-            yield Created(said["detail"]["bucket"]["name"], said["detail"]["object"]["key"])
+            yield CreatedObject(said["detail"]["bucket"]["name"], said["detail"]["object"]["key"])
     elif said.get("Type") == "Notification":
-        yield from created_objects(said["Message"])
+        yield from list_created(said["Message"])
     elif said.get("Event") != "s3:TestEvent":
-        raise _another()
+        raise _make_event_error()
 
 
-def _of_record(record: Mapping[str, Any]) -> Iterator[Created]:
+def _list_record_objects(record: Mapping[str, Any]) -> Iterator[CreatedObject]:
     source = record.get("eventSource") or record.get("EventSource")
     if source == "aws:s3":
         if str(record.get("eventName", "")).removeprefix("s3:").startswith("ObjectCreated:"):
-            yield Created(record["s3"]["bucket"]["name"], unquote_plus(record["s3"]["object"]["key"]))
+            yield CreatedObject(record["s3"]["bucket"]["name"], unquote_plus(record["s3"]["object"]["key"]))
     elif source == "aws:sqs":
-        yield from created_objects(record["body"])
+        yield from list_created(record["body"])
     elif source == "aws:sns":
-        yield from created_objects(record["Sns"]["Message"])
+        yield from list_created(record["Sns"]["Message"])
     else:
-        raise _another()
+        raise _make_event_error()
 
 
-def _parsed(event: Mapping[str, Any] | str) -> Mapping[str, Any]:
+def _parse_event(event: Mapping[str, Any] | str) -> Mapping[str, Any]:
     try:
         said = json.loads(event) if isinstance(event, str) else event
     except ValueError:
-        raise _another() from None
+        raise _make_event_error() from None
     if not isinstance(said, Mapping):
-        raise _another()
+        raise _make_event_error()
     return said
 
 
-def _another() -> ConfigProblem:
+def _make_event_error() -> ConfigProblem:
     return ConfigProblem(
         "the event is no notification of S3",
         next_step="Send s3:ObjectCreated:* of the bucket, directly or by SQS, SNS or EventBridge.",
     )
 
 
-def _of_sources(loaded: Loaded, created: Iterable[Created]) -> dict[str, list[Created]]:
+def _group_by_source(loaded: Loaded, created: Iterable[CreatedObject]) -> dict[str, list[CreatedObject]]:
     """The objects that are in the folder of a source, by its name."""
-    found: dict[str, list[Created]] = {}
+    found: dict[str, list[CreatedObject]] = {}
     for one in created:
         for name, source in loaded.settings.sources.items():
             if isinstance(source, FilesSettings) and _is_in(one, source.path):
@@ -122,12 +122,12 @@ def _of_sources(loaded: Loaded, created: Iterable[Created]) -> dict[str, list[Cr
     return found
 
 
-def _is_in(one: Created, path: str) -> bool:
+def _is_in(one: CreatedObject, path: str) -> bool:
     folder = next((path.removeprefix(scheme) for scheme in SCHEMES if path.startswith(scheme)), None)
     return folder is not None and f"{one.bucket}/{one.key}".startswith(f"{folder}/")
 
 
-def _narrowed(loaded: Loaded, sources: Mapping[str, list[Created]]) -> Loaded:
+def _narrow_config(loaded: Loaded, sources: Mapping[str, list[CreatedObject]]) -> Loaded:
     """The configuration with these sources alone, and of them these files."""
     settings = loaded.settings
     asked = {

@@ -19,7 +19,7 @@ whatever the format of the source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BackfillSnapshot:
     """A snapshot that was written down whole. `rows`: how many; `resumed`: some of them by an earlier call. `below`: a row
     of a target whose sequence is lower, as far as these numbers go, is older than the snapshot; `keys`: what tells rows
     apart. `begun`: the source's own clock when it began, as ISO text."""
@@ -33,7 +33,7 @@ class Taken:
 
 class Backfill(Protocol):
     """Reads one table of a source's database whole, and writes its rows down as Debezium's records, in a
-    `Journal`. What was written down is there after any kill, once.
+    `BackfillJournal`. What was written down is there after any kill, once.
 
     Every record has the place in the source's log at which it was read: the stream's own changes that the rows show stand
     below it, those that they do not show above it. Errors: `Retryable` while the database is away, `ConfigProblem` for a
@@ -41,12 +41,12 @@ class Backfill(Protocol):
     process reads the same table.
     """
 
-    def rows(self, tell: Callable[[str], None], *, anew: bool = False) -> Taken:
-        """Write down all rows. Goes on where an unfinished call stopped, with the rows as they are now, unless `anew`; at
-        once where only `deletes` or `finish` was missing. `tell` is told how far it got, a sentence at a time."""
+    def rows(self, report: Callable[[str], None], *, from_scratch: bool = False) -> BackfillSnapshot:
+        """Write down all rows. Goes on where an unfinished call stopped, with the rows as they are now, unless `from_scratch`; at
+        once where only `deletes` or `finish` was missing. `report` is told how far it got, a sentence at a time."""
 
     def deletes(self, keys: pa.Table) -> int:
-        """Write down deletes for those of the rows `keys` (the columns `Taken.keys`) that the snapshot did not hold; how
+        """Write down deletes for those of the rows `keys` (the columns `BackfillSnapshot.keys`) that the snapshot did not hold; how
         many they are."""
 
     def end(self) -> Position:
@@ -59,7 +59,7 @@ class Backfill(Protocol):
         """Let go of everything; may be called twice."""
 
 
-class Journal(Protocol[F]):
+class BackfillJournal(Protocol[F]):
     """What backfills of one source wrote down, a topic of its own for each table. Offsets may have holes.
 
     Read by the source's thread while another process writes.
@@ -71,7 +71,7 @@ class Journal(Protocol[F]):
     def beginning(self) -> Position:
         """The first offset there is, per topic."""
 
-    def moment(self) -> datetime | None:
+    def get_newest_time(self) -> datetime | None:
         """When the newest was read of what is there, by the source's own clock; None where nothing is there."""
 
     def end(self) -> Position:
@@ -83,8 +83,8 @@ class Journal(Protocol[F]):
 
 
 @runtime_checkable
-class ReadsBeside(Protocol):
+class ReadsConcurrently(Protocol):
     """A source that gives rows which belong to none of the source's transactions, in topics of their own (`TOPICS`)."""
 
-    def beside(self) -> datetime | None:
+    def get_concurrent_time(self) -> datetime | None:
         """They show no transaction that ended later, by the source's own clock; None where there are no such rows."""

@@ -59,7 +59,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class LetterGroup:
+class DeadLetterGroup:
     """Letters that are counted together. `table` is empty where it is not known, `lane` as in `DeadLetter`."""
 
     source: str
@@ -68,7 +68,7 @@ class LetterGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Which:
+class DeadLetterFilter:
     """Which letters are meant: those that fit everything that is said. Lanes and tables are names or globs; the lane of a
     letter from before lanes part is empty. `before`: not seen again since then."""
 
@@ -80,7 +80,7 @@ class Which:
     state: str | None = None
     before: datetime | None = None
 
-    def takes(self, letter: DeadLetter) -> bool:
+    def is_match(self, letter: DeadLetter) -> bool:
         """True for a letter that is meant."""
         pairs = ((self.code, letter.code), (self.stage, letter.stage), (self.state, letter.state))
         globs = ((self.lane, letter.lane), (self.table, letter.table))
@@ -92,7 +92,7 @@ class Which:
         )
 
 
-EVERY = Which()
+ALL_DEAD_LETTERS = DeadLetterFilter()
 
 
 @runtime_checkable
@@ -117,11 +117,11 @@ class DeadLetters(Protocol):
         """Durable when it returns (test_letters_outlive_the_store). The same (event_id, lane) twice keeps one, open, with
         `last_seen` and `attempts` moved on, and everything else as it was written last (test_the_same_letter_is_one)."""
 
-    def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """Of the letters that are meant the newest by `last_seen`, newest first; equal ones by `event_id`, then by `lane`,
         both compared as bytes. None when nothing was ever written (test_letters_are_chosen)."""
 
-    def count_open(self) -> Mapping[LetterGroup, int]:
+    def count_open(self) -> Mapping[DeadLetterGroup, int]:
         """How many letters are open, by group; empty when nothing was ever written (test_open_letters_are_counted). Cheap:
         reads no record."""
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from replicator.domain.connectors import Connector
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import Mark
+from replicator.domain.transactions import TransactionMark
 
 ROUTE = pa.schema(
     [
@@ -71,7 +71,7 @@ class Decoder(Protocol):
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """The changes frame (`domain.change.changes_schema(table)`) of records routed to this table and fingerprint, in
-        their order. Rows with `_error` are rejects: their `_topic`, `_partition`, `_offset` say which record. `table` may
+        their order. Rows with `_error` are rejects: their `_topic`, `_read_partition`, `_offset` say which record. `table` may
         have its key columns alone: keys and operations are the same then (test_keys_are_decoded_alone)."""
 
     def envelope(self, raw: pa.Table) -> pa.Table:
@@ -88,28 +88,28 @@ class PrintsRecords(Protocol):
 
 
 @runtime_checkable
-class KeepsPrivate(Protocol):
+class MasksRecords(Protocol):
     """A wire format whose records can be written anew without the values that nobody is to get. What it decodes is without
     them already."""
 
-    def veiled(self, raw: pa.Table) -> pa.Table:
+    def mask_records(self, raw: pa.Table) -> pa.Table:
         """The records of a raw frame as they may be stored, in their order; never fails, whatever the bytes. A value or a
         key of which that cannot be told is withheld."""
 
 
 @runtime_checkable
-class Withholds(Protocol):
+class FiltersErased(Protocol):
     """A decoder that knows records of which nothing is to be kept, wherever. What it routes is without them already."""
 
-    def withheld(self, raw: pa.Table) -> pa.Array | None:
+    def find_erased(self, raw: pa.Table) -> pa.Array | None:
         """True for each record of a raw frame that nobody is to get; None when there is none."""
 
 
 @runtime_checkable
-class TellsTransactions(Protocol):
+class ReadsTransactionMarks(Protocol):
     """A wire format in which a source tells where its transactions begin and end."""
 
-    def marks(self, raw: pa.Table) -> Sequence[Mark]:
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         """What the records of a raw frame tell, in their order; none for a record that tells nothing of the kind, or that
         cannot be read."""
 

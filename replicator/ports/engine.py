@@ -8,14 +8,14 @@ from typing import Protocol, TypeVar, runtime_checkable
 import pyarrow as pa
 
 from replicator.domain.connectors import Connector
-from replicator.domain.key_hashes import PLAIN, KeyHashes
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.policy.plan import ApplyPlan
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import Mark, Part
+from replicator.domain.transactions import TransactionMark, TransactionPart
 
 from .decoder import Decoder
-from .frames import F, Folded, Rejected, Routed, Run, Shaped
+from .frames import F, FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 
 class Engine(Protocol[F]):
@@ -27,14 +27,14 @@ class Engine(Protocol[F]):
     def page(self) -> str | None:
         """The address at which people can watch it work, if it has one."""
 
-    def route(self, raw: F, decoder: Decoder) -> Routed[F]:
+    def route(self, raw: F, decoder: Decoder) -> RoutedBatch[F]:
         """The batch by table and schema (test_route_accounts_for_every_record), and where tables were dropped
         (test_route_tells_where_a_table_was_dropped)."""
 
-    def learn(self, run: Run[F], decoder: Decoder) -> TableSpec:
+    def learn(self, run: RecordSlice[F], decoder: Decoder) -> TableSpec:
         """`decoder.learn` of a sample of the run's records; its errors pass through."""
 
-    def decode(self, run: Run[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
+    def decode(self, run: RecordSlice[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
         """The changes of a run, and its rejects (changes frame with `_error`); together every change of the run."""
 
     def unite(self, parts: Sequence[F], table: TableSpec) -> F:
@@ -47,7 +47,7 @@ class Engine(Protocol[F]):
     def before(self, changes: F, position: Position) -> tuple[F, F]:
         """The changes below `position` in the partitions it names and all others, and the rest."""
 
-    def unsettled(self, changes: F) -> Position:
+    def find_open_key_changes(self, changes: F) -> Position:
         """Per partition the offset of a delete half of a key change whose create half has not come yet; empty when none.
 
         The caller holds such changes back: applied alone, the values that the create half lacks would be lost.
@@ -59,16 +59,18 @@ class Engine(Protocol[F]):
     def within(self, raw: F, span: Span) -> F:
         """The records of a raw frame that lie in `span`, in their order; partitions that it does not name are left out."""
 
-    def held(self, raw: F, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = PLAIN) -> tuple[F, F]:
+    def split_blocked(
+        self, raw: F, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
+    ) -> tuple[F, F]:
         """The records of a raw frame that may go on, and those that may not, with `_error` set to `error`: of a topic,
         partition and key, whose hash is in `since`, those from that offset on
         (test_held_takes_out_later_records_of_a_key)."""
 
-    def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[Rejected]:
+    def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[RejectedRecord]:
         """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
 
-        `rows` have `_error` set: a raw frame (`Routed.rejects`), or a changes or folded frame, whose records are looked
-        up in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several rejected rows comes once, with
+        `rows` have `_error` set: a raw frame (`RoutedBatch.rejects`), or a changes or folded frame, whose records are looked
+        up in the raw frames `raw` by `_topic`, `_read_partition`, `_offset`. A record of several rejected rows comes once, with
         the first error. A record that is in none of them comes without bytes rather than not at all.
         """
 
@@ -83,14 +85,14 @@ class Engine(Protocol[F]):
         (test_segments_of_changes_in_any_order). One segment unless such changes are there.
         """
 
-    def shape(self, changes: F, plan: ApplyPlan) -> Shaped[F]:
+    def transform_rows(self, changes: F, plan: ApplyPlan) -> TransformedChanges[F]:
         """What the lane makes of its table's changes before it folds them: `domain.shape.Shape`, change by change, in
         its order (test_shape_equals_model). `changes` is a changes frame of the table as the source has it,
         not a folded one. Every change is in the frame, filtered or rejected (test_shape_accounts_for_every_change). For a
         plan with a shape only.
         """
 
-    def fold(self, changes: F, plan: ApplyPlan) -> Folded[F]:
+    def fold(self, changes: F, plan: ApplyPlan) -> FoldedChanges[F]:
         """Stage 1: drops changes that are not above the running maximum of their key in arrival order (equal: duplicate,
         below: superseded), then, for `plan.fold == "last"`, one row per key: the last change, with columns it did not send
         taken from the last change that sent them after the key's last delete or truncate (test_fold_equals_model). `_unsent`
@@ -120,12 +122,12 @@ F_contra = TypeVar("F_contra", contravariant=True)
 
 
 @runtime_checkable
-class WorksAhead(Protocol[F_contra]):
+class Prefetches(Protocol[F_contra]):
     """An engine that can begin with a batch while the one before it is made use of: what `route` and `decode` say of it is
     the same, and there sooner (test_what_is_begun_is_the_same)."""
 
     @property
-    def ahead(self) -> int:
+    def prefetch_depth(self) -> int:
         """So many batches may be begun before the first of them is asked for; none where it does not work ahead here."""
 
     def begin(self, raw: F_contra, decoder: Decoder) -> None:
@@ -137,17 +139,17 @@ class WorksAhead(Protocol[F_contra]):
 
 
 @runtime_checkable
-class SeesTransactions(Protocol[F_contra]):
+class TracksTransactions(Protocol[F_contra]):
     """An engine that can tell what its frames hold of transactions."""
 
-    def marks(self, raw: F_contra, topic: str, decoder: Decoder) -> Sequence[Mark]:
+    def marks(self, raw: F_contra, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
         """What the records of that topic tell (`decoder.TellsTransactions`)."""
 
     def connector(self, raw: F_contra, decoder: Decoder) -> Connector | None:
         """What wrote the newest records (`decoder.TellsTransactions`). An engine for which looking is a job of its own looks
         until it has found one, and then no more for that decoder."""
 
-    def parts(self, changes: F_contra, table: str) -> Sequence[Part]:
+    def parts(self, changes: F_contra, table: str) -> Sequence[TransactionPart]:
         """The transactions of a changes frame of `table`, rejects included, by partition. Rows that a snapshot read are of
         none."""
 
@@ -155,7 +157,7 @@ class SeesTransactions(Protocol[F_contra]):
         """Of this raw frame `marks` will be asked, and of what is decoded from it `exact_parts`: an engine may find them out
         while it does that."""
 
-    def exact_parts(self, changes: F_contra, table: str) -> Sequence[Part]:
+    def exact_parts(self, changes: F_contra, table: str) -> Sequence[TransactionPart]:
         """`parts`, told exactly (test_exact_parts_count_a_change_once). A change is the same as another with its place in
         the log (the first two elements of the sequence), its operation and its values: alike rows of one statement count
         once, which is too few and never too many."""

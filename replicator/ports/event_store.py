@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from replicator.domain.events import Appended, Event, NewEvent
+from replicator.domain.events import AppendedEvent, Event, NewEvent
 
 
 class EventStore(Protocol):
@@ -16,7 +16,7 @@ class EventStore(Protocol):
     processes may write at once (test_racing_writers_are_put_in_order).
     """
 
-    def append(self, events: Sequence[NewEvent]) -> Sequence[Appended]:
+    def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
         """Store events, all or none (test_all_or_none), durable when it returns; what became of each, in their order.
 
         An event becomes its aggregate's next version (test_versions_are_counted_per_aggregate). One whose id is stored

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Generic, Protocol, TypeVar
 
-from replicator.domain.chosen import Chosen
-from replicator.domain.plan import ApplyPlan, Counts, Deleted, Facts
+from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.policy.plan import ApplyPlan, Counts, DeleteHorizon, Facts
 from replicator.domain.position import Position, Span
-from replicator.domain.schema_changes import EVOLVING, SchemaRules
-from replicator.domain.shape import UNSHAPED, Shape
-from replicator.domain.transactions import Complete
+from replicator.domain.schema_evolution import EVOLVE_ALL, SchemaRules
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 
 F = TypeVar("F")
 
@@ -44,7 +44,7 @@ class Batch(Generic[F]):
 
 
 @dataclass(frozen=True)
-class Run(Generic[F]):
+class RecordSlice(Generic[F]):
     """Records of one table under one schema. `frame` is a raw frame, per partition in offset order."""
 
     table: str
@@ -53,7 +53,7 @@ class Run(Generic[F]):
 
 
 @dataclass(frozen=True)
-class Routed(Generic[F]):
+class RoutedBatch(Generic[F]):
     """A batch by table. Every record of the batch is in exactly one place.
 
     `runs` in arrival order; several runs of one table when its schema changes within the batch. `ignored` counts by kind
@@ -63,7 +63,7 @@ class Routed(Generic[F]):
     dropped (`decoder.TABLE_DROPPED`), each a position of one partition, in the order of its records.
     """
 
-    runs: tuple[Run[F], ...]
+    runs: tuple[RecordSlice[F], ...]
     ignored: Mapping[str, int]
     rejects: F
     reject_count: int
@@ -72,7 +72,7 @@ class Routed(Generic[F]):
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedRecord:
     """A record that cannot be used: where it is, its bytes as they came, and the `CODE: sentence` of `errors.Reject`.
     `timestamp` and `headers` as in a raw frame. `table`: the one that a record names which was not decoded; else empty."""
 
@@ -88,7 +88,7 @@ class Rejected:
 
 
 @dataclass(frozen=True)
-class Shaped(Generic[F]):
+class TransformedChanges(Generic[F]):
     """What a plan's shape made of changes: a changes frame of `ApplyPlan.table`, in order, and the `rejects`, with
     `_error` set.
     `counts` covers the changes that are not in the frame: filtered, and rejected."""
@@ -99,7 +99,7 @@ class Shaped(Generic[F]):
 
 
 @dataclass(frozen=True)
-class Folded(Generic[F]):
+class FoldedChanges(Generic[F]):
     """A folded frame (`domain.change`), what the fold saw, and what it already accounts for.
 
     `rows` is the number of folded rows; `counts` covers the changes that went in and are not rows any more, so that
@@ -118,7 +118,7 @@ class Lane:
     """One table x one target x one policy. `id` is unique in the pipeline: `<sink>.<into>`.
 
     `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
-    `config_line` is `file:line` of the entry, for messages. `watermark`, `shape`: see `ApplyPlan`. `tracked`: the columns
+    `config_line` is `file:line` of the entry, for messages. `watermark`, `row_transforms`: see `ApplyPlan`. `tracked`: the columns
     whose change begins a version, where the policy keeps versions; None: all. `retention`: how long deletes are remembered;
     None: for ever. `schema_rules`: what it does about changes of its source's schema. `stops`: at the first record that it
     rejects. `refused`: why it cannot run, for its target's name; completes a sentence, empty where it can. `pattern`: the
@@ -135,10 +135,10 @@ class Lane:
     options: Mapping[str, object] = field(default_factory=dict)
     config_line: str = ""
     watermark: timedelta | None = None
-    shape: Shape = UNSHAPED
-    tracked: Chosen | None = None
+    row_transforms: RowTransforms = NO_ROW_TRANSFORMS
+    tracked: ColumnSelection | None = None
     retention: timedelta | None = None
-    schema_rules: SchemaRules = EVOLVING
+    schema_rules: SchemaRules = EVOLVE_ALL
     stops: bool = False
     refused: str = ""
     pattern: str = ""
@@ -151,33 +151,33 @@ class Write(Generic[F]):
     A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`. `at`: when
     it was made, by the clock of the pipeline, by which remembered deletes grow old; tried again it is the same write. None:
     as if no time had passed. `complete`: what to publish with the rows, for a source whose lanes are held together at
-    transactions. `beside`: changes that the stream has left behind (they were rejected when it passed): the span is empty,
+    transactions. `out_of_band`: changes that the stream has left behind (they were rejected when it passed): the span is empty,
     no row is trimmed and the position stays; whether they are news is for their sequences alone to say. `may_wait`: where
     the target refuses rows for what other rows hold, `RowsWait` is raised; otherwise such rows are rejected.
     """
 
     lane: Lane
     plan: ApplyPlan
-    folded: Folded[F]
+    folded: FoldedChanges[F]
     span: Span
     identity: Mapping[str, str] = field(default_factory=dict)
     at: datetime | None = None
-    complete: Complete | None = None
-    beside: bool = False
+    complete: CompletenessWatermark | None = None
+    out_of_band: bool = False
     may_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class LaneApplied:
+class LaneOutcome:
     """The outcome of one write: where the lane stands now, and what became of its folded rows (`counts` continues the
-    counts of the fold: applied + superseded + duplicate + rejected = folded rows). `forgotten` as in `LaneState`."""
+    counts of the fold: applied + superseded + duplicate + rejected = folded rows). `purged_up_to` as in `LaneState`."""
 
     position: Position
     counts: Counts
-    forgotten: Deleted | None = None
+    purged_up_to: DeleteHorizon | None = None
 
 
-Applied = Mapping[str, LaneApplied]
+ApplyOutcome = Mapping[str, LaneOutcome]
 """Per lane id."""
 
 RejectRows = Callable[[Lane, F], None]

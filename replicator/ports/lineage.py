@@ -9,5 +9,5 @@ from typing import Any, Protocol
 class Lineage(Protocol):
     """Takes OpenLineage run events, as plain values."""
 
-    def tell(self, event: Mapping[str, Any]) -> None:
+    def send_event(self, event: Mapping[str, Any]) -> None:
         """Hand an event on. `Retryable` or `EnvironmentProblem` where it cannot be."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from replicator.domain.projections import Groups, Input, Projection, Reads, Record, Work
+from replicator.domain.projection import Groups, InputVersions, Projection, ProjectionInput, RefreshRecord, RefreshWork
 
 
 @dataclass(frozen=True, slots=True)
-class Replaced:
+class ReplaceResult:
     """What a refresh wrote: the version of the table that it made, and its rows."""
 
     version: int
@@ -27,20 +27,20 @@ class Projector(Protocol):
     def place(self, sink: str, table: str | None) -> str:
         """Where a table lies: an absolute path, or a URL."""
 
-    def reads(self, projection: Projection) -> Reads:
+    def reads(self, projection: Projection) -> InputVersions:
         """The newest version of every input. `Fatal` naming an input that is not there yet, or that cannot be read
         (test_an_input_that_is_not_there_is_named). Of what keeps no earlier versions this one is held until `let_go`."""
 
-    def last(self, projection: Projection) -> Record | None:
+    def last(self, projection: Projection) -> RefreshRecord | None:
         """What the last refresh said, now or when `reads` was asked; None where there was none, or where somebody else wrote
         to the table since (test_a_table_that_somebody_changed_is_computed_anew)."""
 
-    def touched(self, projection: Projection, one: Input, since: int, until: int) -> Groups | None:
+    def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
         """The groups of which rows differ between two versions of an input, in columns that the query looks at: of an input
         with a key those of the old and of the new rows; of one without none, where no row differs. None where that may
         be all groups, or where an old version cannot be read any more (test_groups_of_changed_rows)."""
 
-    def replace(self, projection: Projection, work: Work, record: Record) -> Replaced:
+    def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
         """Run the query over the versions in `record.reads` and have its rows replace those of the groups of `work`, or
         all, in one commit that carries `record` (test_groups_are_replaced_in_one_commit). Without groups only the record
         is written.

@@ -10,10 +10,10 @@ from typing import Protocol
 import pyarrow as pa
 
 from replicator.domain.errors import Fatal, Retryable
-from replicator.domain.timeline import Entry
+from replicator.domain.timeline import HistoryEntry
 
 
-class NotThere(Fatal):
+class NotFound(Fatal):
     """There is no such target, or no such row."""
 
 
@@ -22,7 +22,7 @@ class Busy(Retryable):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ReadTarget:
     """A table that may be read: `name` is SINK.TABLE. `key`: the columns that tell its rows apart, for which there may be
     several rows where the policy keeps versions or changes; empty where none is known. `source_table`: whose copy it is,
     and None where it is no lane's, or that of several tables."""
@@ -44,7 +44,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PageRequest:
     """Which rows, of now or of `as_of`: at most `limit`, behind the place `after` that the page before told. `key`: only
     those with this key, a text for each column. `from_log`: by the event log, whatever versions there are."""
 
@@ -70,8 +70,8 @@ class RowHistory:
     """Every change of a row, oldest first, in the columns that the target has of the source's own; `rejected`: records of
     the table that could not be used, and are left out. `notes`: what the event log has no more, for people."""
 
-    target: Target
-    entries: Sequence[Entry]
+    target: ReadTarget
+    entries: Sequence[HistoryEntry]
     rejected: int
     notes: tuple[str, ...] = ()
 
@@ -79,17 +79,17 @@ class RowHistory:
 class ReadSide(Protocol):
     """Answers from any thread, several at once. Reads alone, and no further than its time.
 
-    Raises `NotThere`, `domain.selection.Misasked` and `TooLong`, `Busy`, `Retryable` while a target is away, and other
+    Raises `NotFound`, `domain.selection.Misasked` and `ReadTimeout`, `Busy`, `Retryable` while a target is away, and other
     errors of the program for what cannot be told.
     """
 
-    def targets(self) -> Sequence[Target]:
+    def targets(self) -> Sequence[ReadTarget]:
         """The tables that may be read, by name."""
 
-    def columns(self, name: str) -> tuple[Target, pa.Schema]:
+    def columns(self, name: str) -> tuple[ReadTarget, pa.Schema]:
         """A target and its columns."""
 
-    def rows(self, name: str, wanted: Wanted) -> Page:
+    def rows(self, name: str, wanted: PageRequest) -> Page:
         """Some of its rows."""
 
     def history(self, name: str, key: Sequence[str]) -> RowHistory:

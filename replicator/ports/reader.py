@@ -9,7 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from replicator.domain.position import Position
-from replicator.domain.selection import Choose
+from replicator.domain.read_query import BuildReadQuery
 
 from .frames import Lane
 
@@ -36,13 +36,13 @@ class Reader(Protocol):
         """
 
 
-class Selects(Reader, Protocol):
+class SelectsRows(Reader, Protocol):
     """A reader of single rows and pages of them."""
 
     def select(
         self,
         name: str,
-        choose: Choose,
+        choose: BuildReadQuery,
         *,
         version: int | None = None,
         as_of: datetime | None = None,
@@ -51,15 +51,15 @@ class Selects(Reader, Protocol):
         """The rows that `choose`, asked with the columns that the table has, or had then, wants of a target. What it raises
         passes through.
 
-        Values travel beside the statement, never in it, but for whole numbers. Raises as `read` does, `Misasked` for values
-        that cannot be compared with their column, and `TooLong` after so many seconds.
+        Values travel beside the statement, never in it, but for whole numbers. Raises as `read` does, `InvalidReadQuery` for values
+        that cannot be compared with their column, and `ReadTimeout` after so many seconds.
         """
 
 
-class TellsVersions(Protocol):
+class ListsVersions(Protocol):
     """A reader of targets of which older versions are kept."""
 
-    def standings(self, lane: Lane) -> Iterator[tuple[int, Position]]:
+    def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
         """The versions of the lane's target, the newest first, with the position of the lane at each; without those of
         which it is not known. Their rows may be gone."""
 

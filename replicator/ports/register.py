@@ -11,7 +11,7 @@ from replicator.domain.position import Position
 
 
 @dataclass(frozen=True)
-class Seen:
+class RegisterEntry:
     """What was seen of one source: per table its topics and its key, per lane where each of its partitions began, and where
     each partition of the source was at first sight (`began`; None before the first start).
 
@@ -28,11 +28,11 @@ class Seen:
 
 
 class Register(Protocol):
-    """Keeps `Seen` per source. Losing it is safe: the stream is then read from the source's `start_from` again, and lanes
+    """Keeps `RegisterEntry` per source. Losing it is safe: the stream is then read from the source's `start_from` again, and lanes
     trim what they have applied."""
 
-    def load(self, source: str) -> Seen:
+    def load(self, source: str) -> RegisterEntry:
         """What `save` kept last; empty when nothing was."""
 
-    def save(self, source: str, seen: Seen) -> None:
+    def save(self, source: str, seen: RegisterEntry) -> None:
         """Durable when it returns, and replaced whole or not at all."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from replicator.domain.events import Appended, NewEvent
+from replicator.domain.events import AppendedEvent, NewEvent
 
 from .read_side import ReadSide
 
-Emit = Callable[[Sequence[NewEvent]], Sequence[Appended]]
+Emit = Callable[[Sequence[NewEvent]], Sequence[AppendedEvent]]
 """Stores events, from any thread; raises as `ports.event_store.EventStore.append` and `InvalidEvent`."""
 
 

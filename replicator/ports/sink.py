@@ -9,13 +9,13 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from replicator.domain.plan import ApplyPlan, LaneState
+from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.sequence import Sequence as SequenceKey
-from replicator.domain.transactions import Complete
+from replicator.domain.transactions import CompletenessWatermark
 
-from .frames import Applied, F, Lane, RejectRows, Write
+from .frames import ApplyOutcome, F, Lane, RejectRows, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Sink(Protocol[F]):
         """What was committed last for this lane, read from the target; None when nothing ever was. Needs no `prepare`.
         DataLoss when what is there is damaged."""
 
-    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> Applied:
+    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
         """Stages 2 to 4, and the position, in one commit (per lane, or for all: see `capabilities`).
 
         MUST be all or nothing per commit, whatever fails when (test_fail_after_apply_then_retry). Per partition: a span that
@@ -69,7 +69,7 @@ class Sink(Protocol[F]):
 
         Under a watermark changes that are late (`domain.watermark`) go to `reject` as LATE, and nothing else comes of them;
         of the others, of which the fold has left all, changes that come twice are one (test_late_changes_are_rejected,
-        test_histories_under_a_watermark_equal_the_model). `LaneState.reached` is committed with the rows.
+        test_histories_under_a_watermark_equal_the_model). `LaneState.max_event_time` is committed with the rows.
 
         Under a retention (`domain.retention`) `Write.at` may raise the floor, at or below which the deletes remembered until
         then are forgotten before anything of the write is judged (test_deletes_are_forgotten). A change that is late for it
@@ -97,7 +97,7 @@ class Sink(Protocol[F]):
 
 
 @dataclass(frozen=True, slots=True)
-class Belonging:
+class LaneArtifact:
     """One thing that is kept of a lane, for people: `what` it is (`table`, `positions`), and `where`. `stays` says why
     `Drops.drop` leaves it, and what becomes of it; empty for what goes."""
 
@@ -109,7 +109,7 @@ class Belonging:
 class Drops(Protocol):
     """A sink whose lanes can be taken away whole. Not every one can: the records of an event log are of many lanes."""
 
-    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         """What is kept of the lane, also of one that was dropped half way; empty when there is nothing. Needs no `prepare`,
         takes no lock and changes nothing."""
 
@@ -129,7 +129,7 @@ class Drops(Protocol):
         """
 
 
-Judge = Callable[[LaneState | None, LaneState], LaneState]
+CutoverDecision = Callable[[LaneState | None, LaneState], LaneState]
 """Given the states of a lane and of the one that made its target anew, the state from which the lane goes on; raises where
 it may not."""
 
@@ -137,7 +137,7 @@ it may not."""
 class Swaps(Protocol):
     """A sink in which a lane can have its target exchanged for another one that was made beside it."""
 
-    def swap(self, lane: Lane, rebuilt: Lane, judge: Judge) -> LaneState:
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
         """Let the rows of `rebuilt`, a lane of the same sink, be those of `lane`, under the state that `judge` gives; the
         state after that (test_a_target_is_exchanged). Both lanes are taken as by `Drops.drop` (test_swap_takes_the_lane);
         `rebuilt` may be gone afterwards, or is to be dropped. The lane needs another `prepare`.
@@ -151,19 +151,19 @@ class Swaps(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
-    """What was removed of one lane: `rows` of its target, and `beside` it (remembered deletes and the like). `versions`:
+class ErasureResult:
+    """What was removed of one lane: `rows` of its target, and `side_rows` it (remembered deletes and the like). `versions`:
     what still holds them, for people; empty where nothing does."""
 
     rows: int = 0
-    beside: int = 0
+    side_rows: int = 0
     versions: str = ""
 
 
 class Erases(Protocol):
     """A sink from which single keys can be taken."""
 
-    def erase(self, lane: Lane, key: Mapping[str, str]) -> Erased:
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         """Remove every row with that key from the lane's target, versions of a history and changes of a log of them too, and
         from all that is kept beside it. `key`: the names of its columns at the source, and their texts
         (`domain.erasures.texts`). The position and the other rows stay as they are (test_a_key_is_erased).
@@ -185,7 +185,7 @@ class ErasesRecords(Protocol):
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
         """Leave of the records at these places (topic, partition, offset) nothing but place and times, and
-        `domain.erasures.WITHHELD`; where older versions still hold them, as in `Erased`. Takes the lane; may be called
+        `domain.erasures.WITHHELD`; where older versions still hold them, as in `ErasureResult`. Takes the lane; may be called
         again."""
 
     def end_versions(self, lane: Lane) -> str:
@@ -193,7 +193,7 @@ class ErasesRecords(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class CompactionResult:
     """The number of files that a target had, and has."""
 
     before: int
@@ -203,13 +203,13 @@ class Compacted:
 class Compacts(Protocol):
     """A sink whose targets are files, of which small ones can become few."""
 
-    def compact(self, lane: Lane) -> Compacted | None:
+    def compact(self, lane: Lane) -> CompactionResult | None:
         """Rewrite the small files of the lane's target, whose rows stay as they are; None where there is no target. Takes no
         lock: who writes the lane meanwhile goes on (test_compact_and_vacuum_leave_the_rows)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuumed:
+class VacuumResult:
     """How many files were deleted, or would be; None where that is not known."""
 
     files: int | None
@@ -218,7 +218,7 @@ class Vacuumed:
 class Vacuums(Protocol):
     """A sink whose targets leave room behind that can be had again."""
 
-    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> Vacuumed | None:
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
         """Free what the lane's target does not need, and has not needed for `retain`, where the sink knows such times; by
         default for as long as the target itself says. None where there is no target; nothing is changed in a `dry_run`.
         Takes no lock, as `Compacts.compact`."""
@@ -228,7 +228,7 @@ class Vacuums(Protocol):
 class Publishes(Protocol):
     """A sink that commits lane by lane, and can tell readers of its tables up to which transaction these are complete."""
 
-    def publish(self, lanes: Sequence[Lane], complete: Complete) -> None:
+    def publish(self, lanes: Sequence[Lane], complete: CompletenessWatermark) -> None:
         """`lanes`, which are all of their source, have committed what `complete` says, and nothing since.
 
         Where it names no transaction, what was published of one stays true and stays, beside what else it says; as it does
@@ -238,7 +238,7 @@ class Publishes(Protocol):
 
 
 @runtime_checkable
-class RemembersSchemas(Protocol):
+class StoresSchemas(Protocol):
     """A sink that keeps, beside each target, the schemas that its lane has met.
 
     For each of `ApplyPlan.versions` that it does not remember so, in order, `Sink.prepare` does what its `reshaping` asks of
@@ -271,7 +271,7 @@ class RefusesSecondWriter(Protocol):
         """Raise the ConfigProblem with which `Sink.prepare` refuses a target of another lane. Changes nothing."""
 
 
-class TombstoneLedger(Protocol[F]):
+class TombstoneStore(Protocol[F]):
     """(key, sequence) of deletes beside a target, so that an older update that arrives later cannot bring the row back.
 
     Entries are true facts: recording one twice, or before the target's own commit, is harmless.

@@ -66,7 +66,7 @@ class Source(Protocol[F]):
 
 
 @runtime_checkable
-class Shortened(Protocol):
+class LogTruncated(Protocol):
     """A source that removes its oldest records on purpose, and knows that it did. Who begins with what is left, and has
     applied nothing before, would have a wrong table."""
 
@@ -98,7 +98,7 @@ class NamesFiles(Protocol):
 
 
 @runtime_checkable
-class WaitsBeside(Protocol):
+class WaitsForServer(Protocol):
     """A source that waits for a server beside its stream."""
 
     def waited_for(self) -> tuple[str, float] | None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from replicator.domain.plan import Counts
+from replicator.domain.policy.plan import Counts
 
-from .dead_letters import LetterGroup
+from .dead_letters import DeadLetterGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Pace:
     processed_rows_per_second: float
     lag_records: int | None
 
-    def told(self, source: str) -> str:
+    def to_text(self, source: str) -> str:
         """A line for people."""
         rates = f"{self.input_rows_per_second:,.0f} rows/s in, {self.processed_rows_per_second:,.0f} rows/s applied"
         behind = "" if self.lag_records is None else f", {self.lag_records:,} records behind"
         return f"source {source}: the last batch took {self.batch_seconds:.1f} s, {rates}{behind}"
 
 
-class Paced(Protocol):
+class HasPace(Protocol):
     """A source that reads by such a stream."""
 
     engine: str
@@ -52,7 +52,7 @@ class Telemetry(Protocol):
         """Records that were rejected; `table` is empty where it is not known. The application bounds how many tables and
         codes there are."""
 
-    def dead_letters(self, counts: Mapping[LetterGroup, int]) -> None:
+    def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
         """How many dead letters are open by now; groups that are not named have none."""
 
     def changes(self, lane: str, counts: Counts) -> None:

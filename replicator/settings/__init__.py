@@ -1,14 +1,14 @@
 """Settings: the config file as plain, frozen, typed models.
 
-`load` reads, overlays, interpolates and checks; everything else in the core receives the result.
+`load_settings` reads, overlays, interpolates and checks; everything else in the core receives the result.
 """
 
 from .document import Document
-from .findings import ConfigError, Finding, Origin, Problem
+from .findings import ConfigError, Finding, Origin, PathProblem
 from .lanes import LaneSettings
-from .load import Loaded, checked, layered, load
+from .loader import Loaded, check_document, load_layers, load_settings
 from .plugins import NO_PLUGINS, Plugins
-from .schema import Settings, plain_options
+from .schema import Settings, to_plain_options
 from .tables import EntrySettings, TableSettings
 
 __all__ = [
@@ -20,12 +20,12 @@ __all__ = [
     "LaneSettings",
     "Loaded",
     "Origin",
+    "PathProblem",
     "Plugins",
-    "Problem",
     "Settings",
     "TableSettings",
-    "checked",
-    "layered",
-    "load",
-    "plain_options",
+    "check_document",
+    "load_layers",
+    "load_settings",
+    "to_plain_options",
 ]

@@ -8,26 +8,26 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from typing import Any
 
-from replicator.domain.patterns import GROUP, groups_of, is_exact, is_glob, is_regex, literal_count, unknown_groups
+from replicator.domain.patterns import GROUP, count_literals, find_unknown_groups, is_exact, is_glob, is_regex, list_groups
 from replicator.domain.topics import TopicFilter
 
-from .column_problems import column_problems
-from .findings import Origin, Path, Problem, inside, place, quoted
-from .globs import malformed, overlap
-from .lanes import own_name
-from .nearest import did_you_mean
-from .projection_problems import projection_problems
+from .checkpoint_problems import check_checkpoints
+from .column_problems import check_columns
+from .config_view import NON_MIRROR_KINDS, ConfigView, EntryView, TableView, get_text
+from .event_store_problems import check_event_store, is_event_store
+from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
+from .globs import describe_malformed, has_overlap
+from .lanes import get_unqualified_name
+from .projection_problems import check_projections
 from .projections import EVENT_STORE
-from .shape_problems import shape_problems
-from .shared_targets import TOGETHER, shared_target_problems
-from .snapshot_problems import snapshot_problems
-from .source_options import source_option_problems
-from .stored_events import names_store, stored_event_problems
-from .tables import EXCLUSIVE, EntrySettings
-from .target_options import target_option_problems
-from .views import NO_MIRRORS, EntryView, TableView, View, text
+from .row_transform_problems import check_row_transforms
+from .shared_targets import SHARED_TARGET_HINT, check_shared_targets
+from .source_options import check_source_options
+from .suggestions import suggest_name
+from .tables import EXCLUSIVE_KEYS, EntrySettings
+from .target_options import check_target_options
 
-Where = Callable[[Path], Origin]
+FindOrigin = Callable[[Path], Origin]
 """Gives the origin of a path, to point at the other one of two."""
 
 POLICIES_OF: dict[str, frozenset[str]] = {
@@ -43,7 +43,7 @@ POLICIES_OF: dict[str, frozenset[str]] = {
 }
 """Keys of an entry that mean something under some policies only."""
 
-OF_ONE_POLICY = frozenset(
+SINGLE_POLICY_KEYS = frozenset(
     {
         "watermark",
         "ignore_null_updates",
@@ -61,243 +61,253 @@ NAMES_HAVE_SCHEMAS = frozenset({"debezium_json", "debezium_avro"})
 KNOWN_POLICIES = frozenset({"scd1", "scd2", "append"})
 
 
-def problems(config: View, where: Where) -> Iterator[Problem]:
+def check_config(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     """Everything wrong between the parts of `config`."""
-    yield from _empty(config)
-    yield from _references(config)
-    yield from _contradictions(config)
-    yield from _inapplicable(config)
-    yield from _without_policy(config)
-    yield from target_option_problems(config)
-    yield from shape_problems(config)
-    yield from column_problems(config)
-    yield from source_option_problems(config)
-    yield from stored_event_problems(config)
-    yield from projection_problems(config)
-    yield from _agreement(config, where)
-    yield from _engines(config)
-    yield from _matches(config, where)
-    yield from _bare(config)
-    yield from _targets(config, where)
-    yield from shared_target_problems(config)
-    yield from _places(config, where)
-    yield from snapshot_problems(config)
-    yield from _read_again(config)
-    yield from _unused(config)
+    yield from _check_empty(config)
+    yield from _check_references(config)
+    yield from _check_contradictions(config)
+    yield from _check_inapplicable(config)
+    yield from _check_unused_keys(config)
+    yield from check_target_options(config)
+    yield from check_row_transforms(config)
+    yield from check_columns(config)
+    yield from check_source_options(config)
+    yield from check_event_store(config)
+    yield from check_projections(config)
+    yield from _check_agreement(config, where)
+    yield from _check_engines(config)
+    yield from _check_matches(config, where)
+    yield from _check_bare_names(config)
+    yield from _check_targets(config, where)
+    yield from check_shared_targets(config)
+    yield from _check_locations(config, where)
+    yield from check_checkpoints(config)
+    yield from _check_dead_letter_loop(config)
+    yield from _check_unused(config)
 
 
-def _empty(config: View) -> Iterator[Problem]:
+def _check_empty(config: ConfigView) -> Iterator[PathProblem]:
     for name in config.empty:
-        yield Problem((name,), "empty", f"{name} is empty", "name at least one")
+        yield PathProblem((name,), "empty", f"{name} is empty", "name at least one")
     for table in config.tables:
         if table.to is not None and not table.to:
-            yield Problem((*table.path, "to"), "empty", f"{place((*table.path, 'to'))} is empty", "name at least one sink")
+            yield PathProblem(
+                (*table.path, "to"), "empty", f"{describe_path((*table.path, 'to'))} is empty", "name at least one sink"
+            )
 
 
-def _references(config: View) -> Iterator[Problem]:
+def _check_references(config: ConfigView) -> Iterator[PathProblem]:
     for table in config.tables:
-        yield from _reference((*table.path, "source"), "source", table.source, config.sources)
-    for _, entry in config.entries():
+        yield from _check_reference((*table.path, "source"), "source", table.source, config.sources)
+    for _, entry in config.list_entries():
         at = (*entry.path, "sink")
-        if not names_store(config, entry.sink):
-            yield from _reference(at, "sink", entry.sink, config.sinks)
+        if not is_event_store(config, entry.sink):
+            yield from _check_reference(at, "sink", entry.sink, config.sinks)
 
 
-def _reference(path: Path, what: str, name: str | None, known: Iterable[str] | None) -> Iterator[Problem]:
+def _check_reference(path: Path, what: str, name: str | None, known: Iterable[str] | None) -> Iterator[PathProblem]:
     if name is None or known is None or name in known:
         return
-    hint = did_you_mean(name, known) or f"known: {', '.join(known) or 'none'}"
-    yield Problem(path, f"unknown_{what}", f"unknown {what} {quoted(name)} {inside(path[:-1])}", hint)
+    hint = suggest_name(name, known) or f"known: {', '.join(known) or 'none'}"
+    yield PathProblem(path, f"unknown_{what}", f"unknown {what} {quote_name(name)} {describe_parent(path[:-1])}", hint)
 
 
-def _contradictions(config: View) -> Iterator[Problem]:
+def _check_contradictions(config: ConfigView) -> Iterator[PathProblem]:
     for path, said in config.levels:
-        for one, other in EXCLUSIVE:
+        for one, other in EXCLUSIVE_KEYS:
             if {one, other} <= said:
-                yield Problem((*path, other), "contradiction", f"{place(path)} has both '{one}' and '{other}'", "keep one")
+                yield PathProblem(
+                    (*path, other), "contradiction", f"{describe_path(path)} has both '{one}' and '{other}'", "keep one"
+                )
 
 
-def _inapplicable(config: View) -> Iterator[Problem]:
+def _check_inapplicable(config: ConfigView) -> Iterator[PathProblem]:
     allowed = frozenset({"sink"})
     keys = frozenset(info.alias or name for name, info in EntrySettings.model_fields.items())
-    for _, entry in config.entries():
-        if config.kind(entry.sink) == "event_log":
-            for key in sorted(entry.said & keys - allowed):
-                sentence = f"key '{key}' in {place(entry.path)} means nothing for an event log"
-                yield Problem((*entry.path, key), "inapplicable", sentence, "remove it")
+    for _, entry in config.list_entries():
+        if config.get_kind(entry.sink) == "event_log":
+            for key in sorted(entry.keys & keys - allowed):
+                sentence = f"key '{key}' in {describe_path(entry.path)} means nothing for an event log"
+                yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
             continue
-        for key in sorted(entry.said & POLICIES_OF.keys()) if config.kind(entry.sink) != EVENT_STORE else ():
+        for key in sorted(entry.keys & POLICIES_OF.keys()) if config.get_kind(entry.sink) != EVENT_STORE else ():
             if entry.policy in KNOWN_POLICIES - POLICIES_OF[key]:
-                sentence = f"key '{key}' in {place(entry.path)} means nothing under policy {quoted(entry.policy)}"
-                yield Problem((*entry.path, key), "inapplicable", sentence, "remove it")
+                sentence = (
+                    f"key '{key}' in {describe_path(entry.path)} means nothing under policy {quote_name(entry.policy)}"
+                )
+                yield PathProblem((*entry.path, key), "inapplicable", sentence, "remove it")
 
 
-def _without_policy(config: View) -> Iterator[Problem]:
+def _check_unused_keys(config: ConfigView) -> Iterator[PathProblem]:
     """Keys of a table, or of the defaults, of which no entry has a use."""
     for path, said in config.levels:
-        inner = [entry for _, entry in config.entries() if path in (("defaults",), entry.path[:2])]
-        lanes = [entry for entry in inner if config.kind(entry.sink) not in NO_MIRRORS]
-        for key in sorted(said & OF_ONE_POLICY) if inner else ():
+        inner = [entry for _, entry in config.list_entries() if path in (("defaults",), entry.path[:2])]
+        lanes = [entry for entry in inner if config.get_kind(entry.sink) not in NON_MIRROR_KINDS]
+        for key in sorted(said & SINGLE_POLICY_KEYS) if inner else ():
             (policy,) = POLICIES_OF[key]
             if not any(entry.policy not in KNOWN_POLICIES - {policy} for entry in lanes):
-                sentence = f"key '{key}' in {place(path)} means nothing: none of its entries has the policy {quoted(policy)}"
-                yield Problem((*path, key), "inapplicable", sentence, "remove it")
+                sentence = f"key '{key}' in {describe_path(path)} means nothing: none of its entries has the policy {quote_name(policy)}"
+                yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
 
 
-def _agreement(config: View, where: Where) -> Iterator[Problem]:
+def _check_agreement(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     """A table's records are read once for all its lanes, so these cannot differ in what decides how."""
     for table in config.tables:
         first: EntryView | None = None
         for entry in table.to or ():
-            if config.kind(entry.sink) == "event_log":
+            if config.get_kind(entry.sink) == "event_log":
                 continue
             first = first or entry
             for (key, value), (_, other) in zip(entry.of_table, first.of_table, strict=True):
                 if value != other:
-                    at = (*(entry if key in entry.said else first).path, key)
-                    other_place = f"{place(first.path)} ({where(first.path)})"
-                    sentence = f"{place(entry.path)}: its '{key}' differ from those of {other_place}"
-                    yield Problem(at, "different_keys", sentence, f"write '{key}' once, in {place(table.path)}")
+                    at = (*(entry if key in entry.keys else first).path, key)
+                    other_place = f"{describe_path(first.path)} ({where(first.path)})"
+                    sentence = f"{describe_path(entry.path)}: its '{key}' differ from those of {other_place}"
+                    yield PathProblem(at, "different_keys", sentence, f"write '{key}' once, in {describe_path(table.path)}")
 
 
-def _engines(config: View) -> Iterator[Problem]:
+def _check_engines(config: ConfigView) -> Iterator[PathProblem]:
     for name, sink in (config.sinks or {}).items():
         engines = sink.get("engines")
         if isinstance(engines, list) and engines and config.engine not in engines:
-            sentence = f"sink {quoted(name)} is for other engines than {quoted(config.engine)}"
-            yield Problem(("sinks", name, "engines"), "engine", sentence, "change 'engine', or the sink's 'engines'")
+            sentence = f"sink {quote_name(name)} is for other engines than {quote_name(config.engine)}"
+            yield PathProblem(("sinks", name, "engines"), "engine", sentence, "change 'engine', or the sink's 'engines'")
 
 
-def _matches(config: View, where: Where) -> Iterator[Problem]:
-    usable = [t for t in config.tables if t.match and not malformed(t.match)]
+def _check_matches(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
+    usable = [t for t in config.tables if t.match and not describe_malformed(t.match)]
     for one, other in combinations(usable, 2):
         if one.source != other.source:
             continue
         at = (*other.path, "match")
         first = where((*one.path, "match"))
         if one.match == other.match:
-            yield Problem(at, "duplicate_match", f"{place(at)}: {quoted(other.match)} is there already, at {first}")
-        elif _tied(str(one.match), str(other.match)):
-            both = f"{quoted(other.match)} and {quoted(one.match)} ({first})"
-            sentence = f"{place(at)}: {both} can match one table equally well"
-            yield Problem(at, "tied_match", sentence, "make one of them more specific")
+            yield PathProblem(
+                at, "duplicate_match", f"{describe_path(at)}: {quote_name(other.match)} is there already, at {first}"
+            )
+        elif _is_tied(str(one.match), str(other.match)):
+            both = f"{quote_name(other.match)} and {quote_name(one.match)} ({first})"
+            sentence = f"{describe_path(at)}: {both} can match one table equally well"
+            yield PathProblem(at, "tied_match", sentence, "make one of them more specific")
 
 
-def _bare(config: View) -> Iterator[Problem]:
+def _check_bare_names(config: ConfigView) -> Iterator[PathProblem]:
     """Names without a schema part, where the format gives every table one."""
     for table in config.tables:
         source = (config.sources or {}).get(table.source or "", {})
-        if text(source, "format") not in NAMES_HAVE_SCHEMAS or not table.match or malformed(table.match):
+        if get_text(source, "format") not in NAMES_HAVE_SCHEMAS or not table.match or describe_malformed(table.match):
             continue
-        if not is_regex(table.match) and not overlap(table.match, "*.*"):
+        if not is_regex(table.match) and not has_overlap(table.match, "*.*"):
             at = (*table.path, "match")
-            sentence = f"{place(at)}: {quoted(table.match)} matches no table, as the names of this source are SCHEMA.TABLE"
-            yield Problem(at, "bare_match", sentence, f"write {quoted('*.' + table.match)}", severity="warning")
+            sentence = f"{describe_path(at)}: {quote_name(table.match)} matches no table, as the names of this source are SCHEMA.TABLE"
+            yield PathProblem(at, "bare_match", sentence, f"write {quote_name('*.' + table.match)}", severity="warning")
 
 
-def _tied(one: str, other: str) -> bool:
-    return is_glob(one) and is_glob(other) and literal_count(one) == literal_count(other) and overlap(one, other)
+def _is_tied(one: str, other: str) -> bool:
+    return is_glob(one) and is_glob(other) and count_literals(one) == count_literals(other) and has_overlap(one, other)
 
 
-def _targets(config: View, where: Where) -> Iterator[Problem]:
+def _check_targets(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     seen: dict[tuple[str, str], Path] = {}
-    for table, entry in config.entries():
-        into = _into(config, table, entry)
+    for table, entry in config.list_entries():
+        into = _find_target(config, table, entry)
         if into is None or entry.sink is None:
             continue
         template = entry.into or table.into or ""
-        if table.match and malformed(table.match):
+        if table.match and describe_malformed(table.match):
             continue
         if is_regex(table.match or "") and GROUP.search(template):
-            yield from _unknown_groups(table, entry, template)
+            yield from _check_groups(table, entry, template)
         elif not is_exact(table.match or "") and template:
             at = (*entry.path, "into") if entry.into else entry.path
-            sentence = f"{place(entry.path)}: every table that 'match' matches would have the target {quoted(into)}"
+            sentence = (
+                f"{describe_path(entry.path)}: every table that 'match' matches would have the target {quote_name(into)}"
+            )
             step = "leave 'into' out, name one table in 'match', or take {1} of a regular expression (^a_([0-9]+)$) into it"
-            step = f"{step}; {TOGETHER}"
-            yield Problem(at, "same_target", sentence, step)
+            step = f"{step}; {SHARED_TARGET_HINT}"
+            yield PathProblem(at, "same_target", sentence, step)
         elif (key := (entry.sink, into)) in seen:
-            target = f"target {quoted(into)} of sink {quoted(entry.sink)}"
-            sentence = f"{place(entry.path)}: {target} is taken, at {where(seen[key])}"
-            yield Problem(entry.path, "same_target", sentence, f"give one of them another 'into'; {TOGETHER}")
+            target = f"target {quote_name(into)} of sink {quote_name(entry.sink)}"
+            sentence = f"{describe_path(entry.path)}: {target} is taken, at {where(seen[key])}"
+            yield PathProblem(entry.path, "same_target", sentence, f"give one of them another 'into'; {SHARED_TARGET_HINT}")
         else:
             seen[key] = entry.path
 
 
-def _unknown_groups(table: TableView, entry: EntryView, template: str) -> Iterator[Problem]:
-    for name in unknown_groups(template, table.match or ""):
+def _check_groups(table: TableView, entry: EntryView, template: str) -> Iterator[PathProblem]:
+    for name in find_unknown_groups(template, table.match or ""):
         at = (*entry.path, "into") if entry.into else (*table.path, "into") if table.into else entry.path
-        known = ", ".join(f"{{{group}}}" for group in groups_of(table.match or "")) or "none"
-        wrong = "has a brace alone" if name == "{" else f"takes group {quoted(name)}, which 'match' does not have"
-        sentence = f"{place(at)} {wrong}"
-        yield Problem(at, "unknown_group", sentence, f"groups: {known}")
+        known = ", ".join(f"{{{group}}}" for group in list_groups(table.match or "")) or "none"
+        wrong = "has a brace alone" if name == "{" else f"takes group {quote_name(name)}, which 'match' does not have"
+        sentence = f"{describe_path(at)} {wrong}"
+        yield PathProblem(at, "unknown_group", sentence, f"groups: {known}")
 
 
-def _into(config: View, table: TableView, entry: EntryView) -> str | None:
+def _find_target(config: ConfigView, table: TableView, entry: EntryView) -> str | None:
     """The target inside the sink; a stand-in for the glob where each table has its own; `(log)` in event logs."""
     if table.match is None:
         return None
-    if config.kind(entry.sink) == "event_log":
+    if config.get_kind(entry.sink) == "event_log":
         return f"(log) {table.match} of {table.source}"
-    own = own_name(table.match) if is_exact(table.match) else f"(own) {table.match} of {table.source}"
+    own = get_unqualified_name(table.match) if is_exact(table.match) else f"(own) {table.match} of {table.source}"
     return entry.into or table.into or own
 
 
-def _places(config: View, where: Where) -> Iterator[Problem]:
+def _check_locations(config: ConfigView, where: FindOrigin) -> Iterator[PathProblem]:
     """Two sinks that write to one place would overwrite each other's positions."""
     seen: dict[tuple[str, ...], str] = {}
     for name, sink in (config.sinks or {}).items():
-        key = _place_of(sink.get("kind"), text(sink, "path"), text(sink, "dsn"), text(sink, "schema"))
+        key = _get_location(sink.get("kind"), get_text(sink, "path"), get_text(sink, "dsn"), get_text(sink, "schema"))
         if key and key in seen:
             other = where(("sinks", seen[key]))
-            sentence = f"sink {quoted(name)} writes to the same place as sink {quoted(seen[key])} ({other})"
-            yield Problem(("sinks", name), "same_place", sentence, "use one sink for both")
+            sentence = f"sink {quote_name(name)} writes to the same place as sink {quote_name(seen[key])} ({other})"
+            yield PathProblem(("sinks", name), "same_place", sentence, "use one sink for both")
         elif key:
             seen[key] = name
-    key = _place_of("events", text(config.event_store, "path"), None, None)
+    key = _get_location("events", get_text(config.event_store, "path"), None, None)
     if key in seen:
-        sentence = f"event_store writes to the same place as sink {quoted(seen[key])} ({where(('sinks', seen[key]))})"
-        yield Problem(("event_store",), "same_place", sentence, "give it a folder of its own")
+        sentence = f"event_store writes to the same place as sink {quote_name(seen[key])} ({where(('sinks', seen[key]))})"
+        yield PathProblem(("event_store",), "same_place", sentence, "give it a folder of its own")
 
 
-def _place_of(kind: object, path: str | None, dsn: str | None, schema: str | None) -> tuple[str, ...] | None:
+def _get_location(kind: object, path: str | None, dsn: str | None, schema: str | None) -> tuple[str, ...] | None:
     if path:
         return ("path", posixpath.normpath(path.replace("s3a://", "s3://", 1)))
     return (str(kind), dsn, schema or "public" if kind == "postgres" else "") if dsn else None
 
 
-def _read_again(config: View) -> Iterator[Problem]:
+def _check_dead_letter_loop(config: ConfigView) -> Iterator[PathProblem]:
     """A source that reads the topic of the dead letters would reject what was rejected, for ever."""
-    topic, servers = text(config.letters, "topic"), _servers(config.letters)
+    topic, servers = get_text(config.dead_letters, "topic"), _split_servers(config.dead_letters)
     for name, source in (config.sources or {}).items():
         patterns = source.get("topics")
-        if topic is None or not servers & _servers(source) or not isinstance(patterns, list):
+        if topic is None or not servers & _split_servers(source) or not isinstance(patterns, list):
             continue
         for number, pattern in enumerate(patterns):
-            if isinstance(pattern, str) and _reads(pattern, topic):
+            if isinstance(pattern, str) and _is_topic_read(pattern, topic):
                 at = ("sources", name, "topics", number)
-                sentence = f"{place(at)} also reads {quoted(topic)}, the topic of the dead letters"
-                yield Problem(
+                sentence = f"{describe_path(at)} also reads {quote_name(topic)}, the topic of the dead letters"
+                yield PathProblem(
                     at, "same_place", sentence, "name the topics more closely, or another one under 'dead_letters'"
                 )
 
 
-def _servers(said: dict[str, Any]) -> set[str]:
-    return {server.strip() for server in (text(said, "bootstrap_servers") or "").split(",")} - {""}
+def _split_servers(said: dict[str, Any]) -> set[str]:
+    return {server.strip() for server in (get_text(said, "bootstrap_servers") or "").split(",")} - {""}
 
 
-def _reads(pattern: str, topic: str) -> bool:
+def _is_topic_read(pattern: str, topic: str) -> bool:
     try:
         return TopicFilter([pattern])(topic)
     except re.error:
         return False
 
 
-def _unused(config: View) -> Iterator[Problem]:
-    used = {entry.sink for _, entry in config.entries()}, {table.source for table in config.tables}
-    used[0].update(text(said, "sink") for said in config.projections.values())
+def _check_unused(config: ConfigView) -> Iterator[PathProblem]:
+    used = {entry.sink for _, entry in config.list_entries()}, {table.source for table in config.tables}
+    used[0].update(get_text(said, "sink") for said in config.projections.values())
     for what, known, names in (("sink", config.sinks, used[0]), ("source", config.sources, used[1])):
         for name in known or {}:
             if name not in names:
-                sentence = f"no table uses {what} {quoted(name)}"
-                yield Problem((f"{what}s", name), f"unused_{what}", sentence, severity="warning")
+                sentence = f"no table uses {what} {quote_name(name)}"
+                yield PathProblem((f"{what}s", name), f"unused_{what}", sentence, severity="warning")

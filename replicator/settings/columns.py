@@ -8,45 +8,47 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 
-from replicator.domain.columns import UNCHANGED, Added, Changed, Mask, MaskKind, Remade
+from replicator.domain.transform.columns import NO_COLUMN_RULE, AddedColumn, ColumnRule, ColumnTransforms, Mask, MaskKind
 
-from .expressions import NoExpression, expression
-from .fields import FromZero, Strict, _refused
-from .types import TYPES, type_named
+from .expressions import InvalidExpressionText, parse_expression
+from .fields import FromZero, Strict, make_value_error
+from .types import TYPES, find_type
 
 DROP = "drop"
 FIELD = "payload."
 """What the names of fields of an event's payload begin with."""
-LEAST_KEY = 16
+MIN_KEY_BYTES = 16
 """Characters of a key: values that are guessed can be tried with short ones."""
 
 Metadata = Literal["topic", "partition", "offset", "source_time", "transaction", "operation"]
 
 
-def _type(text: str) -> str:
-    if type_named(text) is None:
+def _check_type(text: str) -> str:
+    if find_type(text) is None:
         known = ", ".join(("decimal(12,2)", *TYPES))
-        raise _refused("value", f"is no type that a column can be cast to; known: {known}")
+        raise make_value_error("value", f"is no type that a column can be cast to; known: {known}")
     return text
 
 
-def _name(text: str) -> str:
+def _check_name(text: str) -> str:
     if text != text.strip() or not text or any(ord(character) < 32 for character in text):
-        raise _refused("value", "must be a column's name: not empty, no spaces around it, no control characters")
+        raise make_value_error("value", "must be a column's name: not empty, no spaces around it, no control characters")
     return text
 
 
-def _expression(text: str) -> str:
+def _check_expression(text: str) -> str:
     try:
-        expression(text)
-    except NoExpression as why:
-        raise _refused("expression", str(why)) from None
+        parse_expression(text)
+    except InvalidExpressionText as why:
+        raise make_value_error("expression", str(why)) from None
     return text
 
 
-def _key(secret: SecretStr) -> SecretStr:
-    if len(secret.get_secret_value()) < LEAST_KEY:
-        raise _refused("value", f"must be a secret of at least {LEAST_KEY} characters, such as `openssl rand -hex 32` gives")
+def _check_key(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value()) < MIN_KEY_BYTES:
+        raise make_value_error(
+            "value", f"must be a secret of at least {MIN_KEY_BYTES} characters, such as `openssl rand -hex 32` gives"
+        )
     return secret
 
 
@@ -58,35 +60,39 @@ class ColumnSettings(Strict):
     mask: MaskKind | None = None
     """What is kept of its values. nothing: NULL. fixed: the same 'text' for all. hmac: HMAC-SHA-256 under 'key', which a key
     column may have too. truncate: the first 'length' characters, and a piece of that HMAC."""
-    key: Annotated[SecretStr, AfterValidator(_key)] | None = None
+    key: Annotated[SecretStr, AfterValidator(_check_key)] | None = None
     """The key of the HMAC: a secret."""
     length: FromZero | None = None
     """truncate: how many characters are kept as they are."""
     text: str | None = None
     """fixed: what is there instead of the values."""
-    cast: Annotated[str, AfterValidator(_type)] | None = None
+    cast: Annotated[str, AfterValidator(_check_type)] | None = None
     """The type that it has in the target, by its Arrow name: a change with a value that this cannot hold is rejected."""
-    rename: Annotated[str, AfterValidator(_name)] | None = None
+    rename: Annotated[str, AfterValidator(_check_name)] | None = None
     """The name that it has in the target."""
     metadata: Metadata | None = None
     """A column beside the source's own: what a record says of itself."""
     constant: str | int | float | bool | None = None
     """A column beside the source's own: the same value in every row."""
-    expression: Annotated[str, AfterValidator(_expression)] | None = None
+    expression: Annotated[str, AfterValidator(_check_expression)] | None = None
     """A column beside the source's own: computed of theirs, as in concat(first, ' ', last)."""
 
     @model_validator(mode="after")
-    def _whole(self) -> ColumnSettings:
+    def _check_whole(self) -> ColumnSettings:
         said = self.model_fields_set
         adds, changes = said & {"metadata", "constant", "expression"}, said & {"drop", "mask", "cast", "rename"}
         if not adds and not changes:
-            raise _refused("place", "says nothing of its column: drop, mask, cast, rename, metadata, constant or expression")
+            raise make_value_error(
+                "place", "says nothing of its column: drop, mask, cast, rename, metadata, constant or expression"
+            )
         if len(adds) > 1 or (adds and changes - {"cast"}):
-            raise _refused("contradiction", "adds a column, by one of metadata, constant and expression, and perhaps a cast")
+            raise make_value_error(
+                "contradiction", "adds a column, by one of metadata, constant and expression, and perhaps a cast"
+            )
         if isinstance(self.constant, int) and not -(2**63) <= self.constant < 2**63:
-            raise _refused("place", "has a 'constant' of more than 64 bits; write it as text, with a 'cast'")
+            raise make_value_error("place", "has a 'constant' of more than 64 bits; write it as text, with a 'cast'")
         if "drop" in said and len(said) > 1:
-            raise _refused("contradiction", "drops its column, so that nothing else can be said of it")
+            raise make_value_error("contradiction", "drops its column, so that nothing else can be said of it")
         self._refuse_mask(said)
         return self
 
@@ -94,51 +100,56 @@ class ColumnSettings(Strict):
         needed = {"hmac": {"key"}, "truncate": {"key", "length"}, "fixed": {"text"}}.get(self.mask or "", set())
         given = said & {"key", "length", "text"}
         for name in sorted(needed - given):
-            raise _refused("place", f"needs '{name}' for 'mask: {self.mask}'")
+            raise make_value_error("place", f"needs '{name}' for 'mask: {self.mask}'")
         for name in sorted(given - needed):
-            raise _refused("place", f"has '{name}', which means nothing without the mask that takes it")
+            raise make_value_error("place", f"has '{name}', which means nothing without the mask that takes it")
 
     @property
     def is_private(self) -> bool:
         """It keeps values from being stored."""
         return self.mask is not None or self.drop is not None
 
-    def masking(self) -> Mask | None:
+    def to_mask(self) -> Mask | None:
         """Its mask."""
         if self.mask is None:
             return None
         key = self.key.get_secret_value().encode() if self.key else b""
         return Mask(self.mask, key, self.length or 0, self.text or "")
 
-    def changed(self) -> Changed:
+    def to_rule(self) -> ColumnRule:
         """What becomes of the source's column."""
-        cast = type_named(self.cast) if self.cast else None
-        return Changed(self.drop is not None, self.masking(), cast, self.rename or "")
+        cast = find_type(self.cast) if self.cast else None
+        return ColumnRule(self.drop is not None, self.to_mask(), cast, self.rename or "")
 
-    def added(self) -> Added | None:
+    def to_added_column(self) -> AddedColumn | None:
         """The column that there is beside those of the source, if it is one."""
         if self.metadata is None and self.constant is None and self.expression is None:
             return None
-        made = expression(self.expression) if self.expression is not None else None
-        return Added(self.metadata or "", self.constant, type_named(self.cast) if self.cast else None, made)
+        made = parse_expression(self.expression) if self.expression is not None else None
+        return AddedColumn(self.metadata or "", self.constant, find_type(self.cast) if self.cast else None, made)
 
 
-def _short(value: Any) -> Any:
+def _expand_short(value: Any) -> Any:
     return {"drop": True} if value == DROP else value
 
 
 ColumnRules = Annotated[
-    dict[str, Annotated[ColumnSettings, BeforeValidator(_short, json_schema_input_type=ColumnSettings | Literal["drop"])]],
+    dict[
+        str,
+        Annotated[ColumnSettings, BeforeValidator(_expand_short, json_schema_input_type=ColumnSettings | Literal["drop"])],
+    ],
     Field(min_length=1),
 ]
 """By column."""
 
 
-def remade(rules: Mapping[str, ColumnSettings], private: Container[str], declared: Container[str] = ()) -> Remade:
+def build_column_transforms(
+    rules: Mapping[str, ColumnSettings], private: Container[str], declared: Container[str] = ()
+) -> ColumnTransforms:
     """The rules as a lane follows them; the columns that are `private` reach it masked. Records need not have those that are
     `declared`."""
-    added = {name: found for name, rule in rules.items() if (found := rule.added()) is not None}
-    changed = {name: rule.changed() for name, rule in rules.items() if name not in added}
+    added = {name: found for name, rule in rules.items() if (found := rule.to_added_column()) is not None}
+    changed = {name: rule.to_rule() for name, rule in rules.items() if name not in added}
     left = {n: replace(rule, mask=None) if n in private else rule for n, rule in changed.items()}
-    said = ((n, replace(rule, may_lack=n in declared)) for n, rule in left.items() if rule != UNCHANGED)
-    return Remade(tuple(said), tuple(added.items()))
+    said = ((n, replace(rule, can_be_missing=n in declared)) for n, rule in left.items() if rule != NO_COLUMN_RULE)
+    return ColumnTransforms(tuple(said), tuple(added.items()))

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from functools import cache
 
-from replicator.domain.expr import AllOf, AnyOf, Expr, Lit, Not
+from replicator.domain.policy.expr import AllOf, AnyOf, Expr, Lit, Not
 
-from .expressions import EXPECTED, NoExpression, expression
+from .expressions import EXPECTED, InvalidExpressionText, parse_expression
 
 
 @cache
-def condition(text: str) -> Expr:
+def parse_condition(text: str) -> Expr:
     """`text` as a condition over the source's own columns; NoExpression when it is none."""
-    found = expression(text)
-    _refuse(found)
+    found = parse_expression(text)
+    _refuse_no_condition(found)
     return found
 
 
-def _refuse(found: Expr) -> None:
+def _refuse_no_condition(found: Expr) -> None:
     match found:
         case AllOf(terms) | AnyOf(terms):
             for term in terms:
-                _refuse(term)
+                _refuse_no_condition(term)
         case Not(operand):
-            _refuse(operand)
+            _refuse_no_condition(operand)
         case Lit(value) if not isinstance(value, bool | None):
-            raise NoExpression(f"has a constant where a comparison is to be; {EXPECTED}")
+            raise InvalidExpressionText(f"has a constant where a comparison is to be; {EXPECTED}")

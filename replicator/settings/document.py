@@ -12,18 +12,18 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from .findings import Origin, Path, Problem, inside, place, quoted
+from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
 
 MAX_BYTES = 512 * 1024
 MAX_VALUES = 50_000
 MAX_DEPTH = 32
 BARE_REFERENCE = re.compile(r"[{,:]\s*\$\{")
 TAG = "tag:yaml.org,2002:"
-LINED_UP = ("the line does not stand below its neighbours", "indent it with as many spaces as the lines of its group")
+INDENT_HINT = ("the line does not stand below its neighbours", "indent it with as many spaces as the lines of its group")
 SYNTAX = (
     ("quoted scalar", "quotes are opened and not closed", "close them, or write the text without quotes"),
-    ("block collection: expected <block end>", *LINED_UP),
-    ("block mapping: expected <block end>", *LINED_UP),
+    ("block collection: expected <block end>", *INDENT_HINT),
+    ("block mapping: expected <block end>", *INDENT_HINT),
     ("flow sequence", "a '[' is not closed, or a comma is missing", "see that each '[' has its ']' and commas between"),
     ("flow mapping", "a '{' is not closed, or a comma is missing", "see that each '{' has its '}' and commas between"),
     (
@@ -39,7 +39,7 @@ SYNTAX = (
         "a value is missing, or '-' stands where none can be",
         "write each entry of a list in a line of its own",
     ),
-    ("<block end>", *LINED_UP),
+    ("<block end>", *INDENT_HINT),
     ("undefined alias", "a '*' that names nothing", "put the value in quotes"),
 )
 """What the parser's words mean, and what helps; the first that fits."""
@@ -47,7 +47,7 @@ PLAIN_TAGS = frozenset(f"{TAG}{name}" for name in ("str", "int", "float", "bool"
 TEXT_TAGS = frozenset({f"{TAG}timestamp"})
 
 
-class OriginOf(Protocol):
+class MakeOrigin(Protocol):
     """Gives the origin of a value from its 0-based line and its path."""
 
     def __call__(self, line: int, path: Path) -> Origin:
@@ -63,7 +63,7 @@ class Document:
 
     data: Any = None
     origins: dict[Path, Origin] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[PathProblem] = field(default_factory=list)
 
 
 def read_document(path: FilePath) -> Document:
@@ -71,7 +71,7 @@ def read_document(path: FilePath) -> Document:
     document = Document(origins={(): Origin(str(path))})
     try:
         if _would_wait(path):
-            document.problems.append(Problem((), "unreadable", "cannot be read (it is a pipe, not a file)"))
+            document.problems.append(PathProblem((), "unreadable", "cannot be read (it is a pipe, not a file)"))
             return document
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -79,10 +79,10 @@ def read_document(path: FilePath) -> Document:
     except OSError as error:
         step = "go to the project's folder, or name the file with `-c` or REPLICATOR_CONFIG"
         why = f"cannot be read ({error.strerror or type(error).__name__})"
-        document.problems.append(Problem((), "unreadable", why, step))
+        document.problems.append(PathProblem((), "unreadable", why, step))
         return document
     except UnicodeDecodeError:
-        document.problems.append(Problem((), "yaml", "is not UTF-8 text"))
+        document.problems.append(PathProblem((), "yaml", "is not UTF-8 text"))
         return document
     return parse_document(text, lambda line, _: Origin(str(path), line + 1), document)
 
@@ -92,24 +92,24 @@ def _would_wait(path: FilePath) -> bool:
     return path.is_fifo() and path.parts[1:2] not in (("dev",), ("proc",))
 
 
-def parse_document(text: str, origin_of: OriginOf, document: Document | None = None) -> Document:
+def parse_document(text: str, origin_of: MakeOrigin, document: Document | None = None) -> Document:
     """Parse one YAML 1.2 document. Refused, each with its line: tags, duplicate keys, keys that are not text, merge
     keys (`<<`), more than MAX_BYTES of text, MAX_VALUES values (aliases expanded) or MAX_DEPTH levels."""
     document = document or Document()
     document.origins[()] = origin_of(0, ())
     if len(text) > MAX_BYTES:
-        document.problems.append(Problem((), "too_large", f"holds more than {MAX_BYTES} bytes"))
+        document.problems.append(PathProblem((), "too_large", f"holds more than {MAX_BYTES} bytes"))
         return document
     try:
         yaml = YAML(typ="safe", pure=True)
         node = yaml.compose(text)
     except (YAMLError, RecursionError, ValueError) as error:
-        return _not_yaml(error, text, origin_of, document)
-    _Plain(document, origin_of, yaml.constructor).take(node)
+        return _add_syntax_problem(error, text, origin_of, document)
+    _PlainReader(document, origin_of, yaml.constructor).read_root(node)
     return document
 
 
-def _not_yaml(error: Exception, text: str, origin_of: OriginOf, document: Document) -> Document:
+def _add_syntax_problem(error: Exception, text: str, origin_of: MakeOrigin, document: Document) -> Document:
     """Records a syntax error without the text it quotes, which may be a secret."""
     line, hint, sentence = 0, "", "is nested too deeply" if isinstance(error, RecursionError) else "is not valid YAML"
     if isinstance(error, MarkedYAMLError):
@@ -119,57 +119,57 @@ def _not_yaml(error: Exception, text: str, origin_of: OriginOf, document: Docume
         reason, hint = next((said for words, *said in SYNTAX if words in problem), ("a syntax error", ""))
         sentence += f" at column {column + 1}: {reason}"
     document.origins[()] = origin_of(line, ())
-    document.problems.append(Problem((), "yaml", sentence, _unquoted(text, line) or hint))
+    document.problems.append(PathProblem((), "yaml", sentence, _describe_unquoted(text, line) or hint))
     return document
 
 
-def _unquoted(text: str, line: int) -> str:
+def _describe_unquoted(text: str, line: int) -> str:
     """What to do about a reference whose braces YAML takes for its own."""
     lines = text.splitlines()[max(0, line - 1) : line + 1]
     return "put ${...} in quotes where it stands inside { }" if any(BARE_REFERENCE.search(one) for one in lines) else ""
 
 
-class _TooLarge(Exception):
+class _DocumentTooLarge(Exception):
     """The document has more values or levels than the bounds allow."""
 
 
-class _Plain:
+class _PlainReader:
     """Turns nodes into plain data; counts every visit, so that aliases cannot multiply beyond the bound."""
 
-    def __init__(self, document: Document, origin_of: OriginOf, constructor: SafeConstructor) -> None:
+    def __init__(self, document: Document, origin_of: MakeOrigin, constructor: SafeConstructor) -> None:
         self.constructor = constructor
         self.document = document
         self.origin_of = origin_of
         self.visits = 0
 
-    def take(self, node: Node | None) -> None:
+    def read_root(self, node: Node | None) -> None:
         if node is None:
             return
         try:
-            self.document.data = self.value(node, ())
-        except _TooLarge:
+            self.document.data = self.read_value(node, ())
+        except _DocumentTooLarge:
             limit = f"more than {MAX_VALUES} values or {MAX_DEPTH} levels (aliases count each time they are used)"
-            self.problem((), "too_large", f"holds {limit}")
+            self.add_problem((), "too_large", f"holds {limit}")
 
-    def problem(self, path: Path, code: str, message: str, suggestion: str = "") -> None:
-        self.document.problems.append(Problem(path, code, message, suggestion))
+    def add_problem(self, path: Path, code: str, message: str, suggestion: str = "") -> None:
+        self.document.problems.append(PathProblem(path, code, message, suggestion))
 
-    def value(self, node: Node, path: Path) -> Any:
+    def read_value(self, node: Node, path: Path) -> Any:
         self.visits += 1
         if self.visits > MAX_VALUES or len(path) > MAX_DEPTH:
-            raise _TooLarge
+            raise _DocumentTooLarge
         self.document.origins.setdefault(path, self.origin_of(node.start_mark.line, path))
         if isinstance(node, MappingNode):
-            return self.mapping(node, path)
+            return self.read_mapping(node, path)
         if isinstance(node, SequenceNode):
-            return self.sequence(node, path)
-        return self.scalar(node, path)
+            return self.read_sequence(node, path)
+        return self.read_scalar(node, path)
 
-    def mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+    def read_mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}
         self.refuse_tag(node, path, "map")
         for key_node, value_node in node.value:
-            key = self.key(key_node, path)
+            key = self.read_key(key_node, path)
             if key is None:
                 continue
             below = (*path, key)
@@ -177,35 +177,37 @@ class _Plain:
             if key in result:
                 first = self.document.origins[below]
                 self.document.origins[below] = origin
-                self.problem(below, "duplicate_key", f"key {quoted(key)} {inside(path)} is there already, at {first}")
+                self.add_problem(
+                    below, "duplicate_key", f"key {quote_name(key)} {describe_parent(path)} is there already, at {first}"
+                )
                 continue
             self.document.origins[below] = origin
-            result[key] = self.value(value_node, below)
+            result[key] = self.read_value(value_node, below)
         return result
 
-    def key(self, node: Node, path: Path) -> str | None:
+    def read_key(self, node: Node, path: Path) -> str | None:
         if node.tag == f"{TAG}merge":
-            self.unusable_key(node, path, "merge keys (<<) are not supported", "write the keys out, or use 'defaults'")
+            self.refuse_key(node, path, "merge keys (<<) are not supported", "write the keys out, or use 'defaults'")
             return None
         if not isinstance(node, ScalarNode) or node.tag != f"{TAG}str":
-            self.unusable_key(node, path, f"a key {inside(path)} is not text", "put it in quotes")
+            self.refuse_key(node, path, f"a key {describe_parent(path)} is not text", "put it in quotes")
             return None
         return str(node.value)
 
-    def unusable_key(self, node: Node, path: Path, message: str, suggestion: str) -> None:
+    def refuse_key(self, node: Node, path: Path, message: str, suggestion: str) -> None:
         marker = (*path, f"\0{node.start_mark.line}:{node.start_mark.column}")
         self.document.origins[marker] = self.origin_of(node.start_mark.line, path)
-        self.problem(marker, "key", message, suggestion)
+        self.add_problem(marker, "key", message, suggestion)
 
-    def sequence(self, node: SequenceNode, path: Path) -> list[Any]:
+    def read_sequence(self, node: SequenceNode, path: Path) -> list[Any]:
         self.refuse_tag(node, path, "seq")
-        return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        return [self.read_value(item, (*path, index)) for index, item in enumerate(node.value)]
 
-    def scalar(self, node: Node, path: Path) -> Any:
+    def read_scalar(self, node: Node, path: Path) -> Any:
         if node.tag in TEXT_TAGS:
             return str(node.value)
         if node.tag not in PLAIN_TAGS:
-            self.problem(path, "tag", f"{place(path)}: YAML tags are not allowed")
+            self.add_problem(path, "tag", f"{describe_path(path)}: YAML tags are not allowed")
             return str(node.value)
         try:
             return self.constructor.construct_object(node)
@@ -214,4 +216,4 @@ class _Plain:
 
     def refuse_tag(self, node: Node, path: Path, plain: str) -> None:
         if node.tag != f"{TAG}{plain}":
-            self.problem(path, "tag", f"{place(path)}: YAML tags are not allowed")
+            self.add_problem(path, "tag", f"{describe_path(path)}: YAML tags are not allowed")

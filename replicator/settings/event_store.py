@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Secret, Strict, _refused
+from .fields import Address, Count, Dsn, Duration, FromZero, Glob, LakePath, Secret, Strict, make_value_error
 from .storage import StorageSettings, refuse_idle_storage
 
 
@@ -25,15 +25,15 @@ class EventStoreSettings(Strict):
     """With `dsn`: the table, `events` by default."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> EventStoreSettings:
+    def _check_location(self) -> EventStoreSettings:
         if (self.path is None) == (self.dsn is None):
-            raise _refused("place", "needs exactly one of 'path' and 'dsn'")
+            raise make_value_error("place", "needs exactly one of 'path' and 'dsn'")
         of_other = {"compact_every": self.path, "schema": self.dsn, "table": self.dsn}
         said = {"compact_every": self.compact_every, "schema": self.schema_name, "table": self.table}
         for key, place in of_other.items():
             if place is None and said[key] is not None:
                 needed = "path" if key == "compact_every" else "dsn"
-                raise _refused("inapplicable", f"has '{key}', which means nothing without '{needed}'; remove it")
+                raise make_value_error("inapplicable", f"has '{key}', which means nothing without '{needed}'; remove it")
         refuse_idle_storage(self.path, self.storage)
         return self
 

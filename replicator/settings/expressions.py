@@ -7,8 +7,7 @@ from decimal import Decimal, InvalidOperation
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
-from replicator.domain.conditions import parts
-from replicator.domain.expr import (
+from replicator.domain.policy.expr import (
     AllOf,
     AnyOf,
     Call,
@@ -23,8 +22,9 @@ from replicator.domain.expr import (
     Not,
     source,
 )
+from replicator.domain.transform.expressions import list_operands
 
-from .types import type_named
+from .types import find_type
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -48,64 +48,66 @@ TRIMS = {"": "trim", "BOTH": "trim", "LEADING": "ltrim", "TRAILING": "rtrim"}
 FLAGS = frozenset({"safe", "coalesce", "typed", "coerce", "nested"})
 """What sqlglot notes of functions by itself."""
 
-KNOWN = (
+KNOWN_FUNCTIONS = (
     "concat, lower, upper, trim, ltrim, rtrim, substring, left, right, replace, length, abs, round, floor, ceil, coalesce, "
     "nullif, extract, year, quarter, month, day, hour, minute, second, date_trunc and cast"
 )
 EXPECTED = (
     "expressions are made of columns, 'text', numbers, true, false, null, + - * / % ||, =, !=, <, <=, >, >=, in (...), "
-    f"between, is null, is not null, and, or, not, case, parentheses, and the functions {KNOWN}"
+    f"between, is null, is not null, and, or, not, case, parentheses, and the functions {KNOWN_FUNCTIONS}"
 )
 DIGITS = 38
-DEEPEST = 200
+MAX_DEPTH = 200
 """Levels of an expression; operators side by side are one below the other."""
 
-MOST_PARTS = 50_000
+MAX_NODES = 50_000
 
 
-class NoExpression(ValueError):
+class InvalidExpressionText(ValueError):
     """The text is no expression; what it says completes a sentence, and holds no text of a constant."""
 
 
 @cache
-def expression(text: str) -> Expr:
+def parse_expression(text: str) -> Expr:
     """`text` as an expression over the source's own columns; NoExpression when it is none, or is nested too deeply."""
     # Loaded here only: a config without expressions does without.
     import sqlglot  # noqa: PLC0415
     from sqlglot import errors, exp  # noqa: PLC0415
 
     try:
-        found = read(sqlglot.parse_one(text, into=exp.Condition))
+        found = read_node(sqlglot.parse_one(text, into=exp.Condition))
     except errors.ParseError as wrong:
-        raise NoExpression(f"cannot be read{_place(wrong.errors)}; {EXPECTED}") from None
+        raise InvalidExpressionText(f"cannot be read{_describe_place(wrong.errors)}; {EXPECTED}") from None
     except (errors.TokenError, RecursionError):
-        raise NoExpression(f"cannot be read: a quote or a parenthesis is not closed, or too many are; {EXPECTED}") from None
-    if _size(found, {}) > MOST_PARTS:
-        raise NoExpression("is too long; compute a part of it in the source")
+        raise InvalidExpressionText(
+            f"cannot be read: a quote or a parenthesis is not closed, or too many are; {EXPECTED}"
+        ) from None
+    if _count_nodes(found, {}) > MAX_NODES:
+        raise InvalidExpressionText("is too long; compute a part of it in the source")
     return found
 
 
-def _size(found: Expr, known: dict[int, int]) -> int:
+def _count_nodes(found: Expr, known: dict[int, int]) -> int:
     """How many parts there are to compute; some are there twice."""
     if id(found) not in known:
-        known[id(found)] = 1 + sum(_size(part, known) for part in parts(found))
+        known[id(found)] = 1 + sum(_count_nodes(part, known) for part in list_operands(found))
     return known[id(found)]
 
 
-def _place(errors: list[dict[str, Any]]) -> str:
+def _describe_place(errors: list[dict[str, Any]]) -> str:
     """Where the text ceases to make sense."""
     found = errors[0].get("col") if errors else None
     return f" at character {found}" if found else ""
 
 
-def read(node: exp.Expr, level: int = 0) -> Expr:
+def read_node(node: exp.Expr, level: int = 0) -> Expr:
     """Reads by the name of the class, so that nothing has to be loaded to say what is known."""
-    if level > DEEPEST:
-        raise NoExpression(f"is nested more than {DEEPEST} levels deep; compute a part of it in the source")
+    if level > MAX_DEPTH:
+        raise InvalidExpressionText(f"is nested more than {MAX_DEPTH} levels deep; compute a part of it in the source")
     name = type(node).__name__
 
     def below(*keys: str) -> tuple[Expr, ...]:
-        return tuple(read(node.args[key], level + 1) for key in keys if node.args.get(key) is not None)
+        return tuple(read_node(node.args[key], level + 1) for key in keys if node.args.get(key) is not None)
 
     if name in COMPARISONS:
         return Compare(COMPARISONS[name], *below("this", "expression"))
@@ -118,11 +120,11 @@ def read(node: exp.Expr, level: int = 0) -> Expr:
         _refuse_more(node, ("this",))
         return Call("extract", (Lit(PARTS[name]), *below("this")))
     if name in READERS:
-        return READERS[name](node, lambda part: read(part, level + 1))
-    raise NoExpression(f"{_why(node, name)}; {EXPECTED}")
+        return READERS[name](node, lambda part: read_node(part, level + 1))
+    raise InvalidExpressionText(f"{_describe_problem(node, name)}; {EXPECTED}")
 
 
-def _why(node: Any, name: str) -> str:
+def _describe_problem(node: Any, name: str) -> str:
     """What is wrong with a part that is none of an expression."""
     ancestors = {kind.__name__ for kind in type(node).__mro__}
     if ancestors & {"AggFunc", "Window"}:
@@ -135,67 +137,67 @@ def _why(node: Any, name: str) -> str:
     return "has something else where a column, a constant or a function is to be"
 
 
-def _said(node: exp.Expr) -> set[str]:
+def _list_set_keys(node: exp.Expr) -> set[str]:
     return {key for key, value in node.args.items() if value not in (None, False, [])}
 
 
 def _refuse_more(node: exp.Expr, keys: tuple[str, ...]) -> None:
-    if _said(node) - {*keys, *FLAGS}:
-        raise NoExpression(f"has a function with arguments that are not known; {EXPECTED}")
+    if _list_set_keys(node) - {*keys, *FLAGS}:
+        raise InvalidExpressionText(f"has a function with arguments that are not known; {EXPECTED}")
 
 
-Reading = Callable[[Any], Expr]
+ReadNode = Callable[[Any], Expr]
 
 
-def _column(node: exp.Expr, _: Reading) -> Expr:
-    if _said(node) != {"this"} or type(node.this).__name__ != "Identifier":
-        raise NoExpression(
+def _read_column(node: exp.Expr, _: ReadNode) -> Expr:
+    if _list_set_keys(node) != {"this"} or type(node.this).__name__ != "Identifier":
+        raise InvalidExpressionText(
             f"has something else where a column is to be; a name with a dot is written in double quotes; {EXPECTED}"
         )
     return source(node.name)
 
 
-def _literal(node: exp.Expr, _: Reading) -> Expr:
-    return Lit(node.this if node.is_string else _number(node.this))
+def _read_literal(node: exp.Expr, _: ReadNode) -> Expr:
+    return Lit(node.this if node.is_string else _read_number(node.this))
 
 
-def _negative(node: exp.Expr, read_: Reading) -> Expr:
+def _read_negative(node: exp.Expr, read_: ReadNode) -> Expr:
     found = read_(node.this)
     if isinstance(found, Lit) and isinstance(found.value, int | Decimal) and not isinstance(found.value, bool):
         return Lit(-found.value)
     return Call("negative", (found,))
 
 
-def _number(text: str) -> int | Decimal:
+def _read_number(text: str) -> int | Decimal:
     try:
         found = Decimal(text)
     except InvalidOperation:
-        raise NoExpression(f"has a number that is none; {EXPECTED}") from None
+        raise InvalidExpressionText(f"has a number that is none; {EXPECTED}") from None
     if found.adjusted() >= DIGITS or -int(found.as_tuple().exponent) > DIGITS:
-        raise NoExpression(f"has a number of more than {DIGITS} digits")
+        raise InvalidExpressionText(f"has a number of more than {DIGITS} digits")
     return int(found) if found == found.to_integral_value() else found
 
 
-def _in(node: exp.Expr, read_: Reading) -> Expr:
-    if not node.expressions or _said(node) != {"this", "expressions"}:
-        raise NoExpression("has an 'in' without a list of constants in parentheses")
+def _read_in(node: exp.Expr, read_: ReadNode) -> Expr:
+    if not node.expressions or _list_set_keys(node) != {"this", "expressions"}:
+        raise InvalidExpressionText("has an 'in' without a list of constants in parentheses")
     left = read_(node.this)
     return AnyOf(tuple(Compare("=", left, read_(item)) for item in node.expressions))
 
 
-def _between(node: exp.Expr, read_: Reading) -> Expr:
+def _read_between(node: exp.Expr, read_: ReadNode) -> Expr:
     _refuse_more(node, ("this", "low", "high"))
     value = read_(node.this)
     return AllOf((Compare(">=", value, read_(node.args["low"])), Compare("<=", value, read_(node.args["high"]))))
 
 
-def _is(node: exp.Expr, read_: Reading) -> Expr:
+def _read_is(node: exp.Expr, read_: ReadNode) -> Expr:
     if type(node.expression).__name__ != "Null" or type(node.this).__name__ == "Is":
-        raise NoExpression("has an 'is' that is not 'is null', or 'is not null'")
+        raise InvalidExpressionText("has an 'is' that is not 'is null', or 'is not null'")
     return IsNull(read_(node.this))
 
 
-def _case(node: exp.Expr, read_: Reading) -> Expr:
+def _read_case(node: exp.Expr, read_: ReadNode) -> Expr:
     _refuse_more(node, ("this", "ifs", "default"))
     default = node.args.get("default")
     value = node.args.get("this")
@@ -207,12 +209,12 @@ def _case(node: exp.Expr, read_: Reading) -> Expr:
     return Case(tuple(branches), Lit(None) if default is None else read_(default))
 
 
-def _cast(node: exp.Expr, read_: Reading) -> Expr:
+def _read_cast(node: exp.Expr, read_: ReadNode) -> Expr:
     _refuse_more(node, ("this", "to"))
     to = node.args["to"]
-    kind = type_named(NAMES_OF_TYPES.get(to.sql().upper(), to.sql()))
+    kind = find_type(NAMES_OF_TYPES.get(to.sql().upper(), to.sql()))
     if kind is None:
-        raise NoExpression(
+        raise InvalidExpressionText(
             "casts to a type that is not known; the types are those of 'cast' of a column, such as int64, "
             "decimal(12,2), string, date, timestamp and timestamptz"
         )
@@ -225,44 +227,58 @@ NAMES_OF_TYPES = {
 }
 
 
-def _coalesce(node: exp.Expr, read_: Reading) -> Expr:
+def _read_coalesce(node: exp.Expr, read_: ReadNode) -> Expr:
     terms = [read_(part) for part in (node.this, *node.expressions)]
     return reduce(lambda other, first: Coalesce(first, other), reversed(terms))
 
 
-def _nullif(node: exp.Expr, read_: Reading) -> Expr:
+def _read_nullif(node: exp.Expr, read_: ReadNode) -> Expr:
     value = read_(node.this)
     return Case(((Compare("=", value, read_(node.expression)), Lit(None)),), value)
 
 
-def _concat(node: exp.Expr, read_: Reading) -> Expr:
+def _read_concat(node: exp.Expr, read_: ReadNode) -> Expr:
     _refuse_more(node, ("expressions",))
     return Call("concat", tuple(map(read_, node.expressions)))
 
 
-def _trim(node: exp.Expr, read_: Reading) -> Expr:
+def _read_trim(node: exp.Expr, read_: ReadNode) -> Expr:
     _refuse_more(node, ("this", "position"))
     return Call(TRIMS[node.text("position")], (read_(node.this),))
 
 
-def _extract(node: exp.Expr, read_: Reading) -> Expr:
+def _read_extract(node: exp.Expr, read_: ReadNode) -> Expr:
     part = {"DOY": "day_of_year"}.get(node.this.name.upper(), node.this.name.lower())
     return Call("extract", (Lit(part), read_(node.expression)))
 
 
-def _date_trunc(node: exp.Expr, read_: Reading) -> Expr:
+def _read_date_trunc(node: exp.Expr, read_: ReadNode) -> Expr:
     _refuse_more(node, ("this", "unit"))
     return Call("date_trunc", (Lit(node.text("unit").lower()), read_(node.this)))
 
 
-READERS: Mapping[str, Callable[[Any, Reading], Expr]] = {
+READERS: Mapping[str, Callable[[Any, ReadNode], Expr]] = {
     "And": lambda node, read_: AllOf((read_(node.this), read_(node.expression))),
     "Or": lambda node, read_: AnyOf((read_(node.this), read_(node.expression))),
     "Not": lambda node, read_: Not(read_(node.this)),
     "Paren": lambda node, read_: read_(node.this),
     "Boolean": lambda node, _: Lit(CONSTANTS[node.sql().lower()]),
     "Null": lambda *_: Lit(None),
-    **{"Column": _column, "Literal": _literal, "Neg": _negative, "In": _in, "Between": _between, "Is": _is},
-    **{"Case": _case, "Cast": _cast, "Coalesce": _coalesce, "Nullif": _nullif, "Concat": _concat, "Trim": _trim},
-    **{"Extract": _extract, "DateTrunc": _date_trunc},
+    **{
+        "Column": _read_column,
+        "Literal": _read_literal,
+        "Neg": _read_negative,
+        "In": _read_in,
+        "Between": _read_between,
+        "Is": _read_is,
+    },
+    **{
+        "Case": _read_case,
+        "Cast": _read_cast,
+        "Coalesce": _read_coalesce,
+        "Nullif": _read_nullif,
+        "Concat": _read_concat,
+        "Trim": _read_trim,
+    },
+    **{"Extract": _read_extract, "DateTrunc": _read_date_trunc},
 }

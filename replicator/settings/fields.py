@@ -24,14 +24,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from .findings import Path
-from .globs import malformed
-from .supported import LAKE_STORES, OBJECT_STORES
+from .globs import describe_malformed
+from .supported_values import LAKE_STORES, OBJECT_STORES
 
 SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
 DURATION = r"^\d{1,7} (milliseconds?|seconds?|minutes?|hours?|days?)$"
 LAST_PORT = 65535
 CATALOG = "spark_catalog"
-STORED = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?")
+STORE_URL = re.compile(r"s3a?://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._=-]+)*/?")
 NO_STORES: frozenset[str] = frozenset()
 SECRET_KEYS = frozenset({"dsn", "token", "password", "access_key_id", "secret_access_key", "session_token"})
 SECRET_PARENTS = frozenset({"security"})
@@ -61,28 +61,28 @@ def is_secret(path: Path) -> bool:
     return bool(names) and (names[-1] in SECRET_KEYS or (len(names) > 1 and names[-2] in SECRET_PARENTS))
 
 
-def _refused(code: str, sentence: str) -> PydanticCustomError:
+def make_value_error(code: str, sentence: str) -> PydanticCustomError:
     """An error whose sentence completes `<key> in <place> ...`; it must not hold the value."""
     return PydanticCustomError(f"replicator_{code}", "{sentence}", {"sentence": sentence})
 
 
-def _not_bool(value: Any) -> Any:
+def _refuse_bool(value: Any) -> Any:
     if isinstance(value, bool):
-        raise _refused("type", "must be a number")
+        raise make_value_error("type", "must be a number")
     return value
 
 
-def _size(value: Any) -> int:
+def _parse_size(value: Any) -> int:
     """A number of bytes, or text with a unit as pydantic's ByteSize reads it."""
     if isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)? *([kKMGT]i?)?B?", value.strip()):
         text = value.strip()
         return ByteSize._validate(text if not text[-1].isdigit() else f"{text}B", None)  # type: ignore[arg-type]
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise _refused("size", "must be a number of bytes, or a size such as 64MiB")
+    raise make_value_error("size", "must be a number of bytes, or a size such as 64MiB")
 
 
-def plain_path(text: str, root: FilePath | None, stores: frozenset[str] = NO_STORES) -> str:
+def to_plain_path(text: str, root: FilePath | None, stores: frozenset[str] = NO_STORES) -> str:
     """A path from the config as adapters use it: URLs of the object stores `stores` as they are, others absolute under
     `root`.
 
@@ -90,60 +90,62 @@ def plain_path(text: str, root: FilePath | None, stores: frozenset[str] = NO_STO
     characters, or is a URL that is of an unknown kind, not yet supported, or with credentials in it.
     """
     if not text.strip() or any(ord(character) < 32 for character in text):
-        raise _refused("path", "must be a path, without control characters")
+        raise make_value_error("path", "must be a path, without control characters")
     scheme, separator, _ = text.partition("://")
     if separator:
-        return _url(text, scheme, stores)
+        return _check_url(text, scheme, stores)
     if text.startswith("~"):
-        raise _refused("path", "starts with ~, which is not expanded; write ${HOME}")
+        raise make_value_error("path", "starts with ~, which is not expanded; write ${HOME}")
     path = FilePath(text)
     if ".." in path.parts:
-        raise _refused("path_escapes", "leaves its folder by '..'; write an absolute path instead")
+        raise make_value_error("path_escapes", "leaves its folder by '..'; write an absolute path instead")
     return str(root / path) if root is not None else str(path)
 
 
-def _url(text: str, scheme: str, stores: frozenset[str]) -> str:
+def _check_url(text: str, scheme: str, stores: frozenset[str]) -> str:
     """A `file://` URL as a path; an object store's URL as it is."""
     url = urlsplit(text)
     if ".." in text.split("/"):
-        raise _refused("path_escapes", "leaves its folder by '..'")
+        raise make_value_error("path_escapes", "leaves its folder by '..'")
     if scheme == "file" and not url.netloc and url.path.startswith("/") and not url.query:
         return url2pathname(url.path)
     if scheme not in OBJECT_STORES:
-        raise _refused("path", "is a URL of an unknown kind; give a local folder")
+        raise make_value_error("path", "is a URL of an unknown kind; give a local folder")
     if scheme not in stores:
         instead = "a local folder, or s3://BUCKET/FOLDER" if stores else "a local folder"
-        raise _refused("not_yet_supported", f"is in an object store ({scheme}), which is not yet supported; give {instead}")
+        raise make_value_error(
+            "not_yet_supported", f"is in an object store ({scheme}), which is not yet supported; give {instead}"
+        )
     if "@" in url.netloc:
-        raise _refused("path", "holds credentials; write them under 'storage'")
-    if not STORED.fullmatch(text):
-        raise _refused("path", "must be s3://BUCKET/FOLDER, with letters, digits and . _ - = in the folder's name")
+        raise make_value_error("path", "holds credentials; write them under 'storage'")
+    if not STORE_URL.fullmatch(text):
+        raise make_value_error("path", "must be s3://BUCKET/FOLDER, with letters, digits and . _ - = in the folder's name")
     return text.rstrip("/")
 
 
-def _path(text: str, info: ValidationInfo) -> str:
-    return plain_path(text, (info.context or {}).get("root"))
+def _check_path(text: str, info: ValidationInfo) -> str:
+    return to_plain_path(text, (info.context or {}).get("root"))
 
 
-def _lake_path(text: str, info: ValidationInfo) -> str:
-    return plain_path(text, (info.context or {}).get("root"), LAKE_STORES)
+def _check_lake_path(text: str, info: ValidationInfo) -> str:
+    return to_plain_path(text, (info.context or {}).get("root"), LAKE_STORES)
 
 
-EMPTY = _refused("secret", "is an empty secret; set the variable that it comes from, or remove the key")
+EMPTY_SECRET = make_value_error("secret", "is an empty secret; set the variable that it comes from, or remove the key")
 
 
-def _secret(secret: SecretStr) -> SecretStr:
+def _check_secret(secret: SecretStr) -> SecretStr:
     if not secret.get_secret_value().strip():
-        raise EMPTY
+        raise EMPTY_SECRET
     return secret
 
 
-def spark_options(options: dict[str, str]) -> dict[str, str]:
+def check_spark_options(options: dict[str, str]) -> dict[str, str]:
     """Refuse empty secrets, each at its own place."""
     empty = [name for name, value in options.items() if is_secret(("spark", name)) and not value.strip()]
     if empty:
         raise ValidationError.from_exception_data(
-            "spark", [{"type": EMPTY, "loc": (name,), "input": None} for name in empty]
+            "spark", [{"type": EMPTY_SECRET, "loc": (name,), "input": None} for name in empty]
         )
     return options
 
@@ -161,186 +163,192 @@ def has_unclear_user(url: str) -> bool:
     return bool(authority) and bool(BAD_IN_USER.search(user) or "@" in path or re.match(r"[^=]*@", query))
 
 
-def _clear_user(secret: SecretStr) -> SecretStr:
+def _check_user(secret: SecretStr) -> SecretStr:
     if has_unclear_user(secret.get_secret_value()):
-        raise _refused("dsn", f"has a user or password with characters that end it too early; {ENCODE}")
+        raise make_value_error("dsn", f"has a user or password with characters that end it too early; {ENCODE}")
     return secret
 
 
-def _dsn(secret: SecretStr) -> SecretStr:
-    _clear_user(secret)
+def _check_dsn(secret: SecretStr) -> SecretStr:
+    _check_user(secret)
     try:
         url = urlsplit(secret.get_secret_value())
         valid = url.scheme in {"postgresql", "postgres"} and len(url.path) > 1 and (url.port is None or url.port > 0)
     except ValueError:
         valid = False
     if not valid:
-        raise _refused("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+        raise make_value_error("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
     return secret
 
 
-def _source_dsn(secret: SecretStr) -> SecretStr:
+def _check_source_dsn(secret: SecretStr) -> SecretStr:
     scheme = secret.get_secret_value().partition(":")[0]
     if scheme == "mysql":
-        raise _refused(
+        raise make_value_error(
             "dsn",
             "is of MySQL, which is neither looked at nor read by `backfill`: leave `database` out, and load tables by "
             "Debezium's incremental snapshots",
         )
-    _clear_user(secret)
+    _check_user(secret)
     try:
         if scheme == "mariadb" and urlsplit(secret.get_secret_value()).hostname:
             return secret
-        return _dsn(secret)
+        return _check_dsn(secret)
     except ValueError:
         example = "//USER:PASSWORD@HOST:PORT/DATABASE"
-        raise _refused("dsn", f"must be a URL such as postgresql:{example} or mariadb:{example}") from None
+        raise make_value_error("dsn", f"must be a URL such as postgresql:{example} or mariadb:{example}") from None
 
 
-def _database_url(secret: SecretStr) -> SecretStr:
+def _check_database_url(secret: SecretStr) -> SecretStr:
     scheme, found, rest = secret.get_secret_value().partition("://")
     if not found or not rest or not re.fullmatch(r"[a-z][a-z0-9_]*(\+[a-z0-9_]+)?", scheme):
-        raise _refused("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
-    return _clear_user(secret)
+        raise make_value_error("dsn", "must be a URL such as postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+    return _check_user(secret)
 
 
-def _start(value: Any) -> Any:
+def _check_start(value: Any) -> Any:
     if value in ("earliest", "latest"):
         return value
-    return _timed(value, "must be earliest, latest, or a time such as 2026-01-31T12:00:00Z")
+    return _check_zoned_time(value, "must be earliest, latest, or a time such as 2026-01-31T12:00:00Z")
 
 
-def _moment(value: Any) -> Any:
+def _check_time(value: Any) -> Any:
     """Also the time that YAML makes of a text that is one."""
-    return _timed(value.isoformat() if isinstance(value, datetime) else value, "must be a time such as 2026-01-31T12:00:00Z")
+    return _check_zoned_time(
+        value.isoformat() if isinstance(value, datetime) else value, "must be a time such as 2026-01-31T12:00:00Z"
+    )
 
 
-def _timed(value: Any, wanted: str) -> Any:
+def _check_zoned_time(value: Any, wanted: str) -> Any:
     try:
         moment = datetime.fromisoformat(value)
     except (TypeError, ValueError):
-        raise _refused("start", wanted) from None
+        raise make_value_error("start", wanted) from None
     if moment.tzinfo is None:
-        raise _refused("start", "needs a time zone, such as 2026-01-31T12:00:00Z")
+        raise make_value_error("start", "needs a time zone, such as 2026-01-31T12:00:00Z")
     return value
 
 
-def _glob(text: str) -> str:
-    why = malformed(text)
+def _check_glob(text: str) -> str:
+    why = describe_malformed(text)
     if why:
-        raise _refused("glob", f"is not a name, a glob, or a regular expression that starts with ^: {why}")
+        raise make_value_error("glob", f"is not a name, a glob, or a regular expression that starts with ^: {why}")
     return text
 
 
-def _topic(text: str) -> str:
+def _check_topic(text: str) -> str:
     if not text.startswith("^"):
-        return _glob(text)
+        return _check_glob(text)
     try:
         re.compile(text)
     except re.error:
-        raise _refused("glob", "is not a regular expression, which the ^ at its start says it is") from None
+        raise make_value_error("glob", "is not a regular expression, which the ^ at its start says it is") from None
     return text
 
 
-def into_problem(text: str) -> str:
+def describe_target_problem(text: str) -> str:
     """Why the text cannot be the name of a target: completes a sentence; empty when it can."""
     if text != text.strip() or not text or any(c in "/\\" or ord(c) < 32 for c in text):
         return "must be a table's name: not empty, no slashes, no control characters, no spaces around it"
     return "is a reserved name" if text in {".", ".."} or text.startswith("_replicator") else ""
 
 
-def _into(text: str) -> str:
-    why = into_problem(text)
+def _check_target(text: str) -> str:
+    why = describe_target_problem(text)
     if why:
-        raise _refused("into", why)
+        raise make_value_error("into", why)
     return text
 
 
-def _catalog_schema(text: str) -> str:
+def _check_catalog_schema(text: str) -> str:
     """The schema's own name: Spark keeps views in the session's catalog alone."""
     name = text.removeprefix(f"{CATALOG}.")
     if not re.fullmatch(r"[A-Za-z0-9_]+", name):
         plain = "letters, digits and _"
-        raise _refused("schema", f"must be a schema of Spark's own catalog, such as shop or {CATALOG}.shop, of {plain}")
+        raise make_value_error(
+            "schema", f"must be a schema of Spark's own catalog, such as shop or {CATALOG}.shop, of {plain}"
+        )
     return name
 
 
-def _server(text: str) -> str:
-    return _listed(text, 1)
+def _check_servers(text: str) -> str:
+    return _check_address_list(text, 1)
 
 
-def _listed(text: str, lowest: int) -> str:
+def _check_address_list(text: str, lowest: int) -> str:
     for server in text.split(","):
         found = SERVER.fullmatch(server.strip())
         if "@" in server or not found or not lowest <= int(found["port"]) <= LAST_PORT:
-            raise _refused("server", "must be HOST:PORT, or several with commas between them")
+            raise make_value_error("server", "must be HOST:PORT, or several with commas between them")
     return text
 
 
-def _duration(text: Any) -> str:
+def _check_duration(text: Any) -> str:
     if not isinstance(text, str) or not re.fullmatch(DURATION, text):
-        raise _refused("duration", "must be a time such as 30 seconds, in milliseconds, seconds, minutes, hours or days")
+        raise make_value_error(
+            "duration", "must be a time such as 30 seconds, in milliseconds, seconds, minutes, hours or days"
+        )
     return text
 
 
-def timespan(duration: str) -> timedelta:
+def to_timedelta(duration: str) -> timedelta:
     """The length of a `Duration`."""
     count, unit = duration.split(" ")
     return timedelta(**{unit.removesuffix("s") + "s": int(count)})
 
 
-def _http(text: str) -> str:
+def _check_http(text: str) -> str:
     url = urlsplit(text)
     if url.scheme not in {"http", "https"} or not url.hostname or "@" in url.netloc or url.query:
-        raise _refused("url", "must be a URL such as http://HOST:PORT, without user and password")
+        raise make_value_error("url", "must be a URL such as http://HOST:PORT, without user and password")
     return text.rstrip("/")
 
 
-def _address(text: str) -> str:
+def _check_address(text: str) -> str:
     if "," in text:
-        raise _refused("server", "must be one HOST:PORT")
-    return _listed(text, 0)
+        raise make_value_error("server", "must be one HOST:PORT")
+    return _check_address_list(text, 0)
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,62}$")]
 """A pipeline, sink or source: letters, digits, - and _, starting with a letter."""
 
-Count = Annotated[int, Field(ge=1), BeforeValidator(_not_bool)]
-FromZero = Annotated[int, Field(ge=0), BeforeValidator(_not_bool)]
-Size = Annotated[int, Field(ge=1, json_schema_extra={"type": ["integer", "string"]}), BeforeValidator(_size)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_refuse_bool)]
+FromZero = Annotated[int, Field(ge=0), BeforeValidator(_refuse_bool)]
+Size = Annotated[int, Field(ge=1, json_schema_extra={"type": ["integer", "string"]}), BeforeValidator(_parse_size)]
 """Bytes; written as a number or with a unit (64MiB)."""
 
-ConfigPath = Annotated[str, AfterValidator(_path)]
+ConfigPath = Annotated[str, AfterValidator(_check_path)]
 """A path; absolute once loaded."""
 
-LakePath = Annotated[str, AfterValidator(_lake_path)]
+LakePath = Annotated[str, AfterValidator(_check_lake_path)]
 """A path, absolute once loaded, or the URL of a folder in an object store."""
 
-CatalogSchema = Annotated[str, AfterValidator(_catalog_schema)]
+CatalogSchema = Annotated[str, AfterValidator(_check_catalog_schema)]
 """A schema of the Spark session's catalog; its own name once loaded."""
 
-Secret = Annotated[SecretStr, AfterValidator(_secret)]
+Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
 """A password or token. An empty one would switch off what it guards."""
 
-Dsn = Annotated[SecretStr, AfterValidator(_dsn)]
+Dsn = Annotated[SecretStr, AfterValidator(_check_dsn)]
 """A PostgreSQL URL."""
 
-SourceDsn = Annotated[SecretStr, AfterValidator(_source_dsn)]
+SourceDsn = Annotated[SecretStr, AfterValidator(_check_source_dsn)]
 """The URL of a source's database: of PostgreSQL or of MariaDB."""
 
-DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_check_database_url)]
 """The URL of any database, as SQLAlchemy writes it."""
 
-StartFrom = Annotated[str, BeforeValidator(_start)]
-Moment = Annotated[str, BeforeValidator(_moment)]
-Glob = Annotated[str, AfterValidator(_glob)]
-Topic = Annotated[str, AfterValidator(_topic)]
+StartFrom = Annotated[str, BeforeValidator(_check_start)]
+ZonedTime = Annotated[str, BeforeValidator(_check_time)]
+Glob = Annotated[str, AfterValidator(_check_glob)]
+Topic = Annotated[str, AfterValidator(_check_topic)]
 """A name, a glob, or a regular expression that starts with ^."""
 
-Into = Annotated[str, AfterValidator(_into)]
-Duration = Annotated[str, Field(json_schema_extra={"pattern": DURATION}), BeforeValidator(_duration)]
+Into = Annotated[str, AfterValidator(_check_target)]
+Duration = Annotated[str, Field(json_schema_extra={"pattern": DURATION}), BeforeValidator(_check_duration)]
 """A length of time, such as 30 seconds."""
 
-Servers = Annotated[str, AfterValidator(_server)]
-Address = Annotated[str, AfterValidator(_address)]
-HttpUrl = Annotated[str, AfterValidator(_http)]
+Servers = Annotated[str, AfterValidator(_check_servers)]
+Address = Annotated[str, AfterValidator(_check_address)]
+HttpUrl = Annotated[str, AfterValidator(_check_http)]

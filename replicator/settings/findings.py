@@ -60,8 +60,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A finding that knows its path but not yet its line; `located` turns it into a `Finding`."""
+class PathProblem:
+    """A finding that knows its path but not yet its line; `to_finding` turns it into a `Finding`."""
 
     path: Path
     code: str
@@ -69,7 +69,7 @@ class Problem:
     suggestion: str = ""
     severity: Severity = "error"
 
-    def located(self, origins: dict[Path, Origin], fallback: Origin) -> Finding:
+    def to_finding(self, origins: dict[Path, Origin], fallback: Origin) -> Finding:
         """The finding at the origin of `path`, or of the nearest value around it that was written down."""
         path = self.path
         while path and path not in origins:
@@ -86,13 +86,13 @@ class ConfigError(ConfigProblem):
         super().__init__("\n".join(str(finding) for finding in self.findings))
 
 
-def quoted(name: object) -> str:
+def quote_name(name: object) -> str:
     """`name` in quotes when it looks like a name; otherwise a stand-in, as it may be a misplaced secret."""
     text = str(name)
     return f"'{text}'" if PRINTABLE_NAME.fullmatch(text) else "(a name that is not printed)"
 
 
-def place(path: Path) -> str:
+def describe_path(path: Path) -> str:
     """A path for people: `sources.shop`, `tables[0].to[1]`; the document itself is `the top level`."""
     text = ""
     for part in path:
@@ -100,6 +100,6 @@ def place(path: Path) -> str:
     return text.lstrip(".") or "the top level"
 
 
-def inside(path: Path) -> str:
+def describe_parent(path: Path) -> str:
     """Where a key stands: `in sources.shop`, `at the top level`."""
-    return f"in {place(path)}" if path else "at the top level"
+    return f"in {describe_path(path)}" if path else "at the top level"

@@ -13,7 +13,7 @@ from typing import Any
 
 from . import columns, event_store, lineage, projections, schema, sinks, sources, tables
 from .schema import Settings
-from .supported import LATER_VALUES, later_keys
+from .supported_values import LATER_VALUES, list_later_keys
 
 Json = dict[str, Any]
 
@@ -23,25 +23,25 @@ FILES = {"schema.json": False, "environments/schema.json": True}
 """The generated files below the config folder, and whether each is for overlays."""
 
 
-def config_schema(*, overlay: bool = False) -> Json:
+def build_config_schema(*, overlay: bool = False) -> Json:
     """The schema of a config file, or of an overlay: there nothing is required and null removes a key."""
     generated = Settings.model_json_schema(by_alias=True)
-    models = _models()
+    models = _list_models()
     parts = {
-        name: _part(part, models[name], overlay)
+        name: _build_part(part, models[name], overlay)
         for name, part in generated.pop("$defs").items()
         if not _is_unsupported(name)
     }
     return {
         "$schema": DIALECT,
-        **_part(generated, Settings, overlay),
+        **_build_part(generated, Settings, overlay),
         "title": "An environment's overlay of a replicator config" if overlay else "A replicator config",
         "description": "Every key is checked; `replicator check` says what is wrong, and where.",
         "$defs": {**parts, "Reference": REFERENCE},
     }
 
 
-def _models() -> dict[str, type]:
+def _list_models() -> dict[str, type]:
     modules = (columns, event_store, lineage, projections, schema, sinks, sources, tables)
     return {name: model for module in modules for name, model in vars(module).items() if isinstance(model, type)}
 
@@ -52,38 +52,42 @@ def _is_unsupported(definition: str) -> bool:
     return definition in later or definition.startswith("Plugin")
 
 
-def _part(part: Json, model: type, overlay: bool) -> Json:
+def _build_part(part: Json, model: type, overlay: bool) -> Json:
     """One model's schema without its later keys; in overlays without `required`, and with null to remove a key."""
-    dropped = later_keys(model)
-    properties = {key: _written(value, key) for key, value in part.get("properties", {}).items() if key not in dropped}
+    dropped = list_later_keys(model)
+    properties = {
+        key: _to_written_schema(value, key) for key, value in part.get("properties", {}).items() if key not in dropped
+    }
     if overlay:
-        properties = {key: _or_null(_each_or_null(value)) for key, value in properties.items()}
+        properties = {key: _allow_null(_allow_null_entries(value)) for key, value in properties.items()}
     kept = {key: value for key, value in part.items() if key not in ("properties", "required")}
     if part.get("required") and not overlay:
         kept["required"] = part["required"]
     return {**kept, "properties": properties}
 
 
-def _or_null(value: Json) -> Json:
+def _allow_null(value: Json) -> Json:
     return {"anyOf": [value, {"type": "null"}]}
 
 
-def _each_or_null(value: Json) -> Json:
+def _allow_null_entries(value: Json) -> Json:
     """Sources and sinks can be removed by name."""
     if "patternProperties" not in value:
         return value
-    return {**value, "patternProperties": {name: _or_null(one) for name, one in value["patternProperties"].items()}}
+    return {**value, "patternProperties": {name: _allow_null(one) for name, one in value["patternProperties"].items()}}
 
 
-def _written(value: Any, key: str) -> Any:
+def _to_written_schema(value: Any, key: str) -> Any:
     """The schema of a value as it is written: without what comes later and without null, with references to the
     environment where the value is not plain text."""
     if isinstance(value, list):
-        return [_written(item, key) for item in value if not _is_left_out(item)]
+        return [_to_written_schema(item, key) for item in value if not _is_left_out(item)]
     if not isinstance(value, dict):
         return value
     plain = {
-        name: _written(item, key) for name, item in value.items() if name not in ("enum", "title", "writeOnly", "default")
+        name: _to_written_schema(item, key)
+        for name, item in value.items()
+        if name not in ("enum", "title", "writeOnly", "default")
     }
     if "oneOf" in plain:
         plain["anyOf"] = plain.pop("oneOf")
@@ -93,7 +97,7 @@ def _written(value: Any, key: str) -> Any:
         plain["enum"] = [choice for choice in value["enum"] if choice not in LATER_VALUES.get(key, frozenset())]
     if value.get("default") is not None and not isinstance(value["default"], dict):
         plain["default"] = value["default"]
-    return _or_reference(_unwrapped(plain))
+    return _allow_reference(_unwrap_single(plain))
 
 
 def _is_left_out(item: Any) -> bool:
@@ -101,14 +105,14 @@ def _is_left_out(item: Any) -> bool:
     return item == {"type": "null"} or _is_unsupported(reference.rpartition("/")[2])
 
 
-def _unwrapped(value: Json) -> Json:
+def _unwrap_single(value: Json) -> Json:
     """A choice of one is no choice."""
     if len(value.get("anyOf", ())) != 1:
         return value
     return {**value["anyOf"][0], **{name: item for name, item in value.items() if name != "anyOf"}}
 
 
-def _or_reference(value: Json) -> Json:
+def _allow_reference(value: Json) -> Json:
     """`${...}` beside numbers, booleans, closed sets and patterns, which it is not before it is replaced."""
     if not {"enum", "pattern"} & value.keys() and value.get("type") not in ("integer", "number", "boolean"):
         return value
@@ -116,16 +120,16 @@ def _or_reference(value: Json) -> Json:
     return {**outside, "anyOf": [value, {"$ref": "#/$defs/Reference"}]}
 
 
-def write(folder: FilePath) -> None:
+def write_files(folder: FilePath) -> None:
     """Write the generated files below the config folder."""
     for name, overlay in FILES.items():
-        (folder / name).write_text(render(overlay=overlay), encoding="utf-8")
+        (folder / name).write_text(render_file(overlay=overlay), encoding="utf-8")
 
 
-def render(*, overlay: bool) -> str:
+def render_file(*, overlay: bool) -> str:
     """The file's text: sorted only where the models are not ordered, so that diffs stay small."""
-    return json.dumps(config_schema(overlay=overlay), indent=2) + "\n"
+    return json.dumps(build_config_schema(overlay=overlay), indent=2) + "\n"
 
 
 if __name__ == "__main__":
-    write(FilePath(sys.argv[1]))
+    write_files(FilePath(sys.argv[1]))

@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 
 from pydantic import InstanceOf
 
-from replicator.domain.chosen import Chosen
-from replicator.domain.columns import Remade
-from replicator.domain.patterns import expanded, is_regex, matches
-from replicator.domain.schema_changes import Kind, Mode, SchemaRules
-from replicator.domain.shape import Shape
+from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.patterns import expand_template, is_regex, matches
+from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
+from replicator.domain.transform.columns import ColumnTransforms
+from replicator.domain.transform.rows import RowTransforms
 
-from .columns import FIELD, ColumnSettings, remade
-from .conditions import condition
-from .fields import Strict, into_problem, timespan
+from .columns import FIELD, ColumnSettings, build_column_transforms
+from .conditions import parse_condition
+from .fields import Strict, describe_target_problem, to_timedelta
 from .findings import Path
 from .projections import EVENT_STORE
-from .renamed import inherited, names_in, private_columns
+from .renamed_columns import find_names, find_private_columns, inherit_rules
 from .tables import (
-    FOR_EVER,
+    NO_RETENTION,
     TABLE_OPTIONS,
     VACUUM,
     Deletes,
@@ -37,13 +37,13 @@ from .tables import (
 WITHOUT_OPTIONS = frozenset({"postgres", "event_log", EVENT_STORE})
 """Kinds of sinks whose targets have no options; sinks of other packages may know them."""
 
-BY_DEFAULT = "7 days"
+DEFAULT_RETENTION = "7 days"
 """How long deletes are remembered."""
 
 CONDITIONS = ("apply_as_deletes", "apply_as_truncates", "where")
 
 V = TypeVar("V")
-Said = tuple[EntrySettings, TableSettings, PolicyKeys]
+SettingsLevels = tuple[EntrySettings, TableSettings, PolicyKeys]
 """Who has a say about a lane, the first first."""
 
 
@@ -69,9 +69,9 @@ class LaneSettings(Strict):
     """The grace after which a change is late; None: no change is, as under every policy but append."""
     retention: timedelta | None
     """How long deletes are remembered; None: for ever, as under every policy but scd1, and with sequences per column."""
-    shape: InstanceOf[Shape]
+    shape: InstanceOf[RowTransforms]
     """What the lane makes of its table's changes before its policy sees them."""
-    tracked: InstanceOf[Chosen] | None
+    tracked: InstanceOf[ColumnSelection] | None
     """The columns whose change begins a version; None: all, as under every policy but scd2."""
     deletes: Deletes
     tombstones: Tombstones | None
@@ -93,26 +93,26 @@ class LaneSettings(Strict):
         return self.kind != EVENT_STORE
 
 
-def own_name(table: str) -> str:
+def get_unqualified_name(table: str) -> str:
     """The table's own name, without schema and database: `public.orders` is `orders`."""
     return table.rpartition(".")[2]
 
 
-def resolve(
-    name: str, said: Said, kind: str, at: Path, *, of_events: bool = False, has_tombstones: bool = False
+def resolve_lane(
+    name: str, said: SettingsLevels, kind: str, at: Path, *, of_events: bool = False, has_tombstones: bool = False
 ) -> LaneSettings:
     """The lane of the source table `name` through the entry, in the table, with the defaults of `said`. The entry stands
     at the path `at`, and its sink is of `kind`. `of_events`: the table is one of an outbox's events. `has_tombstones`: see
     `SourceSettings`."""
     entry, table, _ = said
-    keys = first(*(level.keys for level in said))
-    policy: Policy = first(*(level.chosen_policy() for level in said)) or "scd1"
+    keys = find_first(*(level.keys for level in said))
+    policy: Policy = find_first(*(level.get_policy() for level in said)) or "scd1"
     # Events are taken whole, and one after the other: what the table or the defaults say is for its other targets.
     stored = kind == EVENT_STORE
     policy = "append" if stored else policy
-    grace = first(*(level.watermark for level in said)) if policy == "append" and not stored else None
-    deletes: Deletes = first(*(level.deletes for level in said)) or "hard"
-    into, refused = _into(name, table.match, first(*(level.into for level in said)))
+    grace = find_first(*(level.watermark for level in said)) if policy == "append" and not stored else None
+    deletes: Deletes = find_first(*(level.deletes for level in said)) or "hard"
+    into, refused = _resolve_target(name, table.match, find_first(*(level.into for level in said)))
     return LaneSettings(
         table=name,
         source=table.source,
@@ -122,120 +122,124 @@ def resolve(
         refused=refused,
         policy=policy,
         keys=None if keys is None else tuple(keys),
-        watermark=None if grace is None else timespan(grace),
-        retention=_retention(said) if policy == "scd1" and not _by_column(said) else None,
-        shape=_filter(said) if stored else _shape(said, policy, deletes, of_events=of_events),
-        tracked=first(*map(_tracked, said)) if policy == "scd2" else None,
+        watermark=None if grace is None else to_timedelta(grace),
+        retention=_resolve_retention(said) if policy == "scd1" and not _has_column_versions(said) else None,
+        shape=_resolve_event_filter(said) if stored else _resolve_row_transforms(said, policy, deletes, of_events=of_events),
+        tracked=find_first(*map(_resolve_tracked, said)) if policy == "scd2" else None,
         deletes=deletes,
-        tombstones=first(*(level.tombstones for level in said)) or ("delete" if has_tombstones else None),
-        out_of_range=first(*(level.out_of_range for level in said)),
-        schema_rules=_schema_rules(said),
+        tombstones=find_first(*(level.tombstones for level in said)) or ("delete" if has_tombstones else None),
+        out_of_range=find_first(*(level.out_of_range for level in said)),
+        schema_rules=_resolve_schema_rules(said),
         declared=table.declared,
-        options=_options(said) if kind not in WITHOUT_OPTIONS else {},
+        options=_resolve_options(said) if kind not in WITHOUT_OPTIONS else {},
         at=at,
     )
 
 
-def _into(name: str, match: str, said: str | None) -> tuple[str, str]:
+def _resolve_target(name: str, match: str, said: str | None) -> tuple[str, str]:
     """The name of the target, and why it cannot be one. What stands in braces is of the name that `match` matches; asked
     about the entry as such, with `match` for a name, it stays as it is."""
     if said is None or not is_regex(match) or not matches(match, name):
-        return said or own_name(name), ""
-    made = expanded(said, match, name)
-    return made, into_problem(made)
+        return said or get_unqualified_name(name), ""
+    made = expand_template(said, match, name)
+    return made, describe_target_problem(made)
 
 
-def _schema_rules(said: Said) -> SchemaRules:
+def _resolve_schema_rules(said: SettingsLevels) -> SchemaRules:
     """The nearest level that says anything of a key counts, whole."""
-    found: Any = first(*(level.schema_changes for level in said)) or "evolve"
+    found: Any = find_first(*(level.schema_changes for level in said)) or "evolve"
     modes = found if isinstance(found, SchemaChangeModes) else SchemaChangeModes(others=found)
-    of_kinds = {kind: Mode(mode) for kind in Kind if (mode := getattr(modes, kind.value)) is not None}
+    of_kinds = {
+        kind: SchemaChangeMode(mode) for kind in SchemaChangeKind if (mode := getattr(modes, kind.value)) is not None
+    }
     return SchemaRules(
         modes=of_kinds,
-        others=Mode(modes.others or "evolve"),
-        removes=first(*(level.dropped_columns for level in said)) == "remove",
-        renames=tuple((first(*(level.renamed_columns for level in said)) or {}).items()),
+        others=SchemaChangeMode(modes.others or "evolve"),
+        removes=find_first(*(level.dropped_columns for level in said)) == "remove",
+        renames=tuple((find_first(*(level.renamed_columns for level in said)) or {}).items()),
     )
 
 
-def _retention(said: Said) -> timedelta | None:
-    kept = first(*(level.tombstone_retention for level in said)) or BY_DEFAULT
-    return None if kept == FOR_EVER else timespan(kept)
+def _resolve_retention(said: SettingsLevels) -> timedelta | None:
+    kept = find_first(*(level.tombstone_retention for level in said)) or DEFAULT_RETENTION
+    return None if kept == NO_RETENTION else to_timedelta(kept)
 
 
-def _by_column(said: Said) -> bool:
-    return first(*(level.partial_updates for level in said)) == "by_column"
+def _has_column_versions(said: SettingsLevels) -> bool:
+    return find_first(*(level.partial_updates for level in said)) == "by_column"
 
 
-def _tracked(level: PolicyKeys) -> Chosen | None:
+def _resolve_tracked(level: PolicyKeys) -> ColumnSelection | None:
     """The columns that one level tracks; the nearest level that has either list counts, whole."""
     lists = ((level.track_history_column_list, False), (level.track_history_except_column_list, True))
-    return next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
+    return next((ColumnSelection(tuple(names), excluded) for names, excluded in lists if names is not None), None)
 
 
-def _shape(said: Said, policy: Policy, deleted: Deletes, *, of_events: bool) -> Shape:
-    deletes, truncates, where = (first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
-    return Shape(
-        sequence_by=tuple(first(*(level.sequence_by for level in said)) or ()),
-        deletes=None if deletes is None else condition(deletes),
-        truncates=None if truncates is None else condition(truncates),
-        columns=first(*map(_columns, said)),
+def _resolve_row_transforms(said: SettingsLevels, policy: Policy, deleted: Deletes, *, of_events: bool) -> RowTransforms:
+    deletes, truncates, where = (find_first(*(getattr(level, key) for level in said)) for key in CONDITIONS)
+    return RowTransforms(
+        sequence_by=tuple(find_first(*(level.sequence_by for level in said)) or ()),
+        deletes=None if deletes is None else parse_condition(deletes),
+        truncates=None if truncates is None else parse_condition(truncates),
+        columns=find_first(*map(_resolve_columns, said)),
         without_deletes=deleted == "ignore" and policy != "append",
-        keeping=_keeping(said) if policy == "scd1" else None,
+        ignore_null=_resolve_ignore_null(said) if policy == "scd1" else None,
         soft_deletes=deleted == "soft" and policy == "scd1",
-        by_column=_by_column(said) and policy == "scd1",
-        where=None if where is None else condition(where),
+        has_column_versions=_has_column_versions(said) and policy == "scd1",
+        where=None if where is None else parse_condition(where),
         rows_leave=where is None or policy != "append",
-        remade=_remade(said, of_events=of_events),
+        column_transforms=_resolve_column_transforms(said, of_events=of_events),
     )
 
 
-def _filter(said: Said) -> Shape:
+def _resolve_event_filter(said: SettingsLevels) -> RowTransforms:
     """Which events there are, and nothing else."""
-    where = first(*(level.where for level in said))
-    return Shape(where=None if where is None else condition(where), rows_leave=where is None)
+    where = find_first(*(level.where for level in said))
+    return RowTransforms(where=None if where is None else parse_condition(where), rows_leave=where is None)
 
 
-def _remade(said: Said, *, of_events: bool) -> Remade:
+def _resolve_column_transforms(said: SettingsLevels, *, of_events: bool) -> ColumnTransforms:
     """Of a column that is private both names are said, and one of them is not there. Fields of payloads are no columns."""
     _, table, defaults = said
-    rules = {n: rule for n, rule in columns_of(said).items() if not (of_events and n.startswith(FIELD))}
-    names = names_in(table, defaults)
+    rules = {n: rule for n, rule in list_column_settings(said).items() if not (of_events and n.startswith(FIELD))}
+    names = find_names(table, defaults)
     may_lack = {name for name, rule in rules.items() if rule.is_private and name in names}
-    return remade(rules, frozenset(private_columns(table, defaults)), may_lack.union(table.declared or ()))
+    return build_column_transforms(
+        rules, frozenset(find_private_columns(table, defaults)), may_lack.union(table.declared or ())
+    )
 
 
-def columns_of(said: Said) -> dict[str, ColumnSettings]:
+def list_column_settings(said: SettingsLevels) -> dict[str, ColumnSettings]:
     """What is said of single columns; of each the entry counts before its table."""
     entry, table, defaults = said
-    names = names_in(table, defaults)
-    return inherited({**inherited(table.columns or {}, names), **(entry.columns or {})}, names)
+    names = find_names(table, defaults)
+    return inherit_rules({**inherit_rules(table.columns or {}, names), **(entry.columns or {})}, names)
 
 
-def _columns(level: PolicyKeys) -> Chosen | None:
+def _resolve_columns(level: PolicyKeys) -> ColumnSelection | None:
     """The columns that one level chooses; the nearest level that has either list counts, whole."""
     chosen = ((level.column_list, False), (level.except_column_list, True))
-    return next((Chosen(tuple(names), excluded) for names, excluded in chosen if names is not None), None)
+    return next((ColumnSelection(tuple(names), excluded) for names, excluded in chosen if names is not None), None)
 
 
-def _keeping(said: Said) -> Chosen | None:
+def _resolve_ignore_null(said: SettingsLevels) -> ColumnSelection | None:
     """The columns in which NULL changes nothing; the nearest level that says anything of it counts, whole."""
     for level in said:
         lists = ((level.ignore_null_updates_column_list, False), (level.ignore_null_updates_except_column_list, True))
-        named = next((Chosen(tuple(names), excluded) for names, excluded in lists if names is not None), None)
+        named = next((ColumnSelection(tuple(names), excluded) for names, excluded in lists if names is not None), None)
         if named is not None:
             return named
         if level.ignore_null_updates is not None:
-            return Chosen((), excluded=True) if level.ignore_null_updates else None
+            return ColumnSelection((), excluded=True) if level.ignore_null_updates else None
     return None
 
 
-def _options(said: Said) -> dict[str, Any]:
-    found = {name: first(*(getattr(level, name) for level in said)) for name in TABLE_OPTIONS}
-    seconds = {name: timespan(text).total_seconds() for name in VACUUM if (text := found.pop(name)) is not None}
+def _resolve_options(said: SettingsLevels) -> dict[str, Any]:
+    found = {name: find_first(*(getattr(level, name) for level in said)) for name in TABLE_OPTIONS}
+    seconds = {name: to_timedelta(text).total_seconds() for name in VACUUM if (text := found.pop(name)) is not None}
     return {name: tuple(v) if isinstance(v, list) else v for name, v in found.items() if v is not None} | seconds
 
 
-def first(*said: V | None) -> V | None:
+def find_first(*said: V | None) -> V | None:
     """The first that is not None."""
     return next((value for value in said if value is not None), None)

@@ -7,45 +7,47 @@ from collections.abc import Iterable
 from typing import Any
 
 from .document import Document, parse_document
-from .findings import Origin, Path, Problem, inside, place, quoted
-from .nearest import did_you_mean
+from .findings import Origin, Path, PathProblem, describe_parent, describe_path, quote_name
+from .suggestions import suggest_name
 
 SEGMENT = re.compile(r'"(?P<quoted>[^"]*)"|(?P<name>[^.\[\]"=]+)|\[(?P<index>\d+)\]')
 
 
-def lay_over(base: Document, overlay: Document) -> None:
+def merge_overlay(base: Document, overlay: Document) -> None:
     """Lay `overlay` over `base`, in place: mappings merge, everything else replaces, `null` removes the key.
 
     Removing a key that is not there is a problem, as it is most likely a typo.
     """
     for problem in overlay.problems:
-        at = problem.located(overlay.origins, overlay.origins[()])
-        _report(base, Origin(at.file, at.line), problem.code, problem.message, problem.suggestion)
+        at = problem.to_finding(overlay.origins, overlay.origins[()])
+        _add_problem(base, Origin(at.file, at.line), problem.code, problem.message, problem.suggestion)
     if overlay.data is None or not isinstance(base.data, dict):
         return
     if not isinstance(overlay.data, dict):
-        _report(base, overlay.origins[()], "not_a_mapping", "must be a mapping of keys to values")
+        _add_problem(base, overlay.origins[()], "not_a_mapping", "must be a mapping of keys to values")
         return
-    _merge(base, overlay, base.data, overlay.data, ())
+    _merge_mappings(base, overlay, base.data, overlay.data, ())
 
 
-def _merge(base: Document, overlay: Document, under: dict[str, Any], over: dict[str, Any], path: Path) -> None:
+def _merge_mappings(base: Document, overlay: Document, under: dict[str, Any], over: dict[str, Any], path: Path) -> None:
     for key, value in over.items():
         below = (*path, key)
         if isinstance(value, dict) and isinstance(under.get(key), dict):
-            _merge(base, overlay, under[key], value, below)
+            _merge_mappings(base, overlay, under[key], value, below)
         elif value is None:
-            _remove(base, under, below, overlay.origins[below])
+            _remove_key(base, under, below, overlay.origins[below])
         else:
             under[key] = value
             _replace_origins(base, below, {p: at for p, at in overlay.origins.items() if p[: len(below)] == below})
 
 
-def _remove(base: Document, parent: dict[str, Any], path: Path, origin: Origin) -> None:
+def _remove_key(base: Document, parent: dict[str, Any], path: Path, origin: Origin) -> None:
     key = str(path[-1])
     if key not in parent:
-        suggestion = did_you_mean(key, parent) or "null removes a key that a lower layer has set"
-        _report(base, origin, "nothing_to_remove", f"there is no {quoted(key)} {inside(path[:-1])}", suggestion)
+        suggestion = suggest_name(key, parent) or "null removes a key that a lower layer has set"
+        _add_problem(
+            base, origin, "nothing_to_remove", f"there is no {quote_name(key)} {describe_parent(path[:-1])}", suggestion
+        )
         return
     del parent[key]
     _replace_origins(base, path, {})
@@ -57,45 +59,45 @@ def _replace_origins(base: Document, path: Path, origins: dict[Path, Origin]) ->
     base.origins |= origins
 
 
-def _report(base: Document, origin: Origin, code: str, message: str, suggestion: str = "") -> None:
+def _add_problem(base: Document, origin: Origin, code: str, message: str, suggestion: str = "") -> None:
     """Record a problem whose origin is not the one that the document has for its path."""
     marker = (f"\0{origin}",)
     base.origins[marker] = origin
-    base.problems.append(Problem(marker, code, message, suggestion))
+    base.problems.append(PathProblem(marker, code, message, suggestion))
 
 
-def override(base: Document, assignments: Iterable[str]) -> None:
+def apply_assignments(base: Document, assignments: Iterable[str]) -> None:
     """Apply `--set` assignments `a.b=value`, in place and in order. Values are YAML; a mapping or list replaces the
     whole value; `null` removes. Lists take an index (`tables[0].source` or `tables.0.source`); a name that
     holds dots is quoted (`sources.shop.options."linger.ms"=5`)."""
     for assignment in assignments if isinstance(base.data, dict) else ():
-        _assign(base, assignment)
+        _apply_assignment(base, assignment)
 
 
-def _assign(base: Document, assignment: str) -> None:
+def _apply_assignment(base: Document, assignment: str) -> None:
     left, equals, right = assignment.partition("=")
-    parts = _split(left.strip())
+    parts = _split_path(left.strip())
     if not equals or not parts:
         at = Origin(f"--set {left.strip()}" if equals else "--set")
-        _report(base, at, "set_syntax", "is not of the form NAME.NAME=VALUE", "for example --set engine=local")
+        _add_problem(base, at, "set_syntax", "is not of the form NAME.NAME=VALUE", "for example --set engine=local")
         return
     origin = Origin(f"--set {left.strip()}")
-    parent = _parent(base, parts, origin)
+    parent = _find_parent(base, parts, origin)
     if parent is None:
         return
     container, path = parent
     value = parse_document(right, lambda _line, _path: origin)
     for problem in value.problems:
-        _report(base, origin, problem.code, problem.message, problem.suggestion)
+        _add_problem(base, origin, problem.code, problem.message, problem.suggestion)
     if value.data is None and isinstance(container, dict):
         if not value.problems:
-            _remove(base, container, path, origin)
+            _remove_key(base, container, path, origin)
         return
     container[path[-1]] = value.data
     _replace_origins(base, path, {(*path, *below): origin for below in value.origins})
 
 
-def _split(text: str) -> tuple[str | int, ...]:
+def _split_path(text: str) -> tuple[str | int, ...]:
     """`a."b.c"[0].d` as ("a", "b.c", 0, "d"); empty when it is not such a path."""
     parts: list[str | int] = []
     at = 0
@@ -109,12 +111,12 @@ def _split(text: str) -> tuple[str | int, ...]:
     return tuple(parts)
 
 
-def _parent(base: Document, parts: Path, origin: Origin) -> tuple[Any, Path] | None:
+def _find_parent(base: Document, parts: Path, origin: Origin) -> tuple[Any, Path] | None:
     """The container of the last part, made on the way where a mapping is missing, and the path with real indexes."""
     here = base.data
     path: Path = ()
     for depth, part in enumerate(parts):
-        step = _step(base, here, part, path, origin)
+        step = _find_step(base, here, part, path, origin)
         if step is None:
             return None
         path = (*path, step)
@@ -127,15 +129,15 @@ def _parent(base: Document, parts: Path, origin: Origin) -> tuple[Any, Path] | N
     return None
 
 
-def _step(base: Document, here: Any, part: str | int, path: Path, origin: Origin) -> str | int | None:
+def _find_step(base: Document, here: Any, part: str | int, path: Path, origin: Origin) -> str | int | None:
     """The key or index that `part` means inside `here`; None, and a problem, when it means nothing there."""
     if isinstance(here, dict) and isinstance(part, str):
         return part
     if isinstance(here, list) and str(part).isdigit():
         if int(part) < len(here):
             return int(part)
-        _report(base, origin, "set_path", f"{place(path)} has {len(here)} entries, the first is 0")
+        _add_problem(base, origin, "set_path", f"{describe_path(path)} has {len(here)} entries, the first is 0")
         return None
     kind = "a list: give an index" if isinstance(here, list) else "not a mapping or a list with such an entry"
-    _report(base, origin, "set_path", f"{place(path)} is {kind}")
+    _add_problem(base, origin, "set_path", f"{describe_path(path)} is {kind}")
     return None

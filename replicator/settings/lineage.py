@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import model_validator
 
-from .fields import ConfigPath, HttpUrl, Name, Secret, Strict, _refused
+from .fields import ConfigPath, HttpUrl, Name, Secret, Strict, make_value_error
 
 
 class LineageSettings(Strict):
@@ -20,9 +20,9 @@ class LineageSettings(Strict):
     """The namespace of the jobs, the pipeline's name by default."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> LineageSettings:
+    def _check_location(self) -> LineageSettings:
         if (self.path is None) == (self.url is None):
-            raise _refused("place", "needs exactly one of 'path' and 'url'")
+            raise make_value_error("place", "needs exactly one of 'path' and 'url'")
         if self.url is None and self.token is not None:
-            raise _refused("inapplicable", "has a 'token', which means nothing without 'url'; remove it")
+            raise make_value_error("inapplicable", "has a 'token', which means nothing without 'url'; remove it")
         return self

@@ -7,35 +7,35 @@ from typing import Any
 
 from replicator.domain.patterns import is_exact
 
-from .findings import Path, Problem, place, quoted
-from .lanes import own_name
-from .nearest import did_you_mean
+from .config_view import ConfigView, get_text, to_mapping
+from .findings import Path, PathProblem, describe_path, quote_name
+from .lanes import get_unqualified_name
 from .projections import EVENT_STORE
-from .views import View, mapping, text
+from .suggestions import suggest_name
 
 Target = tuple[str, str]
 """A sink, and the name of a table in it."""
 
 
-def projection_problems(config: View) -> Iterator[Problem]:
+def check_projections(config: ConfigView) -> Iterator[PathProblem]:
     """Everything wrong between projections and what they name."""
-    targets = projected(config.projections)
+    targets = list_targets(config.projections)
     for name, said in config.projections.items():
         at: Path = ("projections", name)
-        yield from _sink(config, at, said)
-        yield from _target(config, at, targets)
-        for table, value in mapping(said.get("inputs")).items():
+        yield from _check_sink(config, at, said)
+        yield from _check_target(config, at, targets)
+        for table, value in to_mapping(said.get("inputs")).items():
             if isinstance(value, str):
-                yield from _input(config, (*at, "inputs", table), value, targets)
-    yield from _circles(config, targets)
+                yield from _check_input(config, (*at, "inputs", table), value, targets)
+    yield from _check_circles(config, targets)
 
 
-def projected(projections: Mapping[str, Any]) -> dict[str, Target]:
+def list_targets(projections: Mapping[str, Any]) -> dict[str, Target]:
     """By projection its table."""
-    return {name: (text(said, "sink") or "", text(said, "into") or name) for name, said in projections.items()}
+    return {name: (get_text(said, "sink") or "", get_text(said, "into") or name) for name, said in projections.items()}
 
 
-def in_order(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[str, Target]) -> list[str]:
+def sort_projections(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[str, Target]) -> list[str]:
     """The projections, each after those whose tables it reads; those that read each other in a circle are left out.
     `inputs`: by projection what its tables are."""
     made = {".".join(target): name for name, target in targets.items()}
@@ -46,86 +46,90 @@ def in_order(inputs: Mapping[str, Mapping[str, str]], targets: Mapping[str, Targ
     return order
 
 
-def _sink(config: View, at: Path, said: Mapping[str, Any]) -> Iterator[Problem]:
-    name = text(dict(said), "sink")
+def _check_sink(config: ConfigView, at: Path, said: Mapping[str, Any]) -> Iterator[PathProblem]:
+    name = get_text(dict(said), "sink")
     if name is None or config.sinks is None:
         return
     if name not in config.sinks:
-        hint = did_you_mean(name, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
-        yield Problem((*at, "sink"), "unknown_sink", f"unknown sink {quoted(name)} in {place(at)}", hint)
-    elif config.kind(name) not in ("delta", "postgres"):
-        sentence = f"{place((*at, 'sink'))}: {quoted(name)} is of kind {config.kind(name)}, which keeps no projections yet"
-        yield Problem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta or postgres")
+        hint = suggest_name(name, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
+        yield PathProblem((*at, "sink"), "unknown_sink", f"unknown sink {quote_name(name)} in {describe_path(at)}", hint)
+    elif config.get_kind(name) not in ("delta", "postgres"):
+        sentence = f"{describe_path((*at, 'sink'))}: {quote_name(name)} is of kind {config.get_kind(name)}, which keeps no projections yet"
+        yield PathProblem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta or postgres")
 
 
-def _target(config: View, at: Path, targets: Mapping[str, Target]) -> Iterator[Problem]:
+def _check_target(config: ConfigView, at: Path, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     mine = targets[str(at[1])]
     into = ".".join(mine)
     if any(
-        entry.sink == mine[0] and _into(entry.into or table.into, table.match) == mine[1]
-        for table, entry in config.entries()
+        entry.sink == mine[0] and _resolve_target(entry.into or table.into, table.match) == mine[1]
+        for table, entry in config.list_entries()
     ):
-        yield Problem(at, "same_target", f"{place(at)}: a lane writes {quoted(into)}", "give the projection another 'into'")
+        yield PathProblem(
+            at, "same_target", f"{describe_path(at)}: a lane writes {quote_name(into)}", "give the projection another 'into'"
+        )
     earlier = [*targets][: [*targets].index(str(at[1]))]
     for other in earlier:
         if targets[other] == mine:
-            sentence = f"{place(at)}: projection {quoted(other)} has the table {quoted(into)}"
-            yield Problem(at, "same_target", sentence, "give one of them another 'into'")
+            sentence = f"{describe_path(at)}: projection {quote_name(other)} has the table {quote_name(into)}"
+            yield PathProblem(at, "same_target", sentence, "give one of them another 'into'")
 
 
-def _into(said: str | None, match: str | None) -> str | None:
+def _resolve_target(said: str | None, match: str | None) -> str | None:
     """The one target of an entry; None where it is not one."""
     if match is None or not is_exact(match):
         return None
-    return said or own_name(match)
+    return said or get_unqualified_name(match)
 
 
-def _input(config: View, at: Path, value: str, targets: Mapping[str, Target]) -> Iterator[Problem]:
+def _check_input(config: ConfigView, at: Path, value: str, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     sink, dot, table = value.partition(".")
     kinds = {"delta": bool(dot), "postgres": bool(dot), "event_log": not dot}
     if value == EVENT_STORE and not dot:
-        yield from _store(config, at)
+        yield from _check_event_store(config, at)
     elif config.sinks is not None and sink not in config.sinks:
-        hint = did_you_mean(sink, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
-        yield Problem(at, "unknown_sink", f"{place(at)} names the unknown sink {quoted(sink)}", hint)
-    elif config.sinks is not None and not kinds.get(config.kind(sink) or "", True):
+        hint = suggest_name(sink, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
+        yield PathProblem(at, "unknown_sink", f"{describe_path(at)} names the unknown sink {quote_name(sink)}", hint)
+    elif config.sinks is not None and not kinds.get(config.get_kind(sink) or "", True):
         step = "write SINK.TABLE" if not dot else "write the sink's name alone: an event log is one table"
-        yield Problem(at, "input", f"{place(at)}: {quoted(value)} names no table", step)
+        yield PathProblem(at, "input", f"{describe_path(at)}: {quote_name(value)} names no table", step)
     elif dot and not _is_known(config, (sink, table), targets):
-        near = did_you_mean(table, [name for of, name in _known(config, targets) if of == sink])
-        sentence = f"{place(at)}: no lane and no projection writes {quoted(value)}"
-        yield Problem(at, "unknown_table", sentence, near or "name the target of a lane (its 'into') or of a projection")
+        near = suggest_name(table, [name for of, name in _list_known_targets(config, targets) if of == sink])
+        sentence = f"{describe_path(at)}: no lane and no projection writes {quote_name(value)}"
+        yield PathProblem(at, "unknown_table", sentence, near or "name the target of a lane (its 'into') or of a projection")
     elif dot and (sink, table) == targets[str(at[1])]:
-        yield Problem(at, "circle", f"{place(at)}: a projection cannot read its own table", "name another table")
+        yield PathProblem(at, "circle", f"{describe_path(at)}: a projection cannot read its own table", "name another table")
 
 
-def _store(config: View, at: Path) -> Iterator[Problem]:
+def _check_event_store(config: ConfigView, at: Path) -> Iterator[PathProblem]:
     if not config.event_store:
-        yield Problem(at, "unknown_table", f"{place(at)}: the store of events is not there", "say event_store: {path: ...}")
+        yield PathProblem(
+            at, "unknown_table", f"{describe_path(at)}: the store of events is not there", "say event_store: {path: ...}"
+        )
 
 
-def _known(config: View, targets: Mapping[str, Target]) -> set[Target]:
+def _list_known_targets(config: ConfigView, targets: Mapping[str, Target]) -> set[Target]:
     found = set(targets.values())
-    for table, entry in config.entries():
-        into = _into(entry.into or table.into, table.match)
+    for table, entry in config.list_entries():
+        into = _resolve_target(entry.into or table.into, table.match)
         if entry.sink and into:
             found.add((entry.sink, into))
     return found
 
 
-def _is_known(config: View, wanted: Target, targets: Mapping[str, Target]) -> bool:
+def _is_known(config: ConfigView, wanted: Target, targets: Mapping[str, Target]) -> bool:
     """Also where an entry may write tables that only the source knows."""
-    opened = any(e.sink == wanted[0] and t.match and not is_exact(t.match) for t, e in config.entries())
-    return opened or wanted in _known(config, targets)
+    opened = any(e.sink == wanted[0] and t.match and not is_exact(t.match) for t, e in config.list_entries())
+    return opened or wanted in _list_known_targets(config, targets)
 
 
-def _circles(config: View, targets: Mapping[str, Target]) -> Iterator[Problem]:
+def _check_circles(config: ConfigView, targets: Mapping[str, Target]) -> Iterator[PathProblem]:
     inputs = {
-        name: {k: v for k, v in mapping(said.get("inputs")).items() if isinstance(v, str)}
+        name: {k: v for k, v in to_mapping(said.get("inputs")).items() if isinstance(v, str)}
         for name, said in config.projections.items()
     }
-    ordered = in_order(inputs, targets)
+    ordered = sort_projections(inputs, targets)
     for name, tables in inputs.items():
         if name not in ordered and ".".join(targets[name]) not in tables.values():
-            sentence = f"{place(('projections', name))} reads tables that are computed from its own"
-            yield Problem(("projections", name), "circle", sentence, "take one of them out of the circle")
+            sentence = f"{describe_path(('projections', name))} reads tables that are computed from its own"
+            yield PathProblem(("projections", name), "circle", sentence, "take one of them out of the circle")

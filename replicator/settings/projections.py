@@ -6,31 +6,31 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from .fields import ConfigPath, Into, Name, Strict, _duration, _refused
+from .fields import ConfigPath, Into, Name, Strict, _check_duration, make_value_error
 
-WHENEVER = ("on_change", "manual")
+REFRESH_WORDS = ("on_change", "manual")
 EVENT_STORE = "event_store"
 """What an input is called that is the store of events."""
 
 
-def _refresh(value: Any) -> Any:
-    if value in WHENEVER:
+def _check_refresh(value: Any) -> Any:
+    if value in REFRESH_WORDS:
         return value
     try:
-        return _duration(value)
+        return _check_duration(value)
     except ValueError:
-        raise _refused("refresh", "must be on_change, manual, or a time such as 5 minutes") from None
+        raise make_value_error("refresh", "must be on_change, manual, or a time such as 5 minutes") from None
 
 
-def _parameter(value: Any) -> Any:
+def _check_parameter(value: Any) -> Any:
     if not isinstance(value, (str, int, float)):
-        raise _refused("type", "must be text, a number, or true or false")
+        raise make_value_error("type", "must be text, a number, or true or false")
     return value
 
 
-def _input(text: str) -> str:
+def _check_input(text: str) -> str:
     if not text.strip() or any(ord(character) < 32 for character in text):
-        raise _refused("input", "must be SINK.TABLE, the name of an event log's sink, or event_store")
+        raise make_value_error("input", "must be SINK.TABLE, the name of an event log's sink, or event_store")
     return text
 
 
@@ -43,7 +43,7 @@ class ProjectionSettings(Strict):
 
     sql: ConfigPath
     """The file with the query: one SELECT, as Spark SQL writes it."""
-    inputs: dict[TableName, Annotated[str, AfterValidator(_input)]] = Field(min_length=1)
+    inputs: dict[TableName, Annotated[str, AfterValidator(_check_input)]] = Field(min_length=1)
     """What the tables of the query are: SINK.TABLE, the sink of an event log, or event_store."""
     sink: Name
     """The lake, or the sink in PostgreSQL, that the table is in."""
@@ -54,7 +54,9 @@ class ProjectionSettings(Strict):
     partition_by: str | None = Field(None, min_length=1)
     """A column of the result by which it falls into groups, each computed from the rows of its own: only groups that were
     touched since the last refresh are computed again."""
-    refresh: Annotated[str, BeforeValidator(_refresh)] = "on_change"
+    refresh: Annotated[str, BeforeValidator(_check_refresh)] = "on_change"
     """When `run` computes it again: on_change, manual, or every so often, such as 5 minutes."""
-    parameters: dict[Name, Annotated[str | int | float | bool, BeforeValidator(_parameter)]] = Field(default_factory=dict)
+    parameters: dict[Name, Annotated[str | int | float | bool, BeforeValidator(_check_parameter)]] = Field(
+        default_factory=dict
+    )
     """Values that the query names as :NAME."""

@@ -8,16 +8,28 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_serializer, model_validator
 
 from replicator.domain.addresses import is_loopback
-from replicator.domain.patterns import best
+from replicator.domain.patterns import find_best
 
 from .event_store import EventStoreSettings, ServeSettings
-from .fields import Address, ConfigPath, Count, FromZero, Name, Secret, Size, Strict, _refused, is_secret, spark_options
+from .fields import (
+    Address,
+    ConfigPath,
+    Count,
+    FromZero,
+    Name,
+    Secret,
+    Size,
+    Strict,
+    check_spark_options,
+    is_secret,
+    make_value_error,
+)
 from .findings import Path
-from .lanes import LaneSettings, resolve
+from .lanes import LaneSettings, resolve_lane
 from .lineage import LineageSettings
 from .projections import EVENT_STORE, ProjectionSettings
 from .sinks import DeadLetters, DeadLetterSettings, Engine, EventStoreSinkSettings, Sink
-from .source_parts import OUTBOX, Text
+from .source_models import OUTBOX, Text
 from .sources import Source
 from .tables import OnReject, PolicyKeys, TableSettings
 
@@ -48,9 +60,9 @@ class HttpSettings(Strict):
     """Asked of every caller; required when the address is not a loopback address."""
 
     @model_validator(mode="after")
-    def _not_open(self) -> HttpSettings:
+    def _check_token(self) -> HttpSettings:
         if self.token is None and not is_loopback(self.address):
-            raise _refused("open", "listens beyond this machine, so it needs a 'token'")
+            raise make_value_error("open", "listens beyond this machine, so it needs a 'token'")
         return self
 
 
@@ -87,7 +99,7 @@ class Settings(Strict):
     """Tables that are computed from others by a query."""
     lineage: LineageSettings | None = None
     """Where it is told which tables each refresh read and wrote, as OpenLineage events."""
-    spark: Annotated[dict[str, Text], AfterValidator(spark_options)] = Field(default_factory=dict)
+    spark: Annotated[dict[str, Text], AfterValidator(check_spark_options)] = Field(default_factory=dict)
     """Options of the Spark session, by their own names; for the engine spark."""
     on_reject: OnReject = "continue"
     """What becomes of a table of which a record cannot be used; a table may say otherwise. `continue`: the others go on.
@@ -101,25 +113,25 @@ class Settings(Strict):
         """JSON is what people see."""
         return {name: "**********" if is_secret(("spark", name)) else value for name, value in options.items()}
 
-    def on_reject_of(self, table: str, source: str | None = None) -> OnReject:
+    def get_on_reject(self, table: str, source: str | None = None) -> OnReject:
         """What becomes of the source table of that name when a record of it cannot be used."""
-        entry = self.table_for(table, source)
+        entry = self.find_table(table, source)
         return (entry and entry.on_reject) or self.on_reject
 
-    def table_for(self, name: str, source: str | None = None) -> TableSettings | None:
+    def find_table(self, name: str, source: str | None = None) -> TableSettings | None:
         """The entry of `tables` that decides about the source table `name` (of `source`, when given); None when no
         entry matches. An exact name beats a regular expression, of which the first one counts, and this beats a glob;
         among globs the one that fixes most characters wins."""
         found = {t.match: t for t in reversed(self.tables) if source in (None, t.source)}
-        pattern = best((t.match for t in self.tables if source in (None, t.source)), name)
+        pattern = find_best((t.match for t in self.tables if source in (None, t.source)), name)
         return None if pattern is None else found[pattern]
 
-    def lanes_for(self, name: str, source: str | None = None) -> tuple[LaneSettings, ...]:
+    def resolve_lanes(self, name: str, source: str | None = None) -> tuple[LaneSettings, ...]:
         """The lanes of the source table `name`, in the order of its `to`; event logs are not lanes of a table."""
-        table = self.table_for(name, source)
-        return () if table is None else self.lanes_of(table, name)
+        table = self.find_table(name, source)
+        return () if table is None else self.resolve_entry_lanes(table, name)
 
-    def lanes_of(self, table: TableSettings, name: str) -> tuple[LaneSettings, ...]:
+    def resolve_entry_lanes(self, table: TableSettings, name: str) -> tuple[LaneSettings, ...]:
         """The lanes of the source table `name` through one entry of `tables`; what does not depend on the name is that
         of every table the entry matches."""
         kinds = {sink: settings.kind for sink, settings in self.sinks.items()}
@@ -130,44 +142,44 @@ class Settings(Strict):
         }
         at: Path = ("tables", self.tables.index(table), "to")
         return tuple(
-            resolve(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index), **of_source)
+            resolve_lane(name, (entry, table, self.defaults), kinds[entry.sink], (*at, index), **of_source)
             for index, entry in enumerate(table.to)
             if kinds[entry.sink] != "event_log"
         )
 
-    def event_logs_for(self, name: str, source: str | None = None) -> tuple[str, ...]:
+    def list_table_event_logs(self, name: str, source: str | None = None) -> tuple[str, ...]:
         """The names of the event-log sinks that take the records of the source table `name`."""
-        table = self.table_for(name, source)
+        table = self.find_table(name, source)
         return tuple(e.sink for e in table.to if self.sinks[e.sink].kind == "event_log") if table else ()
 
-    def event_logs_of(self, source: str) -> tuple[str, ...]:
+    def list_event_logs(self, source: str) -> tuple[str, ...]:
         """The names of the event-log sinks that any table of `source` names, in the order of `sinks`."""
         named = {entry.sink for table in self.tables if table.source == source for entry in table.to}
         return tuple(name for name, sink in self.sinks.items() if sink.kind == "event_log" and name in named)
 
 
-def with_event_store(settings: Settings) -> Settings:
+def add_event_store(settings: Settings) -> Settings:
     """The settings with the store of events among the sinks, where some table names it and no sink is called so."""
     named = any(entry.sink == EVENT_STORE for table in settings.tables for entry in table.to)
     if settings.event_store is None or not named or EVENT_STORE in settings.sinks:
         return settings
-    store: Any = EventStoreSinkSettings.of(settings.event_store)
+    store: Any = EventStoreSinkSettings.from_store(settings.event_store)
     return settings.model_copy(update={"sinks": {**settings.sinks, EVENT_STORE: store}})
 
 
-def without_event_store(settings: Settings) -> Settings:
+def remove_event_store(settings: Settings) -> Settings:
     """The settings as they are written."""
     written = {name: sink for name, sink in settings.sinks.items() if not isinstance(sink, EventStoreSinkSettings)}
     return settings.model_copy(update={"sinks": written})
 
 
-def plain_options(settings: BaseModel) -> Mapping[str, Any]:
+def to_plain_options(settings: BaseModel) -> Mapping[str, Any]:
     """The settings of one source, sink or dead-letter store as its adapter takes them: the names of the config
     file, unset ones left out, secrets in clear. Never log or print the result."""
-    return {name: _revealed(value) for name, value in settings.model_dump(by_alias=True, exclude_none=True).items()}
+    return {name: _reveal(value) for name, value in settings.model_dump(by_alias=True, exclude_none=True).items()}
 
 
-def _revealed(value: Any) -> Any:
+def _reveal(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
-    return {name: _revealed(item) for name, item in value.items()} if isinstance(value, dict) else value
+    return {name: _reveal(item) for name, item in value.items()} if isinstance(value, dict) else value

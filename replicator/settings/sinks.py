@@ -7,10 +7,22 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from .event_store import EventStoreSettings
-from .fields import CatalogSchema, ConfigPath, Count, Dsn, Duration, FromZero, LakePath, Servers, Strict, _refused, timespan
-from .source_parts import SecretText, Text, options_of_letters, security_options
+from .fields import (
+    CatalogSchema,
+    ConfigPath,
+    Count,
+    Dsn,
+    Duration,
+    FromZero,
+    LakePath,
+    Servers,
+    Strict,
+    make_value_error,
+    to_timedelta,
+)
+from .source_models import SecretText, Text, check_dead_letter_options, check_security_options
 from .storage import StorageSettings, refuse_idle_storage
-from .tables import FOR_EVER, VACUUM, Retain, Retention
+from .tables import NO_RETENTION, VACUUM, Retain, Retention
 
 Engine = Literal["local", "spark"]
 
@@ -52,7 +64,7 @@ class DeltaSettings(SinkSettings):
         return None if self.schema_name is None else "spark"
 
     @model_validator(mode="after")
-    def _stored(self) -> DeltaSettings:
+    def _check_storage(self) -> DeltaSettings:
         refuse_idle_storage(self.path, self.storage)
         return self
 
@@ -68,11 +80,11 @@ class SnapshotSettings(Strict):
     """So many snapshots of each lane stay; the oldest go."""
 
     @model_validator(mode="after")
-    def _some_time(self) -> SnapshotSettings:
+    def _check_schedule(self) -> SnapshotSettings:
         if self.every is None and self.after_records is None:
-            raise _refused("schedule", "needs 'every' or 'after_records', or both")
-        if self.every is not None and not timespan(self.every):
-            raise _refused("schedule", "has an 'every' that must be longer than none")
+            raise make_value_error("schedule", "needs 'every' or 'after_records', or both")
+        if self.every is not None and not to_timedelta(self.every):
+            raise make_value_error("schedule", "has an 'every' that must be longer than none")
         return self
 
 
@@ -100,20 +112,22 @@ class EventLogSettings(SinkSettings):
     nobody is yet to read them. By default, and with off, all stay."""
 
     @model_validator(mode="after")
-    def _behind_snapshots(self) -> EventLogSettings:
-        if self.retention is not None and self.retention != FOR_EVER and self.snapshots is None:
-            raise _refused("retention", "has a 'retention' and needs 'snapshots', with which replays then begin")
+    def _check_retention(self) -> EventLogSettings:
+        if self.retention is not None and self.retention != NO_RETENTION and self.snapshots is None:
+            raise make_value_error("retention", "has a 'retention' and needs 'snapshots', with which replays then begin")
         if self.snapshots is not None and (self.path is None or "://" in self.path):
-            raise _refused("inapplicable", "has 'snapshots', which are supported with a 'path' in a folder alone yet")
+            raise make_value_error(
+                "inapplicable", "has 'snapshots', which are supported with a 'path' in a folder alone yet"
+            )
         return self
 
     @model_validator(mode="after")
-    def _one_place(self) -> EventLogSettings:
+    def _check_location(self) -> EventLogSettings:
         if (self.path is None) == (self.dsn is None):
-            raise _refused("place", "needs exactly one of 'path' and 'dsn'")
+            raise make_value_error("place", "needs exactly one of 'path' and 'dsn'")
         for key in ("compact_every", *VACUUM):
             if self.path is None and getattr(self, key) is not None:
-                raise _refused("inapplicable", f"has a '{key}', which means nothing without 'path'; remove it")
+                raise make_value_error("inapplicable", f"has a '{key}', which means nothing without 'path'; remove it")
         refuse_idle_storage(self.path, self.storage)
         return self
 
@@ -142,7 +156,7 @@ class EventStoreSinkSettings(SinkSettings):
     table: str | None = None
 
     @classmethod
-    def of(cls, store: EventStoreSettings) -> EventStoreSinkSettings:
+    def from_store(cls, store: EventStoreSettings) -> EventStoreSinkSettings:
         """The store of the config, as it was checked there."""
         return cls.model_construct(**{name: getattr(store, name) for name in EventStoreSettings.model_fields})
 
@@ -166,7 +180,7 @@ SINKS: dict[str, type[SinkSettings]] = {
 }
 
 
-def _kind(value: Any) -> str:
+def _get_kind(value: Any) -> str:
     name = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
     return name if isinstance(name, str) and name in SINKS else "plugin"
 
@@ -176,7 +190,7 @@ Sink = Annotated[
     | Annotated[EventLogSettings, Tag("event_log")]
     | Annotated[PostgresSettings, Tag("postgres")]
     | Annotated[PluginSinkSettings, Tag("plugin")],
-    Discriminator(_kind),
+    Discriminator(_get_kind),
 ]
 
 
@@ -203,32 +217,32 @@ class DeadLetterSettings(Strict):
     """A Kafka topic, with `bootstrap_servers`; several pipelines may share it. Made when the first record is rejected."""
     bootstrap_servers: Servers | None = None
     """With `topic`: HOST:PORT of one or more brokers, with commas between them."""
-    security: Annotated[dict[str, SecretText], AfterValidator(security_options)] | None = None
+    security: Annotated[dict[str, SecretText], AfterValidator(check_security_options)] | None = None
     """With `topic`: librdkafka's security.*, sasl.* and ssl.* settings."""
-    options: Annotated[dict[str, Text], AfterValidator(options_of_letters)] | None = None
+    options: Annotated[dict[str, Text], AfterValidator(check_dead_letter_options)] | None = None
     """With `topic`: any other librdkafka setting."""
     patience: Duration = "60 seconds"
     """How long the place may be away before the program stops; meanwhile nothing moves past a reject."""
 
     @model_validator(mode="after")
-    def _one_place(self) -> DeadLetterSettings:
+    def _check_location(self) -> DeadLetterSettings:
         if sum(place is not None for place in (self.path, self.dsn, self.topic)) != 1:
-            raise _refused("place", "needs exactly one of 'path', 'dsn' and 'topic'")
+            raise make_value_error("place", "needs exactly one of 'path', 'dsn' and 'topic'")
         if self.dsn is None and self.schema_name is not None:
-            raise _refused("inapplicable", "has a 'schema', which means nothing without 'dsn'; remove it")
+            raise make_value_error("inapplicable", "has a 'schema', which means nothing without 'dsn'; remove it")
         if self.topic is not None and self.bootstrap_servers is None:
-            raise _refused("place", "has a 'topic' and needs 'bootstrap_servers', the brokers that it is on")
+            raise make_value_error("place", "has a 'topic' and needs 'bootstrap_servers', the brokers that it is on")
         for key in ("bootstrap_servers", "security", "options"):
             if self.topic is None and getattr(self, key) is not None:
-                raise _refused("inapplicable", f"has '{key}', which means nothing without 'topic'; remove it")
+                raise make_value_error("inapplicable", f"has '{key}', which means nothing without 'topic'; remove it")
         return self
 
 
-def _is_plugin(value: Any) -> str:
+def _get_kind_tag(value: Any) -> str:
     return "plugin" if (isinstance(value, dict) and "kind" in value) or hasattr(value, "kind") else "own"
 
 
 DeadLetters = Annotated[
     Annotated[DeadLetterSettings, Tag("own")] | Annotated[PluginDeadLetterSettings, Tag("plugin")],
-    Discriminator(_is_plugin),
+    Discriminator(_get_kind_tag),
 ]

@@ -22,13 +22,13 @@ from .fields import (
     Duration,
     Into,
     LakePath,
-    Moment,
     Servers,
     StartFrom,
     Strict,
     Topic,
+    ZonedTime,
 )
-from .source_parts import (
+from .source_models import (
     CatalogTable,
     ColumnName,
     ConnectSettings,
@@ -40,8 +40,8 @@ from .source_parts import (
     SecretText,
     Text,
     TransactionSettings,
-    options_of_clients,
-    security_options,
+    check_client_options,
+    check_security_options,
 )
 from .storage import StorageSettings, refuse_idle_storage
 
@@ -63,7 +63,7 @@ FORMATS = (
 class SourceSettings(Strict):
     """What every source has."""
 
-    also_told: ClassVar[frozenset[str]] = frozenset()
+    also_passed: ClassVar[frozenset[str]] = frozenset()
     """Keys of the decoder's that the transport has to know as well."""
     in_seconds: ClassVar[frozenset[str]] = frozenset()
     """Durations that the transport takes as a number."""
@@ -95,7 +95,7 @@ class SourceSettings(Strict):
     are only told."""
 
     @property
-    def kept_table(self) -> str | None:
+    def stateful_table(self) -> str | None:
         """The table of which the transport keeps something between runs, and has to know the key; None for most."""
         return None
 
@@ -143,9 +143,9 @@ class KafkaSettings(RecordSettings):
     """The consumer group whose offsets show progress, by default `replicator-PIPELINE`; positions are kept in the sinks."""
     start_from: StartFrom = "earliest"
     """Where lanes without a position start: earliest, latest, or a time with its zone."""
-    security: Annotated[dict[str, SecretText], AfterValidator(security_options)] = Field(default_factory=dict)
+    security: Annotated[dict[str, SecretText], AfterValidator(check_security_options)] = Field(default_factory=dict)
     """librdkafka's security.*, sasl.* and ssl.* settings."""
-    options: Annotated[dict[str, Text], AfterValidator(options_of_clients)] = Field(default_factory=dict)
+    options: Annotated[dict[str, Text], AfterValidator(check_client_options)] = Field(default_factory=dict)
     """Any other librdkafka setting."""
     max_records_per_trigger: int = Field(500_000, ge=1)
     """On Spark: the most offsets of one micro-batch."""
@@ -183,7 +183,7 @@ class ArchiveSettings(RecordSettings):
     """How often files are listed; 10 seconds when not said. Changes of folders on this machine are noticed at once."""
 
     @model_validator(mode="after")
-    def _stored(self) -> ArchiveSettings:
+    def _check_storage(self) -> ArchiveSettings:
         refuse_idle_storage(self.path, self.storage)
         return self
 
@@ -192,7 +192,7 @@ class FilesSettings(SourceSettings):
     """The folders that AWS DMS writes: CSV files (optionally .gz) or Parquet named after their time, in SCHEMA/TABLE. With
     format rows, folders that are called as tables, with files named after their number or time."""
 
-    also_told: ClassVar[frozenset[str]] = frozenset({"csv", "format", "operation_column", "files"})
+    also_passed: ClassVar[frozenset[str]] = frozenset({"csv", "format", "operation_column", "files"})
     in_seconds: ClassVar[frozenset[str]] = frozenset({"settle", "look_every"})
 
     transport: Literal["files"]
@@ -213,7 +213,7 @@ class FilesSettings(SourceSettings):
     """Names of files below path: only these are read, and those of their tables that come before them."""
 
     @model_validator(mode="after")
-    def _stored(self) -> FilesSettings:
+    def _check_storage(self) -> FilesSettings:
         refuse_idle_storage(self.path, self.storage)
         return self
 
@@ -228,7 +228,7 @@ class FilesSettings(SourceSettings):
 class DeltaSourceSettings(SourceSettings):
     """A Delta table: the event log of a pipeline, read as the topics that it recorded; with format rows, the rows of any."""
 
-    also_told: ClassVar[frozenset[str]] = frozenset({"format", "operation_column", "sequence_columns"})
+    also_passed: ClassVar[frozenset[str]] = frozenset({"format", "operation_column", "sequence_columns"})
 
     transport: Literal["delta"]
     path: LakePath | None = None
@@ -247,13 +247,13 @@ class DeltaSourceSettings(SourceSettings):
     start_from: Literal["earliest", "latest"] | None = None
     """With format rows, where lanes without a position start: earliest, with the table as it is; latest, with what changes
     from then on."""
-    since: Moment | None = None
+    since: ZonedTime | None = None
     """Of an event log: only records whose time at the source is this one or later, as far as they tell it."""
-    until: Moment | None = None
+    until: ZonedTime | None = None
     """Of an event log: only records whose time at the source is this one or earlier, as far as they tell it."""
 
     @model_validator(mode="after")
-    def _stored(self) -> DeltaSourceSettings:
+    def _check_storage(self) -> DeltaSourceSettings:
         refuse_idle_storage(self.path, self.storage)
         return self
 
@@ -261,7 +261,7 @@ class DeltaSourceSettings(SourceSettings):
 class SnapshotsSettings(SourceSettings):
     """Full snapshots of one table, which are compared with each other: files, or what a database is asked for."""
 
-    also_told: ClassVar[frozenset[str]] = frozenset({"csv"})
+    also_passed: ClassVar[frozenset[str]] = frozenset({"csv"})
 
     transport: Literal["snapshots"]
     path: ConfigPath | None = None
@@ -280,7 +280,7 @@ class SnapshotsSettings(SourceSettings):
     """Whether a snapshot without rows is taken in, which deletes every row; otherwise the program stops."""
 
     @property
-    def kept_table(self) -> str | None:
+    def stateful_table(self) -> str | None:
         """See `SourceSettings`."""
         return self.table or Path(self.path or "").name
 
@@ -313,7 +313,7 @@ class QuerySettings(SourceSettings):
     """How many connections read side by side at first, each a range of cursor_column."""
 
     @property
-    def kept_table(self) -> str | None:
+    def stateful_table(self) -> str | None:
         """See `SourceSettings`."""
         return self.table
 
@@ -342,7 +342,7 @@ SOURCES: dict[str, type[SourceSettings]] = {
 }
 
 
-def _transport(value: Any) -> str:
+def _get_transport(value: Any) -> str:
     name = value.get("transport") if isinstance(value, dict) else getattr(value, "transport", None)
     return name if isinstance(name, str) and name in SOURCES else "plugin"
 
@@ -355,5 +355,5 @@ Source = Annotated[
     | Annotated[SnapshotsSettings, Tag("snapshots")]
     | Annotated[QuerySettings, Tag("query")]
     | Annotated[PluginSourceSettings, Tag("plugin")],
-    Discriminator(_transport),
+    Discriminator(_get_transport),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from .fields import HttpUrl, Secret, Strict, _refused
+from .fields import HttpUrl, Secret, Strict, make_value_error
 
 
 class StorageSettings(Strict):
@@ -22,17 +22,19 @@ class StorageSettings(Strict):
     """The endpoint may be one without encryption."""
 
     @model_validator(mode="after")
-    def _whole(self) -> StorageSettings:
+    def _check_whole(self) -> StorageSettings:
         if (self.access_key_id is None) != (self.secret_access_key is None):
-            raise _refused("storage", "needs both 'access_key_id' and 'secret_access_key', or none of them")
+            raise make_value_error("storage", "needs both 'access_key_id' and 'secret_access_key', or none of them")
         if self.session_token is not None and self.access_key_id is None:
-            raise _refused("storage", "has a 'session_token' without 'access_key_id'")
+            raise make_value_error("storage", "has a 'session_token' without 'access_key_id'")
         if (self.endpoint or "").startswith("http://") and not self.allow_http:
-            raise _refused("storage", "has an 'endpoint' without encryption; write https://, or 'allow_http: true'")
+            raise make_value_error("storage", "has an 'endpoint' without encryption; write https://, or 'allow_http: true'")
         return self
 
 
 def refuse_idle_storage(path: str | None, storage: StorageSettings | None) -> None:
     """Raise PydanticCustomError for a `storage` beside a path on this machine."""
     if storage is not None and "://" not in (path or ""):
-        raise _refused("inapplicable", "has a 'storage', which means nothing without an s3:// URL in 'path'; remove it")
+        raise make_value_error(
+            "inapplicable", "has a 'storage', which means nothing without an s3:// URL in 'path'; remove it"
+        )

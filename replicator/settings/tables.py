@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from .columns import ColumnRules
-from .conditions import condition
-from .expressions import NoExpression
-from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, _refused, timespan
+from .conditions import parse_condition
+from .expressions import InvalidExpressionText
+from .fields import DURATION, Duration, FromZero, Glob, Into, Strict, make_value_error, to_timedelta
 
 Policy = Literal["scd1", "scd2", "append"]
 Deletes = Literal["hard", "soft", "ignore"]
@@ -26,80 +26,80 @@ VACUUM = ("vacuum_every", "vacuum_retain")
 TABLE_OPTIONS = ("partition_by", "cluster_by", "change_data_feed", "deletion_vectors", "compact_every", *VACUUM)
 """Keys that a sink interprets, not the core: options of Delta tables."""
 
-SHAPE = (
+ROW_TRANSFORM_KEYS = (
     *("sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "keys"),
     *("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
     *("deletes", "ignore_null_updates", "partial_updates", "tombstone_retention", "where"),
 )
 """Keys that say what becomes of changes before their policy sees them, and the one that they must agree with."""
 
-EXCLUSIVE = (
+EXCLUSIVE_KEYS = (
     ("column_list", "except_column_list"),
     ("track_history_column_list", "track_history_except_column_list"),
     ("ignore_null_updates_column_list", "ignore_null_updates_except_column_list"),
 )
 
 
-def _number(value: Any) -> Any:
+def _to_number(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _refuse_repeated(names: list[str]) -> list[str]:
     if len(set(names)) != len(names):
-        raise _refused("contradiction", "names a column twice")
+        raise make_value_error("contradiction", "names a column twice")
     return names
 
 
-def _of_the_source(names: list[str]) -> list[str]:
+def _refuse_bookkeeping(names: list[str]) -> list[str]:
     if any(name.startswith("_cdc_") or name == "_event_id" for name in names):
-        raise _refused("value", "names a column of replicator's own; name columns of the source")
+        raise make_value_error("value", "names a column of replicator's own; name columns of the source")
     return names
 
 
-def _several(value: Any) -> Any:
+def _to_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _condition(text: str) -> str:
+def _check_condition(text: str) -> str:
     try:
-        condition(text)
-    except NoExpression as why:
-        raise _refused("condition", str(why)) from None
+        parse_condition(text)
+    except InvalidExpressionText as why:
+        raise make_value_error("condition", str(why)) from None
     return text
 
 
 Columns = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
-Layout = Annotated[Columns, AfterValidator(_distinct), AfterValidator(_of_the_source)]
-Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]}), BeforeValidator(_several)]
+Layout = Annotated[Columns, AfterValidator(_refuse_repeated), AfterValidator(_refuse_bookkeeping)]
+Order = Annotated[Layout, Field(json_schema_extra={"type": ["array", "string"]}), BeforeValidator(_to_list)]
 """Columns, or the name of one."""
 
 
-def _not_zero(duration: str) -> str:
-    if not timespan(duration):
-        raise _refused("duration", "must be longer than none")
+def _refuse_zero(duration: str) -> str:
+    if not to_timedelta(duration):
+        raise make_value_error("duration", "must be longer than none")
     return duration
 
 
-def _retention(value: Any) -> str:
-    if value == FOR_EVER:
-        return FOR_EVER
+def _check_retention(value: Any) -> str:
+    if value == NO_RETENTION:
+        return NO_RETENTION
     if not isinstance(value, str) or not re.fullmatch(DURATION, value) or not int(value.split(" ")[0]):
-        raise _refused("duration", "must be a time such as 7 days, longer than none, or off")
+        raise make_value_error("duration", "must be a time such as 7 days, longer than none, or off")
     return value
 
 
-FOR_EVER = "off"
+NO_RETENTION = "off"
 Retention = Annotated[
     str,
-    Field(json_schema_extra={"pattern": f"{DURATION}|^{FOR_EVER}$"}),
-    BeforeValidator(_retention),
+    Field(json_schema_extra={"pattern": f"{DURATION}|^{NO_RETENTION}$"}),
+    BeforeValidator(_check_retention),
 ]
 """A length of time, or `off`."""
 
-Retain = Annotated[Duration, AfterValidator(_not_zero)]
+Retain = Annotated[Duration, AfterValidator(_refuse_zero)]
 """How long a scheduled vacuum leaves files that the newest version does not need."""
 
-Condition = Annotated[str, AfterValidator(_condition)]
+Condition = Annotated[str, AfterValidator(_check_condition)]
 
 
 class SchemaChangeModes(Strict):
@@ -135,7 +135,7 @@ class PolicyKeys(Strict):
 
     policy: Policy | None = None
     """scd1: current rows. append: every change as a row. scd2: every version."""
-    stored_as_scd_type: Annotated[Literal[1, 2], BeforeValidator(_number)] | None = None
+    stored_as_scd_type: Annotated[Literal[1, 2], BeforeValidator(_to_number)] | None = None
     """1 means policy scd1, 2 means scd2."""
     keys: Columns | None = None
     """The key columns; by default they are learnt from the change events."""
@@ -222,23 +222,27 @@ class PolicyKeys(Strict):
     """A condition on the source's columns: the target has the rows for which it holds. A row for which it ceases to hold
     leaves the target; under append, changes of which it does not hold are left out."""
 
-    def chosen_policy(self) -> Policy | None:
+    def get_policy(self) -> Policy | None:
         """The policy said here, by either of its two names; None when nothing is said."""
         return self.policy or POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
 
     @model_validator(mode="after")
-    def _consistent(self) -> PolicyKeys:
+    def _check_consistent(self) -> PolicyKeys:
         by_type = POLICY_OF_SCD_TYPE.get(self.stored_as_scd_type)
         if self.policy and by_type and self.policy != by_type:
-            raise _refused("contradiction", "has a 'policy' and a 'stored_as_scd_type' that contradict each other; keep one")
+            raise make_value_error(
+                "contradiction", "has a 'policy' and a 'stored_as_scd_type' that contradict each other; keep one"
+            )
         renames = self.renamed_columns or {}
         if len(set(renames.values())) < len(renames) or set(renames) & set(renames.values()):
-            raise _refused("contradiction", "renames two columns to one, or one twice, in 'renamed_columns'")
+            raise make_value_error("contradiction", "renames two columns to one, or one twice, in 'renamed_columns'")
         lists = self.ignore_null_updates_column_list or self.ignore_null_updates_except_column_list
         if self.ignore_null_updates is False and lists:
-            raise _refused("contradiction", "has 'ignore_null_updates: false' and a list of columns for it; keep one")
+            raise make_value_error(
+                "contradiction", "has 'ignore_null_updates: false' and a list of columns for it; keep one"
+            )
         if self.keys and len(set(self.keys)) != len(self.keys):
-            raise _refused("contradiction", "names a key column twice")
+            raise make_value_error("contradiction", "names a key column twice")
         return self
 
 

@@ -15,10 +15,10 @@ TYPES: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("timestamptz", "timestamp[us, utc]"), pa.timestamp("us", "UTC")),
 }
 DECIMAL = re.compile(r"decimal\((\d{1,2})(?:, ?(\d{1,2}))?\)")
-MOST_DIGITS, WIDE_DIGITS = 38, 76
+MAX_DIGITS, WIDE_DIGITS = 38, 76
 
 
-def type_named(text: str) -> pa.DataType | None:
+def find_type(text: str) -> pa.DataType | None:
     """The Arrow type of that name, as far as every sink knows it."""
     name = re.sub(r"\s*,\s*", ", ", text.strip().lower())
     found = DECIMAL.fullmatch(name)
@@ -27,4 +27,4 @@ def type_named(text: str) -> pa.DataType | None:
     digits, scale = int(found[1]), int(found[2] or 0)
     if not 1 <= digits <= WIDE_DIGITS or scale > digits:
         return None
-    return pa.decimal128(digits, scale) if digits <= MOST_DIGITS else pa.decimal256(digits, scale)
+    return pa.decimal128(digits, scale) if digits <= MAX_DIGITS else pa.decimal256(digits, scale)

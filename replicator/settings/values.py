@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from .findings import Path, Problem, inside, place, quoted
+from .findings import Path, PathProblem, describe_parent, describe_path, quote_name
 from .schema import Settings
 
 EXPECTED = {
@@ -30,50 +30,54 @@ EXPECTED = {
 }
 
 
-def validated(data: Any, root: FilePath, settled: set[Path]) -> tuple[Settings | None, list[Problem]]:
+def validate(data: Any, root: FilePath, settled: set[Path]) -> tuple[Settings | None, list[PathProblem]]:
     """The settings, or all problems of values. Errors at paths in `settled`, or about what was removed there, are
     left out; when nothing else is wrong both are empty and the caller's own problems stand."""
     try:
         return Settings.model_validate(data, context={"root": root}), []
     except ValidationError as error:
         details = error.errors(include_input=False, include_url=False)
-        return None, [p for p in map(_problem, details) if not _is_settled(p, settled)]
+        return None, [p for p in map(_make_problem, details) if not _is_settled(p, settled)]
 
 
-def _is_settled(problem: Problem, settled: set[Path]) -> bool:
+def _is_settled(problem: PathProblem, settled: set[Path]) -> bool:
     """The path or one around it was judged already; or what is said to be missing inside it was removed."""
     path = problem.path
     removed = problem.code == "place" and any(known[: len(path)] == path for known in settled)
     return removed or any(path[: len(known)] == known for known in settled)
 
 
-def _problem(error: ErrorDetails) -> Problem:
-    path = tuple(_data_path(error["loc"]))
+def _make_problem(error: ErrorDetails) -> PathProblem:
+    path = tuple(_to_data_path(error["loc"]))
     kind = error["type"]
     if kind == "missing":
-        return Problem(path, "missing", f"missing key {quoted(path[-1])} {inside(path[:-1])}", _example(path))
+        return PathProblem(
+            path, "missing", f"missing key {quote_name(path[-1])} {describe_parent(path[:-1])}", _describe_example(path)
+        )
     if kind == "extra_forbidden":
-        return Problem(path, "unknown_key", f"unknown key {quoted(path[-1])} {inside(path[:-1])}")
+        return PathProblem(path, "unknown_key", f"unknown key {quote_name(path[-1])} {describe_parent(path[:-1])}")
     if kind.startswith("replicator_"):
-        return Problem(path, kind.removeprefix("replicator_"), f"{place(path)} {error['msg']}")
+        return PathProblem(path, kind.removeprefix("replicator_"), f"{describe_path(path)} {error['msg']}")
     if kind == "string_pattern_mismatch":
-        return Problem(path, "name", f"{place(path)}: a name {EXPECTED[kind]}")
+        return PathProblem(path, "name", f"{describe_path(path)}: a name {EXPECTED[kind]}")
     if kind in ("greater_than_equal", "less_than_equal", "literal_error"):
-        return Problem(path, "value", f"{place(path)} {_bound(kind, error.get('ctx', {}))}")
-    return Problem(path, "type", f"{place(path)} {EXPECTED.get(kind, 'does not have the right type')}", _quotes(kind))
+        return PathProblem(path, "value", f"{describe_path(path)} {_describe_bound(kind, error.get('ctx', {}))}")
+    return PathProblem(
+        path, "type", f"{describe_path(path)} {EXPECTED.get(kind, 'does not have the right type')}", _describe_quotes(kind)
+    )
 
 
-def _bound(kind: str, context: dict[str, Any]) -> str:
+def _describe_bound(kind: str, context: dict[str, Any]) -> str:
     if kind == "literal_error":
         return f"must be one of {context['expected']}"
     return f"must be at least {context['ge']}" if "ge" in context else f"must be at most {context['le']}"
 
 
-def _quotes(kind: str) -> str:
+def _describe_quotes(kind: str) -> str:
     return "put it in quotes" if kind == "string_type" else ""
 
 
-def _example(path: Path) -> str:
+def _describe_example(path: Path) -> str:
     """What to write for a key that a newcomer may not know."""
     examples = {
         "format": "for example format: debezium_json",
@@ -83,7 +87,7 @@ def _example(path: Path) -> str:
     return examples.get(str(path[-1]), "")
 
 
-def _data_path(loc: tuple[int | str, ...]) -> Iterator[int | str]:
+def _to_data_path(loc: tuple[int | str, ...]) -> Iterator[int | str]:
     """The path inside the document: pydantic adds the tag of a union (after a source's or sink's name, and in
     `dead_letters`), and `[key]`."""
     tag = {"sources": 2, "sinks": 2, "dead_letters": 1}.get(str(loc[0])) if loc else None

@@ -28,7 +28,7 @@ EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "25"))
 SEED = int(os.environ.get("REPLICATOR_SEED", "0"))
 """Where the random histories begin; the same seed tries the same histories."""
 
-REASON = "__contract_override_reason__"
+OVERRIDE_REASON = "__contract_override_reason__"
 
 
 def overrides_contract(*, reason: str) -> Callable[[C], C]:
@@ -37,7 +37,7 @@ def overrides_contract(*, reason: str) -> Callable[[C], C]:
         raise ValueError("a test of a contract is relaxed with a reason or not at all")
 
     def mark(method: C) -> C:
-        setattr(method, REASON, reason)
+        setattr(method, OVERRIDE_REASON, reason)
         return method
 
     return mark
@@ -55,12 +55,12 @@ class Contract:
         super().__init_subclass__(**kwargs)
         if cls.__module__.startswith(f"{__package__}."):
             return
-        for name, _ in _tests_of(*cls.__mro__[1:]):
+        for name, _ in _list_tests(*cls.__mro__[1:]):
             own = vars(cls).get(name)
-            if own is not None and not hasattr(own, REASON):
+            if own is not None and not hasattr(own, OVERRIDE_REASON):
                 raise TypeError(f"{cls.__name__}.{name} replaces a test of a contract; mark it with overrides_contract")
 
-    def some(self, cases: Iterable[T]) -> list[T]:
+    def sample_cases(self, cases: Iterable[T]) -> list[T]:
         """Of these cases those that a run of the suite tries: all, or one in three where each takes seconds. Which, the seed
         says; with REPLICATOR_LONG=1 it is all."""
         every = list(cases)
@@ -71,7 +71,7 @@ class Contract:
         return for_all(max(1, EXAMPLES // self.one_in // share), **strategies)
 
 
-def _tests_of(*classes: type) -> Iterator[tuple[str, Any]]:
+def _list_tests(*classes: type) -> Iterator[tuple[str, Any]]:
     for cls in classes:
         yield from ((name, value) for name, value in vars(cls).items() if name.startswith("test_"))
 
@@ -96,7 +96,7 @@ def for_all(examples: int = EXAMPLES, /, **strategies: Any) -> Callable[[Callabl
     return run
 
 
-def needs(condition: bool, reason: str) -> None:
+def require(condition: bool, reason: str) -> None:
     """Skip the running test unless the adapter says it can do this."""
     if not condition:
         pytest.skip(reason)

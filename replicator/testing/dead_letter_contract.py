@@ -9,17 +9,17 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from replicator.ports.dead_letters import EVERY, DeadLetter, DeadLetters, LetterGroup, Which
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, DeadLetterGroup, DeadLetters
 
 from .contract import Contract
 
-FIRST = datetime(2024, 2, 29, 12, tzinfo=UTC)
-ODD = "a 'quoted' \"name\" \\ with %, _ and \N{GREEK SMALL LETTER OMEGA}"
+FIRST_TIME = datetime(2024, 2, 29, 12, tzinfo=UTC)
+ODD_TEXT = "a 'quoted' \"name\" \\ with %, _ and \N{GREEK SMALL LETTER OMEGA}"
 
 
-def letter(number: int, lane: str = "lake.items", minutes: int = 0) -> DeadLetter:
+def make_dead_letter(number: int, lane: str = "lake.items", minutes: int = 0) -> DeadLetter:
     """A letter by example; `minutes` after the first it was seen."""
-    seen = FIRST + timedelta(minutes=minutes)
+    seen = FIRST_TIME + timedelta(minutes=minutes)
     return DeadLetter(
         event_id=f"cdc.items-0-{number}",
         lane=lane,
@@ -35,7 +35,7 @@ def letter(number: int, lane: str = "lake.items", minutes: int = 0) -> DeadLette
         topic="cdc.items",
         partition=0,
         offset=number,
-        timestamp=FIRST,
+        timestamp=FIRST_TIME,
         headers='[["name", {"base64": "/w=="}]]',
         key=b"\x00key",
     )
@@ -63,11 +63,11 @@ class DeadLetterContract(Contract):
             first.close()
             second.close()
 
-    def test_letters_outlive_the_store(self) -> None:
+    def test_dead_letters_outlive_the_store(self) -> None:
         """Whole, and newest first; whoever reads, and from when on."""
-        odd = replace(letter(5, minutes=-2), sentence=ODD, table=ODD, lane=ODD, event_id=ODD)
-        bare = replace(letter(4, minutes=-1), record=None, key=None, headers=None, timestamp=None, key_hash="")
-        letters = [letter(1), letter(2, minutes=2), letter(3, "", minutes=1), bare, odd]
+        odd = replace(make_dead_letter(5, minutes=-2), sentence=ODD_TEXT, table=ODD_TEXT, lane=ODD_TEXT, event_id=ODD_TEXT)
+        bare = replace(make_dead_letter(4, minutes=-1), record=None, key=None, headers=None, timestamp=None, key_hash="")
+        letters = [make_dead_letter(1), make_dead_letter(2, minutes=2), make_dead_letter(3, "", minutes=1), bare, odd]
         with self.stores() as (store, other):
             assert list(other.read()) == []
             store.write(letters)
@@ -78,84 +78,95 @@ class DeadLetterContract(Contract):
             assert list(other.read(limit=1)) == [letters[1]]
             assert list(other.read(limit=0)) == []
 
-    def test_the_same_letter_is_one(self) -> None:
+    def test_the_same_dead_letter_is_one(self) -> None:
         """`first_seen` stays, `last_seen` never goes back, attempts add up, also within one call; the last reason counts."""
         with self.stores() as (store, other):
-            store.write([letter(1), letter(1, "other.items"), letter(2)])
-            store.write([letter(1, minutes=5), letter(1, minutes=6)])
-            other.write([replace(letter(1, minutes=3), code="OUT_OF_RANGE", record=b"new")])
+            store.write([make_dead_letter(1), make_dead_letter(1, "other.items"), make_dead_letter(2)])
+            store.write([make_dead_letter(1, minutes=5), make_dead_letter(1, minutes=6)])
+            other.write([replace(make_dead_letter(1, minutes=3), code="OUT_OF_RANGE", record=b"new")])
             found = {(each.event_id, each.lane): each for each in store.read()}
             assert len(found) == 3
             seen = found["cdc.items-0-1", "lake.items"]
-            assert (seen.first_seen, seen.last_seen, seen.attempts) == (FIRST, FIRST + timedelta(minutes=6), 4)
+            assert (seen.first_seen, seen.last_seen, seen.attempts) == (FIRST_TIME, FIRST_TIME + timedelta(minutes=6), 4)
             assert (seen.code, seen.record) == ("OUT_OF_RANGE", b"new")
             assert found["cdc.items-0-2", "lake.items"].attempts == 1
 
-    def test_letters_are_chosen(self) -> None:
-        """By everything that `Which` can say, before they are limited."""
-        late = replace(letter(2, "", minutes=9), stage="route", code="NULL_KEY", table="public.orders")
-        letters = [letter(1), late, letter(3, "mirror.items", minutes=1)]
+    def test_dead_letters_are_filtered(self) -> None:
+        """By everything that `DeadLetterFilter` can say, before they are limited."""
+        late = replace(make_dead_letter(2, "", minutes=9), stage="route", code="NULL_KEY", table="public.orders")
+        letters = [make_dead_letter(1), late, make_dead_letter(3, "mirror.items", minutes=1)]
         with self.stores() as (store, _):
             store.write(letters)
             store.mark([letters[2]], "replayed")
             letters[2] = replace(letters[2], state="replayed")
             for which in (
-                EVERY,
-                Which(events=frozenset({"cdc.items-0-1", "cdc.items-0-3"})),
-                Which(lane="*.items"),
-                Which(lane=""),
-                Which(table="public.ord?rs"),
-                Which(table="public_orders"),
-                Which(code="NULL_KEY"),
-                Which(stage="route"),
-                Which(state="open"),
-                Which(before=FIRST + timedelta(minutes=1)),
-                Which(lane="lake.*", code="NULL_KEY"),
+                ALL_DEAD_LETTERS,
+                DeadLetterFilter(events=frozenset({"cdc.items-0-1", "cdc.items-0-3"})),
+                DeadLetterFilter(lane="*.items"),
+                DeadLetterFilter(lane=""),
+                DeadLetterFilter(table="public.ord?rs"),
+                DeadLetterFilter(table="public_orders"),
+                DeadLetterFilter(code="NULL_KEY"),
+                DeadLetterFilter(stage="route"),
+                DeadLetterFilter(state="open"),
+                DeadLetterFilter(before=FIRST_TIME + timedelta(minutes=1)),
+                DeadLetterFilter(lane="lake.*", code="NULL_KEY"),
             ):
-                due = [each for each in (letters[1], letters[2], letters[0]) if which.takes(each)]
+                due = [each for each in (letters[1], letters[2], letters[0]) if which.is_match(each)]
                 assert list(store.read(which)) == due, which
                 assert list(store.read(which, limit=1)) == due[:1], which
 
-    def test_open_letters_are_counted(self) -> None:
+    def test_open_dead_letters_are_counted(self) -> None:
         """By source, table and lane; a letter that came twice is one, and what was replayed or removed does not count."""
-        of_table, of_lane = LetterGroup("shop", "public.items", ""), LetterGroup("shop", "public.items", "lake.items")
-        unknown = LetterGroup("shop", "", "")
+        of_table, of_lane = (
+            DeadLetterGroup("shop", "public.items", ""),
+            DeadLetterGroup("shop", "public.items", "lake.items"),
+        )
+        unknown = DeadLetterGroup("shop", "", "")
         with self.stores() as (store, other):
             assert dict(store.count_open()) == {}
-            store.write([letter(1), letter(1), letter(2, ""), letter(3, ""), replace(letter(4, ""), table="")])
-            store.write([letter(2, "", minutes=1)])
+            store.write(
+                [
+                    make_dead_letter(1),
+                    make_dead_letter(1),
+                    make_dead_letter(2, ""),
+                    make_dead_letter(3, ""),
+                    replace(make_dead_letter(4, ""), table=""),
+                ]
+            )
+            store.write([make_dead_letter(2, "", minutes=1)])
             assert dict(other.count_open()) == {of_table: 2, of_lane: 1, unknown: 1}
             read = {each.offset: each for each in store.read()}
             store.mark([read[2]], "replayed")
             store.remove([read[4]])
             assert dict(other.count_open()) == {of_table: 1, of_lane: 1}
 
-    def test_a_letter_that_came_again_is_not_marked(self) -> None:
+    def test_a_repeated_dead_letter_is_not_marked(self) -> None:
         """What was rejected again since is open, whatever became of what was read."""
         with self.stores() as (store, other):
-            store.write([letter(1), letter(2), letter(1, "other.items")])
+            store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(1, "other.items")])
             read = list(other.read())
-            store.write([letter(1, minutes=1)])
+            store.write([make_dead_letter(1, minutes=1)])
             other.mark(read, "replayed")
             other.mark([], "replayed")
             found = {(each.offset, each.lane): each.state for each in store.read()}
             assert found == {(1, "lake.items"): "open", (2, "lake.items"): "replayed", (1, "other.items"): "replayed"}
-            store.write([letter(2, minutes=2)])
-            assert {each.state for each in other.read(Which(events=frozenset({"cdc.items-0-2"})))} == {"open"}
+            store.write([make_dead_letter(2, minutes=2)])
+            assert {each.state for each in other.read(DeadLetterFilter(events=frozenset({"cdc.items-0-2"})))} == {"open"}
 
-    def test_letters_are_removed(self) -> None:
+    def test_dead_letters_are_removed(self) -> None:
         """And begin anew when they come back; what came again since stays."""
         with self.stores() as (store, other):
-            store.write([letter(1), letter(2), letter(3)])
+            store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(3)])
             read = list(store.read())
-            other.write([letter(2, minutes=1)])
+            other.write([make_dead_letter(2, minutes=1)])
             store.remove(read)
             store.remove(read)
             store.remove([])
             assert [(each.offset, each.attempts) for each in other.read()] == [(2, 2)]
-            other.write([letter(3, minutes=7)])
+            other.write([make_dead_letter(3, minutes=7)])
             (back, _) = store.read()
-            assert back == letter(3, minutes=7)
+            assert back == make_dead_letter(3, minutes=7)
 
     def test_any_history_ends_as_a_list_would(self) -> None:
         """Random writes, marks and removals of what was read before, by two stores in turns."""
@@ -175,7 +186,7 @@ class DeadLetterContract(Contract):
                     store = stores[minute % 2]
                     chosen = [each for each in seen if each.offset in numbers]
                     if step == "write":
-                        new = [letter(number, minutes=minute) for number in sorted(numbers)]
+                        new = [make_dead_letter(number, minutes=minute) for number in sorted(numbers)]
                         store.write(new)
                         plain.write(new)
                     elif step == "mark":

@@ -15,9 +15,9 @@ from replicator.domain.change import RAW
 from replicator.domain.table import TableSpec
 
 from .histories import History
-from .kinds import KEY_KINDS, KINDS, TOAST, micros
 from .model import Change, Key
-from .source import Event
+from .source import SourceEvent
+from .value_types import KEY_TYPES, TOAST, VALUE_TYPES, to_micros
 
 Kinds = Mapping[str, str]
 SOURCE_FIELDS: tuple[tuple[str, str, bool], ...] = (
@@ -39,77 +39,81 @@ SOURCE_FIELDS: tuple[tuple[str, str, bool], ...] = (
 BLOCK_FIELDS = (("id", "string", False), ("total_order", "int64", False), ("data_collection_order", "int64", False))
 
 
-def raw_frame(history: History, start: int = 0, end: int | None = None, *, schemas: bool = True) -> pa.Table:
+def make_raw_frame(history: History, start: int = 0, end: int | None = None, *, schemas: bool = True) -> pa.Table:
     """The events [start, end) as records."""
-    kinds = column_kinds(history)
-    rows = [_record(history, event, kinds, schemas=schemas) for event in history.events[start:end]]
+    kinds = list_column_types(history)
+    rows = [_make_record(history, event, kinds, schemas=schemas) for event in history.events[start:end]]
     return pa.Table.from_pylist(rows, RAW)
 
 
-def column_kinds(history: History) -> Kinds:
+def list_column_types(history: History) -> Kinds:
     """The kind of every column the table ever had."""
-    keys = {f"k{i}": kind for i, kind in enumerate(KEY_KINDS[history.shape.key], 1)}
+    keys = {f"k{i}": kind for i, kind in enumerate(KEY_TYPES[history.shape.key], 1)}
     return keys | history.source.kinds
 
 
-def _record(history: History, event: Event, kinds: Kinds, *, schemas: bool) -> dict[str, Any]:
+def _make_record(history: History, event: SourceEvent, kinds: Kinds, *, schemas: bool) -> dict[str, Any]:
     table = history.source.versions[event.version]
     return {
         "topic": history.source.topic,
         "partition": event.partition,
         "offset": event.offset,
         "timestamp": event.change.ts if event.change else None,
-        "headers": _headers(event, table, kinds),
-        "key": None if event.key is None else _document(_key_schema(table, kinds), _key(event.key, table, kinds), schemas),
-        "value": None if event.change is None else _value(event.change, table, kinds, _place(history, event), schemas),
+        "headers": _make_headers(event, table, kinds),
+        "key": None
+        if event.key is None
+        else _make_document(_make_key_schema(table, kinds), _make_key(event.key, table, kinds), schemas),
+        "value": None
+        if event.change is None
+        else _make_value(event.change, table, kinds, _get_order(history, event), schemas),
     }
 
 
-def _document(schema: Mapping[str, Any], payload: Mapping[str, Any], schemas: bool) -> bytes:
+def _make_document(schema: Mapping[str, Any], payload: Mapping[str, Any], schemas: bool) -> bytes:
     whole = {"schema": schema, "payload": payload} if schemas else payload
     return json.dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _headers(event: Event, table: TableSpec, kinds: Kinds) -> list[dict[str, Any]]:
+def _make_headers(event: SourceEvent, table: TableSpec, kinds: Kinds) -> list[dict[str, Any]]:
     moved_from = event.change.moved_from if event.change else None
     headers = {"__debezium.newkey": event.moved_to, "__debezium.oldkey": moved_from}
     return [
-        {"name": name, "value": json.dumps(_key(key, table, kinds), ensure_ascii=False).encode()}
+        {"name": name, "value": json.dumps(_make_key(key, table, kinds), ensure_ascii=False).encode()}
         for name, key in headers.items()
         if key
     ]
 
 
-def _key(key: Key, table: TableSpec, kinds: Kinds) -> dict[str, Any]:
-    return {name: KINDS[kinds[name]].encode(value) for name, value in zip(table.keys, key, strict=True)}
+def _make_key(key: Key, table: TableSpec, kinds: Kinds) -> dict[str, Any]:
+    return {name: VALUE_TYPES[kinds[name]].encode(value) for name, value in zip(table.keys, key, strict=True)}
 
 
-def _value(change: Change, table: TableSpec, kinds: Kinds, place: int, schemas: bool) -> bytes:
-    image = {name: _encoded(change, name, kinds) for name in table.column_names}
+def _make_value(change: Change, table: TableSpec, kinds: Kinds, place: int, schemas: bool) -> bytes:
+    image = {name: _encode_value(change, name, kinds) for name in table.column_names}
     payload = {
         "before": image if change.op == "d" else None,
         "after": None if change.op in "dt" else image,
-        "source": _source(change),
-        "transaction": _block(change, place),
+        "source": _make_source(change),
+        "transaction": _make_block(change, place),
         "op": change.op,
-        "ts_ms": _micros(change) // 1000,
+        "ts_ms": _get_micros(change) // 1000,
     }
-    return _document(_envelope_schema(table, kinds), payload, schemas)
+    return _make_document(_make_envelope_schema(table, kinds), payload, schemas)
 
 
-def _encoded(change: Change, name: str, kinds: Kinds) -> Any:
+def _encode_value(change: Change, name: str, kinds: Kinds) -> Any:
     if name in change.unsent:
         return TOAST[kinds[name]]
     value = change.image.get(name)
-    return None if value is None else KINDS[kinds[name]].encode(value)
+    return None if value is None else VALUE_TYPES[kinds[name]].encode(value)
 
 
-def _micros(change: Change) -> int:
-    return 0 if change.ts is None else micros(change.ts)
+def _get_micros(change: Change) -> int:
+    return 0 if change.ts is None else to_micros(change.ts)
 
 
-def _source(change: Change) -> dict[str, Any]:
-    at = _micros(change)
+def _make_source(change: Change) -> dict[str, Any]:
+    at = _get_micros(change)
     return {
         "version": "3.7.0.Final",
         "connector": "postgresql",
@@ -128,42 +132,42 @@ def _source(change: Change) -> dict[str, Any]:
     }
 
 
-def _place(history: History, event: Event) -> int:
+def _get_order(history: History, event: SourceEvent) -> int:
     """The place in the transaction that the event tells; 0 where it tells none. Where nothing depends on it, it is another
     each time the event is sent, as from a connector that resumes in the middle of a transaction."""
     order = event.change.sequence[2] if event.change else 0
     return int(order) or (1 + event.offset % 5 if history.shape.blocks else 0)
 
 
-def _block(change: Change, place: int) -> dict[str, Any] | None:
+def _make_block(change: Change, place: int) -> dict[str, Any] | None:
     return {"id": f"{change.sequence[0]}", "total_order": place, "data_collection_order": place} if place else None
 
 
-def _field(name: str, kind: str, *, optional: bool) -> dict[str, Any]:
-    return {**KINDS[kind].schema, "optional": optional, "field": name}
+def _make_field(name: str, kind: str, *, optional: bool) -> dict[str, Any]:
+    return {**VALUE_TYPES[kind].schema, "optional": optional, "field": name}
 
 
-def _struct(fields: Sequence[Mapping[str, Any]], name: str, *, optional: bool = False) -> dict[str, Any]:
+def _make_struct(fields: Sequence[Mapping[str, Any]], name: str, *, optional: bool = False) -> dict[str, Any]:
     return {"type": "struct", "fields": list(fields), "optional": optional, "name": name}
 
 
-def _plain_struct(fields: Sequence[tuple[str, str, bool]], name: str, *, optional: bool) -> dict[str, Any]:
-    return _struct([{"type": t, "optional": o, "field": n} for n, t, o in fields], name, optional=optional)
+def _make_plain_struct(fields: Sequence[tuple[str, str, bool]], name: str, *, optional: bool) -> dict[str, Any]:
+    return _make_struct([{"type": t, "optional": o, "field": n} for n, t, o in fields], name, optional=optional)
 
 
-def _key_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
-    return _struct([_field(name, kinds[name], optional=False) for name in table.keys], "cdc.public.items.Key")
+def _make_key_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
+    return _make_struct([_make_field(name, kinds[name], optional=False) for name in table.keys], "cdc.public.items.Key")
 
 
-def _envelope_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
-    columns = [_field(name, kinds[name], optional=name not in table.keys) for name in table.column_names]
-    row = _struct(columns, "cdc.public.items.Value", optional=True)
+def _make_envelope_schema(table: TableSpec, kinds: Kinds) -> dict[str, Any]:
+    columns = [_make_field(name, kinds[name], optional=name not in table.keys) for name in table.column_names]
+    row = _make_struct(columns, "cdc.public.items.Value", optional=True)
     fields = [
         {**row, "field": "before"},
         {**row, "field": "after"},
-        {**_plain_struct(SOURCE_FIELDS, "io.debezium.connector.postgresql.Source", optional=False), "field": "source"},
-        {**_plain_struct(BLOCK_FIELDS, "event.block", optional=True), "field": "transaction"},
+        {**_make_plain_struct(SOURCE_FIELDS, "io.debezium.connector.postgresql.Source", optional=False), "field": "source"},
+        {**_make_plain_struct(BLOCK_FIELDS, "event.block", optional=True), "field": "transaction"},
         {"type": "string", "optional": False, "field": "op"},
         {"type": "int64", "optional": True, "field": "ts_ms"},
     ]
-    return _struct(fields, "cdc.public.items.Envelope")
+    return _make_struct(fields, "cdc.public.items.Envelope")

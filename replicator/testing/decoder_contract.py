@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from replicator.domain.change import (
     ERROR,
-    MOVED_FROM,
     OFFSET,
+    OLD_KEY,
     OP,
     PARTITION,
     RAW,
@@ -31,8 +31,8 @@ from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder
 
 from .contract import SEED, Contract, for_all
-from .decoder_fuzz import CODES, INPUTS, Fuzz, note
-from .mutations import altered_json
+from .decoder_fuzz import CODES, INPUTS, DecoderFuzz, note_progress
+from .mutations import alter_json
 
 BAD_VALUES = (
     b"",
@@ -61,15 +61,15 @@ class DecoderContract(Contract):
         """Good records, as they come from real servers if possible."""
         raise NotImplementedError
 
-    def recorded(self) -> pa.Table:
+    def make_recorded(self) -> pa.Table:
         """More good records that mutated ones are made of, for the same decoder: recorded topics."""
         return RAW.empty_table()
 
-    def mutated(self, value: bytes, rng: Random) -> bytes:
+    def mutate_record(self, value: bytes, rng: Random) -> bytes:
         """A record altered where a reader of the format may stumble: see `mutations`. Replace it for other than JSON."""
-        return altered_json(value, rng)
+        return alter_json(value, rng)
 
-    def runs(self, decoder: Decoder, raw: pa.Table) -> Iterator[tuple[TableSpec, pa.Table]]:
+    def list_slices(self, decoder: Decoder, raw: pa.Table) -> Iterator[tuple[TableSpec, pa.Table]]:
         """The records by table and fingerprint, with what was learnt of each."""
         routes = decoder.route(raw)
         pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
@@ -77,17 +77,17 @@ class DecoderContract(Contract):
             run = raw.filter(pa.array([pair == (table, fingerprint) for pair in pairs]))
             yield decoder.learn(run, table, fingerprint), run
 
-    def decoded(self, decoder: Decoder, raw: pa.Table) -> dict[tuple[str, int, int], list[str]]:
+    def decode_records(self, decoder: Decoder, raw: pa.Table) -> dict[tuple[str, int, int], list[str]]:
         """Per record the rows it became, as text."""
         out: dict[tuple[str, int, int], list[str]] = {}
-        for table, run in self.runs(decoder, raw):
+        for table, run in self.list_slices(decoder, raw):
             for row in decoder.decode(run, table).to_pylist():
                 out.setdefault((row[TOPIC], row[PARTITION], row[OFFSET]), []).append(repr(row))
         return out
 
-    def test_route_says_one_thing_of_each_record(self) -> None:
+    def test_route_gives_one_result_per_record(self) -> None:
         """Schema `ROUTE`, a row per record: a table with its fingerprint, or a kind to ignore, or an error."""
-        raw = pa.concat_tables([self.samples(), bad_records()])
+        raw = pa.concat_tables([self.samples(), make_bad_records()])
         routes = self.new_decoder().route(raw)
         assert routes.schema.equals(ROUTE)
         assert routes.num_rows == raw.num_rows
@@ -100,7 +100,7 @@ class DecoderContract(Contract):
     def test_changes_have_the_schema_of_their_table(self) -> None:
         """`decode` gives `changes_schema(table)`; operations and sequences are as the frame's definition says."""
         decoder = self.new_decoder()
-        for table, run in self.runs(decoder, self.samples()):
+        for table, run in self.list_slices(decoder, self.samples()):
             changes = decoder.decode(run, table)
             assert changes.schema.equals(changes_schema(table))
             assert 1 <= table.sequence <= 4
@@ -122,7 +122,7 @@ class DecoderContract(Contract):
     def test_nothing_vanishes(self) -> None:
         """Every record routed to a table comes out as at least one row, in order."""
         decoder = self.new_decoder()
-        for table, run in self.runs(decoder, self.samples()):
+        for table, run in self.list_slices(decoder, self.samples()):
             places = list(zip(*(run[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
             changes = decoder.decode(run, table)
             came = list(zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True))
@@ -131,10 +131,10 @@ class DecoderContract(Contract):
     def test_keys_are_decoded_alone(self) -> None:
         """Of a table as far as its key `decode` gives the same operations and keys, those before a key change too."""
         decoder = self.new_decoder()
-        for table, run in self.runs(decoder, self.samples()):
+        for table, run in self.list_slices(decoder, self.samples()):
             if table.keys:
                 alone = replace(table, columns=tuple(c for c in table.columns if c.name in table.keys))
-                names = [OP, TOPIC, PARTITION, OFFSET, MOVED_FROM, *table.keys]
+                names = [OP, TOPIC, PARTITION, OFFSET, OLD_KEY, *table.keys]
                 whole = decoder.decode(run, table)
                 good = pc.is_null(whole[ERROR])
                 assert decoder.decode(run, alone).select(names).filter(good).equals(whole.select(names).filter(good))
@@ -148,10 +148,10 @@ class DecoderContract(Contract):
     def test_bad_record_is_isolated(self) -> None:
         """A bad record gets an error of its own, and its neighbours decode as they do without it."""
         good = self.samples()
-        alone = self.decoded(self.new_decoder(), good)
-        bad = bad_records()
-        mixed = pa.concat_tables([bad, *(t for row in halves(good) for t in (row, bad))])
-        found = self.decoded(self.new_decoder(), mixed)
+        alone = self.decode_records(self.new_decoder(), good)
+        bad = make_bad_records()
+        mixed = pa.concat_tables([bad, *(t for row in split_in_two(good) for t in (row, bad))])
+        found = self.decode_records(self.new_decoder(), mixed)
         assert {place: rows for place, rows in found.items() if place[0] != "bad"} == alone
         errors = self.new_decoder().route(bad)["error"].to_pylist()
         assert any(errors)
@@ -174,7 +174,7 @@ class DecoderContract(Contract):
             assert routed.num_rows == 4
             envelope = decoder.envelope(raw)
             assert (envelope.num_rows, envelope.schema) == (4, ENVELOPE)
-            for table, run in self.runs(decoder, good):
+            for table, run in self.list_slices(decoder, good):
                 same = pa.concat_tables([run.slice(0, 1), pa.Table.from_pylist(rows, RAW)])
                 places = decoder.decode(same, table).select([TOPIC, OFFSET]).to_pylist()
                 assert len({(p[TOPIC], p[OFFSET]) for p in places}) == 4
@@ -183,11 +183,11 @@ class DecoderContract(Contract):
     def test_mutated_records_are_accounted_for(self) -> None:
         """Of `INPUTS` mutated records each is ignored by name, rejected or changes, the same ones alone as beside others."""
         decoder = self.new_decoder()
-        good = pa.concat_tables([self.samples(), self.recorded()])
-        fuzz = Fuzz(decoder, list(self.runs(decoder, good)), self.mutated, SEED)
+        good = pa.concat_tables([self.samples(), self.make_recorded()])
+        fuzz = DecoderFuzz(decoder, list(self.list_slices(decoder, good)), self.mutate_record, SEED)
         fuzz.run(INPUTS)
         assert min(fuzz.counts["changed"], fuzz.counts["refused"] + fuzz.counts["rejected"]) > INPUTS // 100, fuzz.counts
-        note((), fuzz.counts, done=True)
+        note_progress((), fuzz.counts, done=True)
 
     def test_errors_show_no_values(self) -> None:
         """No error holds anything of the record's content."""
@@ -200,7 +200,7 @@ class DecoderContract(Contract):
 
     def test_envelope_never_fails(self) -> None:
         """Schema `ENVELOPE`, a row per record, whatever the bytes; of good records it knows the table and the operation."""
-        raw = pa.concat_tables([self.samples(), bad_records()])
+        raw = pa.concat_tables([self.samples(), make_bad_records()])
         envelope = self.new_decoder().envelope(raw)
         assert envelope.schema.equals(ENVELOPE)
         assert envelope.num_rows == raw.num_rows
@@ -210,34 +210,34 @@ class DecoderContract(Contract):
     def test_decoder_is_pure_and_picklable(self) -> None:
         """A copy that went through pickle says the same, and so does the same decoder the second time."""
         decoder = self.new_decoder()
-        first = self.decoded(decoder, self.samples())
+        first = self.decode_records(decoder, self.samples())
         copy = pickle.loads(pickle.dumps(decoder))  # noqa: S301
-        assert self.decoded(decoder, self.samples()) == first == self.decoded(copy, self.samples())
+        assert self.decode_records(decoder, self.samples()) == first == self.decode_records(copy, self.samples())
 
     def test_empty_frames(self) -> None:
         """No records give no rows, with the right schemas."""
         decoder = self.new_decoder()
         assert decoder.route(RAW.empty_table()).schema.equals(ROUTE)
         assert decoder.envelope(RAW.empty_table()).num_rows == 0
-        for table, run in self.runs(decoder, self.samples()):
+        for table, run in self.list_slices(decoder, self.samples()):
             assert decoder.decode(run.slice(0, 0), table).schema.equals(changes_schema(table))
 
     @pytest.mark.parametrize("size", [1, 2, 7])
     def test_frames_may_be_cut_anywhere(self, size: int) -> None:
         """Decoding piece by piece gives what decoding at once gives."""
         decoder = self.new_decoder()
-        for table, run in self.runs(decoder, self.samples()):
+        for table, run in self.list_slices(decoder, self.samples()):
             pieces = [decoder.decode(run.slice(i, size), table) for i in range(0, run.num_rows, size)]
             assert repr(pa.concat_tables(pieces).to_pylist()) == repr(decoder.decode(run, table).to_pylist())
 
 
-def halves(frame: pa.Table) -> list[pa.Table]:
+def split_in_two(frame: pa.Table) -> list[pa.Table]:
     """A frame in two parts."""
     middle = frame.num_rows // 2
     return [frame.slice(0, middle), frame.slice(middle)]
 
 
-def bad_records() -> pa.Table:
+def make_bad_records() -> pa.Table:
     """Records that are no change of anything."""
     rows = [{"topic": "bad", "partition": 0, "offset": i, "value": value} for i, value in enumerate(BAD_VALUES)]
     return pa.Table.from_pylist(rows, RAW)

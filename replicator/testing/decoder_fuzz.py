@@ -22,7 +22,7 @@ from replicator.domain.errors import Fatal, Reject, RejectCode
 from replicator.domain.table import TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder
 
-from .mutations import Mutation, altered_bytes
+from .mutations import Mutation, alter_bytes
 
 INPUTS = int(os.environ.get("REPLICATOR_INPUTS", "2000"))
 """How many mutated records each suite tries."""
@@ -32,7 +32,7 @@ PROGRESS = os.environ.get("REPLICATOR_PROGRESS")
 
 CODES = {value for name, value in vars(RejectCode).items() if name.isupper()}
 BATCH = min(1000, max(200, INPUTS // 8))
-ALONE = 50
+ALONE_RECORDS = 50
 """One record in so many is also decoded alone."""
 LAYOUTS = 3
 """Of so many new layouts in a batch the table is learnt: each takes milliseconds."""
@@ -48,13 +48,13 @@ Seed = tuple[TableSpec, pa.Table]
 
 
 @dataclass
-class Fuzz:
+class DecoderFuzz:
     """Tries mutated records of good ones. `counts` has what became of them: `ignored` and `refused` when they were routed;
     of others, `changed` (to one change or more) and `rejected` when they were decoded as the table they were made from."""
 
     decoder: Decoder
     seeds: Sequence[Seed]
-    mutated: Mutation
+    mutate: Mutation
     seed: int
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -68,66 +68,66 @@ class Fuzz:
         while self.counts["inputs"] < inputs:
             which = self._rng.randrange(len(self.seeds))
             table = self.seeds[which][0]
-            records = self._batch(which, min(BATCH, inputs - self.counts["inputs"]))
-            note(records, self.counts)
+            records = self._make_batch(which, min(BATCH, inputs - self.counts["inputs"]))
+            note_progress(records, self.counts)
             if PROGRESS:
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
             try:
-                self._try(table, records)
+                self._check_records(table, records)
             except Exception as error:
-                raise AssertionError(self._found(table, records, error)) from error
+                raise AssertionError(self._describe_failure(table, records, error)) from error
             finally:
                 if PROGRESS:
                     faulthandler.cancel_dump_traceback_later()
 
-    def _found(self, table: TableSpec, records: Sequence[Record], error: Exception) -> str:
-        few = smallest(records, lambda some: self._fails(table, some, error))
+    def _describe_failure(self, table: TableSpec, records: Sequence[Record], error: Exception) -> str:
+        few = find_smallest(records, lambda some: self._is_failing(table, some, error))
         said = "\n".join(repr({name: record[name] for name in ("key", "value", "headers")}) for record in few)
         return f"table {table.name}, seed {self.seed}: {error!r}\nfewest records:\n{said}"
 
-    def _fails(self, table: TableSpec, records: Sequence[Record], as_did: Exception) -> bool:
+    def _is_failing(self, table: TableSpec, records: Sequence[Record], as_did: Exception) -> bool:
         try:
-            Fuzz(self.decoder, self.seeds, self.mutated, 0)._try(table, records, alone=1)
+            DecoderFuzz(self.decoder, self.seeds, self.mutate, 0)._check_records(table, records, alone=1)
         except Exception as error:
             return type(error) is type(as_did) and str(error)[:30] == str(as_did)[:30]
         return False
 
-    def _batch(self, which: int, count: int) -> list[Record]:
+    def _make_batch(self, which: int, count: int) -> list[Record]:
         good, rng = self._records[which], self._rng
-        return [self._made(rng.choice(good), offset) for offset in range(1000, 1000 + count)]
+        return [self._make_record(rng.choice(good), offset) for offset in range(1000, 1000 + count)]
 
-    def _made(self, good: Record, offset: int) -> Record:
+    def _make_record(self, good: Record, offset: int) -> Record:
         rng = self._rng
-        made = {**good, "partition": 0, "offset": offset, "value": good["value"] and self.mutated(good["value"], rng)}
+        made = {**good, "partition": 0, "offset": offset, "value": good["value"] and self.mutate(good["value"], rng)}
         if good["key"] and rng.random() < 0.2:
-            made["key"] = self.mutated(good["key"], rng)
+            made["key"] = self.mutate(good["key"], rng)
         if good["headers"] and rng.random() < 0.02:
-            made["headers"] = [{**h, "value": h["value"] and altered_bytes(h["value"], rng)} for h in good["headers"]]
+            made["headers"] = [{**h, "value": h["value"] and alter_bytes(h["value"], rng)} for h in good["headers"]]
         return made
 
-    def _try(self, table: TableSpec, records: Sequence[Record], *, alone: int = ALONE) -> None:
+    def _check_records(self, table: TableSpec, records: Sequence[Record], *, alone: int = ALONE_RECORDS) -> None:
         raw = pa.Table.from_pylist(list(records), RAW)
-        routes, changes = self._accounted(self.decoder, raw, table)
+        routes, changes = self._decode_all(self.decoder, raw, table)
         halves = [raw.take(pa.array(range(first, raw.num_rows, 2), pa.int64())) for first in (0, 1)]
-        parts = [self._accounted(self._other, half, table) for half in halves]
+        parts = [self._decode_all(self._other, half, table) for half in halves]
         interleaved = pa.concat_tables([part for part, _ in parts])
         evens = (raw.num_rows + 1) // 2
         back = [place // 2 + (place % 2) * evens for place in range(raw.num_rows)]
         check_routes(routes, interleaved.take(pa.array(back, pa.int64())), raw, changes)
         others = pa.concat_tables([part for _, part in parts]).sort_by(OFFSET)
-        assert same(changes, others), f"decoded otherwise beside other records: {difference(changes, others)}"
+        assert is_same(changes, others), f"decoded otherwise beside other records: {find_difference(changes, others)}"
         for place in range(self._rng.randrange(alone), raw.num_rows, alone):
-            self._alone(raw.slice(place, 1), routes.slice(place, 1), changes, table)
-        self._learnt(raw, routes)
-        self._count(routes, changes)
+            self._check_alone(raw.slice(place, 1), routes.slice(place, 1), changes, table)
+        self._learn_layouts(raw, routes)
+        self._count_results(routes, changes)
 
-    def _alone(self, raw: pa.Table, route: pa.Table, changes: pa.Table, table: TableSpec) -> None:
-        routed, decoded = self._accounted(self._other, raw, table)
+    def _check_alone(self, raw: pa.Table, route: pa.Table, changes: pa.Table, table: TableSpec) -> None:
+        routed, decoded = self._decode_all(self._other, raw, table)
         beside = changes.filter(pc.equal(changes[OFFSET], raw["offset"][0]))
         check_routes(route, routed, raw, decoded)
-        assert same(decoded, beside), f"decoded otherwise alone: {difference(decoded, beside)}"
+        assert is_same(decoded, beside), f"decoded otherwise alone: {find_difference(decoded, beside)}"
 
-    def _accounted(self, decoder: Decoder, raw: pa.Table, table: TableSpec) -> tuple[pa.Table, pa.Table]:
+    def _decode_all(self, decoder: Decoder, raw: pa.Table, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         """The routes and the changes of records, which are all in both."""
         routes, envelope = decoder.route(raw), decoder.envelope(raw)
         for frame, schema in ((routes, ROUTE), (envelope, ENVELOPE)):
@@ -141,7 +141,7 @@ class Fuzz:
         check_changes(changes, table, raw)
         return routes, changes
 
-    def _learnt(self, raw: pa.Table, routes: pa.Table) -> None:
+    def _learn_layouts(self, raw: pa.Table, routes: pa.Table) -> None:
         """Records of other layouts are decoded as these say, where they can be learnt."""
         pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
         known = {(table.name, table.fingerprint) for table, _ in self.seeds}
@@ -156,7 +156,7 @@ class Fuzz:
             check_changes(self.decoder.decode(run, table), table, run)
             self.counts["layouts learnt"] += 1
 
-    def _count(self, routes: pa.Table, changes: pa.Table) -> None:
+    def _count_results(self, routes: pa.Table, changes: pa.Table) -> None:
         failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
         fates: Counter[str] = Counter()
         for offset, row in zip(dict.fromkeys(changes[OFFSET].to_pylist()), routes.to_pylist(), strict=True):
@@ -197,56 +197,56 @@ def check_routes(routes: pa.Table, others: pa.Table, raw: pa.Table, changes: pa.
     failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
     for offset, one, other in zip(raw["offset"].to_pylist(), routes.to_pylist(), others.to_pylist(), strict=True):
         unsure = {"fingerprint": None} if offset in silent or raw.num_rows == 1 else {}
-        a, b = ({**route, **unsure, "error": code(route["error"])} for route in (one, other))
+        a, b = ({**route, **unsure, "error": get_code(route["error"])} for route in (one, other))
         late = offset in failed and None in (a["error"], b["error"]) and not (a["ignored"] or b["ignored"])
         assert a == b or late, f"routed otherwise beside other records: {a} and {b}"
 
 
-def same(a: pa.Table, b: pa.Table) -> bool:
+def is_same(a: pa.Table, b: pa.Table) -> bool:
     """The same rows; of rejects only what was rejected and under which code."""
     if a.equals(b):
         return True
-    return list(shown(a)) == list(shown(b))
+    return list(to_texts(a)) == list(to_texts(b))
 
 
-def difference(a: pa.Table, b: pa.Table) -> str:
+def find_difference(a: pa.Table, b: pa.Table) -> str:
     """The first rows that are not the same."""
-    pairs = zip(shown(a), shown(b), strict=False)
+    pairs = zip(to_texts(a), to_texts(b), strict=False)
     return next((f"{x}\nand\n{y}" for x, y in pairs if x != y), f"{a.num_rows} and {b.num_rows} rows")
 
 
-def shown(frame: pa.Table) -> Iterator[str]:
+def to_texts(frame: pa.Table) -> Iterator[str]:
     """Rows as text, in which NaN is NaN. What a reject has in its columns is not looked at: it may be out of all ranges."""
     good = iter(frame.filter(frame[ERROR].is_null()).to_pylist())
     for row in frame.select([TOPIC, PARTITION, OFFSET, ERROR]).to_pylist():
-        yield repr(next(good) if row[ERROR] is None else [*list(row.values())[:3], code(row[ERROR])])
+        yield repr(next(good) if row[ERROR] is None else [*list(row.values())[:3], get_code(row[ERROR])])
 
 
-def code(error: str | None) -> str | None:
+def get_code(error: str | None) -> str | None:
     """The kind of a reject. The sentence may be another where neighbours made that the record was read in another way."""
     kind = error and Reject.parse(error).code
     return RejectCode.MALFORMED if kind == RejectCode.TOO_LARGE else kind
 
 
-def smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
+def find_smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
     """Few of the records that still fail, cut short as far as they do: parts are left out as long as the rest does."""
     end = time.monotonic() + PATIENCE
-    records = fewest(records, lambda some: time.monotonic() < end and fails(some))
+    records = find_fewest(records, lambda some: time.monotonic() < end and fails(some))
     for place in range(len(records)):
-        records = shorter(records, place, lambda some: time.monotonic() < end and fails(some))
+        records = shorten_value(records, place, lambda some: time.monotonic() < end and fails(some))
     return records
 
 
-def shorter(records: Sequence[Record], place: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
+def shorten_value(records: Sequence[Record], place: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
     """The records with less of the value of one."""
 
     def having(value: bytes) -> Sequence[Record]:
         return [*records[:place], {**records[place], "value": value}, *records[place + 1 :]]
 
-    return having(fewest(records[place]["value"] or b"", lambda value: fails(having(value))))
+    return having(find_fewest(records[place]["value"] or b"", lambda value: fails(having(value))))
 
 
-def fewest(items: S, fails: Callable[[S], bool]) -> S:
+def find_fewest(items: S, fails: Callable[[S], bool]) -> S:
     """Items without the parts that can be left out."""
     size = len(items) // 2
     while size:
@@ -261,7 +261,7 @@ def fewest(items: S, fails: Callable[[S], bool]) -> S:
     return items
 
 
-def note(records: Sequence[Record], counts: Mapping[str, int], *, done: bool = False) -> None:
+def note_progress(records: Sequence[Record], counts: Mapping[str, int], *, done: bool = False) -> None:
     """Say how far the run is, and what it tries next, so that a crash of the process can be made again."""
     if PROGRESS is None:
         return

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from replicator.domain.errors import Retryable
-from replicator.domain.plan import CDC_APPLIED_AT, ApplyPlan, Counts
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import CDC_APPLIED_AT, ApplyPlan, Counts
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span
 from replicator.domain.table import TableSpec
 from replicator.ports.engine import Engine
@@ -22,14 +22,14 @@ from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import Sink
 
 from .faults import FailAfterApply, FailBefore, Faulty
-from .histories import Delivery, History
-from .model import Change, Outcome, Row, fold
-from .model_shapes import Wanted
+from .histories import BatchDelivery, History
+from .model import Change, Outcome, Row, fold_changes
+from .model_row_transforms import ModelRowTransforms
 
 Plans = Callable[[str, TableSpec], ApplyPlan]
 
 
-class Target(Protocol):
+class SinkTarget(Protocol):
     """One target system, empty at first: what an adapter's author gives the sink contract."""
 
     def open(self) -> Sink[Any]:
@@ -42,37 +42,37 @@ class Target(Protocol):
         """Take the target away, whatever is in it."""
 
 
-def lane_of(policy: str, into: str = "items", lane_id: str = "", watermark: timedelta | None = None) -> Lane:
+def make_lane(policy: str, into: str = "items", lane_id: str = "", watermark: timedelta | None = None) -> Lane:
     """A lane for tests."""
     lane_id = lane_id or f"target.{into}"
     return Lane(lane_id, "testing", "shop", "public.items", "target", into, policy, watermark=watermark)
 
 
-def keeping_deletes(retention: timedelta) -> Plans:
+def make_retention_plans(retention: timedelta) -> Plans:
     """`plan_for` with this retention of deletes."""
     return lambda policy, table: plan_for(policy, table, retention=retention)
 
 
-def under(watermark: timedelta) -> Plans:
+def make_watermark_plans(watermark: timedelta) -> Plans:
     """`plan_for` with this watermark."""
     return lambda policy, table: plan_for(policy, table, watermark)
 
 
 @dataclass
-class Delivering:
+class DeliveryRun:
     """One lane of one sink on its way through a history. `counts` covers every change in every delivery that was answered;
-    `handed` is their number, `repeated` how many of them had been handed over before. `rejects` are rows with `_error`.
+    `delivered` is their number, `repeated` how many of them had been handed over before. `rejects` are rows with `_error`.
     `times`: when each batch is handed over, the last of them for all that are left; without, no time is told."""
 
     engine: Engine[Any]
-    target: Target
+    target: SinkTarget
     history: History
     policy: str
     plans: Plans = plan_for
-    wanted: Wanted | None = None
-    lane: Lane = field(default_factory=lambda: lane_of("scd1"))
+    wanted: ModelRowTransforms | None = None
+    lane: Lane = field(default_factory=lambda: make_lane("scd1"))
     counts: Counts = field(default_factory=Counts)
-    handed: int = 0
+    delivered: int = 0
     repeated: int = 0
     rejects: list[Row] = field(default_factory=list)
     to_frame: Callable[[pa.Table], Any] = lambda frame: frame
@@ -81,13 +81,13 @@ class Delivering:
     arrived: list[datetime] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lane = lane_of(self.policy)
+        self.lane = make_lane(self.policy)
         self.table = self.history.source.versions[0]
         self.reached = 0
         self.at: datetime | None = None
-        self._open()
+        self._open_sink()
 
-    def _open(self) -> None:
+    def _open_sink(self) -> None:
         self.sink = Faulty(self.target.open())
         self.sink.prepare(self.lane, self.plan)
 
@@ -102,26 +102,26 @@ class Delivering:
             for number, delivery in enumerate(self.history.deliveries):
                 self.at = self.times[min(number, len(self.times) - 1)] if self.times else None
                 self.deliver(delivery)
-                self.as_the_model()
+                self.compare_with_model()
             if self.history.cuts:
-                self.deliver(Delivery(0, len(self.history.events)))
+                self.deliver(BatchDelivery(0, len(self.history.events)))
         finally:
             self.sink.close()
 
-    def as_the_model(self) -> Counter[Outcome]:
+    def compare_with_model(self) -> Counter[Outcome]:
         """The target holds what the model says now; the outcomes."""
         return assert_rows(
             self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted, came=self.arrived
         )
 
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: BatchDelivery) -> None:
         """One batch. Of one that overlaps what was applied, the sink gets either the rest or the whole; the rest alone where
         marked rows age out, as an upsert that is sent again would be one at or below the floor (decision 27)."""
         start, end = min(delivery.start, self.reached), max(delivery.end, self.reached)
-        changes = self._changes(start, end)
-        end = self._settled(changes, start, end)
-        changes = self._changes(start, end)
-        self._account(start, end)
+        changes = self._read_changes(start, end)
+        end = self._cut_open_key_change(changes, start, end)
+        changes = self._read_changes(start, end)
+        self._count_delivery(start, end)
         if self.at is not None:
             self.arrived += [self.at] * (end - self.reached)
         if (end - start) % 2 or (self.times and self.wanted is not None and self.wanted.soft_deletes):
@@ -129,15 +129,15 @@ class Delivering:
             self.counts += Counts(duplicate=below)
         if delivery.fault:
             self.sink.schedule("apply", FailBefore() if delivery.fault == "before" else FailAfterApply())
-        for write in self._writes(changes, self.history.span(start, end)):
-            self._apply(write)
+        for write in self._make_writes(changes, self.history.span(start, end)):
+            self._apply_write(write)
         self.reached = max(self.reached, end)
 
-    def _account(self, start: int, end: int) -> None:
-        self.handed += len(self.history.changes(start, end))
+    def _count_delivery(self, start: int, end: int) -> None:
+        self.delivered += len(self.history.changes(start, end))
         self.repeated += len(self.history.changes(start, min(self.reached, end)))
 
-    def _changes(self, start: int, end: int) -> Any:
+    def _read_changes(self, start: int, end: int) -> Any:
         """The changes of some events, under the widest schema seen so far."""
         runs = self.history.runs(start, end)
         known = self.table
@@ -149,60 +149,60 @@ class Delivering:
         parts = [self.to_frame(frame) for _, frame in runs] or [self.to_frame(self.history.frame((), known))]
         return self.engine.unite(parts, known)
 
-    def _settled(self, changes: Any, start: int, end: int) -> int:
+    def _cut_open_key_change(self, changes: Any, start: int, end: int) -> int:
         """Without the delete half of a key change whose create half is in the next batch."""
-        held = self.engine.unsettled(changes) if self.history.shape.keeps_order else Position()
+        held = self.engine.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
         if not held:
             return end
         places = {(p.partition, offset) for p, offset in held.items()}
-        return next(i for i in range(start, end) if self._place(i) in places)
+        return next(i for i in range(start, end) if self._get_position(i) in places)
 
-    def _place(self, number: int) -> tuple[int, int]:
+    def _get_position(self, number: int) -> tuple[int, int]:
         event = self.history.events[number]
         return event.partition, event.offset
 
-    def _writes(self, changes: Any, span: Span) -> Sequence[Write[Any]]:
+    def _make_writes(self, changes: Any, span: Span) -> Sequence[Write[Any]]:
         """A write per segment; their spans touch, and together are the span of the batch."""
-        segments = list(self.engine.segments(self._shaped(changes), self.plan.table))
+        segments = list(self.engine.segments(self._transform_rows(changes), self.plan.table))
         writes, at = [], span.start
         for segment in segments[:-1]:
             end = at.advanced_to(self.engine.ends(segment))
-            writes.append(self._write(segment, Span(at, end)))
+            writes.append(self._make_write(segment, Span(at, end)))
             at = end
-        return [*writes, self._write(segments[-1], Span(at, span.end))]
+        return [*writes, self._make_write(segments[-1], Span(at, span.end))]
 
-    def _shaped(self, changes: Any) -> Any:
-        if not self.plan.shape:
+    def _transform_rows(self, changes: Any) -> Any:
+        if not self.plan.row_transforms:
             return changes
-        shaped = self.engine.shape(changes, self.plan)
+        shaped = self.engine.transform_rows(changes, self.plan)
         self.counts += shaped.counts
         self.rejects += self.to_arrow(shaped.rejects).to_pylist()
         return shaped.frame
 
-    def _write(self, segment: Any, span: Span) -> Write[Any]:
+    def _make_write(self, segment: Any, span: Span) -> Write[Any]:
         folded = self.engine.fold(segment, self.plan)
         self.counts += folded.counts
         return Write(self.lane, self.plan, folded, span, at=self.at)
 
-    def _apply(self, write: Write[Any]) -> None:
+    def _apply_write(self, write: Write[Any]) -> None:
         """Until it is answered; a lost answer is followed by a restart."""
         before = len(self.rejects)
         try:
-            applied = self.sink.apply([write], self._reject)
+            applied = self.sink.apply([write], self._add_rejects)
         except Retryable as error:
             del self.rejects[before:]
             if "after" in str(error):
                 self.sink.close()
-                self._open()
-            applied = self.sink.apply([write], self._reject)
+                self._open_sink()
+            applied = self.sink.apply([write], self._add_rejects)
         self.counts += applied[self.lane.id].counts
 
-    def _reject(self, lane: Lane, rows: Any) -> None:
+    def _add_rejects(self, lane: Lane, rows: Any) -> None:
         assert lane == self.lane
         self.rejects += self.to_arrow(rows).to_pylist()
 
 
-def canonical(value: Any) -> Any:
+def to_canonical(value: Any) -> Any:
     """A value in a form that is equal exactly when the values are, whichever driver read them."""
     match value:
         case Decimal():
@@ -214,32 +214,32 @@ def canonical(value: Any) -> Any:
         case memoryview() | bytearray():
             return bytes(value)
         case list():
-            return tuple(canonical(item) for item in value)
+            return tuple(to_canonical(item) for item in value)
         case _:
             return value
 
 
-def canonical_rows(rows: Sequence[Row], columns: Sequence[str]) -> Counter[str]:
+def to_canonical_rows(rows: Sequence[Row], columns: Sequence[str]) -> Counter[str]:
     """The rows as a multiset."""
-    return Counter(repr([canonical(row.get(name)) for name in columns]) for row in rows)
+    return Counter(repr([to_canonical(row.get(name)) for name in columns]) for row in rows)
 
 
 def assert_rows(
-    target: Target,
+    target: SinkTarget,
     lane: Lane,
     plan: ApplyPlan,
     history: History,
     end: int | None = None,
     *,
-    wanted: Wanted | None = None,
+    wanted: ModelRowTransforms | None = None,
     came: Sequence[datetime] = (),
 ) -> Counter[Outcome]:
     """The target holds what the model says of the events before `end`: every column of every row. Returns the outcomes.
     `wanted`: the shape of the plan, as the model says it. `came`: when the events came, where time is told."""
     table = history.table(end)
-    changes = arrivals(history, end, came)
+    changes = list_arrivals(history, end, came)
     untracked = frozenset(plan.history.untracked) if plan.history else frozenset[str]()
-    expected, outcomes = fold(
+    expected, outcomes = fold_changes(
         plan.policy,
         table.column_names,
         table.keys,
@@ -251,29 +251,29 @@ def assert_rows(
         now=came[-1] if came else None,
     )
     columns = [c.name for c in plan.target if c.name != CDC_APPLIED_AT]
-    due, found = canonical_rows(expected, columns), canonical_rows(target.rows(lane), columns)
+    due, found = to_canonical_rows(expected, columns), to_canonical_rows(target.rows(lane), columns)
     missing, surplus = dict(due - found), dict(found - due)
     assert not missing and not surplus, f"columns {columns}\nmissing {missing}\nsurplus {surplus}"
     return outcomes
 
 
-def arrivals(history: History, end: int | None, came: Sequence[datetime]) -> list[Change]:
+def list_arrivals(history: History, end: int | None, came: Sequence[datetime]) -> list[Change]:
     """The changes among the events before `end`, with the moments at which they came, where these are told."""
     events = history.events[:end]
     times: Sequence[datetime | None] = came or [None] * len(events)
     return [replace(e.change, arrived=at) for e, at in zip(events, times, strict=True) if e.change is not None]
 
 
-def assert_equals_model(delivering: Delivering) -> None:
+def assert_equals_model(delivering: DeliveryRun) -> None:
     """The target holds what the model says, and every change is accounted for."""
     assert delivering.reached == len(delivering.history.events)
-    assert_accounts(delivering, delivering.as_the_model())
+    assert_accounts(delivering, delivering.compare_with_model())
 
 
-def assert_accounts(delivering: Delivering, outcomes: Counter[Outcome]) -> None:
+def assert_accounts(delivering: DeliveryRun, outcomes: Counter[Outcome]) -> None:
     """The identities in the docstring of `model`."""
     counts, history = delivering.counts, delivering.history
-    assert counts.total == delivering.handed, f"{counts} of {delivering.handed} changes"
+    assert counts.total == delivering.delivered, f"{counts} of {delivering.delivered} changes"
     assert counts.rejected == len(delivering.rejects)
     assert counts.applied <= outcomes[Outcome.APPLIED], f"{counts} and {dict(outcomes)}"
     retried = any(fault == "after" for _, _, fault in history.cuts)

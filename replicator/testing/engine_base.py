@@ -12,7 +12,7 @@ from replicator.domain.table import TableSpec
 from replicator.ports.engine import Engine
 
 from .contract import Contract
-from .delivery import canonical_rows
+from .delivery import to_canonical_rows
 from .histories import History
 
 
@@ -31,7 +31,7 @@ class EngineBase(Contract):
         """A frame of the engine as a table, rows in order."""
         return frame
 
-    def changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
+    def read_changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
         """The changes of some events, under the table's last schema."""
         table = history.table()
         parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
@@ -39,7 +39,7 @@ class EngineBase(Contract):
 
     def rows(self, frame: Any, names: Sequence[str]) -> Counter[str]:
         """The rows of a frame as a multiset."""
-        return canonical_rows(self.to_arrow(frame).to_pylist(), names)
+        return to_canonical_rows(self.to_arrow(frame).to_pylist(), names)
 
 
 class PlainFrames:
@@ -54,9 +54,9 @@ class PlainFrames:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def shape(self, changes: Any, plan: Any) -> Any:
+    def transform_rows(self, changes: Any, plan: Any) -> Any:
         """As the engine shapes."""
-        shaped = self.engine.shape(changes, plan)
+        shaped = self.engine.transform_rows(changes, plan)
         return type(shaped)(shaped.frame, self.suite.to_arrow(shaped.rejects), shaped.counts)
 
     def fold(self, changes: Any, plan: Any) -> Any:

@@ -14,85 +14,85 @@ from hypothesis import strategies as st
 from replicator.domain.change import ERROR, OFFSET, OP, PARTITION, RAW, TOPIC, TX
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.event_log import EVENT_LOG
-from replicator.domain.key_hashes import PLAIN, KeyHashes
-from replicator.domain.policies import plan_for
+from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape as PerColumn
-from replicator.domain.transactions import Part
-from replicator.ports.engine import SeesTransactions
+from replicator.domain.transactions import TransactionPart
+from replicator.domain.transform.rows import RowTransforms as PerColumn
+from replicator.ports.engine import TracksTransactions
 
-from .delivery import Delivering, Plans, assert_equals_model, under
+from .delivery import DeliveryRun, Plans, assert_equals_model, make_watermark_plans
 from .engine_base import PlainFrames
 from .engine_drops import EngineDrops
-from .engine_parts import EngineParts
-from .engine_shapes import MOVE, EngineShapes
-from .fake_decoder import FakeDecoder, encoded
+from .engine_partitions import EnginePartitions
+from .engine_row_transforms import KEY_CHANGE, EngineRowTransforms
+from .fake_decoder import FakeDecoder, encode_change
 from .fakes import FakeTarget
-from .histories import History, any_history, histories
-from .kinds import micros
-from .sink_base import simple, writes
-from .sink_contract import KEYED
+from .histories import History, any_histories, histories
+from .sink_base import make_history, make_writes
+from .sink_contract import KEYED_TYPES
 from .sink_watermarks import DISORDER, GRACE
-from .source import FIRST_OFFSET, Shape, Statement
+from .source import FIRST_OFFSET, Statement, StreamShape
+from .value_types import to_micros
 
 BOOKKEEPING = ("_op", "_seq_1", "_seq_2", "_seq_3", "_topic", "_partition", "_offset", "_unsent", "_moved_from", "_reset")
-UNSEEN = Shape(values=("text", "int"), tombstones=False, unseen=True)
+UNSEEN_SHAPE = StreamShape(values=("text", "int"), tombstones=False, unseen=True)
 
 
-class EngineContract(EngineParts, EngineShapes, EngineDrops):
+class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     """Every promise of `ports.engine.Engine` as a test. Give `new_engine`, and the conversions for frames of your own."""
 
     def test_fold_equals_model(self) -> None:
         """Folded batch by batch and applied row by row, random histories end as the model says, under every policy."""
-        for policy, keys in (("scd1", KEYED), ("append", (*KEYED, "none"))):
-            self._equals_model(policy, keys)
+        for policy, keys in (("scd1", KEYED_TYPES), ("append", (*KEYED_TYPES, "none"))):
+            self._check_model(policy, keys)
 
     def test_fold_under_a_watermark_equals_model(self) -> None:
         """The same with a watermark, where event times are out of order."""
-        self._equals_model("append", (*KEYED, "none"), under(GRACE), DISORDER)
+        self._check_model("append", (*KEYED_TYPES, "none"), make_watermark_plans(GRACE), DISORDER)
 
-    def _equals_model(self, policy: str, keys: tuple[str, ...], plans: Plans = plan_for, disorder: int = 0) -> None:
-        @self.for_all(history=any_history(keys, disorder))
+    def _check_model(self, policy: str, keys: tuple[str, ...], plans: Plans = plan_for, disorder: int = 0) -> None:
+        @self.for_all(history=any_histories(keys, disorder))
         def check(history: History) -> None:
             arrow = PlainFrames(self)
-            delivering = Delivering(arrow, FakeTarget(), history, policy, plans)
+            delivering = DeliveryRun(arrow, FakeTarget(), history, policy, plans)
             delivering.run()
             assert_equals_model(delivering)
 
     def test_fold_keeps_alike_changes_of_several_partitions(self) -> None:
         """Rows of a table without a key that are alike, in one place of the log but in several partitions: none is a copy,
         though each is the first of its partition."""
-        shape = Shape(key="none", values=("truth",), partitions=3, snapshot=3)
+        shape = StreamShape(key="none", values=("truth",), partitions=3, snapshot=3)
         history = History(shape, (Statement("write"), Statement("resend")))
-        delivering = Delivering(PlainFrames(self), FakeTarget(), history, "append")
+        delivering = DeliveryRun(PlainFrames(self), FakeTarget(), history, "append")
         delivering.run()
         assert_equals_model(delivering)
 
     def test_fold_leaves_every_change_under_a_watermark(self) -> None:
         """Also those that come twice, in the order of arrival; and `Facts` tell the event times that count: none of what a
         snapshot read. Folding the frame again gives the same."""
-        engine, shape = self.new_engine(), Shape(partitions=3, snapshot=3, disorder=DISORDER)
-        history = History(shape, (*writes(0, 1, 2, 3, 4, 0, 1), Statement("resend", salt=4), Statement("truncate")))
+        engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, disorder=DISORDER)
+        history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1), Statement("resend", salt=4), Statement("truncate")))
         plan = plan_for("append", history.table(), GRACE)
-        folded = engine.fold(self.changes(history), plan)
+        folded = engine.fold(self.read_changes(history), plan)
         again = engine.fold(engine.concat([folded.frame]), plan)
-        mine = [(c.partition, micros(c.ts)) for c in history.changes() if c.op != "r" and c.ts is not None]
+        mine = [(c.partition, to_micros(c.ts)) for c in history.changes() if c.op != "r" and c.ts is not None]
         newest = {partition: max(time for place, time in mine if place == partition) for partition, _ in mine}
         for one in (folded, again):
-            assert self._in_order(one.frame) == self._in_order(self.changes(history))
+            assert self._group_in_order(one.frame) == self._group_in_order(self.read_changes(history))
             assert (one.rows, one.counts.total) == (len(history.changes()), 0)
             assert one.facts.oldest == min(time for _, time in mine)
-            assert {place.partition: time for place, time in one.facts.reached.items()} == newest
-        assert not engine.fold(self.changes(history), plan_for("append", history.table())).facts.reached
+            assert {place.partition: time for place, time in one.facts.max_event_times.items()} == newest
+        assert not engine.fold(self.read_changes(history), plan_for("append", history.table())).facts.max_event_times
 
     def test_fold_keeps_the_order_of_arrival(self) -> None:
         """Where there is a sequence for each column: which changes came before one decides what becomes of it. Also of what
         is folded again; of changes that come twice the first is there."""
-        engine, shape = self.new_engine(), Shape(partitions=3, snapshot=3, shuffle=5)
-        history = History(shape, (*writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("truncate"), *writes(3, 0, 7)))
+        engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, shuffle=5)
+        history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("truncate"), *make_writes(3, 0, 7)))
         plan, whole = (
-            plan_for("scd1", history.table(), None, PerColumn(by_column=True)),
-            self.to_arrow(self.changes(history)),
+            plan_for("scd1", history.table(), None, PerColumn(has_column_versions=True)),
+            self.to_arrow(self.read_changes(history)),
         )
         places = list(zip(whole[PARTITION].to_pylist(), whole[OFFSET].to_pylist(), strict=True))
         parts = [self.to_frame(part) for part in (whole, whole.slice(0, 4))]
@@ -103,7 +103,7 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
             assert list(zip(rows[PARTITION].to_pylist(), rows[OFFSET].to_pylist(), strict=True)) == places
         assert (folded.counts.duplicate, again.counts.total, again.rows) == (4, 0, whole.num_rows)
 
-    def _in_order(self, frame: Any) -> dict[int, list[int]]:
+    def _group_in_order(self, frame: Any) -> dict[int, list[int]]:
         arrow = self.to_arrow(frame)
         places = zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True)
         out: dict[int, list[int]] = {}
@@ -115,11 +115,11 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
         """Folding the concatenation of folded frames gives what folding all their changes gives."""
         engine = self.new_engine()
 
-        @self.for_all(history=histories(keys=KEYED), at=st.floats(0, 1))
+        @self.for_all(history=histories(keys=KEYED_TYPES), at=st.floats(0, 1))
         def check(history: History, at: float) -> None:
             plan = plan_for("scd1", history.table())
             names = (*BOOKKEEPING, *plan.table.column_names)
-            for segment in engine.segments(self.changes(history), plan.table):
+            for segment in engine.segments(self.read_changes(history), plan.table):
                 whole = self.to_arrow(segment)
                 cut = int(at * whole.num_rows)
                 parts = [self.to_frame(whole.slice(0, cut)), self.to_frame(whole.slice(cut))]
@@ -134,9 +134,9 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
         """A row that was sent whole is there for the partial changes after it, also when these were folded before."""
         engine = self.new_engine()
         halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
-        history = simple(*writes(0), *halves)
+        history = make_history(*make_writes(0), *halves)
         plan = plan_for("scd1", history.table())
-        whole = self.to_arrow(self.changes(history))
+        whole = self.to_arrow(self.read_changes(history))
         parts = [engine.fold(self.to_frame(part), plan).frame for part in (whole.slice(0, 1), whole.slice(1))]
         (row,) = self.to_arrow(engine.fold(engine.concat(parts), plan).frame).to_pylist()
         assert row["_unsent"] is None
@@ -145,31 +145,31 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
         """What a delete brought stays as it came, whatever other keys lack."""
         engine = self.new_engine()
         partial = Statement("write", 0, salt=1, mask=1)
-        history = simple(*writes(0, 1), partial, Statement("delete", 1), shape=replace(UNSEEN, full=True))
+        history = make_history(*make_writes(0, 1), partial, Statement("delete", 1), shape=replace(UNSEEN_SHAPE, full=True))
         plan = plan_for("scd1", history.table())
-        rows = self.to_arrow(engine.fold(self.changes(history), plan).frame).to_pylist()
+        rows = self.to_arrow(engine.fold(self.read_changes(history), plan).frame).to_pylist()
         assert [row["v1"] is None for row in rows if row["_op"] == "d"] == [False]
 
-    def test_fold_marks_what_is_void(self) -> None:
-        """`_reset` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""
+    def test_fold_marks_void_rows(self) -> None:
+        """`_reset_column` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""
         engine = self.new_engine()
-        moved = simple(*writes(0, 1), Statement("delete", 1), Statement("move", 0, 1, salt=9, mask=1))
+        moved = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("move", 0, 1, salt=9, mask=1))
         plan = plan_for("scd1", moved.table())
         for start, expected in ((2, [True]), (3, [False])):
-            rows = self.to_arrow(engine.fold(self.changes(moved, start), plan).frame).to_pylist()
+            rows = self.to_arrow(engine.fold(self.read_changes(moved, start), plan).frame).to_pylist()
             assert [row["_reset"] for row in rows if row["_op"] == "c"] == expected
             assert [row["_unsent"] for row in rows if row["_op"] == "c"] == [["v1"]]
-        cleared = simple(*writes(0), Statement("truncate"), *writes(0, 1))
-        rows = self.to_arrow(engine.fold(self.changes(cleared), plan).frame).to_pylist()
+        cleared = make_history(*make_writes(0), Statement("truncate"), *make_writes(0, 1))
+        rows = self.to_arrow(engine.fold(self.read_changes(cleared), plan).frame).to_pylist()
         assert [row["_reset"] for row in rows if row["_op"] == "c"] == [True, True]
 
     def test_fold_does_not_add_up_partial_rows(self) -> None:
         """Two changes that together sent every column still need a row to be there, as each of them does alone."""
         engine = self.new_engine()
         halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
-        history = simple(*halves, shape=UNSEEN)
+        history = make_history(*halves, shape=UNSEEN_SHAPE)
         plan = plan_for("scd1", history.table())
-        (row,) = self.to_arrow(engine.fold(self.changes(history), plan).frame).to_pylist()
+        (row,) = self.to_arrow(engine.fold(self.read_changes(history), plan).frame).to_pylist()
         assert row["_unsent"] == []
         assert row["v1"] is not None
         assert row["v2"] is not None
@@ -177,85 +177,89 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
     def test_fold_states_its_facts(self) -> None:
         """`Facts` say what the batch holds, and the counts cover what went in."""
         engine = self.new_engine()
-        history = simple(*writes(0, 1), Statement("truncate"), *MOVE, *writes(2), Statement("delete", 2))
+        history = make_history(
+            *make_writes(0, 1), Statement("truncate"), *KEY_CHANGE, *make_writes(2), Statement("delete", 2)
+        )
         plan = plan_for("scd1", history.table())
-        folded = engine.fold(self.changes(history), plan)
+        folded = engine.fold(self.read_changes(history), plan)
         sequences = [change.sequence for change in history.changes()]
         assert (folded.facts.lowest, folded.facts.highest) == (min(sequences), max(sequences))
-        assert folded.facts.clear_below == sequences[2]
-        assert folded.facts.deletes
-        assert folded.facts.deleted == max(change.sequence for change in history.changes() if change.op == "d")
-        back = simple(*writes(0, 1), Statement("delete", 0), *writes(0))
-        again = engine.fold(self.changes(back), plan)
-        assert (again.facts.deletes, again.facts.deleted) == (False, back.changes()[2].sequence)
+        assert folded.facts.truncated_at == sequences[2]
+        assert folded.facts.has_deletes
+        assert folded.facts.max_delete == max(change.sequence for change in history.changes() if change.op == "d")
+        back = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(0))
+        again = engine.fold(self.read_changes(back), plan)
+        assert (again.facts.has_deletes, again.facts.max_delete) == (False, back.changes()[2].sequence)
         assert folded.rows == engine.count(folded.frame)
         assert folded.rows + folded.counts.total == len(sequences)
-        empty = engine.fold(self.changes(simple()), plan_for("scd1", simple().table()))
-        assert (empty.rows, empty.facts.lowest, empty.facts.highest, empty.facts.deleted) == (0, None, None, None)
+        empty = engine.fold(self.read_changes(make_history()), plan_for("scd1", make_history().table()))
+        assert (empty.rows, empty.facts.lowest, empty.facts.highest, empty.facts.max_delete) == (0, None, None, None)
 
     # Cutting a stream.
 
-    def test_unsettled_names_the_waiting_half(self) -> None:
+    def test_open_key_changes_are_found(self) -> None:
         """A key change cut in the middle is held back from its delete half on; a whole one is not, wherever it lies."""
         engine = self.new_engine()
         for partitions in (1, 3):
-            history = simple(*MOVE, shape=Shape(partitions=partitions, tombstones=False))
+            history = make_history(*KEY_CHANGE, shape=StreamShape(partitions=partitions, tombstones=False))
             half = history.events[1]
             place = TopicPartition(history.source.topic, half.partition)
-            assert engine.unsettled(self.changes(history, 0, 2)) == Position({place: half.offset})
-            assert not engine.unsettled(self.changes(history, 0, 3))
-            assert not engine.unsettled(self.changes(history, 0, 1))
+            assert engine.find_open_key_changes(self.read_changes(history, 0, 2)) == Position({place: half.offset})
+            assert not engine.find_open_key_changes(self.read_changes(history, 0, 3))
+            assert not engine.find_open_key_changes(self.read_changes(history, 0, 1))
 
     def test_segments_keep_the_old_row_readable(self) -> None:
         """A key that is written and then moved with values unsent begins a new segment with its move; so does a partial
         change after a delete of its key, or after such a move to it; a truncate among partial changes is alone. Else
         there is one segment."""
         engine = self.new_engine()
-        history = simple(*MOVE, *writes(2))
-        pieces = [self.to_arrow(piece) for piece in engine.segments(self.changes(history), history.table())]
+        history = make_history(*KEY_CHANGE, *make_writes(2))
+        pieces = [self.to_arrow(piece) for piece in engine.segments(self.read_changes(history), history.table())]
         assert [piece[OFFSET].to_pylist() for piece in pieces] == [[10], [11, 12, 13]] or len(pieces) > 2
         assert self.rows(engine.concat([self.to_frame(p) for p in pieces]), BOOKKEEPING[:7]) == self.rows(
-            self.changes(history), BOOKKEEPING[:7]
+            self.read_changes(history), BOOKKEEPING[:7]
         )
-        void = simple(*writes(0, 1), Statement("delete", 1), Statement("skip"), Statement("move", 0, 1, salt=9, mask=1))
-        pieces = [self.to_arrow(piece) for piece in engine.segments(self.changes(void, 2), void.table())]
+        void = make_history(
+            *make_writes(0, 1), Statement("delete", 1), Statement("skip"), Statement("move", 0, 1, salt=9, mask=1)
+        )
+        pieces = [self.to_arrow(piece) for piece in engine.segments(self.read_changes(void, 2), void.table())]
         assert [piece["_op"].to_pylist() for piece in pieces] == [["d"], ["d", "c"]]
-        after = simple(*MOVE, Statement("write", 1, salt=2, mask=1), Statement("truncate"), *writes(0))
-        pieces = [self.to_arrow(piece) for piece in engine.segments(self.changes(after, 1), after.table())]
+        after = make_history(*KEY_CHANGE, Statement("write", 1, salt=2, mask=1), Statement("truncate"), *make_writes(0))
+        pieces = [self.to_arrow(piece) for piece in engine.segments(self.read_changes(after, 1), after.table())]
         assert [piece["_op"].to_pylist() for piece in pieces] == [["d", "c"], ["u"], ["t"], ["c"]]
-        plain = simple(*writes(0, 1, 0), Statement("move", 0, 3, salt=3))
-        assert len(engine.segments(self.changes(plain), plain.table())) == 1
+        plain = make_history(*make_writes(0, 1, 0), Statement("move", 0, 3, salt=3))
+        assert len(engine.segments(self.read_changes(plain), plain.table())) == 1
 
-    def test_after_and_before_part_by_position(self) -> None:
+    def test_after_and_before_split_by_position(self) -> None:
         """`after` and `before` cut per partition; partitions that the position does not name pass whole."""
         engine = self.new_engine()
-        history = simple(*writes(0, 1, 2, 3, 4, 0, 1, 2), shape=Shape(partitions=3))
-        changes = self.changes(history)
+        history = make_history(*make_writes(0, 1, 2, 3, 4, 0, 1, 2), shape=StreamShape(partitions=3))
+        changes = self.read_changes(history)
         offsets = Counter((e.partition, e.offset) for e in history.events)
         partition = history.events[0].partition
         position = Position({TopicPartition(history.source.topic, partition): FIRST_OFFSET + 1})
         below = Counter({(partition, FIRST_OFFSET): 1})
         rest, count = engine.after(changes, position)
-        assert (self._places(rest), count) == (offsets - below, 1)
+        assert (self._count_positions(rest), count) == (offsets - below, 1)
         ready, held = engine.before(changes, position)
         at_or_above = Counter(place for place in offsets if place[0] == partition) - below
-        assert (self._places(ready), self._places(held)) == (offsets - at_or_above, at_or_above)
+        assert (self._count_positions(ready), self._count_positions(held)) == (offsets - at_or_above, at_or_above)
 
-    def _places(self, frame: Any) -> Counter[tuple[int, int]]:
+    def _count_positions(self, frame: Any) -> Counter[tuple[int, int]]:
         arrow = self.to_arrow(frame)
         return Counter(zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True))
 
     def test_ends_are_after_the_last_records(self) -> None:
         """`ends` knows the partitions that have rows, and no others."""
         engine = self.new_engine()
-        history = simple(*writes(0, 1, 2, 3, 4), shape=Shape(partitions=3))
-        assert engine.ends(self.changes(history)) == history.position(5)
-        assert not engine.ends(self.changes(history, 0, 0))
+        history = make_history(*make_writes(0, 1, 2, 3, 4), shape=StreamShape(partitions=3))
+        assert engine.ends(self.read_changes(history)) == history.position(5)
+        assert not engine.ends(self.read_changes(history, 0, 0))
 
     def test_unite_keeps_order_and_fills_with_null(self) -> None:
         """Frames of several schemas become one, in order; what a schema lacks is null and not unsent."""
-        history = simple(*writes(0), Statement("add_column", salt=3), *writes(1, salt=1))
-        arrow = self.to_arrow(self.changes(history))
+        history = make_history(*make_writes(0), Statement("add_column", salt=3), *make_writes(1, salt=1))
+        arrow = self.to_arrow(self.read_changes(history))
         assert arrow[OFFSET].to_pylist() == [10, 11]
         assert arrow["v3"].to_pylist()[0] is None
         assert arrow["v3"].to_pylist()[1] is not None
@@ -265,10 +269,15 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
 
     def test_route_accounts_for_every_record(self) -> None:
         """Every record is in exactly one run, ignored by kind, or rejected with its bytes and a reason."""
-        engine, history = self.new_engine(), simple(*writes(0, 1), Statement("add_column", salt=3), *writes(2))
-        raw = pa.concat_tables([fake_raw(history), odd_records()])
+        engine, history = (
+            self.new_engine(),
+            make_history(*make_writes(0, 1), Statement("add_column", salt=3), *make_writes(2)),
+        )
+        raw = pa.concat_tables([make_fake_raw(history), make_odd_records()])
         routed = engine.route(self.to_frame(raw), FakeDecoder())
-        placed = Counter(p for run in routed.runs for p in self._raw_places(run.frame)) + self._raw_places(routed.rejects)
+        placed = Counter(p for run in routed.runs for p in self._count_raw_positions(run.frame)) + self._count_raw_positions(
+            routed.rejects
+        )
         assert max(placed.values()) == 1
         assert placed.total() + sum(routed.ignored.values()) == raw.num_rows
         assert dict(routed.ignored) == {"tombstone": 1}
@@ -276,72 +285,74 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
         assert [(run.table, run.fingerprint) for run in routed.runs] == [("public.items", "0"), ("public.items", "1")]
         assert routed.topics == {"public.items": frozenset({history.source.topic})}
 
-    def _raw_places(self, frame: Any) -> Counter[tuple[str, int, int]]:
+    def _count_raw_positions(self, frame: Any) -> Counter[tuple[str, int, int]]:
         arrow = self.to_arrow(frame)
         return Counter(zip(*(arrow[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
 
-    def test_decode_parts_changes_and_rejects(self) -> None:
+    def test_decode_separates_changes_and_rejects(self) -> None:
         """`learn` and `decode` of a run give every change of it, once, as the decoder says."""
-        engine, decoder, history = self.new_engine(), FakeDecoder(), simple(*writes(0, 1, 2))
-        (run,) = engine.route(self.to_frame(fake_raw(history)), decoder).runs
+        engine, decoder, history = self.new_engine(), FakeDecoder(), make_history(*make_writes(0, 1, 2))
+        (run,) = engine.route(self.to_frame(make_fake_raw(history)), decoder).runs
         table = engine.learn(run, decoder)
         assert (table.column_names, table.keys) == (history.table().column_names, history.table().keys)
         changes, rejects = engine.decode(run, decoder, table)
         names = (*BOOKKEEPING[:7], *table.column_names)
-        assert self.rows(changes, names) == self.rows(self.changes(history), names)
+        assert self.rows(changes, names) == self.rows(self.read_changes(history), names)
         assert engine.count(rejects) == 0
 
     def test_exact_parts_count_a_change_once(self) -> None:
         """A change that is there again counts once. What a snapshot read is of no transaction, a reject is."""
-        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 3))
-        if not isinstance(engine, SeesTransactions):
+        engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 3))
+        if not isinstance(engine, TracksTransactions):
             pytest.skip("the engine does not see transactions")
-        whole = self.to_arrow(self.changes(history))
+        whole = self.to_arrow(self.read_changes(history))
         places = list(zip(*(whole[name].to_pylist() for name in ("_seq_1", "_seq_2")), strict=True))
-        again = _with(whole.slice(1, 2), **{OFFSET: [100, 101], "_seq_3": [98, 99]})
+        again = _replace_columns(whole.slice(1, 2), **{OFFSET: [100, 101], "_seq_3": [98, 99]})
         frame = pa.concat_tables([whole, again])
-        frame = _with(frame, **{OP: ["r", "c", "c", None, "c", "c"], TX: ["7", "7", "7", "8", "7", None]})
+        frame = _replace_columns(frame, **{OP: ["r", "c", "c", None, "c", "c"], TX: ["7", "7", "7", "8", "7", None]})
         at = TopicPartition(whole[TOPIC][0].as_py(), 0)
         first, second, third = whole[OFFSET].to_pylist()[1:]
         found = sorted(engine.exact_parts(self.to_frame(frame), "t"), key=lambda part: part.tx)
         assert found == [
-            Part("7", "t", at, 3, first, 100, 2, min(places[1:3]), max(places[1:3])),
-            Part("8", "t", at, 1, third, third, 1, places[3], places[3]),
+            TransactionPart("7", "t", at, 3, first, 100, 2, min(places[1:3]), max(places[1:3])),
+            TransactionPart("8", "t", at, 1, third, third, 1, places[3], places[3]),
         ]
         assert second < third
-        (none,) = engine.exact_parts(self.to_frame(_with(frame.slice(1, 1), _seq_1=[None])), "t")
+        (none,) = engine.exact_parts(self.to_frame(_replace_columns(frame.slice(1, 1), _seq_1=[None])), "t")
         assert (none.changes, none.low, none.high) == (1, None, None)
         assert not engine.exact_parts(self.to_frame(frame.slice(0, 1)), "t")
 
     def test_records_are_a_raw_frame(self) -> None:
         """Records that are given are as those that a source brings, in their order."""
-        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 0))
-        raw = fake_raw(history)
+        engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 0))
+        raw = make_fake_raw(history)
         routed = engine.route(engine.records(raw), FakeDecoder())
         assert self.to_arrow(routed.runs[0].frame)["offset"].to_pylist() == raw["offset"].to_pylist()
         assert engine.count(engine.route(engine.records(raw.slice(0, 0)), FakeDecoder()).rejects) == 0
 
-    def test_held_takes_out_later_records_of_a_key(self) -> None:
+    def test_later_records_of_a_blocked_key_are_split_off(self) -> None:
         """From an offset on, in one partition of one topic; the others stay, in their order."""
-        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 0, 1, 0))
-        raw = fake_raw(history)
+        engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 0, 1, 0))
+        raw = make_fake_raw(history)
         offsets, keys = raw["offset"].to_pylist(), [f"k{n}".encode() for n in (0, 1, 2, 0, 1, 0)]
         raw = raw.set_column(raw.column_names.index("key"), RAW.field("key"), pa.array([*keys[:-1], None], pa.binary()))
         at = raw["topic"][0].as_py(), raw["partition"][0].as_py()
-        for hashes in (PLAIN, KeyHashes(b"secret")):
-            since = {(*at, hashes.of(key)): offsets[1] for key in keys[:2]} | {("other", 0, hashes.of(keys[2])): 0}
-            free, held = engine.held(self.to_frame(raw), since, "HELD: why", hashes)
+        for hashes in (UNKEYED_HASHES, KeyHashes(b"secret")):
+            since = {(*at, hashes.hash_key(key)): offsets[1] for key in keys[:2]} | {
+                ("other", 0, hashes.hash_key(keys[2])): 0
+            }
+            free, held = engine.split_blocked(self.to_frame(raw), since, "HELD: why", hashes)
             assert self.to_arrow(free)["offset"].to_pylist() == [offsets[n] for n in (0, 2, 5)]
             told = [(r.offset, r.key, r.error) for r in engine.rejected(held, [])]
             assert told == [(offsets[n], keys[n], "HELD: why") for n in (1, 3, 4)]
-        assert [engine.count(frame) for frame in engine.held(self.to_frame(raw), {}, "HELD: why")] == [6, 0]
+        assert [engine.count(frame) for frame in engine.split_blocked(self.to_frame(raw), {}, "HELD: why")] == [6, 0]
 
     def test_rejected_brings_the_record_back(self) -> None:
         """Rejected rows, of any frame, come with the bytes of their record; one item per record."""
-        engine, history = self.new_engine(), simple(*writes(0, 1, 2))
-        raw = fake_raw(history)
+        engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2))
+        raw = make_fake_raw(history)
         error = str(Reject(RejectCode.OUT_OF_RANGE, "too much"))
-        arrow = self.to_arrow(self.changes(history)).slice(1)
+        arrow = self.to_arrow(self.read_changes(history)).slice(1)
         bad = arrow.set_column(arrow.column_names.index(ERROR), ERROR, pa.array([error, error]))
         frames = [self.to_frame(raw.slice(0, 2))]
         found = engine.rejected(self.to_frame(pa.concat_tables([bad, bad.slice(0, 1)])), frames)
@@ -353,19 +364,19 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
 
     def test_within_keeps_a_span(self) -> None:
         """`within` keeps the records of a span; partitions that it does not name are left out."""
-        engine, history = self.new_engine(), simple(*writes(0, 1, 2, 3, 4), shape=Shape(partitions=3))
+        engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 3, 4), shape=StreamShape(partitions=3))
         span = history.span(1, 4)
         expected = Counter((history.source.topic, e.partition, e.offset) for e in history.events[1:4])
-        assert self._raw_places(engine.within(self.to_frame(fake_raw(history)), span)) == expected
+        assert self._count_raw_positions(engine.within(self.to_frame(make_fake_raw(history)), span)) == expected
         one = TopicPartition(history.source.topic, history.events[1].partition)
         only = Span(span.start.only([one]), span.end.only([one]))
-        kept = self._raw_places(engine.within(self.to_frame(fake_raw(history)), only))
+        kept = self._count_raw_positions(engine.within(self.to_frame(make_fake_raw(history)), only))
         assert kept == Counter(place for place in expected if place[1] == one.partition)
 
     def test_log_keeps_every_record(self) -> None:
         """The event log has one row per record, readable or not, with its bytes and the columns of `EVENT_LOG`."""
-        engine, history = self.new_engine(), simple(*writes(0, 1))
-        raw = pa.concat_tables([fake_raw(history), odd_records()])
+        engine, history = self.new_engine(), make_history(*make_writes(0, 1))
+        raw = pa.concat_tables([make_fake_raw(history), make_odd_records()])
         log = self.to_arrow(engine.log(self.to_frame(raw), FakeDecoder()))
         assert log.schema.names == [c.name for c in EVENT_LOG]
         assert [log.schema.field(c.name).type for c in EVENT_LOG] == [c.type for c in EVENT_LOG]
@@ -374,7 +385,7 @@ class EngineContract(EngineParts, EngineShapes, EngineDrops):
         assert len(set(log["ingested_at"].to_pylist())) == 1
 
 
-def _with(frame: pa.Table, **columns: Sequence[Any]) -> pa.Table:
+def _replace_columns(frame: pa.Table, **columns: Sequence[Any]) -> pa.Table:
     """The frame with other values in some columns."""
     for name, values in columns.items():
         if name in frame.column_names:
@@ -383,18 +394,18 @@ def _with(frame: pa.Table, **columns: Sequence[Any]) -> pa.Table:
     return frame
 
 
-def fake_raw(history: History) -> pa.Table:
+def make_fake_raw(history: History) -> pa.Table:
     """The changes of a history as records that `FakeDecoder` reads."""
     tables = history.source.versions
     rows = []
     for event in history.events:
         frame = history.frame([event], tables[event.version])
         place = {"topic": history.source.topic, "partition": event.partition, "offset": event.offset}
-        rows.append({**place, "key": repr(event.key).encode(), "value": encoded(frame, tables[event.version])})
+        rows.append({**place, "key": repr(event.key).encode(), "value": encode_change(frame, tables[event.version])})
     return pa.Table.from_pylist(rows, RAW)
 
 
-def odd_records() -> pa.Table:
+def make_odd_records() -> pa.Table:
     """A tombstone, and a record that nobody can read."""
     places = [{"topic": "odd", "partition": 0, "offset": offset} for offset in (0, 1)]
     return pa.Table.from_pylist([{**places[0], "key": b"k", "value": None}, {**places[1], "value": b"\xff"}], RAW)

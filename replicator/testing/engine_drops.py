@@ -12,7 +12,7 @@ from replicator.domain.table import Column, TableSpec
 from replicator.ports.decoder import TABLE_DROPPED
 
 from .engine_base import EngineBase
-from .fake_decoder import DROP, FakeDecoder, encoded
+from .fake_decoder import DROP, FakeDecoder, encode_change
 
 ITEMS = TableSpec("public.items", (Column("id", pa.int64()),), ("id",), fingerprint="0")
 VALUES = (
@@ -25,34 +25,34 @@ VALUES = (
 class EngineDrops(EngineBase):
     """The part of the contract of `ports.engine.Engine` about records that say so."""
 
-    def test_route_tells_where_a_table_was_dropped(self) -> None:
+    def test_route_finds_where_a_table_was_dropped(self) -> None:
         """Such records are ignored, and told with their table, in order; among changes, and where there are no others."""
-        engine, records = self.new_engine(), _records()
+        engine, records = self.new_engine(), _make_records()
         routed = engine.route(self.to_frame(records), FakeDecoder())
         assert dict(routed.ignored) == {TABLE_DROPPED: 4}
         assert [engine.count(run.frame) for run in routed.runs] == [3]
-        of_items = [_at("a", 1), _at("a", 4), _at("b", 0)]
-        assert _plain(routed.drops) == {"public.items": of_items, "public.other": [_at("a", 3)]}
+        of_items = [_make_position("a", 1), _make_position("a", 4), _make_position("b", 0)]
+        assert _to_plain(routed.drops) == {"public.items": of_items, "public.other": [_make_position("a", 3)]}
         alone = engine.route(self.to_frame(records.slice(3, 2)), FakeDecoder())
         assert not alone.runs
-        assert _plain(alone.drops) == {"public.other": [_at("a", 3)], "public.items": [_at("a", 4)]}
+        assert _to_plain(alone.drops) == {"public.other": [_make_position("a", 3)], "public.items": [_make_position("a", 4)]}
         assert not engine.route(self.to_frame(records.slice(0, 1)), FakeDecoder()).drops
 
 
-def _records() -> pa.Table:
+def _make_records() -> pa.Table:
     rows: list[dict[str, Any]] = []
     for topic, said in VALUES:
         offset = sum(row["topic"] == topic for row in rows)
         change = [{"_op": "c", "_seq_1": offset, "id": offset}]
-        value = encoded(pa.Table.from_pylist(change), ITEMS) if said == "items" else said.encode()
+        value = encode_change(pa.Table.from_pylist(change), ITEMS) if said == "items" else said.encode()
         assert said == "items" or value.startswith(DROP)
         rows.append({"topic": topic, "partition": 0, "offset": offset, "value": value})
     return pa.Table.from_pylist(rows, RAW)
 
 
-def _at(topic: str, offset: int) -> Position:
+def _make_position(topic: str, offset: int) -> Position:
     return Position({TopicPartition(topic, 0): offset})
 
 
-def _plain(drops: Any) -> dict[str, list[Position]]:
+def _to_plain(drops: Any) -> dict[str, list[Position]]:
     return {table: list(places) for table, places in drops.items()}

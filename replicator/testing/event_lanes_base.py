@@ -11,16 +11,16 @@ from replicator.domain.errors import Retryable
 from replicator.domain.events import NewEvent
 from replicator.ports.engine import Engine
 from replicator.ports.event_store import EventStore
-from replicator.ports.frames import Lane, LaneApplied, Write
+from replicator.ports.frames import Lane, LaneOutcome, Write
 from replicator.ports.sink import Sink
 
 from .contract import Contract
-from .stored_outbox import Outbox, Sent
+from .stored_outbox import OutboxRecords, SentEvent
 
 EMITTED = "emitted"
 
 
-def emitted(number: int, of: str = "A1", kind: str = "order", event_id: str = "") -> NewEvent:
+def make_sample_event(number: int, of: str = "A1", kind: str = "order", event_id: str = "") -> NewEvent:
     """An event that a program emits."""
     return NewEvent(
         event_id=event_id or f"{EMITTED}-{number}",
@@ -32,13 +32,13 @@ def emitted(number: int, of: str = "A1", kind: str = "order", event_id: str = ""
 
 
 @dataclass
-class Place:
-    """A store of events, as a lane and as programs have it. `kept`: what was rejected."""
+class EventStoreFixture:
+    """A store of events, as a lane and as programs have it. `rejects`: what was rejected."""
 
     suite: EventLanesBase
     at: Any
     opened: list[Any] = field(default_factory=list)
-    kept: list[dict[str, Any]] = field(default_factory=list)
+    rejects: list[dict[str, Any]] = field(default_factory=list)
 
     def sink(self) -> Sink[Any]:
         """Another instance."""
@@ -52,9 +52,9 @@ class Place:
 
     def reject(self, _: Lane, rows: Any) -> None:
         """Keep what is rejected."""
-        self.kept += self.suite.to_arrow(rows).to_pylist()
+        self.rejects += self.suite.to_arrow(rows).to_pylist()
 
-    def put(self, sink: Any, write: Write[Any]) -> LaneApplied:
+    def apply_write(self, sink: Any, write: Write[Any]) -> LaneOutcome:
         """Prepare and apply one write."""
         sink.prepare(write.lane, write.plan)
         return sink.apply([write], self.reject)[write.lane.id]  # type: ignore[no-any-return]
@@ -90,18 +90,18 @@ class EventLanesBase(Contract):
         """A frame of the engine as a table."""
         return frame
 
-    def outbox(self, *sent: Sent, into: str = "order") -> Outbox:
+    def outbox(self, *sent: SentEvent, into: str = "order") -> OutboxRecords:
         """Records of one partition."""
         return self.outbox_of({0: sent}, into)
 
-    def outbox_of(self, records: Mapping[int, Sequence[Sent]], into: str = "order") -> Outbox:
+    def outbox_of(self, records: Mapping[int, Sequence[SentEvent]], into: str = "order") -> OutboxRecords:
         """Records by partition."""
-        return Outbox(records, into, self.to_frame)
+        return OutboxRecords(records, into, self.to_frame)
 
     @contextmanager
-    def places(self) -> Iterator[Place]:
+    def open_place(self) -> Iterator[EventStoreFixture]:
         """A fresh place."""
-        place = Place(self, self.new_place())
+        place = EventStoreFixture(self, self.new_place())
         try:
             yield place
         finally:
@@ -109,7 +109,7 @@ class EventLanesBase(Contract):
                 each.close()
 
 
-def until_done(act: Callable[[], object]) -> None:
+def retry_until_done(act: Callable[[], object]) -> None:
     """As the pipeline and programs do: what may pass by itself is tried again."""
     for _ in range(50):
         try:

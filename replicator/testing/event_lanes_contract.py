@@ -11,15 +11,15 @@ import pytest
 
 from replicator.domain.change import ERROR
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced, RejectCode, Retryable
-from replicator.domain.plan import LaneState
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span
 
-from .event_lanes_base import emitted
+from .event_lanes_base import make_sample_event
 from .event_lanes_histories import EventLanesHistories
 from .faults import FailAfterApply, FailBefore, Faulty
-from .sink_base import full_disk
-from .stored_outbox import BEGAN, IDENTITY, TABLE, Outbox, Sent, refuse_gaps
+from .sink_base import fail_on_rejects
+from .stored_outbox import FIRST_TIME, IDENTITY, TABLE, OutboxRecords, SentEvent, refuse_gaps
 
 
 class EventLanesContract(EventLanesHistories):
@@ -29,206 +29,226 @@ class EventLanesContract(EventLanesHistories):
     def test_events_become_versions_of_their_aggregates(self) -> None:
         """In the order of their records within a partition, whole, with the place of each in its metadata; of a time that
         never goes back."""
-        sent = [Sent(0, minutes=5), Sent(1, "A2", minutes=1), Sent(2, minutes=3), Sent(3, payload="{}", type="Odd \u00e9")]
+        sent = [
+            SentEvent(0, minutes=5),
+            SentEvent(1, "A2", minutes=1),
+            SentEvent(2, minutes=3),
+            SentEvent(3, payload="{}", type="Odd \u00e9"),
+        ]
         outbox, engine = self.outbox(*sent), self.new_engine()
-        with self.places() as place:
+        with self.open_place() as place:
             sink = place.sink()
             assert sink.state(outbox.lane) is None
-            applied = place.put(sink, outbox.write(engine, 0, 4))
+            applied = place.apply_write(sink, outbox.make_write(engine, 0, 4))
             assert (applied.counts.applied, applied.counts.total) == (4, 4)
             found = place.store().read("order", "A1")
             assert [(e.event_id, e.event_version) for e in found] == [("sent-0", 1), ("sent-2", 2), ("sent-3", 3)]
             first = found[0]
             assert first.event_data == {"total": "1.10", "names": '["\u00e9",null]', "none": None, "who": "me"}
             assert first.metadata == {"topic": "shop.public.outbox.order", "partition": "0", "offset": "0"}
-            assert (first.event_type, first.created_at) == ("Placed", BEGAN + timedelta(minutes=5))
+            assert (first.event_type, first.created_at) == ("Placed", FIRST_TIME + timedelta(minutes=5))
             assert found[1].created_at == first.created_at and found[2].event_type == "Odd \u00e9"
             assert place.store().version("order", "A2") == 1
 
     def test_state_is_committed_with_the_events(self) -> None:
         """Position, identity of the topics and the plan's rule; another instance reads them, and goes on behind them."""
-        outbox, engine = self.outbox(Sent(0), Sent(1)), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(SentEvent(0), SentEvent(1)), self.new_engine()
+        with self.open_place() as place:
             sink = place.sink()
-            write = outbox.write(engine, 0, 1)
-            place.put(sink, write)
+            write = outbox.make_write(engine, 0, 1)
+            place.apply_write(sink, write)
             sink.close()
             other = place.sink()
             state = other.state(outbox.lane)
             assert state is not None
             assert (state.position, dict(state.identity), state.rule) == (write.span.end, IDENTITY, write.plan.rule)
-            assert place.put(other, outbox.write(engine, 1, 2)).position == outbox.write(engine, 1, 2).span.end
+            assert (
+                place.apply_write(other, outbox.make_write(engine, 1, 2)).position
+                == outbox.make_write(engine, 1, 2).span.end
+            )
             assert [e.event_version for e in place.store().read("order")] == [1, 2]
 
     def test_redelivery_changes_nothing(self) -> None:
         """Of spans that overlap what was applied the rest alone counts, and what lies below it is counted as duplicate."""
-        outbox, engine = self.outbox(*map(Sent, range(5))), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(*map(SentEvent, range(5))), self.new_engine()
+        with self.open_place() as place:
             sink = place.sink()
-            place.put(sink, outbox.write(engine, 0, 3))
+            place.apply_write(sink, outbox.make_write(engine, 0, 3))
             before = place.store().read("order")
             for start, end in ((0, 3), (1, 2), (0, 1)):
-                counts = place.put(sink, outbox.write(engine, start, end)).counts
+                counts = place.apply_write(sink, outbox.make_write(engine, start, end)).counts
                 assert (counts.duplicate, counts.total) == (end - start, end - start)
             assert place.store().read("order") == before
-            counts = place.put(sink, outbox.write(engine, 1, 5)).counts
+            counts = place.apply_write(sink, outbox.make_write(engine, 1, 5)).counts
             assert (counts.applied, counts.duplicate) == (2, 2)
             assert [e.event_id for e in place.store().read("order")] == [f"sent-{n}" for n in range(5)]
 
     def test_a_repeated_id_is_no_event(self) -> None:
         """Whatever it says, in the same batch, a later one, or of a program; the position moves over it."""
-        again = [Sent(1), Sent(1, "A9", payload='{"x": 1}'), Sent(2), Sent(3, event_id="emitted-0"), Sent(1), Sent(4)]
-        outbox, engine = self.outbox(Sent(0), *again), self.new_engine()
-        with self.places() as place:
+        again = [
+            SentEvent(1),
+            SentEvent(1, "A9", payload='{"x": 1}'),
+            SentEvent(2),
+            SentEvent(3, event_id="emitted-0"),
+            SentEvent(1),
+            SentEvent(4),
+        ]
+        outbox, engine = self.outbox(SentEvent(0), *again), self.new_engine()
+        with self.open_place() as place:
             sink, store = place.sink(), place.store()
-            store.append([emitted(0, "A5")])
-            place.put(sink, outbox.write(engine, 0, 1))
-            write = outbox.write(engine, 1, 5)
-            counts = place.put(sink, write).counts + write.folded.counts  # The fold leaves out what a batch has twice.
+            store.append([make_sample_event(0, "A5")])
+            place.apply_write(sink, outbox.make_write(engine, 0, 1))
+            write = outbox.make_write(engine, 1, 5)
+            counts = (
+                place.apply_write(sink, write).counts + write.folded.counts
+            )  # The fold leaves out what a batch has twice.
             assert (counts.applied, counts.duplicate) == (2, 2)
-            counts = place.put(sink, outbox.write(engine, 5, 6)).counts
+            counts = place.apply_write(sink, outbox.make_write(engine, 5, 6)).counts
             assert (counts.applied, counts.duplicate) == (0, 1)
-            assert not store.append([emitted(9, "A1", event_id="sent-0")])[0].is_new
-            place.put(sink, outbox.write(engine, 6, 7))
+            assert not store.append([make_sample_event(9, "A1", event_id="sent-0")])[0].is_new
+            place.apply_write(sink, outbox.make_write(engine, 6, 7))
             found = store.read("order")
             assert {e.event_id for e in found} == {"emitted-0", "sent-0", "sent-1", "sent-2", "sent-4"}
             refuse_gaps(found)
 
     def test_programs_and_lanes_count_together(self) -> None:
         """Each takes up where the other stopped."""
-        outbox, engine = self.outbox(*map(Sent, range(3))), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
+        with self.open_place() as place:
             sink, store = place.sink(), place.store()
             for number in range(3):
-                assert store.append([emitted(number)])[0].event.event_version == 2 * number + 1
-                place.put(sink, outbox.write(engine, number, number + 1))
-            assert store.append([replace(emitted(7), expected_version=6)])[0].event.event_version == 7
+                assert store.append([make_sample_event(number)])[0].event.event_version == 2 * number + 1
+                place.apply_write(sink, outbox.make_write(engine, number, number + 1))
+            assert store.append([replace(make_sample_event(7), expected_version=6)])[0].event.event_version == 7
             refuse_gaps(store.read("order"))
 
     def test_other_lanes_keep_their_positions(self) -> None:
         """Lanes of other tables share the store, and aggregates too."""
         engine = self.new_engine()
-        orders, others = self.outbox(*map(Sent, range(3))), self.outbox(*(Sent(n) for n in range(10, 13)), into="others")
-        with self.places() as place:
+        orders, others = (
+            self.outbox(*map(SentEvent, range(3))),
+            self.outbox(*(SentEvent(n) for n in range(10, 13)), into="others"),
+        )
+        with self.open_place() as place:
             sink = place.sink()
             for number in range(3):
                 for one in (orders, others):
-                    place.put(sink, one.write(engine, number, number + 1))
+                    place.apply_write(sink, one.make_write(engine, number, number + 1))
             ids = [f"sent-{n}" for pair in zip(range(3), range(10, 13), strict=True) for n in pair]
             assert [e.event_id for e in place.store().read("order", "A1")] == ids
             sink.reset(orders.lane)
             assert sink.state(orders.lane) is None
-            assert _position(sink, others) == others.write(engine, 2, 3).span.end
+            assert _read_position(sink, others) == others.make_write(engine, 2, 3).span.end
 
     def test_rejects_are_durable_first(self) -> None:
         """When they cannot be kept, nothing is stored; each is named, and the others are stored."""
         wrong = {
-            "payload": [Sent(1, payload='["a"]'), Sent(2, payload="7"), Sent(3, payload=None)],
-            "NUL": [Sent(4, payload='{"a":"\\u0000"}')],
-            "type": [Sent(5, type=None), Sent(6, type=" ")],
-            "aggregate_id": [Sent(7, of=None), Sent(8, of="x" * 501)],
-            "aggregate_type": [Sent(9, kind=None), Sent(10, kind="")],
-            "longer than": [Sent(11, payload='{"a": "' + "x" * 2000 + '"}')],
+            "payload": [SentEvent(1, payload='["a"]'), SentEvent(2, payload="7"), SentEvent(3, payload=None)],
+            "NUL": [SentEvent(4, payload='{"a":"\\u0000"}')],
+            "type": [SentEvent(5, type=None), SentEvent(6, type=" ")],
+            "aggregate_id": [SentEvent(7, of=None), SentEvent(8, of="x" * 501)],
+            "aggregate_type": [SentEvent(9, kind=None), SentEvent(10, kind="")],
+            "longer than": [SentEvent(11, payload='{"a": "' + "x" * 2000 + '"}')],
         }
         refused = [sent for several in wrong.values() for sent in several]
-        outbox, engine = self.outbox(Sent(0), *refused, Sent(12)), self.new_engine()
-        with self.places() as place:
-            sink, write = place.sink(), outbox.write(engine, 0, len(refused) + 2)
+        outbox, engine = self.outbox(SentEvent(0), *refused, SentEvent(12)), self.new_engine()
+        with self.open_place() as place:
+            sink, write = place.sink(), outbox.make_write(engine, 0, len(refused) + 2)
             sink.prepare(write.lane, write.plan)
             with pytest.raises(Fatal, match="disk full"):
-                sink.apply([write], full_disk)
+                sink.apply([write], fail_on_rejects)
             assert place.store().read("order") == [] and sink.state(write.lane) is None
-            counts = place.put(sink, write).counts
+            counts = place.apply_write(sink, write).counts
             assert (counts.applied, counts.rejected) == (2, len(refused))
             assert [e.event_id for e in place.store().read("order")] == ["sent-0", "sent-12"]
-            told = {row["_offset"]: row[ERROR] for row in place.kept}
+            told = {row["_offset"]: row[ERROR] for row in place.rejects}
             names = [name for name, several in wrong.items() for _ in several]
             for offset, name in enumerate(names, 1):
                 assert told[offset].startswith(f"{RejectCode.NO_EVENT}: ") and name in told[offset], (name, told[offset])
 
     def test_a_gap_is_refused(self) -> None:
         """And nothing is stored."""
-        outbox, engine = self.outbox(*map(Sent, range(4))), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
+        with self.open_place() as place:
             sink = place.sink()
-            place.put(sink, outbox.write(engine, 0, 1))
+            place.apply_write(sink, outbox.make_write(engine, 0, 1))
             with pytest.raises(DataLoss):
-                place.put(sink, outbox.write(engine, 2, 4))
+                place.apply_write(sink, outbox.make_write(engine, 2, 4))
             assert len(place.store().read("order")) == 1
 
     def test_an_empty_write_moves_the_position(self) -> None:
         """And one of which every event is known too; neither stores anything."""
-        outbox, engine = self.outbox(Sent(0), Sent(0)), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(SentEvent(0), SentEvent(0)), self.new_engine()
+        with self.open_place() as place:
             sink = place.sink()
-            place.put(sink, outbox.write(engine, 0, 1))
-            place.put(sink, outbox.write(engine, 1, 2))
-            empty = outbox.write(engine, 2, 2)
-            empty = replace(empty, span=Span(empty.span.end, Position({outbox.place(0): 9})))
-            assert place.put(sink, empty).counts.total == 0
-            assert _position(sink, outbox) == empty.span.end
+            place.apply_write(sink, outbox.make_write(engine, 0, 1))
+            place.apply_write(sink, outbox.make_write(engine, 1, 2))
+            empty = outbox.make_write(engine, 2, 2)
+            empty = replace(empty, span=Span(empty.span.end, Position({outbox.get_partition(0): 9})))
+            assert place.apply_write(sink, empty).counts.total == 0
+            assert _read_position(sink, outbox) == empty.span.end
             assert len(place.store().read("order")) == 1
 
     def test_what_failed_is_repeated(self) -> None:
         """Before anything was done, or when the answer was lost; by the position, or by whoever repeats it all the same."""
         for fault in (FailBefore(), FailAfterApply()):
-            outbox, engine = self.outbox(*map(Sent, range(3))), self.new_engine()
-            with self.places() as place:
+            outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
+            with self.open_place() as place:
                 sink = Faulty(place.sink())
-                place.put(sink, outbox.write(engine, 0, 1))
+                place.apply_write(sink, outbox.make_write(engine, 0, 1))
                 sink.schedule("apply", fault)
                 with pytest.raises(Retryable):
-                    place.put(sink, outbox.write(engine, 1, 3))
-                counts = place.put(sink, outbox.write(engine, 1, 3)).counts
+                    place.apply_write(sink, outbox.make_write(engine, 1, 3))
+                counts = place.apply_write(sink, outbox.make_write(engine, 1, 3)).counts
                 assert counts.applied == (2 if isinstance(fault, FailBefore) else 0)
                 assert [e.event_version for e in place.store().read("order")] == [1, 2, 3]
 
-    def test_beside_the_stream(self) -> None:
+    def test_an_out_of_band_event_is_the_next_version(self) -> None:
         """An event that was left out comes as the next version, the position stays, and it comes once."""
-        outbox, engine = self.outbox(*map(Sent, range(3))), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
+        with self.open_place() as place:
             sink = place.sink()
-            place.put(sink, outbox.write(engine, 1, 3))
+            place.apply_write(sink, outbox.make_write(engine, 1, 3))
             for applied in (1, 0):
-                assert place.put(sink, outbox.write(engine, 0, 1, beside=True)).counts.applied == applied
-                assert _position(sink, outbox) == outbox.write(engine, 1, 3).span.end
+                assert place.apply_write(sink, outbox.make_write(engine, 0, 1, out_of_band=True)).counts.applied == applied
+                assert _read_position(sink, outbox) == outbox.make_write(engine, 1, 3).span.end
             assert [e.event_id for e in place.store().read("order")] == ["sent-1", "sent-2", "sent-0"]
 
-    def test_a_lane_that_begins_anew_changes_nothing(self) -> None:
+    def test_a_lane_that_starts_over_changes_nothing(self) -> None:
         """`reset` forgets the position and leaves the events, which come again as duplicates; `skip` leaves some out."""
-        outbox, engine = self.outbox(*map(Sent, range(4))), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
+        with self.open_place() as place:
             sink = place.sink()
-            place.put(sink, outbox.write(engine, 0, 2))
+            place.apply_write(sink, outbox.make_write(engine, 0, 2))
             before = place.store().read("order")
             sink.reset(outbox.lane)
             assert sink.state(outbox.lane) is None
-            assert place.put(sink, outbox.write(engine, 0, 2)).counts.duplicate == 2
+            assert place.apply_write(sink, outbox.make_write(engine, 0, 2)).counts.duplicate == 2
             assert place.store().read("order") == before
-            sink.skip(outbox.lane, LaneState(Position({outbox.place(0): 3})))
-            place.put(sink, outbox.write(engine, 3, 4))
+            sink.skip(outbox.lane, LaneState(Position({outbox.get_partition(0): 3})))
+            place.apply_write(sink, outbox.make_write(engine, 3, 4))
             assert [(e.event_id, e.event_version) for e in place.store().read("order")][2:] == [("sent-3", 3)]
 
     def test_a_second_instance_is_fenced(self) -> None:
         """At the latest at its next commit; what it would have stored comes from the other one alone."""
-        outbox, engine = self.outbox(*map(Sent, range(2))), self.new_engine()
-        with self.places() as place:
+        outbox, engine = self.outbox(*map(SentEvent, range(2))), self.new_engine()
+        with self.open_place() as place:
             first, second = place.sink(), place.sink()
-            place.put(first, outbox.write(engine, 0, 1))
+            place.apply_write(first, outbox.make_write(engine, 0, 1))
             with pytest.raises(Fenced):
-                place.put(second, outbox.write(engine, 1, 2))
-                place.put(first, outbox.write(engine, 1, 2))
+                place.apply_write(second, outbox.make_write(engine, 1, 2))
+                place.apply_write(first, outbox.make_write(engine, 1, 2))
             refuse_gaps(place.store().read("order"))
 
     def test_another_policy_is_refused(self) -> None:
         """Events are neither folded nor ended."""
-        with self.places() as place:
+        with self.open_place() as place:
             for policy in ("scd1", "scd2"):
                 with pytest.raises(ConfigProblem, match="does not apply policy"):
                     place.sink().prepare(replace(self.outbox().lane, policy=policy), plan_for(policy, TABLE))
 
 
-def _position(sink: Any, outbox: Outbox) -> Position:
+def _read_position(sink: Any, outbox: OutboxRecords) -> Position:
     state = sink.state(outbox.lane)
     assert state is not None
     return state.position  # type: ignore[no-any-return]

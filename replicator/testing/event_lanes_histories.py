@@ -14,9 +14,9 @@ from replicator.domain.events import Event
 from replicator.ports.engine import Engine
 from replicator.ports.event_store import EventStore
 
-from .event_lanes_base import EventLanesBase, Place, emitted, until_done
+from .event_lanes_base import EventLanesBase, EventStoreFixture, make_sample_event, retry_until_done
 from .faults import FailAfterApply, Faulty
-from .stored_outbox import Outbox, Sent, refuse_gaps
+from .stored_outbox import OutboxRecords, SentEvent, refuse_gaps
 
 
 class EventLanesHistories(EventLanesBase):
@@ -26,23 +26,23 @@ class EventLanesHistories(EventLanesBase):
         """Two programs emit into the aggregates that a lane brings events of, all at once; spans overlap, and some ids are
         everybody's."""
         count, shared = self.racing, "shared-"
-        sent = [Sent(n, f"A{n % 2}", event_id=f"{shared}{n}" if n % 4 == 0 else "") for n in range(count)]
+        sent = [SentEvent(n, f"A{n % 2}", event_id=f"{shared}{n}" if n % 4 == 0 else "") for n in range(count)]
         outbox, engine = self.outbox(*sent), self.new_engine()
-        with self.places() as place:
+        with self.open_place() as place:
             sink, stores = place.sink(), [place.store(), place.store()]
-            place.put(sink, outbox.write(engine, 0, 0))
+            place.apply_write(sink, outbox.make_write(engine, 0, 0))
             failures: list[BaseException] = []
 
             def emit(store: EventStore, who: int) -> None:
                 for number in range(count):
-                    own = emitted(number, f"A{number % 2}", event_id=f"program-{who}-{number}")
-                    several = [own, emitted(0, "A0", event_id=f"{shared}{number}")] if number % 4 == 0 else [own]
-                    until_done(lambda several=several: store.append(several))  # type: ignore[misc]
+                    own = make_sample_event(number, f"A{number % 2}", event_id=f"program-{who}-{number}")
+                    several = [own, make_sample_event(0, "A0", event_id=f"{shared}{number}")] if number % 4 == 0 else [own]
+                    retry_until_done(lambda several=several: store.append(several))  # type: ignore[misc]
 
-            threads = [_started(failures, emit, store, who) for who, store in enumerate(stores)]
+            threads = [_start_thread(failures, emit, store, who) for who, store in enumerate(stores)]
             for start in range(0, count, 2):
-                write = outbox.write(engine, max(0, start - 1), min(count, start + 2))
-                until_done(lambda write=write: place.put(sink, write))  # type: ignore[misc]
+                write = outbox.make_write(engine, max(0, start - 1), min(count, start + 2))
+                retry_until_done(lambda write=write: place.apply_write(sink, write))  # type: ignore[misc]
             for thread in threads:
                 thread.join()
             assert not failures, failures
@@ -66,24 +66,24 @@ class EventLanesHistories(EventLanesBase):
             steps=st.lists(step, max_size=8),
         )
         def check(ids: list[int], aggregates: list[int], steps: list[tuple[str, int, int, int]]) -> None:
-            sent = [Sent(number, f"A{of}") for number, of in zip(ids, aggregates, strict=True)]
+            sent = [SentEvent(number, f"A{of}") for number, of in zip(ids, aggregates, strict=True)]
             outbox, engine = self.outbox_of({0: sent[:8], 1: sent[8:]}), self.new_engine()
-            with self.places() as place:
-                run = _Run(place, outbox, engine)
+            with self.open_place() as place:
+                run = _HistoryRun(place, outbox, engine)
                 for name, number, back, length in steps:
-                    run.step(name, number, back, length)
+                    run.run_step(name, number, back, length)
                 found = place.store().read("order")
                 refuse_gaps(found)
                 wanted = [(e, f"A{n}") for n in range(3) for e in run.expected if run.of[e] == f"A{n}"]
-                assert _told(found) == wanted
+                assert _list_versions(found) == wanted
 
 
 @dataclass
-class _Run:
+class _HistoryRun:
     """A history on its way, and what it is to end in: ids in the order in which they came first, with their aggregates."""
 
-    place: Place
-    outbox: Outbox
+    place: EventStoreFixture
+    outbox: OutboxRecords
     engine: Engine[Any]
     expected: list[str] = field(default_factory=list)
     of: dict[str, str] = field(default_factory=dict)
@@ -93,38 +93,38 @@ class _Run:
         self.sink: Any = Faulty(self.place.sink())
         self.store = self.place.store()
 
-    def step(self, name: str, number: int, back: int, length: int) -> None:
+    def run_step(self, name: str, number: int, back: int, length: int) -> None:
         if name == "emit":
-            event = emitted(back, f"A{number}", event_id=f"sent-{back}")
+            event = make_sample_event(back, f"A{number}", event_id=f"sent-{back}")
             self.store.append([event])
-            self._came(event.event_id, event.aggregate_id)
+            self._add_expected(event.event_id, event.aggregate_id)
         elif name == "lost":
             self.sink.schedule("apply", FailAfterApply())
         elif name == "anew":
             self.sink.close()
             self.sink = Faulty(self.place.sink())
         else:
-            self._batch(number, back, length)
+            self._apply_batch(number, back, length)
 
-    def _batch(self, number: int, back: int, length: int) -> None:
+    def _apply_batch(self, number: int, back: int, length: int) -> None:
         start, end = max(0, self.reached[number] - back), min(8, self.reached[number] + length)
-        write = self.outbox.write(self.engine, {number: start}, {number: max(start, end)})
-        until_done(lambda: self.place.put(self.sink, write))
+        write = self.outbox.make_write(self.engine, {number: start}, {number: max(start, end)})
+        retry_until_done(lambda: self.place.apply_write(self.sink, write))
         for one in self.outbox.records[number][self.reached[number] : end]:
-            self._came(one.id, str(one.of))
+            self._add_expected(one.id, str(one.of))
         self.reached[number] = max(end, self.reached[number])
 
-    def _came(self, event_id: str, of: str) -> None:
+    def _add_expected(self, event_id: str, of: str) -> None:
         if event_id not in self.of:
             self.of[event_id] = of
             self.expected.append(event_id)
 
 
-def _told(found: Sequence[Event]) -> list[tuple[str, str]]:
+def _list_versions(found: Sequence[Event]) -> list[tuple[str, str]]:
     return [(e.event_id, e.aggregate_id) for e in sorted(found, key=lambda e: (e.aggregate_id, e.event_version))]
 
 
-def _started(failures: list[BaseException], act: Callable[..., None], *arguments: Any) -> threading.Thread:
+def _start_thread(failures: list[BaseException], act: Callable[..., None], *arguments: Any) -> threading.Thread:
     def run() -> None:
         try:
             act(*arguments)

@@ -19,15 +19,17 @@ from replicator.ports.event_store import EventStore
 from .contract import Contract
 from .fake_event_store import FakeEventStore
 
-FIRST = datetime(2024, 2, 29, 12, tzinfo=UTC)
-ODD = "a 'quoted' \"name\" \\ with %, %s, {} and \N{GREEK SMALL LETTER OMEGA}\n"
-GREEK = "Ünïcode \N{GREEK SMALL LETTER OMEGA}"
-HOSTILE = ("../../out", "/etc", "..", "a/b", "a%2Fb", "a=b", "it's", 'say "so"', "new\nline", GREEK)
+FIRST_TIME = datetime(2024, 2, 29, 12, tzinfo=UTC)
+ODD_TEXT = "a 'quoted' \"name\" \\ with %, %s, {} and \N{GREEK SMALL LETTER OMEGA}\n"
+UNICODE_TEXT = "Ünïcode \N{GREEK SMALL LETTER OMEGA}"
+HOSTILE = ("../../out", "/etc", "..", "a/b", "a%2Fb", "a=b", "it's", 'say "so"', "new\nline", UNICODE_TEXT)
 """Aggregate types that mean something to folders, URLs or SQL."""
 RACERS = 4
 
 
-def emitted(number: int, of: str = "C101", kind: str = "Customer", minutes: int | None = None, **more: Any) -> NewEvent:
+def make_sample_event(
+    number: int, of: str = "C101", kind: str = "Customer", minutes: int | None = None, **more: Any
+) -> NewEvent:
     """An event by example, with the id `event-<number>`."""
     said: dict[str, Any] = {
         "event_id": f"event-{number}",
@@ -35,7 +37,7 @@ def emitted(number: int, of: str = "C101", kind: str = "Customer", minutes: int 
         "aggregate_id": of,
         "aggregate_type": kind,
         "event_data": {"number": str(number)},
-        "at": None if minutes is None else FIRST + timedelta(minutes=minutes),
+        "at": None if minutes is None else FIRST_TIME + timedelta(minutes=minutes),
     }
     return NewEvent(**said | more)
 
@@ -69,9 +71,14 @@ class EventStoreContract(Contract):
         with self.stores() as (store, other):
             assert store.version("Customer", "C101") == 0
             assert list(store.append([])) == []
-            assert [a.event.event_version for a in store.append([emitted(1), emitted(2), emitted(3, "C102")])] == [1, 2, 1]
-            assert [a.event.event_version for a in other.append([emitted(4), emitted(5, kind="Order")])] == [3, 1]
-            assert [a.event.event_version for a in store.append([emitted(6, expected_version=3)])] == [4]
+            assert [
+                a.event.event_version
+                for a in store.append([make_sample_event(1), make_sample_event(2), make_sample_event(3, "C102")])
+            ] == [1, 2, 1]
+            assert [
+                a.event.event_version for a in other.append([make_sample_event(4), make_sample_event(5, kind="Order")])
+            ] == [3, 1]
+            assert [a.event.event_version for a in store.append([make_sample_event(6, expected_version=3)])] == [4]
             found = {(k, i): other.version(k, i) for k in ("Customer", "Order") for i in ("C101", "C102")}
             assert found == {
                 ("Customer", "C101"): 4,
@@ -83,38 +90,49 @@ class EventStoreContract(Contract):
     def test_an_unexpected_version_is_a_conflict(self) -> None:
         """Which says both versions, and stores nothing; also of an aggregate that has no events."""
         with self.stores() as (store, other):
-            store.append([emitted(1, expected_version=0)])
+            store.append([make_sample_event(1, expected_version=0)])
             for stale in (0, 2):
                 with pytest.raises(VersionConflict) as conflict:
-                    other.append([emitted(2, expected_version=stale)])
+                    other.append([make_sample_event(2, expected_version=stale)])
                 assert (conflict.value.expected, conflict.value.found) == (stale, 1)
             with pytest.raises(VersionConflict):
-                other.append([emitted(3, "C102", expected_version=1)])
-            other.append([emitted(2, expected_version=1)])
+                other.append([make_sample_event(3, "C102", expected_version=1)])
+            other.append([make_sample_event(2, expected_version=1)])
             assert [e.event_id for e in store.read("Customer")] == ["event-1", "event-2"]
 
     def test_all_or_none(self) -> None:
         """A conflict in the midst of several leaves none of them."""
         with self.stores() as (store, other):
-            store.append([emitted(1)])
+            store.append([make_sample_event(1)])
             with pytest.raises(VersionConflict):
-                store.append([emitted(2), emitted(3, "C102"), emitted(4, expected_version=1), emitted(5)])
+                store.append(
+                    [
+                        make_sample_event(2),
+                        make_sample_event(3, "C102"),
+                        make_sample_event(4, expected_version=1),
+                        make_sample_event(5),
+                    ]
+                )
             assert (other.version("Customer", "C101"), other.version("Customer", "C102")) == (1, 0)
-            done = store.append([emitted(2), emitted(3, expected_version=2), emitted(4, expected_version=3)])
+            done = store.append(
+                [make_sample_event(2), make_sample_event(3, expected_version=2), make_sample_event(4, expected_version=3)]
+            )
             assert [a.event.event_version for a in done] == [2, 3, 4]
 
     def test_a_repeated_id_changes_nothing(self) -> None:
         """Whatever else it says, whoever repeats it; the answer is what is stored. The others beside it are stored."""
         with self.stores() as (store, other):
-            (first,) = store.append([emitted(1, expected_version=0)])
+            (first,) = store.append([make_sample_event(1, expected_version=0)])
             assert first.is_new
             for repeated in (
-                emitted(1, expected_version=0),
-                emitted(1, "C999", "Order", event_type="Other", event_data={"x": "y"}),
+                make_sample_event(1, expected_version=0),
+                make_sample_event(1, "C999", "Order", event_type="Other", event_data={"x": "y"}),
             ):
                 (again,) = other.append([repeated])
                 assert (again.event, again.is_new) == (first.event, False)
-            done = other.append([emitted(2), emitted(1), emitted(2, "C102"), emitted(3)])
+            done = other.append(
+                [make_sample_event(2), make_sample_event(1), make_sample_event(2, "C102"), make_sample_event(3)]
+            )
             assert [(a.event.event_id, a.event.event_version, a.is_new) for a in done] == [
                 ("event-2", 2, True),
                 ("event-1", 1, False),
@@ -126,59 +144,67 @@ class EventStoreContract(Contract):
 
     def test_events_outlive_the_store(self) -> None:
         """Whole, as they were given: odd texts, values that are null or empty, maps without entries."""
-        odd = emitted(2, ODD, ODD[:30], event_id=ODD, event_type=ODD, event_data={ODD: ODD, "": "", "none": None}, minutes=1)
-        bare = emitted(3, event_data={}, minutes=2)
-        full = emitted(1, metadata={"who": "me", "nested": '{"a":[1.10]}'}, minutes=0)
+        odd = make_sample_event(
+            2,
+            ODD_TEXT,
+            ODD_TEXT[:30],
+            event_id=ODD_TEXT,
+            event_type=ODD_TEXT,
+            event_data={ODD_TEXT: ODD_TEXT, "": "", "none": None},
+            minutes=1,
+        )
+        bare = make_sample_event(3, event_data={}, minutes=2)
+        full = make_sample_event(1, metadata={"who": "me", "nested": '{"a":[1.10]}'}, minutes=0)
         before = datetime.now(UTC)
         with self.stores() as (store, other):
             assert list(other.read("Customer")) == []
-            written = [a.event for a in store.append([full, odd, bare, emitted(4, "C102")])]
+            written = [a.event for a in store.append([full, odd, bare, make_sample_event(4, "C102")])]
             store.close()
             store.close()
-            found = [*other.read("Customer"), *other.read(ODD[:30])]
+            found = [*other.read("Customer"), *other.read(ODD_TEXT[:30])]
             assert sorted(found, key=lambda e: e.event_id) == sorted(written, key=lambda e: e.event_id)
-            assert [_said(e) for e in written[:3]] == [_asked(new) for new in (full, odd, bare)]
+            assert [_to_stored_fields(e) for e in written[:3]] == [_to_sent_fields(new) for new in (full, odd, bare)]
             assert before <= written[3].created_at <= datetime.now(UTC)
             assert store.version("Customer", "C101") == 2
 
     def test_events_are_chosen(self) -> None:
         """By aggregate, and as they were at a time, that moment included."""
         news = [
-            emitted(1, minutes=3),
-            emitted(2, "C102", minutes=1),
-            emitted(3, minutes=4),
-            emitted(4, kind="Order", minutes=2),
+            make_sample_event(1, minutes=3),
+            make_sample_event(2, "C102", minutes=1),
+            make_sample_event(3, minutes=4),
+            make_sample_event(4, kind="Order", minutes=2),
         ]
         with self.stores() as (store, _):
             store.append(news)
-            at = {m: FIRST + timedelta(minutes=m) for m in range(6)}
-            assert _numbers(store.read("Customer")) == [2, 1, 3]
-            assert _numbers(store.read("Customer", limit=2)) == [2, 1]
-            assert _numbers(store.read("Customer", limit=0)) == []
-            assert _numbers(store.read("Customer", "C101")) == [1, 3]
-            assert _numbers(store.read("Customer", "C101", until=at[3])) == [1]
-            assert _numbers(store.read("Customer", until=at[0])) == []
-            assert _numbers(store.read("Customer", "C102", until=at[5], limit=5)) == [2]
-            assert _numbers(store.read("Nothing")) == _numbers(store.read("Customer", "C999")) == []
+            at = {m: FIRST_TIME + timedelta(minutes=m) for m in range(6)}
+            assert _list_numbers(store.read("Customer")) == [2, 1, 3]
+            assert _list_numbers(store.read("Customer", limit=2)) == [2, 1]
+            assert _list_numbers(store.read("Customer", limit=0)) == []
+            assert _list_numbers(store.read("Customer", "C101")) == [1, 3]
+            assert _list_numbers(store.read("Customer", "C101", until=at[3])) == [1]
+            assert _list_numbers(store.read("Customer", until=at[0])) == []
+            assert _list_numbers(store.read("Customer", "C102", until=at[5], limit=5)) == [2]
+            assert _list_numbers(store.read("Nothing")) == _list_numbers(store.read("Customer", "C999")) == []
 
     def test_time_does_not_go_back_within_an_aggregate(self) -> None:
         """An event with a time before that of the version before it gets the latter's; a version is what counts."""
         with self.stores() as (store, other):
-            store.append([emitted(1, minutes=5), emitted(2, minutes=3)])
-            other.append([emitted(3, minutes=1), emitted(4, "C102", minutes=1)])
+            store.append([make_sample_event(1, minutes=5), make_sample_event(2, minutes=3)])
+            other.append([make_sample_event(3, minutes=1), make_sample_event(4, "C102", minutes=1)])
             assert [(e.event_version, e.created_at) for e in store.read("Customer", "C101")] == [
-                (version, FIRST + timedelta(minutes=5)) for version in (1, 2, 3)
+                (version, FIRST_TIME + timedelta(minutes=5)) for version in (1, 2, 3)
             ]
-            assert store.read("Customer", "C102")[0].created_at == FIRST + timedelta(minutes=1)
+            assert store.read("Customer", "C102")[0].created_at == FIRST_TIME + timedelta(minutes=1)
 
-    def test_hostile_names_stay_apart(self) -> None:
+    def test_hostile_names_stay_separate(self) -> None:
         """And mean nothing but themselves, to whatever keeps them."""
         with self.stores() as (store, other):
-            store.append([emitted(n, kind, kind, event_type=kind) for n, kind in enumerate(HOSTILE)])
+            store.append([make_sample_event(n, kind, kind, event_type=kind) for n, kind in enumerate(HOSTILE)])
             for number, kind in enumerate(HOSTILE):
-                assert _numbers(other.read(kind)) == _numbers(other.read(kind, kind)) == [number]
+                assert _list_numbers(other.read(kind)) == _list_numbers(other.read(kind, kind)) == [number]
                 assert other.version(kind, kind) == 1
-            other.append([emitted(100 + n, kind, kind, expected_version=1) for n, kind in enumerate(HOSTILE)])
+            other.append([make_sample_event(100 + n, kind, kind, expected_version=1) for n, kind in enumerate(HOSTILE)])
             assert [store.version(kind, kind) for kind in HOSTILE] == [2] * len(HOSTILE)
 
     def test_one_of_several_wins(self) -> None:
@@ -186,9 +212,10 @@ class EventStoreContract(Contract):
         with self.stores(self.racers) as stores:
             for version, base in enumerate((0, 10)):
                 calls = [
-                    partial(store.append, [emitted(n, expected_version=version)]) for n, store in enumerate(stores, base)
+                    partial(store.append, [make_sample_event(n, expected_version=version)])
+                    for n, store in enumerate(stores, base)
                 ]
-                outcomes = _at_once(calls)
+                outcomes = _call_at_once(calls)
                 lost = [o for o in outcomes if isinstance(o, VersionConflict)]
                 assert len(lost) == len(stores) - 1, outcomes
                 assert {o.found for o in lost} == {version + 1}
@@ -200,9 +227,9 @@ class EventStoreContract(Contract):
 
             def some(store: EventStore, number: int) -> Callable[[], object]:
                 ids = (10 * number, 10 * number + 1, 7)  # 7 is everybody's.
-                return lambda: [store.append([emitted(n)]) for n in ids]
+                return lambda: [store.append([make_sample_event(n)]) for n in ids]
 
-            outcomes = _at_once([some(store, n + 1) for n, store in enumerate(stores)])
+            outcomes = _call_at_once([some(store, n + 1) for n, store in enumerate(stores)])
             assert all(isinstance(o, list) for o in outcomes), outcomes
             found = stores[0].read("Customer")
             assert [e.event_version for e in found] == list(range(1, 2 * len(stores) + 2))
@@ -211,7 +238,7 @@ class EventStoreContract(Contract):
     def test_any_history_ends_as_a_list_would(self) -> None:
         """Random appends by two stores in turns, with ids that come again and versions that are expected rightly or not."""
         one = st.builds(
-            emitted,
+            make_sample_event,
             st.integers(0, 6),
             st.sampled_from(["C1", "C2"]),
             st.sampled_from(["Customer", "Order"]),
@@ -224,19 +251,19 @@ class EventStoreContract(Contract):
             plain = FakeEventStore()
             with self.stores() as stores:
                 for turn, news in enumerate(history):
-                    assert _outcome(stores[turn % 2], news) == _outcome(plain, news)
+                    assert _append(stores[turn % 2], news) == _append(plain, news)
                 for kind in ("Customer", "Order"):
                     assert list(stores[0].read(kind)) == list(plain.read(kind))
 
 
-def _outcome(store: EventStore, news: list[NewEvent]) -> object:
+def _append(store: EventStore, news: list[NewEvent]) -> object:
     try:
         return list(store.append(news))
     except VersionConflict as conflict:
         return conflict.expected, conflict.found
 
 
-def _at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
+def _call_at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
     """What each call gave or raised, all begun together."""
     ready = threading.Barrier(len(calls))
     outcomes: list[object] = [None] * len(calls)
@@ -256,15 +283,15 @@ def _at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
     return outcomes
 
 
-def _numbers(events: Any) -> list[int]:
+def _list_numbers(events: Any) -> list[int]:
     return [int(e.event_data["number"]) for e in events]
 
 
-def _said(event: Event) -> Mapping[str, Any]:
+def _to_stored_fields(event: Event) -> Mapping[str, Any]:
     return {name: value for name, value in asdict(event).items() if name != "event_version"}
 
 
-def _asked(new: NewEvent) -> Mapping[str, Any]:
+def _to_sent_fields(new: NewEvent) -> Mapping[str, Any]:
     left_out = ("at", "expected_version", "has_new_id")
     said = {name: value for name in new.__dataclass_fields__ if name not in left_out for value in [getattr(new, name)]}
     return {**said, "metadata": dict(new.metadata), "created_at": new.at}

@@ -18,7 +18,7 @@ DROP = b"drop "
 """With the name of a table behind it the value of a record that says that the table was dropped."""
 
 
-def encoded(changes: pa.Table, table: TableSpec) -> bytes:
+def encode_change(changes: pa.Table, table: TableSpec) -> bytes:
     """One row of a changes frame of `table` as a record's value."""
     about = {b"table": table.name.encode(), b"fingerprint": table.fingerprint.encode(), KEYS: "\n".join(table.keys).encode()}
     sink = pa.BufferOutputStream()
@@ -28,8 +28,8 @@ def encoded(changes: pa.Table, table: TableSpec) -> bytes:
     return content
 
 
-def decoded(value: bytes | None) -> pa.Table | None:
-    """What `encoded` wrote; None for any other bytes."""
+def decode_value(value: bytes | None) -> pa.Table | None:
+    """What `encode_change` wrote; None for any other bytes."""
     if value is None:
         return None
     try:
@@ -43,7 +43,7 @@ def decoded(value: bytes | None) -> pa.Table | None:
     return frame if frame.num_rows == 1 and {KEYS, b"table", b"fingerprint"} <= about.keys() else None
 
 
-def _dropped(value: bytes | None) -> str:
+def _read_dropped_table(value: bytes | None) -> str:
     """The table of which a record says that it was dropped; empty for any other record."""
     named = value.removeprefix(DROP) if value is not None and value.startswith(DROP) else b""
     return named.decode(errors="ignore")
@@ -54,14 +54,14 @@ class FakeDecoder:
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
-        return pa.Table.from_pylist([self._route(value) for value in raw["value"].to_pylist()], ROUTE)
+        return pa.Table.from_pylist([self._route_value(value) for value in raw["value"].to_pylist()], ROUTE)
 
-    def _route(self, value: bytes | None) -> dict[str, str]:
+    def _route_value(self, value: bytes | None) -> dict[str, str]:
         if value is None:
             return {"ignored": "tombstone"}
-        if _dropped(value):
+        if _read_dropped_table(value):
             return {"ignored": TABLE_DROPPED}
-        frame = decoded(value)
+        frame = decode_value(value)
         if frame is None:
             return {"error": UNREADABLE}
         about = frame.schema.metadata
@@ -70,7 +70,7 @@ class FakeDecoder:
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
         for value in sample["value"].to_pylist():
-            frame = decoded(value)
+            frame = decode_value(value)
             if frame is not None:
                 sequence = sum(name.startswith("_seq_") for name in frame.column_names)
                 frame_names = changes_schema(TableSpec("", (), (), sequence)).names
@@ -82,11 +82,11 @@ class FakeDecoder:
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
-        rows = [self._decode(row, table) for row in raw.to_pylist()]
+        rows = [self._decode_record(row, table) for row in raw.to_pylist()]
         return reduce(lambda a, b: pa.concat_tables([a, b]), rows, changes_schema(table).empty_table())
 
-    def _decode(self, record: dict[str, Any], table: TableSpec) -> pa.Table:
-        frame = decoded(record["value"])
+    def _decode_record(self, record: dict[str, Any], table: TableSpec) -> pa.Table:
+        frame = decode_value(record["value"])
         schema = changes_schema(table)
         readable = frame is not None and set(schema) <= set(frame.schema)
         row = frame.select(schema.names).to_pylist()[0] if frame is not None and readable else {ERROR: UNREADABLE}
@@ -95,11 +95,11 @@ class FakeDecoder:
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.envelope`."""
-        return pa.Table.from_pylist([self._envelope(value) for value in raw["value"].to_pylist()], ENVELOPE)
+        return pa.Table.from_pylist([self._read_envelope(value) for value in raw["value"].to_pylist()], ENVELOPE)
 
-    def _envelope(self, value: bytes | None) -> dict[str, Any]:
-        frame = decoded(value)
+    def _read_envelope(self, value: bytes | None) -> dict[str, Any]:
+        frame = decode_value(value)
         if frame is None:
-            dropped = _dropped(value)
+            dropped = _read_dropped_table(value)
             return {"table": dropped} if dropped else {"error": None if value is None else UNREADABLE}
         return {"table": frame.schema.metadata[b"table"].decode(), "op": frame["_op"][0].as_py()}

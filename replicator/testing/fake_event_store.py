@@ -6,7 +6,17 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from replicator.domain.events import Appended, Event, Head, Known, NewEvent, fresh, heads_of, in_order, numbered
+from replicator.domain.events import (
+    AggregateHead,
+    AppendedEvent,
+    Event,
+    NewEvent,
+    StoredEvents,
+    find_heads,
+    number_events,
+    select_new,
+    sort_events,
+)
 
 
 class FakeEventStore:
@@ -16,12 +26,12 @@ class FakeEventStore:
         self.events: list[Event] = []
         self._turn = threading.Lock()
 
-    def append(self, events: Sequence[NewEvent]) -> Sequence[Appended]:
+    def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
         """See `ports.event_store.EventStore.append`."""
         with self._turn:
-            known = Known({e.event_id: e for e in self.events}, dict(heads_of(self.events)))
-            done = numbered(events, known, datetime.now(UTC))
-            self.events += fresh(done)
+            known = StoredEvents({e.event_id: e for e in self.events}, dict(find_heads(self.events)))
+            done = number_events(events, known, datetime.now(UTC))
+            self.events += select_new(done)
             return done
 
     def read(
@@ -34,11 +44,11 @@ class FakeEventStore:
     ) -> Sequence[Event]:
         """See `ports.event_store.EventStore.read`."""
         found = (e for e in self.events if e.aggregate_type == aggregate_type and aggregate_id in (None, e.aggregate_id))
-        return in_order(e for e in found if until is None or e.created_at <= until)[:limit]
+        return sort_events(e for e in found if until is None or e.created_at <= until)[:limit]
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
         """See `ports.event_store.EventStore.version`."""
-        return heads_of(self.events).get((aggregate_type, aggregate_id), Head()).version
+        return find_heads(self.events).get((aggregate_type, aggregate_id), AggregateHead()).version
 
     def close(self) -> None:
         """See `ports.event_store.EventStore.close`."""

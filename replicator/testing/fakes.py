@@ -13,15 +13,15 @@ import pyarrow as pa
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, RAW, TOPIC
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.moments import in_years
-from replicator.domain.plan import ApplyPlan, Counts, LaneState, highest, resent_below
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, find_highest, get_resent_limit
+from replicator.domain.policy.retention import advance_purge, find_lateness_limit, make_late_reject, update_delete_horizons
+from replicator.domain.policy.watermark import advance_event_times
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.retention import can_be_late, deletes_after, forgetting, late
-from replicator.domain.transactions import Complete
-from replicator.domain.watermark import reached_after
-from replicator.ports.dead_letters import EVERY, OPEN, DeadLetter, LetterGroup, Which
-from replicator.ports.frames import Applied, Batch, Lane, LaneApplied, RejectRows, Stop, Write
-from replicator.ports.sink import Belonging, SinkCapabilities
+from replicator.domain.time_bounds import null_out_of_range
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.frames import ApplyOutcome, Batch, Lane, LaneOutcome, RejectRows, Stop, Write
+from replicator.ports.sink import LaneArtifact, SinkCapabilities
 
 from .plain_plan import PlainTarget, apply_row
 from .plain_watermark import PlainWatermark
@@ -42,7 +42,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.lanes: dict[str, FakeLane] = {}
-        self.complete: dict[str, Complete] = {}
+        self.complete: dict[str, CompletenessWatermark] = {}
         self.commits = 0
         self.lock = threading.RLock()
 
@@ -77,13 +77,13 @@ class FakeSink:
         """See `ports.sink.Sink.state`."""
         return self.store.lanes[lane.id].state if lane.id in self.store.lanes else None
 
-    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> Applied:
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
         """See `ports.sink.Sink.apply`."""
         with self.store.lock:
-            drafts: dict[str, tuple[FakeLane, LaneApplied]] = {}
+            drafts: dict[str, tuple[FakeLane, LaneOutcome]] = {}
             for write in writes:
                 kept, before = drafts.get(write.lane.id, (None, None))
-                kept, applied = self._draft(write, kept, reject)
+                kept, applied = self._make_draft(write, kept, reject)
                 drafts[write.lane.id] = (
                     kept,
                     replace(applied, counts=applied.counts + (before.counts if before else Counts())),
@@ -101,9 +101,9 @@ class FakeSink:
         if kept is None or self.held.get(lane_id) != kept.epoch:
             raise Fenced(f"another instance writes lane {lane_id}")
 
-    def _draft(
+    def _make_draft(
         self, write: Write[pa.Table], kept: FakeLane | None, reject: RejectRows[pa.Table]
-    ) -> tuple[FakeLane, LaneApplied]:
+    ) -> tuple[FakeLane, LaneOutcome]:
         """The lane as it will be; `kept` is what an earlier write of the same call made of it."""
         self._refuse_fenced(write.lane.id)
         kept = kept or self.store.lanes[write.lane.id]
@@ -112,18 +112,18 @@ class FakeSink:
         target, counts = kept.target.copy(), Counter[str]()
         # Nothing comes with a write that brings no record.
         at = write.at if write.span.after(state.position).end else None
-        before, state = state, forgetting(write.plan, state, at)
-        if state.forgotten and state != before:
-            target.forget(state.forgotten.high)
+        before, state = state, advance_purge(write.plan, state, at)
+        if state.purged_up_to and state != before:
+            target.purge_tombstones(state.purged_up_to.max_sequence)
             if write.plan.soft_deletes:
-                target.forget_rows(write.plan, state.forgotten)
-        related = replace(target.copy(), resent=resent_below(write.plan, state, write.span))
-        late_below = can_be_late(write.plan, write.folded.facts, state)
-        related.late = None if late_below is None else (late_below, late(write.lane.id))
+                target.purge_rows(write.plan, state.purged_up_to)
+        related = replace(target.copy(), resent_limit=get_resent_limit(write.plan, state, write.span))
+        late_below = find_lateness_limit(write.plan, write.folded.facts, state)
+        related.late = None if late_below is None else (late_below, make_late_reject(write.lane.id))
         rejects: list[dict[str, Any]] = []
-        watermark = PlainWatermark.of(write.plan, write.lane.id, state, write.span)
+        watermark = PlainWatermark.from_state(write.plan, write.lane.id, state, write.span)
         for row in write.folded.frame.to_pylist():
-            if not write.beside and row[OFFSET] < state.position.get(TopicPartition(row[TOPIC], row[PARTITION]), -1):
+            if not write.out_of_band and row[OFFSET] < state.position.get(TopicPartition(row[TOPIC], row[PARTITION]), -1):
                 counts["duplicate"] += 1
                 continue
             verdict = watermark.verdict(row) or apply_row(write.plan, target, row, related)
@@ -132,8 +132,8 @@ class FakeSink:
                 rejects.append(row | {ERROR: str(verdict.reject)})
         if rejects:
             reject(write.lane, pa.Table.from_pylist(rejects, write.folded.frame.schema))
-        moved = advanced(state, write, target)
-        return replace(kept, target=target, state=moved), LaneApplied(moved.position, Counts(**counts), moved.forgotten)
+        moved = advance_state(state, write, target)
+        return replace(kept, target=target, state=moved), LaneOutcome(moved.position, Counts(**counts), moved.purged_up_to)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """See `ports.sink.Sink.skip`."""
@@ -144,9 +144,9 @@ class FakeSink:
         kept = self.store.lanes.get(lane.id, FakeLane())
         self.store.lanes[lane.id] = FakeLane(plan=kept.plan, epoch=kept.epoch)
 
-    def belongings(self, lane: Lane) -> Sequence[Belonging]:
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
         """See `ports.sink.Drops.belongings`."""
-        return [Belonging("table", lane.id)] if lane.id in self.store.lanes else []
+        return [LaneArtifact("table", lane.id)] if lane.id in self.store.lanes else []
 
     def drop(self, lane: Lane) -> None:
         """See `ports.sink.Drops.drop`. Another instance that prepared the lane is fenced when it commits."""
@@ -164,18 +164,18 @@ def refuse_gap(write: Write[Any], position: Position) -> None:
         raise DataLoss(f"records of {partition} between {position[partition]} and {write.span.start[partition]} are missing")
 
 
-def advanced(state: LaneState, write: Write[Any], target: PlainTarget) -> LaneState:
+def advance_state(state: LaneState, write: Write[Any], target: PlainTarget) -> LaneState:
     """The state of a lane after `write`."""
     return LaneState(
         position=state.position.advanced_to(write.span.end),
-        high=highest(state.high, write.folded.facts.highest),
-        floor=target.floor,
-        ledger_high=max(target.deletes.values(), default=None),
+        max_sequence=find_highest(state.max_sequence, write.folded.facts.highest),
+        truncated_at=target.truncated_at,
+        max_tombstone=max(target.deletes.values(), default=None),
         identity=tuple(sorted((dict(state.identity) | dict(write.identity)).items())),
         rule=write.plan.rule,
-        reached=reached_after(write.plan, write.folded.facts, state),
-        forgotten=state.forgotten,
-        deletes=deletes_after(write.plan, write.folded.facts, state, write.at),
+        max_event_time=advance_event_times(write.plan, write.folded.facts, state),
+        purged_up_to=state.purged_up_to,
+        delete_horizons=update_delete_horizons(write.plan, write.folded.facts, state, write.at),
     )
 
 
@@ -215,30 +215,32 @@ class FakeDeadLetters:
                 letter = replace(letter, first_seen=known.first_seen, last_seen=last, attempts=attempts)  # noqa: PLW2901
             self.letters[letter.event_id, letter.lane] = letter
 
-    def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[DeadLetter]:
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """See `ports.dead_letters.DeadLetters.read`."""
 
         def seen(letter: DeadLetter) -> datetime:
             return letter.last_seen
 
         by_name = sorted(self.letters.values(), key=lambda letter: (letter.event_id, letter.lane))
-        return [letter for letter in sorted(by_name, key=seen, reverse=True) if which.takes(letter)][:limit]
+        return [letter for letter in sorted(by_name, key=seen, reverse=True) if which.is_match(letter)][:limit]
 
-    def count_open(self) -> Mapping[LetterGroup, int]:
+    def count_open(self) -> Mapping[DeadLetterGroup, int]:
         """See `ports.dead_letters.DeadLetters.count_open`."""
-        return Counter(LetterGroup(each.source, each.table, each.lane) for each in self.read(Which(state=OPEN)))
+        return Counter(
+            DeadLetterGroup(each.source, each.table, each.lane) for each in self.read(DeadLetterFilter(state=OPEN))
+        )
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         """See `ports.dead_letters.DeadLetters.mark`."""
-        for letter in self._as_read(letters):
+        for letter in self._select_unchanged(letters):
             self.letters[letter.event_id, letter.lane] = replace(letter, state=state)
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
         """See `ports.dead_letters.DeadLetters.remove`."""
-        for letter in self._as_read(letters):
+        for letter in self._select_unchanged(letters):
             del self.letters[letter.event_id, letter.lane]
 
-    def _as_read(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    def _select_unchanged(self, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         known = [(letter, self.letters.get((letter.event_id, letter.lane))) for letter in letters]
         return [there for letter, there in known if there is not None and there.attempts == letter.attempts]
 
@@ -247,7 +249,7 @@ class FakeDeadLetters:
 
 
 class FakeSource:
-    """A log in memory, delivered in the pieces in which it was written. `feed` may be called while it runs."""
+    """A log in memory, delivered in the pieces in which it was written. `add_records` may be called while it runs."""
 
     def __init__(self, pieces: Sequence[pa.Table] = (), identity: Mapping[str, str] | None = None) -> None:
         self.pieces = list(pieces)
@@ -255,10 +257,10 @@ class FakeSource:
         self.told: list[Position] = []
         self.fed = threading.Condition()
 
-    def feed(self, piece: pa.Table) -> None:
+    def add_records(self, piece: pa.Table) -> None:
         """Add records (a raw frame) at the end of the log."""
         at = RAW.get_field_index("timestamp")
-        piece = piece.set_column(at, RAW.field(at), in_years(piece["timestamp"].combine_chunks()))
+        piece = piece.set_column(at, RAW.field(at), null_out_of_range(piece["timestamp"].combine_chunks()))
         with self.fed:
             self.pieces.append(piece)
             self.fed.notify_all()
@@ -272,21 +274,21 @@ class FakeSource:
                 position = self._hand_over(self.pieces[number], position, apply_batch)
                 number += 1
                 continue
-            if not self._more(number, stop):
+            if not self._wait_for_more(number, stop):
                 self._hand_over(RAW.empty_table(), position, apply_batch)
 
-    def _more(self, number: int, stop: Stop) -> bool:
+    def _wait_for_more(self, number: int, stop: Stop) -> bool:
         """Wait a little for another piece."""
         with self.fed:
             return self.fed.wait_for(lambda: len(self.pieces) > number or stop.is_set(), 0.2)
 
     def _hand_over(self, piece: pa.Table, position: Position, apply_batch: Callable[[Batch[pa.Table]], None]) -> Position:
-        start = Position({**bounds([piece], first=True), **position})
-        keep = [offset >= start[partition] for partition, offset in places(piece)]
+        start = Position({**find_bounds([piece], first=True), **position})
+        keep = [offset >= start[partition] for partition, offset in list_positions(piece)]
         frame = piece.filter(pa.array(keep, pa.bool_()))
-        end = start.advanced_to(bounds([frame]))
-        touched = bounds([frame])
-        apply_batch(batch(frame, Span(start.only(touched), end.only(touched)), self.identity))
+        end = start.advanced_to(find_bounds([frame]))
+        touched = find_bounds([frame])
+        apply_batch(make_batch(frame, Span(start.only(touched), end.only(touched)), self.identity))
         return end
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> None:
@@ -295,11 +297,11 @@ class FakeSource:
         for piece in list(self.pieces):
             if stop.is_set():
                 return
-            keep = [partition in until and offset < until[partition] for partition, offset in places(piece)]
+            keep = [partition in until and offset < until[partition] for partition, offset in list_positions(piece)]
             position = self._hand_over(piece.filter(pa.array(keep, pa.bool_())), position, apply_batch)
         left = {p: offset for p, offset in until.items() if position.get(p, offset) < offset}
         if left:
-            apply_batch(batch(RAW.empty_table(), Span(position.only(left), Position(left)), self.identity))
+            apply_batch(make_batch(RAW.empty_table(), Span(position.only(left), Position(left)), self.identity))
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """See `ports.source.Source.losses`."""
@@ -318,15 +320,15 @@ class FakeSource:
 
     def start(self) -> Position:
         """See `ports.source.Source.start`: the earliest record there is."""
-        return bounds(self.pieces, first=True)
+        return find_bounds(self.pieces, first=True)
 
     def beginning(self) -> Position:
         """See `ports.source.Source.beginning`."""
-        return bounds(self.pieces, first=True)
+        return find_bounds(self.pieces, first=True)
 
     def end(self) -> Position:
         """See `ports.source.Source.end`."""
-        return bounds(self.pieces)
+        return find_bounds(self.pieces)
 
     def committed(self, position: Position) -> None:
         """See `ports.source.Source.committed`; kept in `told`."""
@@ -336,24 +338,24 @@ class FakeSource:
         """See `ports.source.Source.close`."""
 
 
-def places(raw: pa.Table) -> list[tuple[TopicPartition, int]]:
+def list_positions(raw: pa.Table) -> list[tuple[TopicPartition, int]]:
     """Per record of a raw frame where it lies."""
     columns = (raw[name].to_pylist() for name in ("topic", "partition", "offset"))
     return [(TopicPartition(topic, partition), offset) for topic, partition, offset in zip(*columns, strict=True)]
 
 
-def bounds(pieces: Sequence[pa.Table], *, first: bool = False) -> Position:
+def find_bounds(pieces: Sequence[pa.Table], *, first: bool = False) -> Position:
     """Per partition the first offset in `pieces`, or the one after the last."""
     out: dict[TopicPartition, int] = {}
     for piece in pieces:
-        for partition, offset in places(piece):
+        for partition, offset in list_positions(piece):
             known = out.get(partition)
             ends = offset if first else offset + 1
             out[partition] = ends if known is None else min(known, ends) if first else max(known, ends)
     return Position(out)
 
 
-def batch(raw: pa.Table, span: Span, identity: Mapping[str, str] | None = None) -> Batch[pa.Table]:
+def make_batch(raw: pa.Table, span: Span, identity: Mapping[str, str] | None = None) -> Batch[pa.Table]:
     """A batch of the records of `raw`."""
     size = sum(len(value or b"") for name in ("key", "value") for value in raw[name].to_pylist())
     return Batch(raw, span, raw.num_rows, size, identity or {})

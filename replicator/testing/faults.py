@@ -11,7 +11,7 @@ from replicator.domain.errors import Fatal, ReplicatorError, Retryable
 
 
 @dataclass(frozen=True)
-class Reject:
+class RefuseCall:
     """The call is refused for good: nothing is done."""
 
     error: ReplicatorError = field(default_factory=lambda: Fatal("refused by a scripted fault"))
@@ -32,11 +32,11 @@ class FailAfterApply:
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassCall:
     """The call is left alone."""
 
 
-Action: TypeAlias = Reject | FailBefore | FailAfterApply | Pass
+Action: TypeAlias = RefuseCall | FailBefore | FailAfterApply | PassCall
 
 
 class Faulty:
@@ -56,14 +56,14 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._port, name)
-        return self._scripted(name, attribute) if callable(attribute) else attribute
+        return self._wrap_method(name, attribute) if callable(attribute) else attribute
 
-    def _scripted(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_method(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             self.calls.append(name)
             waiting = self._script[name]
-            action = waiting.popleft() if waiting else Pass()
-            if isinstance(action, Reject | FailBefore):
+            action = waiting.popleft() if waiting else PassCall()
+            if isinstance(action, RefuseCall | FailBefore):
                 raise action.error
             result = method(*args, **kwargs)
             if isinstance(action, FailAfterApply):

@@ -13,30 +13,30 @@ from hypothesis import strategies as st
 
 from replicator.domain.change import (
     ERROR,
-    MOVED_FROM,
-    MOVED_TO,
+    KEY_CHANGE_DELETE,
     OFFSET,
+    OLD_KEY,
     OP,
     PARTITION,
     TOPIC,
     TS,
     TX,
-    UNSENT,
+    UNCHANGED,
     changes_schema,
     sequence_columns,
 )
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
 
-from .kinds import KEY_KINDS, KINDS
 from .model import Change
-from .source import ACTS, FIRST_OFFSET, KEY_COUNT, Event, Shape, SourceTable, Statement
+from .source import ACTS, FIRST_OFFSET, KEY_COUNT, SourceEvent, SourceTable, Statement, StreamShape
+from .value_types import KEY_TYPES, VALUE_TYPES
 
 Fault = Literal["", "before", "after"]
 
 
 @dataclass(frozen=True)
-class Delivery:
+class BatchDelivery:
     """One batch: the events [start, end) in the order of arrival. `start` lies before the end of the batch before it when
     events are delivered again. `fault` befalls its first attempt: before anything was applied, or after all was."""
 
@@ -49,7 +49,7 @@ class Delivery:
 class History:
     """A stream of one table, given by what was done at the source. Its `repr` is enough to build it again."""
 
-    shape: Shape
+    shape: StreamShape
     statements: tuple[Statement, ...]
     cuts: tuple[tuple[int, int, Fault], ...] = field(default=())
     """Per batch: how many new events, how many old ones again before them, and the fault."""
@@ -63,18 +63,18 @@ class History:
         return source
 
     @cached_property
-    def events(self) -> tuple[Event, ...]:
+    def events(self) -> tuple[SourceEvent, ...]:
         """All records in the order of arrival."""
-        return tuple(self.source.arrivals())
+        return tuple(self.source.list_arrivals())
 
     @cached_property
-    def deliveries(self) -> tuple[Delivery, ...]:
+    def deliveries(self) -> tuple[BatchDelivery, ...]:
         """The batches, together every event; the last one takes what the cuts leave."""
         batches, done = [], 0
         for size, again, fault in self.cuts:
-            batches.append(Delivery(max(0, done - again), min(len(self.events), done + size), fault))
+            batches.append(BatchDelivery(max(0, done - again), min(len(self.events), done + size), fault))
             done = batches[-1].end
-        return (*batches, Delivery(done, len(self.events)))
+        return (*batches, BatchDelivery(done, len(self.events)))
 
     def table(self, end: int | None = None) -> TableSpec:
         """The table as the events before `end` (all by default) have shown it."""
@@ -87,7 +87,7 @@ class History:
     def runs(self, start: int, end: int) -> list[tuple[TableSpec, pa.Table]]:
         """The changes among the events [start, end) as a decoder gives them: a changes frame per version of the schema,
         in order of arrival; a new one whenever the version changes."""
-        runs: list[tuple[int, list[Event]]] = []
+        runs: list[tuple[int, list[SourceEvent]]] = []
         for event in self.events[start:end]:
             if not runs or runs[-1][0] != event.version:
                 runs.append((event.version, []))
@@ -95,7 +95,7 @@ class History:
         versions = self.source.versions
         return [(versions[v], self.frame(events, versions[v])) for v, events in runs]
 
-    def frame(self, events: Iterable[Event], table: TableSpec) -> pa.Table:
+    def frame(self, events: Iterable[SourceEvent], table: TableSpec) -> pa.Table:
         """The changes frame of some events under one version of the table."""
         return changes_frame(((e, e.change) for e in events if e.change is not None), table, self.source.topic)
 
@@ -110,13 +110,13 @@ class History:
         return Span(self.position(start), self.position(end))
 
 
-def changes_frame(changes: Iterable[tuple[Event, Change]], table: TableSpec, topic: str) -> pa.Table:
+def changes_frame(changes: Iterable[tuple[SourceEvent, Change]], table: TableSpec, topic: str) -> pa.Table:
     """The changes frame of `changes`, in their order."""
     schema = changes_schema(table)
-    return pa.Table.from_pylist([_frame_row(event, change, table, topic) for event, change in changes], schema)
+    return pa.Table.from_pylist([_to_frame_row(event, change, table, topic) for event, change in changes], schema)
 
 
-def _frame_row(event: Event, change: Change, table: TableSpec, topic: str) -> dict[str, Any]:
+def _to_frame_row(event: SourceEvent, change: Change, table: TableSpec, topic: str) -> dict[str, Any]:
     moved = dict(zip(table.keys, change.moved_from, strict=True)) if change.moved_from else None
     return {
         OP: change.op,
@@ -127,36 +127,36 @@ def _frame_row(event: Event, change: Change, table: TableSpec, topic: str) -> di
         OFFSET: event.offset,
         TX: change.tx,
         ERROR: None,
-        UNSENT: sorted(change.unsent) or (sorted(change.image.keys() - {*table.keys}) if change.doubtful else None),
-        MOVED_FROM: moved,
-        MOVED_TO: True if change.moved_to else None,
+        UNCHANGED: sorted(change.unsent) or (sorted(change.image.keys() - {*table.keys}) if change.doubtful else None),
+        OLD_KEY: moved,
+        KEY_CHANGE_DELETE: True if change.moved_to else None,
         **change.image,
     }
 
 
-def random_history(
+def make_random_history(
     seed: int,
     length: int = 60,
     *,
     toast: bool = False,
-    keys: Sequence[str] = tuple(KEY_KINDS),
+    keys: Sequence[str] = tuple(KEY_TYPES),
     disorder: int = 0,
     first: Sequence[str] = (),
 ) -> History:
     """The history of that seed. A shorter `length` gives a beginning of the same statements. `first` as in `histories`."""
     random = Random(seed)
-    shape = _beginning_with(_random_shape(random, toast, keys, disorder), first, seed)
+    shape = _set_first_kind(_make_random_shape(random, toast, keys, disorder), first, seed)
     weights = [12, 3, 2, 4, 1, 1, 1, 1, 1, 1]
-    statements = tuple(_random_statement(random, weights) for _ in range(length))
+    statements = tuple(_make_random_statement(random, weights) for _ in range(length))
     count = 1 + seed % 12
-    return History(shape, statements, tuple(_random_cut(Random(seed + 1), 2 * length // count, count)))
+    return History(shape, statements, tuple(_make_random_cuts(Random(seed + 1), 2 * length // count, count)))
 
 
-def _random_shape(random: Random, toast: bool, keys: Sequence[str], disorder: int) -> Shape:
+def _make_random_shape(random: Random, toast: bool, keys: Sequence[str], disorder: int) -> StreamShape:
     partitions = random.choice((1, 1, 1, 3))
-    return Shape(
+    return StreamShape(
         key=random.choice(keys),
-        values=tuple(random.choice(sorted(KINDS)) for _ in range(random.randint(1, 4))),
+        values=tuple(random.choice(sorted(VALUE_TYPES)) for _ in range(random.randint(1, 4))),
         partitions=partitions,
         shuffle=random.choice((None, random.randrange(1000))) if partitions > 1 else None,
         blocks=random.random() < 0.5,
@@ -169,20 +169,20 @@ def _random_shape(random: Random, toast: bool, keys: Sequence[str], disorder: in
     )
 
 
-def _beginning_with(shape: Shape, kinds: Sequence[str], number: int) -> Shape:
+def _set_first_kind(shape: StreamShape, kinds: Sequence[str], number: int) -> StreamShape:
     """With a first value of one of these kinds, if any are given, and key changes that carry all values."""
     if not kinds:
         return shape
     return replace(shape, values=(kinds[number % len(kinds)], *shape.values), whole_moves=True)
 
 
-def _random_statement(random: Random, weights: list[int]) -> Statement:
+def _make_random_statement(random: Random, weights: list[int]) -> Statement:
     mask = random.choice((0, random.randrange(16)))
     keys = random.randrange(KEY_COUNT), random.randrange(KEY_COUNT)
     return Statement(random.choices(ACTS, weights)[0], *keys, random.randrange(64), mask)
 
 
-def _random_cut(random: Random, size: int, count: int) -> Iterable[tuple[int, int, Fault]]:
+def _make_random_cuts(random: Random, size: int, count: int) -> Iterable[tuple[int, int, Fault]]:
     faults: tuple[Fault, ...] = ("", "", "", "", "before", "after")
     for _ in range(count):
         again = random.choice((0, 0, 0, random.randrange(1, 12)))
@@ -190,12 +190,14 @@ def _random_cut(random: Random, size: int, count: int) -> Iterable[tuple[int, in
 
 
 @st.composite
-def shapes(draw: st.DrawFn, *, keys: Sequence[str] = tuple(KEY_KINDS), toast: bool = False, disorder: int = 0) -> Shape:
+def stream_shapes(
+    draw: st.DrawFn, *, keys: Sequence[str] = tuple(KEY_TYPES), toast: bool = False, disorder: int = 0
+) -> StreamShape:
     """Any shape, shrinking towards one partition, a plain key and two plain columns."""
     partitions = draw(st.sampled_from((1, 1, 3)))
-    return Shape(
+    return StreamShape(
         key=draw(st.sampled_from(list(keys))),
-        values=tuple(draw(st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=4))),
+        values=tuple(draw(st.lists(st.sampled_from(list(VALUE_TYPES)), min_size=1, max_size=4))),
         partitions=partitions,
         shuffle=draw(st.none() | st.integers(0, 999)) if partitions > 1 else None,
         blocks=draw(st.booleans()),
@@ -215,53 +217,55 @@ def statements() -> st.SearchStrategy[Statement]:
     return st.builds(Statement, acts, keys, keys, st.integers(0, 31), st.just(0) | st.integers(0, 15))
 
 
-def cuts() -> st.SearchStrategy[tuple[int, int, Fault]]:
+def batch_cuts() -> st.SearchStrategy[tuple[int, int, Fault]]:
     """One batch: its size, how much of it comes again, its fault."""
     again = st.just(0) | st.integers(0, 12)
     return st.tuples(st.integers(0, 20), again, st.sampled_from(("", "", "", "before", "after")))
 
 
-def scrambled(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
+def scrambled_histories(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
     """Histories whose records arrive in any order."""
 
     def scramble(history: History, seed: int) -> History:
         return replace(history, shape=replace(history.shape, scramble=seed, shuffle=None))
 
-    return st.builds(scramble, any_history(keys), st.integers(0, 999))
+    return st.builds(scramble, any_histories(keys), st.integers(0, 999))
 
 
-def at_once(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
+def statement_end_histories(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
     """Histories of a source that looks at its keys when a statement ends, and sends deletes with the whole row; of some it
     cannot be told whether it does."""
 
     def looking(history: History, doubtful: bool) -> History:
         return replace(history, shape=replace(history.shape, at_once=True, full=True, doubtful=doubtful))
 
-    return st.builds(looking, any_history(keys), st.booleans())
+    return st.builds(looking, any_histories(keys), st.booleans())
 
 
-def any_history(keys: tuple[str, ...], disorder: int = 0, first: Sequence[str] = ()) -> st.SearchStrategy[History]:
+def any_histories(keys: tuple[str, ...], disorder: int = 0, first: Sequence[str] = ()) -> st.SearchStrategy[History]:
     """Short histories that shrink well, and long ones that reach far."""
     numbers, lengths, more = (
         st.integers(0, 2**32),
         st.integers(0, 80),
         {"disorder": st.just(disorder), "first": st.just(first)},
     )
-    seeded = st.builds(random_history, numbers, lengths, keys=st.just(keys), **more)
+    seeded = st.builds(make_random_history, numbers, lengths, keys=st.just(keys), **more)
     return st.one_of(histories(keys=keys, disorder=disorder, first=first), seeded, seeded)
 
 
 def histories(
     *,
-    keys: Sequence[str] = tuple(KEY_KINDS),
+    keys: Sequence[str] = tuple(KEY_TYPES),
     toast: bool = False,
     length: int = 40,
     disorder: int = 0,
     first: Sequence[str] = (),
 ) -> st.SearchStrategy[History]:
     """Histories of up to `length` statements, with their cuts. `keys` limits the keys that tables may have; `toast` keeps to
-    what Debezium can leave out; `disorder` as in `Shape`. `first`: the kinds that the first value may have, where a
+    what Debezium can leave out; `disorder` as in `StreamShape`. `first`: the kinds that the first value may have, where a
     lane looks at it. Key changes then carry all values, since the changes of a key need not come in order."""
     several = st.lists(statements(), max_size=length).map(tuple)
-    shape = st.builds(_beginning_with, shapes(keys=keys, toast=toast, disorder=disorder), st.just(first), st.integers(0, 99))
-    return st.builds(History, shape, several, st.lists(cuts(), max_size=8).map(tuple))
+    shape = st.builds(
+        _set_first_kind, stream_shapes(keys=keys, toast=toast, disorder=disorder), st.just(first), st.integers(0, 99)
+    )
+    return st.builds(History, shape, several, st.lists(batch_cuts(), max_size=8).map(tuple))

@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from .model_shapes import Wanted
+    from .model_row_transforms import ModelRowTransforms
 
 Key = tuple[Any, ...]
 Sequence = tuple[Any, ...]
@@ -43,8 +43,8 @@ class Change:
     `op`: c create, u update, r read by a snapshot, d delete, t truncate. `image`: the values as sent; a column that is
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
-    `doubtful`: the image of a delete may be another than the row. `kept`: columns in which a NULL leaves what the row of the
-    key holds, if there is one. `at`: what versions show of where they begin and end, if not the event time. `made`: columns
+    `doubtful`: the image of a delete may be another than the row. `ignore_null`: columns in which a NULL leaves what the row of the
+    key holds, if there is one. `at`: what versions show of where they begin and end, if not the event time. `computed`: columns
     whose values do not come from the source.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
     without a key), and may be another one when the change is sent again. `partition`: the ordered
@@ -62,15 +62,15 @@ class Change:
     event_id: str = ""
     counted: bool = False
     partition: int = 0
-    kept: Container[str] = ()
+    ignore_null: Container[str] = ()
     at: Any = None
-    made: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
     arrived: datetime | None = None
     doubtful: bool = False
     tx: str | None = None
 
     @property
-    def shown(self) -> Any:
+    def shown_sequence(self) -> Any:
         """Where a version begins or ends, for people."""
         return self.ts if self.at is None else self.at
 
@@ -91,9 +91,9 @@ class Outcome(StrEnum):
 
 
 class Policy(Protocol):
-    """A target under one policy. `take` is called once per change, in the order of arrival."""
+    """A target under one policy. `apply_change` is called once per change, in the order of arrival."""
 
-    def take(self, change: Change) -> Outcome:
+    def apply_change(self, change: Change) -> Outcome:
         """Apply one change to the target, or say why not."""
 
     def table(self) -> list[Row]:
@@ -120,7 +120,7 @@ class Scd1:
       rejected, when its key has no row, and no delete is remembered that no truncate came after.
     """
 
-    forgettable = "d"
+    purged_operations = "d"
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         self.columns = columns
@@ -133,11 +133,11 @@ class Scd1:
         self.departed: dict[Key, Row] = {}
         self.floor: Sequence = ()
 
-    def take(self, change: Change) -> Outcome:
+    def apply_change(self, change: Change) -> Outcome:
         """As the class says."""
-        self._forget(change)
+        self._purge(change)
         if change.op == "t":
-            return self._truncate(change)
+            return self._truncate_rows(change)
         key = tuple(change.image[k] for k in self.keys)
         known = max(self.deletes.get(key, ()), self.rows[key][0] if key in self.rows else ())
         if change.sequence <= max(known, self.floor):
@@ -145,62 +145,62 @@ class Scd1:
         absent = key not in self.rows and self.deletes.get(key, ()) <= self.floor
         if absent and change.sequence <= self.forgotten:
             return Outcome.REJECTED
-        return self._delete(key, change) if change.op == "d" else self._put(key, change)
+        return self._delete_row(key, change) if change.op == "d" else self._put_row(key, change)
 
-    def passed(self, now: datetime) -> None:
+    def pass_time(self, now: datetime) -> None:
         """A record came then, be it one without a change: what is too old by that moment is forgotten."""
         if self.retention is not None:
-            self._forget_all([gone for came, gone in self.gone if came <= now - self.retention])
+            self._purge_all([gone for came, gone in self.gone if came <= now - self.retention])
 
-    def _forget(self, change: Change) -> None:
+    def _purge(self, change: Change) -> None:
         """What is too old by the time the change comes."""
         if self.retention is None or change.arrived is None:
             return
-        self.passed(change.arrived)
-        if change.op in self.forgettable:
+        self.pass_time(change.arrived)
+        if change.op in self.purged_operations:
             part = self.retention / 16
             self.gone.append((BEGINNING + ((change.arrived - BEGINNING) // part + 1) * part, change))
 
-    def _forget_all(self, old: list[Change]) -> None:
+    def _purge_all(self, old: list[Change]) -> None:
         floor = max((change.sequence for change in old), default=())
         if floor > self.forgotten:
             self.forgotten = floor
             self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > floor}
 
-    def _put(self, key: Key, change: Change) -> Outcome:
-        base = self._base(key, change) if change.unsent else {}
+    def _put_row(self, key: Key, change: Change) -> Outcome:
+        base = self._find_base(key, change) if change.unsent else {}
         if base is None:
             return Outcome.REJECTED
         _, there = self.rows.get(key, ((), {}))
         values = {c: base[c] if c in change.unsent else change.image.get(c) for c in self.columns}
-        kept = [c for c in self.columns if c in change.kept and c not in change.unsent and values[c] is None]
+        kept = [c for c in self.columns if c in change.ignore_null and c not in change.unsent and values[c] is None]
         values |= {c: there.get(c) for c in kept}
         self.rows[key] = (change.sequence, values | change.bookkeeping())
         return Outcome.APPLIED
 
-    def _base(self, key: Key, change: Change) -> Row | None:
+    def _find_base(self, key: Key, change: Change) -> Row | None:
         """The row that values come from which were not sent."""
-        sequence, row = self._living(change.moved_from or key)
+        sequence, row = self._find_living(change.moved_from or key)
         if change.moved_from is None:
             return row
         return row if row is not None and sequence < change.sequence else self.departed.get(change.moved_from)
 
-    def _living(self, key: Key) -> tuple[Sequence, Row | None]:
+    def _find_living(self, key: Key) -> tuple[Sequence, Row | None]:
         return self.rows.get(key, ((), None))
 
-    def _delete(self, key: Key, change: Change) -> Outcome:
+    def _delete_row(self, key: Key, change: Change) -> Outcome:
         values = [c for c in self.columns if c not in self.keys]
-        if shows_another(change, *self._living(key), values):
+        if is_other_row(change, *self._find_living(key), values):
             return another(change)
         self.deletes[key] = change.sequence
         self.departed.pop(key, None)
-        _, row = self._living(key)
+        _, row = self._find_living(key)
         self.rows.pop(key, None)
         if change.moved_to and row is not None:
             self.departed[key] = row
         return Outcome.APPLIED
 
-    def _truncate(self, change: Change) -> Outcome:
+    def _truncate_rows(self, change: Change) -> Outcome:
         if change.sequence <= self.floor:
             return Outcome.DUPLICATE if change.sequence == self.floor else Outcome.SUPERSEDED
         self.floor = change.sequence
@@ -223,15 +223,15 @@ class SoftScd1(Scd1):
       delete is not above what is, and those whose truncate had come a retention ago, or lies below one that had.
     """
 
-    forgettable = "dt"
+    purged_operations = "dt"
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], retention: timedelta | None = None) -> None:
         super().__init__(columns, keys, retention)
         self.struck: dict[Key, Sequence] = {}
         self.known: tuple[Sequence, Sequence] = ((), ())
 
-    def _forget_all(self, old: list[Change]) -> None:
-        super()._forget_all(old)
+    def _purge_all(self, old: list[Change]) -> None:
+        super()._purge_all(old)
         known = self.forgotten, max((change.sequence for change in old if change.op == "t"), default=())
         if known != self.known:
             self.known = known
@@ -242,29 +242,29 @@ class SoftScd1(Scd1):
         old = self.struck[key] <= truncated if key in self.struck else sequence <= floor
         return old and bool(row["_cdc_deleted"])
 
-    def _put(self, key: Key, change: Change) -> Outcome:
-        outcome = super()._put(key, change)
+    def _put_row(self, key: Key, change: Change) -> Outcome:
+        outcome = super()._put_row(key, change)
         if outcome is Outcome.APPLIED:
             self.rows[key][1].update(_cdc_deleted=False, _cdc_deleted_at=None)
             self.struck.pop(key, None)
         return outcome
 
-    def _living(self, key: Key) -> tuple[Sequence, Row | None]:
-        sequence, row = super()._living(key)
+    def _find_living(self, key: Key) -> tuple[Sequence, Row | None]:
+        sequence, row = super()._find_living(key)
         return ((), None) if row is not None and row["_cdc_deleted"] else (sequence, row)
 
-    def _delete(self, key: Key, change: Change) -> Outcome:
+    def _delete_row(self, key: Key, change: Change) -> Outcome:
         there = self.rows.get(key)
-        outcome = super()._delete(key, change)
+        outcome = super()._delete_row(key, change)
         if there is not None and outcome is Outcome.APPLIED:
             mark = {"_cdc_deleted": True, "_cdc_deleted_at": change.ts}
             self.rows[key] = (change.sequence, there[1] | change.bookkeeping() | mark)
             self.struck.pop(key, None)
         return outcome
 
-    def _truncate(self, change: Change) -> Outcome:
+    def _truncate_rows(self, change: Change) -> Outcome:
         before = self.rows
-        outcome = super()._truncate(change)
+        outcome = super()._truncate_rows(change)
         for key in before.keys() - self.rows.keys():
             sequence, row = before[key]
             if row["_cdc_deleted"]:
@@ -298,14 +298,14 @@ class Append:
         self.copies: Counter[tuple[Any, ...]] = Counter()
         self.last: Sequence = ()
 
-    def take(self, change: Change) -> Outcome:
+    def apply_change(self, change: Change) -> Outcome:
         """As the class says."""
         if self._is_late(change):
             return Outcome.REJECTED
         values = {c: None if c in change.unsent else change.image.get(c) for c in self.columns}
         identity = (*(repr(values[c]) for c in self.identity), change.sequence)
         if change.counted:
-            identity = self._copy((*identity[:-1], change.sequence[:-1]), change.sequence)
+            identity = self._count_copy((*identity[:-1], change.sequence[:-1]), change.sequence)
         if identity in self.rows:
             return Outcome.DUPLICATE
         self.rows[identity] = values | change.bookkeeping() | {"_cdc_unsent": sorted(change.unsent) or None}
@@ -318,7 +318,7 @@ class Append:
         self.newest[change.partition] = max(newest, change.ts)
         return newest - change.ts > self.grace
 
-    def _copy(self, alike: tuple[Any, ...], sequence: Sequence) -> tuple[Any, ...]:
+    def _count_copy(self, alike: tuple[Any, ...], sequence: Sequence) -> tuple[Any, ...]:
         """Which of the changes that are alike it is, in this reading of the log."""
         if sequence <= self.last:
             self.copies.clear()
@@ -358,16 +358,16 @@ class Scd2:
         self.changes: dict[Key, dict[Sequence, Change]] = {}
         self.truncates: dict[Sequence, Change] = {}
 
-    def take(self, change: Change) -> Outcome:
+    def apply_change(self, change: Change) -> Outcome:
         """As the class says."""
         key = tuple(change.image[k] for k in self.keys) if change.op != "t" else ()
         known = self.changes.setdefault(key, {}) if change.op != "t" else self.truncates
         if change.sequence in known:
             return Outcome.DUPLICATE
-        if change.moved_to and shows_another(change, *self._last(key, change.sequence), self.tracked):
+        if change.moved_to and is_other_row(change, *self._find_last(key, change.sequence), self.tracked):
             return another(change)
         if change.op not in ("d", "t") and change.unsent:
-            base = self._alive(change.moved_from or key, change.sequence)
+            base = self._find_alive(change.moved_from or key, change.sequence)
             if base is None:
                 return Outcome.REJECTED
             image = {**change.image, **{c: base[c] for c in change.unsent}}
@@ -375,16 +375,16 @@ class Scd2:
         known[change.sequence] = change
         return Outcome.APPLIED
 
-    def _alive(self, key: Key, sequence: Sequence) -> Row | None:
+    def _find_alive(self, key: Key, sequence: Sequence) -> Row | None:
         """The newest upsert of the key below that sequence, unless a delete lies between."""
-        return self._last(key, sequence)[1]
+        return self._find_last(key, sequence)[1]
 
-    def _last(self, key: Key, sequence: Sequence) -> tuple[Sequence, Row | None]:
+    def _find_last(self, key: Key, sequence: Sequence) -> tuple[Sequence, Row | None]:
         """The newest change of the key below that sequence, and what the row held after it."""
-        below = [(change.sequence, row) for change, row in self._images(key) if change.sequence < sequence]
+        below = [(change.sequence, row) for change, row in self._list_images(key) if change.sequence < sequence]
         return below[-1] if below else ((), None)
 
-    def _images(self, key: Key) -> list[tuple[Change, Row | None]]:
+    def _list_images(self, key: Key) -> list[tuple[Change, Row | None]]:
         """The changes of a key by sequence, each with what the row held after it; None after a delete."""
         out: list[tuple[Change, Row | None]] = []
         row: Row | None = None
@@ -400,35 +400,37 @@ class Scd2:
             out.append((change, row))
         return out
 
-    def _versions(self, key: Key) -> list[Row]:
+    def _list_versions(self, key: Key) -> list[Row]:
         versions: list[Row] = []
         open_version: Row | None = None
-        for change, row in self._images(key):
+        for change, row in self._list_images(key):
             last = {f"_cdc_last_seq_{i}": element for i, element in enumerate(change.sequence, 1)}
-            if open_version is not None and row is not None and all(alike(open_version[c], row[c]) for c in self.tracked):
+            if open_version is not None and row is not None and all(is_alike(open_version[c], row[c]) for c in self.tracked):
                 open_version.update({c: row[c] for c in self.untracked} | last)
                 continue
             if open_version is not None:
-                open_version["__END_AT"] = change.shown
+                open_version["__END_AT"] = change.shown_sequence
                 open_version.update({f"_cdc_end_seq_{i}": element for i, element in enumerate(change.sequence, 1)})
             open_version = None
             if row is not None:
                 unsent = sorted(change.unsent) or None
-                open_version = row | change.bookkeeping() | last | {"__START_AT": change.shown, "_cdc_unsent": unsent}
+                open_version = (
+                    row | change.bookkeeping() | last | {"__START_AT": change.shown_sequence, "_cdc_unsent": unsent}
+                )
                 versions.append(open_version)
         return versions
 
     def table(self) -> list[Row]:
         """One row per version."""
-        return [version for key in self.changes for version in self._versions(key)]
+        return [version for key in self.changes for version in self._list_versions(key)]
 
 
 def another(change: Change) -> Outcome:
-    """What becomes of a delete that `shows_another`."""
+    """What becomes of a delete that `is_other_row`."""
     return Outcome.REJECTED if change.doubtful or change.tx is not None else Outcome.SUPERSEDED
 
 
-def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iterable[str]) -> bool:
+def is_other_row(change: Change, last: Sequence, row: Row | None, columns: Iterable[str]) -> bool:
     """True for the delete half of a key change whose image shows another row than this, of which `last` is the newest change
     and in the same transaction: of that all have the same first element, unless columns order changes (`at`). Where the
     changes say it (`tx`), that is not asked, and a NULL is no value in columns that are kept. An image without values shows
@@ -437,16 +439,16 @@ def shows_another(change: Change, last: Sequence, row: Row | None, columns: Iter
         return False
     if change.tx is None and (len(last) < 2 or last[0] != change.sequence[0]):
         return False
-    sent = {c: change.image.get(c) for c in columns if c not in change.unsent | change.made}
+    sent = {c: change.image.get(c) for c in columns if c not in change.unsent | change.computed}
     if change.tx is not None:
-        sent = {c: v for c, v in sent.items() if v is not None or c not in change.kept}
-    return any(v is not None for v in sent.values()) and not all(alike(v, row[c]) for c, v in sent.items())
+        sent = {c: v for c, v in sent.items() if v is not None or c not in change.ignore_null}
+    return any(v is not None for v in sent.values()) and not all(is_alike(v, row[c]) for c, v in sent.items())
 
 
-def alike(one: Any, other: Any) -> bool:
+def is_alike(one: Any, other: Any) -> bool:
     """True for values that make no difference: NULL and NULL, NaN and NaN included, in lists too."""
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
+        return len(one) == len(other) and all(map(is_alike, one, other))
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124  (NaN)
 
 
@@ -454,7 +456,7 @@ MODELS: dict[str, Callable[[tuple[str, ...], tuple[str, ...]], Policy]] = {"scd1
 """Policy name to its meaning, called with the columns and the key columns of the table."""
 
 
-def fold(
+def fold_changes(
     policy: str,
     columns: tuple[str, ...],
     keys: tuple[str, ...],
@@ -462,24 +464,24 @@ def fold(
     grace: timedelta | None = None,
     *,
     untracked: frozenset[str] = frozenset(),
-    wanted: Wanted | None = None,
+    wanted: ModelRowTransforms | None = None,
     retention: timedelta | None = None,
     now: datetime | None = None,
 ) -> tuple[list[Row], Counter[Outcome]]:
     """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark;
     `untracked`: of a history; `wanted`: what the lane makes of the changes before; `retention`: of remembered deletes;
     `now`: when the last record came, where time is told."""
-    from .model_columns import ByColumn  # noqa: PLC0415  (which is made of these words)
+    from .model_column_versions import Scd1ColumnVersions  # noqa: PLC0415  (which is made of these words)
 
     of_source = keys
-    columns, keys = (columns, keys) if wanted is None else wanted.names(columns, keys)
+    columns, keys = (columns, keys) if wanted is None else wanted.list_names(columns, keys)
     target = MODELS[policy](columns, keys) if grace is None else Append(columns, keys, grace)
     target = Scd2(columns, keys, untracked) if untracked else target
     target = Scd1(columns, keys, retention) if retention is not None else target
     target = SoftScd1(columns, keys, retention) if wanted is not None and wanted.soft_deletes else target
-    target = ByColumn(columns, keys) if wanted is not None and wanted.by_column else target
-    shaped = target if wanted is None else wanted.before(target, of_source)
-    outcomes = Counter(shaped.take(change) for change in changes)
+    target = Scd1ColumnVersions(columns, keys) if wanted is not None and wanted.has_column_versions else target
+    shaped = target if wanted is None else wanted.wrap_policy(target, of_source)
+    outcomes = Counter(shaped.apply_change(change) for change in changes)
     if isinstance(target, Scd1) and now is not None:
-        target.passed(now)
+        target.pass_time(now)
     return shaped.table(), outcomes

@@ -55,16 +55,16 @@ TOKENS = (
     b"\x02",
 )  # fmt: skip
 QUOTES = (b'"', b'""', b'"""', b'"a', b'a"', b'"a"b', b'"a,\r\nb"', b"\r", b"\n", b"\x00", b"\xff", b"\\")
-MARK = "@raw{}@"
+RAW_MARK = "@raw{}@"
 AT_PAYLOAD = 0.92
 """How often a document of schema and payload is altered in its payload: another schema is another table, and is learnt."""
 
 
-DOWN = 0.6
+NESTED_SHARE = 0.6
 """How often one goes on to a container where there is one: rows lie deeper than what says of which table they are."""
 
 
-def altered_bytes(value: bytes, rng: Random) -> bytes:
+def alter_bytes(value: bytes, rng: Random) -> bytes:
     """Bits turned, ranges cut, doubled and moved, tokens put in."""
     text = bytearray(value)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -85,21 +85,21 @@ def altered_bytes(value: bytes, rng: Random) -> bytes:
     return bytes(text)
 
 
-def altered_json(value: bytes, rng: Random) -> bytes:
+def alter_json(value: bytes, rng: Random) -> bytes:
     """Values exchanged, left out, doubled, renamed or nested; or, of some and of what is no JSON, bytes."""
     if rng.random() < 0.12:
-        return altered_bytes(value, rng)
+        return alter_bytes(value, rng)
     try:
         document = msgspec.json.decode(value)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return altered_bytes(value, rng)
+        return alter_bytes(value, rng)
     raw: list[bytes] = []
     holder = [document]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         _alter_somewhere(holder, rng, raw)
     out = msgspec.json.encode(holder[0])
     for number, token in enumerate(raw):
-        out = out.replace(b'"' + MARK.format(number).encode() + b'"', token)
+        out = out.replace(b'"' + RAW_MARK.format(number).encode() + b'"', token)
     return out
 
 
@@ -107,34 +107,34 @@ def _alter_somewhere(holder: list[Any], rng: Random, raw: list[bytes]) -> None:
     at: Any = holder
     key: Any = 0
     while isinstance(at[key], dict | list) and at[key] and rng.random() < 0.9:
-        at, key = at[key], _one_of(at[key], rng)
-    _alter(at, key, rng, raw)
+        at, key = at[key], _choose_key(at[key], rng)
+    _alter_value(at, key, rng, raw)
 
 
-def _one_of(container: Any, rng: Random) -> Any:
+def _choose_key(container: Any, rng: Random) -> Any:
     if isinstance(container, list):
         return rng.randrange(len(container))
     if "payload" in container and rng.random() < AT_PAYLOAD:
         return "payload"
     deep = [key for key, value in container.items() if value and isinstance(value, dict | list)]
-    return rng.choice(deep if deep and rng.random() < DOWN else list(container))
+    return rng.choice(deep if deep and rng.random() < NESTED_SHARE else list(container))
 
 
-def _alter(at: Any, key: Any, rng: Random, raw: list[bytes]) -> None:
+def _alter_value(at: Any, key: Any, rng: Random, raw: list[bytes]) -> None:
     value = at[key]
     kind = rng.randrange(12)
     if kind <= 2 or not (kind <= 8 or isinstance(at, dict) or len(at) > 1):
-        at[key] = _raw(rng.choice(NUMBERS).encode(), raw)
+        at[key] = _add_raw(rng.choice(NUMBERS).encode(), raw)
     elif kind <= 4:
         at[key] = rng.choice(TEXTS)
     elif kind == 5 and rng.random() < 0.5:
-        at[key] = _raw(rng.choice(ODD), raw)
+        at[key] = _add_raw(rng.choice(ODD), raw)
     elif kind == 6:
         at[key] = rng.choice((None, True, False, [], {}, 0, 1))
     elif kind == 7:
         at[key] = rng.choice(([value], {"a": value}, [value, value], {"value": value, "scale": 2}))
     elif kind == 8:
-        at[key] = _in_other_words(value)
+        at[key] = _change_representation(value)
     elif kind == 9 and isinstance(at, dict):
         del at[key]
     elif kind == 10 and isinstance(at, dict):
@@ -142,17 +142,17 @@ def _alter(at: Any, key: Any, rng: Random, raw: list[bytes]) -> None:
         at[rng.choice(names)] = at.pop(key)
     elif isinstance(at, dict):
         twin = msgspec.json.encode(rng.choice((value, None, 1, "2"))) + b"," + msgspec.json.encode(key) + b":"
-        at[key] = _raw(twin + msgspec.json.encode(value), raw)
+        at[key] = _add_raw(twin + msgspec.json.encode(value), raw)
     else:
-        at.extend(at[: rng.choice((1, 2, 40))])
+        at.record_failure(at[: rng.choice((1, 2, 40))])
 
 
-def _raw(token: bytes, raw: list[bytes]) -> str:
+def _add_raw(token: bytes, raw: list[bytes]) -> str:
     raw.append(token)
-    return MARK.format(len(raw) - 1)
+    return RAW_MARK.format(len(raw) - 1)
 
 
-def _in_other_words(value: Any) -> Any:
+def _change_representation(value: Any) -> Any:
     """A number as text, text as a number, anything else as JSON text."""
     if isinstance(value, str):
         try:
@@ -162,10 +162,10 @@ def _in_other_words(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else msgspec.json.encode(value).decode()
 
 
-def altered_csv(value: bytes, rng: Random) -> bytes:
+def alter_csv(value: bytes, rng: Random) -> bytes:
     """Cells exchanged, left out, doubled, quoted and unquoted; or bytes."""
     if rng.random() < 0.15:
-        return altered_bytes(value, rng)
+        return alter_bytes(value, rng)
     cells = value.split(b",")
     for _ in range(rng.choice((1, 1, 2, 3))):
         at = rng.randrange(len(cells))

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replicator.domain.change import (
-    IF_THERE,
-    MOVED_FROM,
-    MOVED_TO,
+    KEEP_EXISTING,
+    KEY_CHANGE_DELETE,
     OFFSET,
+    OLD_KEY,
     OP,
     PARTITION,
     RESET,
     TOPIC,
-    UNSENT,
+    UNCHANGED,
     Op,
     sequence_columns,
 )
 from replicator.domain.errors import AMBIGUOUS_DELETE, Reject, RejectCode
-from replicator.domain.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, Sent
-from replicator.domain.plan import (
+from replicator.domain.policy.expr import AllOf, AnyOf, Coalesce, Col, Compare, Expr, IsNull, Lit, Not, SentValue
+from replicator.domain.policy.plan import (
     CDC_DELETED,
     CDC_DELETED_AT,
     CDC_OP,
@@ -31,10 +31,10 @@ from replicator.domain.plan import (
     EVENT_ID,
     ApplyPlan,
     Clause,
-    Deleted,
+    DeleteHorizon,
     cdc_sequence_columns,
 )
-from replicator.domain.retention import Forgetting
+from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.sequence import Sequence
 
 Row = dict[str, Any]
@@ -55,8 +55,8 @@ def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -
             return (source if side == "source" else target).get(name)
         case Lit(value):
             return value
-        case Sent(name):
-            return (target if name in (source[UNSENT] or ()) else source).get(name)
+        case SentValue(name):
+            return (target if name in (source[UNCHANGED] or ()) else source).get(name)
         case Coalesce(first, other):
             found = evaluate(first, source, target)
             return evaluate(other, source, target) if found is None else found
@@ -71,35 +71,35 @@ def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -
             return decisive if decisive in found else None if None in found else not decisive
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """A value that can be part of a dict's key, equal for equal values, NaN included."""
     return repr(value) if isinstance(value, float | list | dict) else value
 
 
 @dataclass
 class PlainTarget:
-    """The rows of one target, its remembered deletes and its last truncate. `resent` is `plan.resent_below` of the write on
+    """The rows of one target, its remembered deletes and its last truncate. `resent_limit` is `plan.resent_below` of the write on
     its way, `copies` how many rows of each identity it had at or below that. `late`: a `retention.Forgetting` of the
     write, and the reason that it gives."""
 
     rows: list[Row] = field(default_factory=list)
     deletes: dict[tuple[Any, ...], Sequence] = field(default_factory=dict)
-    floor: Sequence | None = None
-    resent: Sequence | None = None
+    truncated_at: Sequence | None = None
+    resent_limit: Sequence | None = None
     copies: Counter[tuple[Any, ...]] = field(default_factory=Counter)
-    late: tuple[Forgetting, Reject] | None = None
+    late: tuple[LatenessLimit, Reject] | None = None
 
     def copy(self) -> PlainTarget:
         """Another one that changes by itself."""
-        return PlainTarget([dict(row) for row in self.rows], dict(self.deletes), self.floor)
+        return PlainTarget([dict(row) for row in self.rows], dict(self.deletes), self.truncated_at)
 
-    def forget(self, high: Sequence) -> None:
+    def purge_tombstones(self, high: Sequence) -> None:
         """No delete at or below that sequence is remembered."""
         self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > high}
 
-    def forget_rows(self, plan: ApplyPlan, gone: Deleted) -> None:
+    def purge_rows(self, plan: ApplyPlan, gone: DeleteHorizon) -> None:
         """No marked row is there whose delete, or truncate, is forgotten."""
-        self.rows = [row for row in self.rows if not (row[CDC_DELETED] and _is_forgotten(plan, row, gone))]
+        self.rows = [row for row in self.rows if not (row[CDC_DELETED] and _is_purged(plan, row, gone))]
 
     def find(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
         """The first row with these values."""
@@ -107,8 +107,8 @@ class PlainTarget:
 
     def all(self, names: tuple[str, ...], values: tuple[Any, ...]) -> list[Row]:
         """The rows with these values."""
-        wanted = tuple(map(plain, values))
-        return [row for row in self.rows if tuple(plain(row.get(n)) for n in names) == wanted]
+        wanted = tuple(map(to_plain, values))
+        return [row for row in self.rows if tuple(to_plain(row.get(n)) for n in names) == wanted]
 
 
 @dataclass(frozen=True)
@@ -124,50 +124,50 @@ APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdi
 
 def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
     """Apply one folded row to `target`; `related` is the target as it was before the first row of the write."""
-    marks, came = _marks(folded) if plan.soft_deletes else {}, folded
-    if IF_THERE in (folded[UNSENT] or ()):
-        folded = {**folded, UNSENT: None}
+    marks, came = _make_delete_marks(folded) if plan.soft_deletes else {}, folded
+    if KEEP_EXISTING in (folded[UNCHANGED] or ()):
+        folded = {**folded, UNCHANGED: None}
     row = to_row(plan, folded) | marks
     if folded[OP] == Op.TRUNCATE and plan.truncates:
-        return _truncate(plan, target, row)
-    verdict = _of_another(plan, came, related) or _stale(plan, target, row, related)
+        return _truncate_rows(plan, target, row)
+    verdict = _check_other_row(plan, came, related) or _check_stale(plan, target, row, related)
     if verdict is not None:
         return verdict
     if related.late is not None and _is_late(plan, row, related, related.late[0]):
         return Verdict("rejected", related.late[1])
-    if plan.repair.complete and folded[UNSENT] is not None and folded[OP] != Op.DELETE:
-        base = _base(plan, folded, related)
+    if plan.reconcile.complete and folded[UNCHANGED] is not None and folded[OP] != Op.DELETE:
+        base = _find_base(plan, folded, related)
         if base is None:
-            names = ", ".join(folded[UNSENT]) or "all columns at once"
+            names = ", ".join(folded[UNCHANGED]) or "all columns at once"
             reject = Reject(RejectCode.INCOMPLETE, f"no value was sent for {names}, and there is no row to take it from")
             return Verdict("rejected", reject)
-        row |= {name: base.get(name) for name in folded[UNSENT]}
-    if plan.soft_deletes and folded[OP] == Op.DELETE and folded[UNSENT] is not None:
-        base = _base(plan, folded, related)
+        row |= {name: base.get(name) for name in folded[UNCHANGED]}
+    if plan.soft_deletes and folded[OP] == Op.DELETE and folded[UNCHANGED] is not None:
+        base = _find_base(plan, folded, related)
         if base is not None:
-            row |= {CDC_DELETED: True, **{name: base.get(name) for name in folded[UNSENT]}}
-    if plan.repair.ledger and folded[OP] == Op.DELETE:
-        target.deletes[_key(plan, row)] = sequence_of(plan, row)
-    _write(plan, target, row)
+            row |= {CDC_DELETED: True, **{name: base.get(name) for name in folded[UNCHANGED]}}
+    if plan.reconcile.uses_tombstones and folded[OP] == Op.DELETE:
+        target.deletes[_get_key(plan, row)] = get_sequence(plan, row)
+    _write_row(plan, target, row)
     return APPLIED
 
 
-def _of_another(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Verdict | None:
+def _check_other_row(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Verdict | None:
     """The row left a key that another one had taken before, in one transaction: its image is not that of the target's. A
     reject where the image may not be the row's."""
     there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
     table = plan.table
-    leaves = plan.fold == "last" and folded[OP] == Op.DELETE and folded[MOVED_TO]
+    leaves = plan.fold == "last" and folded[OP] == Op.DELETE and folded[KEY_CHANGE_DELETE]
     if there is None or there.get(CDC_DELETED) or not (leaves and (table.by_commit or table.by_tx)):
         return None
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
-    together = table.by_tx or sequence[:1] == sequence_of(plan, there)[:1]
-    if not together or sequence_of(plan, there) >= sequence:
+    together = table.by_tx or sequence[:1] == get_sequence(plan, there)[:1]
+    if not together or get_sequence(plan, there) >= sequence:
         return None
-    differing = [n for n in plan.shown if plain(folded[n]) != plain(there[n])]
-    doubtful = {n for n in plan.shown if n in (folded[UNSENT] or ())}
+    differing = [n for n in plan.shown_columns if to_plain(folded[n]) != to_plain(there[n])]
+    doubtful = {n for n in plan.shown_columns if n in (folded[UNCHANGED] or ())}
     if table.by_tx:
-        is_void = {n for n in plan.shown if folded[n] is None and n in table.keeping}
+        is_void = {n for n in plan.shown_columns if folded[n] is None and n in table.ignore_null}
         return Verdict("rejected", AMBIGUOUS_DELETE) if {*differing} - doubtful - is_void else None
     if any(n not in doubtful for n in differing):
         return SUPERSEDED
@@ -176,109 +176,109 @@ def _of_another(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget
 
 
 def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
-    """The rows frame's row: `_op` and the columns of `plan.target`, without the time of applying."""
+    """The rows frame's row: `_find_operation` and the columns of `plan.target`, without the time of applying."""
     count = plan.table.sequence
     stored = zip(cdc_sequence_columns(count), sequence_columns(count), strict=True)
     made = {
         CDC_OP: folded[OP],
         CDC_TS: folded["_ts"],
         EVENT_ID: f"{folded[TOPIC]}-{folded[PARTITION]}-{folded[OFFSET]}",
-        CDC_UNSENT: folded[UNSENT],
+        CDC_UNSENT: folded[UNCHANGED],
         **{there: folded[here] for there, here in stored},
     }
     return {OP: folded[OP]} | {c.name: made.get(c.name, folded.get(c.name)) for c in plan.target}
 
 
-def _marks(folded: Mapping[str, Any]) -> Row:
+def _make_delete_marks(folded: Mapping[str, Any]) -> Row:
     """What soft deletes are told by; no value yet for a delete that lacks values."""
     is_delete = folded[OP] == Op.DELETE
-    lacks = is_delete and folded[UNSENT] is not None
+    lacks = is_delete and folded[UNCHANGED] is not None
     return {CDC_DELETED: None if lacks else is_delete, CDC_DELETED_AT: folded["_ts"] if is_delete else None}
 
 
-def sequence_of(plan: ApplyPlan, row: Mapping[str, Any]) -> Sequence:
+def get_sequence(plan: ApplyPlan, row: Mapping[str, Any]) -> Sequence:
     """The sequence of a row of the target; lower than every other where there is none."""
     values = tuple(row[name] for name in cdc_sequence_columns(plan.table.sequence))
     return () if None in values else values
 
 
-def _key(plan: ApplyPlan, row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _get_key(plan: ApplyPlan, row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[k] for k in plan.table.keys)
 
 
-def _truncate(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
-    sequence = sequence_of(plan, row)
-    if target.floor is not None and sequence <= target.floor:
-        return DUPLICATE if sequence == target.floor else SUPERSEDED
-    target.floor = sequence
-    gone = [old for old in target.rows if sequence_of(plan, old) < sequence]
+def _truncate_rows(plan: ApplyPlan, target: PlainTarget, row: Row) -> Verdict:
+    sequence = get_sequence(plan, row)
+    if target.truncated_at is not None and sequence <= target.truncated_at:
+        return DUPLICATE if sequence == target.truncated_at else SUPERSEDED
+    target.truncated_at = sequence
+    gone = [old for old in target.rows if get_sequence(plan, old) < sequence]
     if plan.soft_deletes:
         for old in gone:
             old.update({} if old[CDC_DELETED] else {CDC_DELETED: True, CDC_DELETED_AT: row[CDC_TS]})
     else:
-        target.rows = [old for old in target.rows if sequence_of(plan, old) >= sequence]
+        target.rows = [old for old in target.rows if get_sequence(plan, old) >= sequence]
     return APPLIED
 
 
-def _stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget) -> Verdict | None:
-    if plan.repair.guard == "absent":
+def _check_stale(plan: ApplyPlan, target: PlainTarget, row: Row, related: PlainTarget) -> Verdict | None:
+    if plan.reconcile.guard == "absent":
         return DUPLICATE if _is_there(plan, row, related) else None
-    there = related.find(plan.repair.identity, tuple(row[n] for n in plan.repair.identity))
-    known: list[Sequence] = [sequence_of(plan, there)] if there else []
-    if plan.repair.ledger:
-        known.append(related.deletes.get(_key(plan, row), ()))
-    sequence = sequence_of(plan, row)
+    there = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
+    known: list[Sequence] = [get_sequence(plan, there)] if there else []
+    if plan.reconcile.uses_tombstones:
+        known.append(related.deletes.get(_get_key(plan, row), ()))
+    sequence = get_sequence(plan, row)
     if sequence in known:
         return DUPLICATE
-    floor = [target.floor] if target.floor is not None else []
+    floor = [target.truncated_at] if target.truncated_at is not None else []
     return SUPERSEDED if any(sequence <= other for other in (*known, *floor)) else None
 
 
-def _is_forgotten(plan: ApplyPlan, row: Row, gone: Deleted) -> bool:
+def _is_purged(plan: ApplyPlan, row: Row, gone: DeleteHorizon) -> bool:
     if row[CDC_OP] == Op.DELETE:
-        return sequence_of(plan, row) <= gone.high
-    return gone.truncated is not None and sequence_of(plan, row) < gone.truncated
+        return get_sequence(plan, row) <= gone.max_sequence
+    return gone.truncated is not None and get_sequence(plan, row) < gone.truncated
 
 
-def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, forgetting: Forgetting) -> bool:
-    there = related.find(plan.repair.identity, tuple(row[n] for n in plan.repair.identity))
-    kept = there is not None and (forgetting.clears is None or sequence_of(plan, there) >= forgetting.clears)
-    remembered = related.deletes.get(_key(plan, row), ()) > (forgetting.truncated or ())
-    return sequence_of(plan, row) <= forgetting.floor and not kept and not remembered
+def _is_late(plan: ApplyPlan, row: Row, related: PlainTarget, forgetting: LatenessLimit) -> bool:
+    there = related.find(plan.reconcile.identity, tuple(row[n] for n in plan.reconcile.identity))
+    kept = there is not None and (forgetting.clears is None or get_sequence(plan, there) >= forgetting.clears)
+    remembered = related.deletes.get(_get_key(plan, row), ()) > (forgetting.truncated or ())
+    return get_sequence(plan, row) <= forgetting.max_purged and not kept and not remembered
 
 
 def _is_there(plan: ApplyPlan, row: Mapping[str, Any], related: PlainTarget) -> bool:
-    names = plan.repair.identity
-    if related.resent is None or sequence_of(plan, row) > related.resent:
+    names = plan.reconcile.identity
+    if related.resent_limit is None or get_sequence(plan, row) > related.resent_limit:
         return related.find(names, tuple(row[n] for n in names)) is not None
     names = tuple(n for n in names if n != cdc_sequence_columns(plan.table.sequence)[-1])
     values = tuple(row[n] for n in names)
-    identity = tuple(map(plain, values))
+    identity = tuple(map(to_plain, values))
     related.copies[identity] += 1
     return len(related.all(names, values)) >= related.copies[identity]
 
 
-def _base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Row | None:
-    moved_from = folded.get(MOVED_FROM)
+def _find_base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Row | None:
+    moved_from = folded.get(OLD_KEY)
     if folded[RESET] and not moved_from:
         return None
     there = related.find(plan.table.keys, tuple((moved_from or folded)[k] for k in plan.table.keys))
     if there is None or there.get(CDC_DELETED):
         return None
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
-    return None if moved_from and sequence_of(plan, there) >= sequence else there  # It has taken the key since.
+    return None if moved_from and get_sequence(plan, there) >= sequence else there  # It has taken the key since.
 
 
-def _write(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:
+def _write_row(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:
     """Stage 4: the first clause that holds."""
     there = target.find(plan.merge_keys, tuple(row[k] for k in plan.merge_keys)) if plan.merge_keys else None
     for clause in plan.clauses:
         if clause.matched == (there is not None) and evaluate(clause.when, row, there or {}):
-            _act(clause, target, row, there or {})
+            _run_clause(clause, target, row, there or {})
             return
 
 
-def _act(clause: Clause, target: PlainTarget, row: Row, there: Row) -> None:
+def _run_clause(clause: Clause, target: PlainTarget, row: Row, there: Row) -> None:
     values = {name: evaluate(value, row, there) for name, value in clause.assign}
     match clause.action:
         case "insert":

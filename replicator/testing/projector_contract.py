@@ -9,24 +9,24 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from replicator.application.refreshing import Refreshed, Refreshing
+from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
 from replicator.domain.errors import Fatal, Retryable
-from replicator.domain.projections import Input, Key, Projection
+from replicator.domain.projection import GroupKey, Projection, ProjectionInput
 from replicator.ports.projector import Projector
 
 from .contract import Contract
 
 Rows = list[tuple[Any, ...]]
 SCHEMA = pa.schema([("id", pa.int64()), ("city", pa.string()), ("amount", pa.int64()), ("note", pa.string())])
-FIRST: Rows = [(1, "Oslo", 10, "a"), (2, "Oslo", 20, "b"), (3, "Rome", 5, "c"), (4, None, 1, "d"), (5, "it's", 7, "e")]
-SUMS = "SELECT city, COUNT(*) AS orders, SUM(amount) AS total FROM orders GROUP BY city"
-CITY = Key("city", "city")
+FIRST_ROWS: Rows = [(1, "Oslo", 10, "a"), (2, "Oslo", 20, "b"), (3, "Rome", 5, "c"), (4, None, 1, "d"), (5, "it's", 7, "e")]
+SUM_QUERY = "SELECT city, COUNT(*) AS orders, SUM(amount) AS total FROM orders GROUP BY city"
+CITY = GroupKey("city", "city")
 READS = frozenset({"city", "amount"})
 
 
 class ProjectorContract(Contract):
     """Inherit, and say how a projector is made and how tables in its sinks are written and read: in `lake` what is read, in
-    `sink` the table `sums` that is computed."""
+    `sink` the table `make_projection` that is computed."""
 
     sink = "lake"
     """The sink of the tables that are computed."""
@@ -37,11 +37,11 @@ class ProjectorContract(Contract):
         """A projector, whose sinks are the same each time within a test."""
         raise NotImplementedError
 
-    def put(self, table: str, rows: pa.Table) -> None:
+    def replace_rows(self, table: str, rows: pa.Table) -> None:
         """Have these rows replace those of a table, made when it is not there, by another writer in one commit."""
         raise NotImplementedError
 
-    def add(self, table: str, rows: pa.Table) -> None:
+    def append_rows(self, table: str, rows: pa.Table) -> None:
         """Append to a table, likewise."""
         raise NotImplementedError
 
@@ -53,151 +53,153 @@ class ProjectorContract(Contract):
         """How many commits the table has."""
         raise NotImplementedError
 
-    def race(self, projector: Projector, meanwhile: Any) -> None:
+    def run_before_commit(self, projector: Projector, meanwhile: Any) -> None:
         """Have `meanwhile` called before the projector's next commit."""
         raise NotImplementedError
 
     def test_groups_are_replaced_in_one_commit(self) -> None:
         """Those of rows that came, went and changed, a group of nulls among them; the others stay."""
-        self.put("orders", _table(FIRST))
-        assert self._refresh(sums()).kind == "full"
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        assert self._refresh(make_projection()).kind == "full"
         before = self.commits("sums")
-        self.put("orders", _table([(1, "Oslo", 11, "a"), *FIRST[1:3], (6, None, 2, "f"), FIRST[4]]))
-        done = self._refresh(sums())
+        self.replace_rows("orders", _make_table([(1, "Oslo", 11, "a"), *FIRST_ROWS[1:3], (6, None, 2, "f"), FIRST_ROWS[4]]))
+        done = self._refresh(make_projection())
         assert (done.kind, done.groups, done.rows) == ("groups", 2, 2)
         assert self.commits("sums") == before + 1
-        assert self._found() == {("Oslo", 2, 31), ("Rome", 1, 5), (None, 1, 2), ("it's", 1, 7)}
-        assert self._refresh(sums()).kind == "current"
+        assert self._read_sums() == {("Oslo", 2, 31), ("Rome", 1, 5), (None, 1, 2), ("it's", 1, 7)}
+        assert self._refresh(make_projection()).kind == "current"
         assert self.commits("sums") == before + 1
 
     def test_groups_of_changed_rows(self) -> None:
         """Of the old row and of the new one; a change that the query does not look at touches none."""
-        self.put("orders", _table(FIRST))
-        self._refresh(sums())
-        self.put("orders", _table([(1, "Rome", 10, "a"), *FIRST[1:]]))
-        assert self._refresh(sums()).groups == 2
-        self.put("orders", _table([(1, "Rome", 10, "another"), *FIRST[1:]]))
-        done = self._refresh(sums())
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        self._refresh(make_projection())
+        self.replace_rows("orders", _make_table([(1, "Rome", 10, "a"), *FIRST_ROWS[1:]]))
+        assert self._refresh(make_projection()).groups == 2
+        self.replace_rows("orders", _make_table([(1, "Rome", 10, "another"), *FIRST_ROWS[1:]]))
+        done = self._refresh(make_projection())
         assert (done.kind, done.groups) == ("none", 0)
-        self.put("orders", _table(FIRST[1:]))
-        assert self._refresh(sums()).groups == 1
-        assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
-        self.put("orders", _table([]))
-        assert self._refresh(sums()).rows == 0
-        assert self._found() == set()
+        self.replace_rows("orders", _make_table(FIRST_ROWS[1:]))
+        assert self._refresh(make_projection()).groups == 1
+        assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
+        self.replace_rows("orders", _make_table([]))
+        assert self._refresh(make_projection()).rows == 0
+        assert self._read_sums() == set()
 
     def test_without_groups_everything_is_computed(self) -> None:
         """A projection that does not say what divides it."""
-        whole = sums(key=None, partition_by=None)
-        self.put("orders", _table(FIRST))
+        whole = make_projection(key=None, partition_by=None)
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(whole)
-        self.add("orders", _table([(9, "Rome", 1, "x")]))
+        self.append_rows("orders", _make_table([(9, "Rome", 1, "x")]))
         done = self._refresh(whole)
         assert (done.kind, done.rows) == ("full", 4)
-        assert ("Rome", 2, 6) in self._found()
+        assert ("Rome", 2, 6) in self._read_sums()
 
     def test_an_input_that_is_not_there_is_named(self) -> None:
         """By its sink and its name."""
         with pytest.raises(Fatal, match=r"lake\.orders"):
-            self._refresh(sums())
+            self._refresh(make_projection())
 
-    def test_a_table_that_somebody_changed_is_computed_anew(self) -> None:
+    def test_a_changed_table_is_computed_from_scratch(self) -> None:
         """What somebody else wrote to it does not stay."""
-        self.put("orders", _table(FIRST))
-        self._refresh(sums())
-        found = self._found()
-        self.add("sums", self.rows("sums").slice(0, 1))
-        assert self._refresh(sums()).kind == "full"
-        assert self._found() == found
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        self._refresh(make_projection())
+        found = self._read_sums()
+        self.append_rows("sums", self.rows("sums").slice(0, 1))
+        assert self._refresh(make_projection()).kind == "full"
+        assert self._read_sums() == found
 
     def test_a_table_that_no_refresh_made_is_left_alone(self) -> None:
         """Whatever rows it has."""
-        self.put("orders", _table(FIRST))
-        self.put("sums", _table(FIRST))
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        self.replace_rows("sums", _make_table(FIRST_ROWS))
         with pytest.raises(Fatal, match="did not make it"):
-            self._refresh(sums())
-        assert self.rows("sums").num_rows == len(FIRST)
+            self._refresh(make_projection())
+        assert self.rows("sums").num_rows == len(FIRST_ROWS)
 
     def test_rows_of_one_key_are_refused(self) -> None:
         """Keys that the query keeps are no hindrance."""
-        self.put("orders", _table(FIRST))
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
         with pytest.raises(Fatal, match="several rows with the same city"):
-            self._refresh(sums(query="SELECT city, amount AS total FROM orders", keys=("city",)))
-        self._refresh(sums(keys=("city",)))
+            self._refresh(make_projection(query="SELECT city, amount AS total FROM orders", keys=("city",)))
+        self._refresh(make_projection(keys=("city",)))
 
     def test_a_query_that_fails_writes_nothing(self) -> None:
         """The table stays at its version."""
-        self.put("orders", _table(FIRST))
-        self._refresh(sums())
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        self._refresh(make_projection())
         before = self.commits("sums")
         with pytest.raises(Fatal):
-            self._refresh(sums(query="SELECT city, no_such_column FROM orders", fingerprint="another"))
+            self._refresh(make_projection(query="SELECT city, no_such_column FROM orders", fingerprint="another"))
         assert self.commits("sums") == before
 
     def test_another_query_makes_other_columns(self) -> None:
         """The table gets those of the query."""
-        self.put("orders", _table(FIRST))
-        self._refresh(sums())
-        done = self._refresh(sums(query="SELECT city, MAX(amount) AS most FROM orders GROUP BY city", fingerprint="another"))
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        self._refresh(make_projection())
+        done = self._refresh(
+            make_projection(query="SELECT city, MAX(amount) AS most FROM orders GROUP BY city", fingerprint="another")
+        )
         assert done.kind == "full"
         assert self.rows("sums").column_names == ["city", "most"]
 
     def test_one_of_two_that_race_wins(self) -> None:
         """The other one may try again, and finds nothing left to do."""
-        self.put("orders", _table(FIRST))
-        self._refresh(sums())
-        self.add("orders", _table([(9, "Rome", 1, "x")]))
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        self._refresh(make_projection())
+        self.append_rows("orders", _make_table([(9, "Rome", 1, "x")]))
         slow = self.new_projector()
-        self.race(slow, lambda: self._refresh(sums()))
+        self.run_before_commit(slow, lambda: self._refresh(make_projection()))
         with pytest.raises(Retryable):
-            Refreshing(slow, "tests").refresh(self._there(sums()))
+            ProjectionRefresher(slow, "tests").refresh(self._set_sink(make_projection()))
         slow.close()
-        assert ("Rome", 2, 6) in self._found()
-        assert self._refresh(sums()).kind == "current"
+        assert ("Rome", 2, 6) in self._read_sums()
+        assert self._refresh(make_projection()).kind == "current"
 
     def test_versions_end(self) -> None:
         """The rows stay, and the next refresh goes on; of a table that is not there nothing is told."""
-        projector, mine = self.new_projector(), self._there(sums())
+        projector, mine = self.new_projector(), self._set_sink(make_projection())
         assert (projector.versions(mine), projector.end_versions(mine)) == ("", "")
-        self.put("orders", _table(FIRST))
-        self._refresh(sums())
-        self.add("orders", _table([(9, "Rome", 1, "x")]))
-        self._refresh(sums())
-        found = self._found()
+        self.replace_rows("orders", _make_table(FIRST_ROWS))
+        self._refresh(make_projection())
+        self.append_rows("orders", _make_table([(9, "Rome", 1, "x")]))
+        self._refresh(make_projection())
+        found = self._read_sums()
         assert ("older versions" in projector.versions(mine)) == self.keeps_versions
         assert projector.end_versions(mine) == ""
         projector.close()
-        assert self._found() == found and ("Rome", 2, 6) in found
-        self.add("orders", _table([(10, "Rome", 1, "x")]))
-        self._refresh(sums())
-        assert ("Rome", 3, 7) in self._found()
+        assert self._read_sums() == found and ("Rome", 2, 6) in found
+        self.append_rows("orders", _make_table([(10, "Rome", 1, "x")]))
+        self._refresh(make_projection())
+        assert ("Rome", 3, 7) in self._read_sums()
 
-    def _refresh(self, projection: Projection) -> Refreshed:
+    def _refresh(self, projection: Projection) -> RefreshResult:
         projector = self.new_projector()
         try:
-            return Refreshing(projector, "tests").refresh(self._there(projection))
+            return ProjectionRefresher(projector, "tests").refresh(self._set_sink(projection))
         finally:
             projector.close()
 
-    def _there(self, projection: Projection) -> Projection:
+    def _set_sink(self, projection: Projection) -> Projection:
         return replace(projection, sink=self.sink)
 
-    def _found(self) -> set[tuple[Any, ...]]:
+    def _read_sums(self) -> set[tuple[Any, ...]]:
         return {tuple(row.values()) for row in self.rows("sums").to_pylist()}
 
 
-def sums(
-    query: str = SUMS,
-    key: Key | None = CITY,
+def make_projection(
+    query: str = SUM_QUERY,
+    key: GroupKey | None = CITY,
     partition_by: str | None = "city",
     keys: tuple[str, ...] = (),
     fingerprint: str = "one",
 ) -> Projection:
     """A projection by example."""
-    read = Input("orders", "lake", "orders", key, READS)
+    read = ProjectionInput("orders", "lake", "orders", key, READS)
     return Projection("sums", query, (read,), "lake", "sums", keys, partition_by, fingerprint, "config.yaml:7")
 
 
-def _table(rows: Rows) -> pa.Table:
+def _make_table(rows: Rows) -> pa.Table:
     columns: Mapping[str, list[Any]] = {name: [row[n] for row in rows] for n, name in enumerate(SCHEMA.names)}
     return pa.table(dict(columns), SCHEMA)

@@ -10,49 +10,49 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from replicator.domain.errors import Fatal
-from replicator.domain.plan import cdc_sequence_columns
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import cdc_sequence_columns
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.ports.engine import Engine
-from replicator.ports.frames import Lane, LaneApplied, Write
+from replicator.ports.frames import Lane, LaneOutcome, Write
 from replicator.ports.sink import Sink, SinkCapabilities
 
 from .contract import Contract
-from .delivery import Delivering, Plans, Target, assert_equals_model, assert_rows, lane_of
+from .delivery import DeliveryRun, Plans, SinkTarget, assert_equals_model, assert_rows, make_lane
 from .histories import History
-from .model_shapes import Wanted
-from .source import Shape, Statement
+from .model_row_transforms import ModelRowTransforms
+from .source import Statement, StreamShape
 
-SIMPLE = Shape(values=("text", "int"), tombstones=False)
+SIMPLE = StreamShape(values=("text", "int"), tombstones=False)
 IDENTITY = {"cdc.public.items": "topic-id-1"}
 
 
-def simple(*statements: Statement, shape: Shape = SIMPLE) -> History:
+def make_history(*statements: Statement, shape: StreamShape = SIMPLE) -> History:
     """A history by example."""
     return History(shape, statements)
 
 
-def writes(*keys: int, salt: int = 0) -> tuple[Statement, ...]:
+def make_writes(*keys: int, salt: int = 0) -> tuple[Statement, ...]:
     """A write of each key."""
     return tuple(Statement("write", key, salt=salt + key) for key in keys)
 
 
-def stored(sequence: tuple[int, ...]) -> dict[str, int]:
+def to_stored_sequence(sequence: tuple[int, ...]) -> dict[str, int]:
     """A sequence under the names that targets use."""
     return dict(zip(cdc_sequence_columns(len(sequence)), sequence, strict=True))
 
 
-def no_rejects(lane: Lane, rows: Any) -> None:
+def refuse_rejects(lane: Lane, rows: Any) -> None:
     """Fails the test: nothing was to be rejected."""
     raise AssertionError(f"rows of lane {lane.id} were rejected: {rows}")
 
 
-def full_disk(lane: Lane, rows: Any) -> None:
+def fail_on_rejects(lane: Lane, rows: Any) -> None:
     """A dead-letter store that cannot write."""
     raise Fatal(f"disk full: {lane.id}, {rows is not None}")
 
 
-def moved(position: Position, records: int) -> Position:
+def move_position(position: Position, records: int) -> Position:
     """`position`, that many records on in every partition."""
     return Position({partition: offset + records for partition, offset in position.items()})
 
@@ -60,7 +60,7 @@ def moved(position: Position, records: int) -> Position:
 class SinkBase(Contract):
     """The factories an adapter gives, and what the tests of the suite share."""
 
-    def new_target(self) -> Target:
+    def new_target(self) -> SinkTarget:
         """A fresh, empty target."""
         raise NotImplementedError
 
@@ -77,7 +77,7 @@ class SinkBase(Contract):
         return frame
 
     @contextmanager
-    def target(self) -> Iterator[Target]:
+    def target(self) -> Iterator[SinkTarget]:
         """A fresh target that is taken away afterwards."""
         target = self.new_target()
         try:
@@ -92,13 +92,13 @@ class SinkBase(Contract):
             sink.close()
             return sink.capabilities
 
-    def equal_the_model(
+    def check_model(
         self,
         histories: st.SearchStrategy[History],
         policy: str,
         plans: Plans = plan_for,
         share: int = 1,
-        wanted: Wanted | None = None,
+        wanted: ModelRowTransforms | None = None,
     ) -> None:
         """Random histories end as the model says, and every change is accounted for. `wanted`: the shape of the plans."""
 
@@ -106,7 +106,7 @@ class SinkBase(Contract):
         def check(history: History) -> None:
             with self.target() as target:
                 engine, frames = self.new_engine(), (self.to_frame, self.to_arrow)
-                delivering = Delivering(
+                delivering = DeliveryRun(
                     engine, target, history, policy, plans, wanted, to_frame=frames[0], to_arrow=frames[1]
                 )
                 delivering.run()
@@ -114,18 +114,18 @@ class SinkBase(Contract):
 
     def write(self, history: History, start: int, end: int, lane: Lane | None = None) -> Write[Any]:
         """The write of some events."""
-        engine, lane = self.new_engine(), lane or lane_of("scd1")
+        engine, lane = self.new_engine(), lane or make_lane("scd1")
         table = history.table(end)
         plan = plan_for(lane.policy, table, lane.watermark)
         frames = [self.to_frame(frame) for _, frame in history.runs(start, end)]
         changes = engine.unite(frames or [self.to_frame(history.frame((), table))], table)
         return Write(lane, plan, engine.fold(changes, plan), history.span(start, end), IDENTITY)
 
-    def put(self, sink: Sink[Any], write: Write[Any]) -> LaneApplied:
+    def apply_write(self, sink: Sink[Any], write: Write[Any]) -> LaneOutcome:
         """Prepare and apply one write from which nothing is rejected."""
         sink.prepare(write.lane, write.plan)
-        return sink.apply([write], no_rejects)[write.lane.id]
+        return sink.apply([write], refuse_rejects)[write.lane.id]
 
-    def assert_holds(self, target: Target, history: History, write: Write[Any], end: int | None = None) -> None:
+    def assert_holds(self, target: SinkTarget, history: History, write: Write[Any], end: int | None = None) -> None:
         """The target holds what the model says after the events before `end`."""
         assert_rows(target, write.lane, write.plan, history, end)

@@ -1,4 +1,4 @@
-"""What every sink promises. Inherit `SinkContract`, and `LedgerContract` for a tombstone ledger."""
+"""What every sink promises. Inherit `SinkContract`, and `TombstoneContract` for a tombstone ledger."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ import pytest
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC
 from replicator.domain.errors import AMBIGUOUS_DELETE, DataLoss, Fatal, Fenced
-from replicator.domain.plan import ApplyPlan, LaneState, cdc_sequence_columns
-from replicator.domain.policies import plan_for, scd2
+from replicator.domain.policy.plan import ApplyPlan, LaneState, cdc_sequence_columns
+from replicator.domain.policy.policies import plan_for, scd2
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape as LaneShape
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms as LaneShape
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Write
-from replicator.ports.sink import Sink, TombstoneLedger
+from replicator.ports.sink import Sink, TombstoneStore
 
-from .contract import Contract, needs
-from .delivery import Delivering, Plans, assert_equals_model, canonical_rows, lane_of
-from .histories import Fault, History, any_history, at_once, changes_frame, scrambled
+from .contract import Contract, require
+from .delivery import DeliveryRun, Plans, assert_equals_model, make_lane, to_canonical_rows
+from .histories import Fault, History, any_histories, changes_frame, scrambled_histories, statement_end_histories
 from .model import Change
-from .model_shapes import Wanted
-from .sink_ageing import SinkAgeing
-from .sink_base import IDENTITY, no_rejects, simple, stored, writes
-from .sink_beside import SinkBeside
+from .model_row_transforms import ModelRowTransforms
+from .sink_base import IDENTITY, make_history, make_writes, refuse_rejects, to_stored_sequence
+from .sink_bulk_load import SinkBulkLoad
 from .sink_drops import SinkDrops
-from .sink_erasing import SinkErasing
-from .sink_loads import SinkLoads
+from .sink_erasure import SinkErasure
+from .sink_out_of_band import SinkOutOfBand
 from .sink_retention import SinkRetention
-from .sink_shapes import SinkShapes
+from .sink_row_transforms import SinkRowTransforms
+from .sink_soft_deletes import SinkSoftDeletes
 from .sink_swaps import SinkSwaps
 from .sink_watermarks import SinkWatermarks
-from .source import Event, Shape, Statement
+from .source import SourceEvent, Statement, StreamShape
 
-SOFT = Wanted(soft_deletes=True)
+SOFT_DELETES = ModelRowTransforms(soft_deletes=True)
 ODD_NAMES = (
     "select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200,
 )  # fmt: skip
 IN_ANY_ORDER = 8
 """Such histories touch every row again and again, so one in so many is enough for a run."""
 
-KEYED = ("int", "text", "composite")
+KEYED_TYPES = ("int", "text", "composite")
 ITEMS = TableSpec(
     "public.items", (Column("k1", pa.int64()), Column("v1", pa.string()), Column("v2", pa.string())), ("k1",), 2
 )
@@ -84,25 +84,33 @@ CHAINED = (
 """Deletes of which it is not told whether the image has the row's `v1`."""
 
 
-def softly(policy: str, table: TableSpec) -> ApplyPlan:
+def plan_soft_deletes(policy: str, table: TableSpec) -> ApplyPlan:
     """`plan_for` with soft deletes."""
     return plan_for(policy, table, shape=LaneShape(soft_deletes=True))
 
 
-def alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[Event, Change]:
+def make_alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[SourceEvent, Change]:
     """The insert of a row into a table without a key, at that offset."""
     change = Change("c", (*position, count), {"v1": value}, counted=True)
-    return Event(0, place, 0, None, change), change
+    return SourceEvent(0, place, 0, None, change), change
 
 
-def span(start: int, end: int) -> Span:
+def make_span(start: int, end: int) -> Span:
     """From one offset to another."""
     partition = TopicPartition("cdc.public.items", 0)
     return Span(Position({partition: start}), Position({partition: end}))
 
 
 class SinkContract(
-    SinkBeside, SinkWatermarks, SinkRetention, SinkAgeing, SinkDrops, SinkErasing, SinkLoads, SinkSwaps, SinkShapes
+    SinkOutOfBand,
+    SinkWatermarks,
+    SinkRetention,
+    SinkSoftDeletes,
+    SinkDrops,
+    SinkErasure,
+    SinkBulkLoad,
+    SinkSwaps,
+    SinkRowTransforms,
 ):
     """Every promise of `ports.sink.Sink` as a test.
 
@@ -114,34 +122,40 @@ class SinkContract(
 
     def test_histories_under_scd1_equal_the_model(self) -> None:
         """Random histories end as the model says, every column of every row, and every change is accounted for."""
-        self._histories("scd1", KEYED)
+        self._check_histories("scd1", KEYED_TYPES)
 
     def test_histories_under_append_equal_the_model(self) -> None:
         """The same for `append`, tables without a key included."""
-        self._histories("append", (*KEYED, "none"))
+        self._check_histories("append", (*KEYED_TYPES, "none"))
 
     def test_histories_under_scd2_equal_the_model(self) -> None:
         """The same for `scd2`: every version of every row."""
-        self._histories("scd2", KEYED)
+        self._check_histories("scd2", KEYED_TYPES)
 
     def test_histories_with_untracked_columns_equal_the_model(self) -> None:
         """The same for `scd2` where changes of some columns begin no version, and records arrive in any order."""
-        needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
-        self.equal_the_model(scrambled(KEYED), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER)
+        require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        self.check_model(
+            scrambled_histories(KEYED_TYPES), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER
+        )
 
     def test_keys_that_change_at_once_equal_the_model(self) -> None:
         """Random histories of a source that looks at its keys when a statement ends: keys are shifted, exchanged or passed
         round, under every cut and interleaving, and chains of key changes are among them."""
-        for policy, plans, wanted in (("scd1", plan_for, None), ("scd1", softly, SOFT), ("scd2", plan_for, None)):
+        for policy, plans, wanted in (
+            ("scd1", plan_for, None),
+            ("scd1", plan_soft_deletes, SOFT_DELETES),
+            ("scd2", plan_for, None),
+        ):
             if policy in self.capabilities().policies:
-                self.equal_the_model(at_once(KEYED), policy, plans, share=2, wanted=wanted)
+                self.check_model(statement_end_histories(KEYED_TYPES), policy, plans, share=2, wanted=wanted)
 
-    @pytest.mark.parametrize(("policy", "plans"), [("scd1", plan_for), ("scd1", softly), ("scd2", plan_for)])
+    @pytest.mark.parametrize(("policy", "plans"), [("scd1", plan_for), ("scd1", plan_soft_deletes), ("scd2", plan_for)])
     def test_a_delete_of_a_transaction_that_the_target_does_not_know(self, policy: str, plans: Plans) -> None:
         """Keys are shifted in a transaction that only the changes name, and the batch ends within it. The row that took a
         key stays, and the delete of the row before it is rejected. A delete whose image is the target's row, has no values,
         or lacks those that differ, is none of these; nor is one that is older than the row."""
-        needs(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
         rows, rejects = self._in_pieces(plans(policy, replace(ITEMS, by_tx=True)), SHIFTED, SHIFTED_CUTS)
         assert [row[:3] for row in rows if not row[3]] == SHIFTED_ROWS
         assert rejects == [(2, str(AMBIGUOUS_DELETE))]
@@ -149,7 +163,9 @@ class SinkContract(
     def test_a_doubtful_delete_where_deletes_leave_rows(self) -> None:
         """A chain of key changes whose images are filled in, in several batches: the delete of a row from an earlier one
         marks it, with the values it had, and that of the row which took the key is rejected."""
-        rows, rejects = self._in_pieces(softly("scd1", replace(ITEMS, by_commit=True)), CHAINED, ((0, 1), (1, 3), (3, 5)))
+        rows, rejects = self._in_pieces(
+            plan_soft_deletes("scd1", replace(ITEMS, by_commit=True)), CHAINED, ((0, 1), (1, 3), (3, 5))
+        )
         assert rows == [(1, "a", "x", True), (3, "a", "x", False), (9, "a", "x", False)]
         assert rejects == [(9, str(AMBIGUOUS_DELETE))]
 
@@ -157,15 +173,18 @@ class SinkContract(
         self, plan: ApplyPlan, changes: Sequence[Change], cuts: Sequence[tuple[int, int]]
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, str]]]:
         """The rows, or open versions, after a batch per cut, each with whether it is marked; and the keys of rejects."""
-        lane, engine, names = lane_of(plan.policy), self.new_engine(), ("k1", "v1", "v2")
-        events, rejects = [(Event(0, place, 0, None, change), change) for place, change in enumerate(changes)], list[Any]()
+        lane, engine, names = make_lane(plan.policy), self.new_engine(), ("k1", "v1", "v2")
+        events, rejects = (
+            [(SourceEvent(0, place, 0, None, change), change) for place, change in enumerate(changes)],
+            list[Any](),
+        )
         with self.target() as target:
             sink = target.open()
             sink.prepare(lane, plan)
             for start, end in cuts:
                 frame = self.to_frame(changes_frame(events[start:end], plan.table, "cdc.public.items"))
-                frame = engine.shape(frame, plan).frame if plan.soft_deletes else frame
-                write = Write(lane, plan, engine.fold(frame, plan), span(start, end), IDENTITY)
+                frame = engine.transform_rows(frame, plan).frame if plan.soft_deletes else frame
+                write = Write(lane, plan, engine.fold(frame, plan), make_span(start, end), IDENTITY)
                 sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).select([OFFSET, ERROR]).to_pylist()))
             sink.close()
             rows = [row for row in target.rows(lane) if row.get("_cdc_end_seq_1") is None]
@@ -176,13 +195,13 @@ class SinkContract(
         """Nothing could give the values that it did not send; meanwhile another row has the old key."""
         begun = Statement("write", 0, mask=1), Statement("move", 0, 1, mask=1)
         taken = Statement("write", 0), Statement("write", 0), Statement("resend", 0, salt=3)
-        shape = Shape(key="int", values=("int",), tombstones=False, unseen=True)
+        shape = StreamShape(key="int", values=("int",), tombstones=False, unseen=True)
         one: tuple[int, int, Fault] = (1, 0, "")
         for batches in (0, 9):
             history = History(shape, (*begun, *taken), (one,) * batches)
             with self.target() as target:
                 whose = self.new_engine(), target, history, "scd1"
-                delivering = Delivering(*whose, to_frame=self.to_frame, to_arrow=self.to_arrow)
+                delivering = DeliveryRun(*whose, to_frame=self.to_frame, to_arrow=self.to_arrow)
                 delivering.run()
                 assert_equals_model(delivering)
 
@@ -190,12 +209,12 @@ class SinkContract(
         """Random histories whose records arrive in any order, under every policy that keeps one row or version."""
         for policy in ("scd1", "scd2"):
             if policy in self.capabilities().policies:
-                self.equal_the_model(scrambled(KEYED), policy, share=IN_ANY_ORDER)
+                self.check_model(scrambled_histories(KEYED_TYPES), policy, share=IN_ANY_ORDER)
 
     def test_a_late_truncate_cuts_a_version_in_two(self) -> None:
         """Of a key that is not in its batch: what the version stood for above it begins another one, and where it ended, be
         it with a delete or with the next version, is not forgotten."""
-        needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 1)
         before = [
             ("c", 1, 1, "a"),
@@ -207,38 +226,38 @@ class SinkContract(
         ]
         ops = [*before, ("t", 3, None, None), ("c", 4, 2, "a"), ("c", 4, 3, "a")]
         changes = [Change(op, (at,), {} if key is None else {"k1": key, "v1": value}) for op, at, key, value in ops]
-        events = [(Event(0, place, 0, None, change), change) for place, change in enumerate(changes)]
-        lane, engine, plan = lane_of("scd2"), self.new_engine(), plan_for("scd2", table)
+        events = [(SourceEvent(0, place, 0, None, change), change) for place, change in enumerate(changes)]
+        lane, engine, plan = make_lane("scd2"), self.new_engine(), plan_for("scd2", table)
         with self.target() as target:
             sink = target.open()
             sink.prepare(lane, plan)
             for start, end in ((0, 6), (6, 7), (7, 9)):
                 folded = engine.fold(self.to_frame(changes_frame(events[start:end], table, "cdc.public.items")), plan)
-                sink.apply([Write(lane, plan, folded, span(start, end), IDENTITY)], no_rejects)
+                sink.apply([Write(lane, plan, folded, make_span(start, end), IDENTITY)], refuse_rejects)
             sink.close()
             found = {(row["k1"], row["_cdc_seq_1"], row["_cdc_end_seq_1"]) for row in target.rows(lane)}
         assert found == {(1, 1, 3), (1, 5, None), (2, 1, 3), (2, 4, 6), (3, 1, 3), (3, 4, 5), (3, 5, None)}
 
-    def _histories(self, policy: str, keys: tuple[str, ...]) -> None:
-        needs(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
-        self.equal_the_model(any_history(keys), policy)
+    def _check_histories(self, policy: str, keys: tuple[str, ...]) -> None:
+        require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
+        self.check_model(any_histories(keys), policy)
 
-    def test_what_a_connector_counts_anew_is_told(self) -> None:
+    def test_changes_counted_again_are_recognised(self) -> None:
         """A connector killed in the middle of a transaction sends changes of a table without a key again with another count,
         in the same batch or a later one: each is there once, two rows of one COPY that are alike are there twice."""
         table = TableSpec("public.items", (Column("v1", pa.int64()),), (), 3, counted=True)
         reading = [((1, 10), 5, 1), ((1, 20), 6, 2), ((1, 20), 7, 2), ((1, 20), 8, 3)]
         resumed = [((1, 10), 1, 1), ((1, 20), 2, 2), ((1, 20), 3, 2), ((1, 20), 4, 3), ((2, 30), 1, 1)]
         for cut in (3, 4, 9):
-            events = [alike(place, *change) for place, change in enumerate([*reading, *resumed])]
+            events = [make_alike(place, *change) for place, change in enumerate([*reading, *resumed])]
             with self.target() as target:
-                lane, engine = lane_of("append"), self.new_engine()
+                lane, engine = make_lane("append"), self.new_engine()
                 sink, plan = target.open(), plan_for("append", table)
                 sink.prepare(lane, plan)
                 for start, end in ((0, cut), (cut, len(events))):
                     frame = self.to_frame(changes_frame(events[start:end], table, "cdc.public.items"))
                     folded = engine.fold(frame, plan)
-                    sink.apply([Write(lane, plan, folded, span(start, end), IDENTITY)], no_rejects)
+                    sink.apply([Write(lane, plan, folded, make_span(start, end), IDENTITY)], refuse_rejects)
                 sink.close()
                 assert sorted(row["v1"] for row in target.rows(lane)) == [1, 1, 2, 2, 3], cut
 
@@ -246,43 +265,43 @@ class SinkContract(
 
     def test_second_instance_is_fenced(self) -> None:
         """Of two instances that prepared one lane, one is Fenced at the latest at its commit, and leaves nothing."""
-        history = simple(*writes(0, 1))
+        history = make_history(*make_writes(0, 1))
         with self.target() as target:
             first, second = target.open(), target.open()
             write = self.write(history, 0, 2)
-            prepared = [attempt(sink, write, prepare=True) for sink in (first, second)]
+            prepared = [try_write(sink, write, prepare=True) for sink in (first, second)]
             ready = [sink for sink, error in zip((first, second), prepared, strict=True) if error is None]
-            outcomes = [*prepared, *(attempt(sink, write) for sink in ready)]
+            outcomes = [*prepared, *(try_write(sink, write) for sink in ready)]
             assert any(isinstance(outcome, Fenced) for outcome in outcomes), outcomes
             assert all(outcome is None or isinstance(outcome, Fenced) for outcome in outcomes), outcomes
             first.close()
             second.close()
             third = target.open()
-            self.put(third, write)
+            self.apply_write(third, write)
             self.assert_holds(target, history, write)
             third.close()
 
     def test_closed_instance_fences_nobody(self) -> None:
         """After `close`, which may be called twice, another instance takes over at once."""
-        history = simple(*writes(0, 1))
+        history = make_history(*make_writes(0, 1))
         with self.target() as target:
             for end in (1, 2):
                 sink = target.open()
-                self.put(sink, self.write(history, end - 1, end))
+                self.apply_write(sink, self.write(history, end - 1, end))
                 sink.close()
                 sink.close()
             self.assert_holds(target, history, self.write(history, 0, 2))
 
     def test_lanes_are_separate(self) -> None:
         """Several lanes in one `apply`; each has its own rows and its own state."""
-        history = simple(*writes(0, 1, 2))
-        lanes = [lane_of("scd1"), lane_of("append", "log"), lane_of("scd1", "other")]
+        history = make_history(*make_writes(0, 1, 2))
+        lanes = [make_lane("scd1"), make_lane("append", "log"), make_lane("scd1", "other")]
         with self.target() as target:
             sink = target.open()
             several = [self.write(history, 0, end, lane) for end, lane in zip((2, 3, 1), lanes, strict=True)]
             for write in several:
                 sink.prepare(write.lane, write.plan)
-            applied = sink.apply(several, no_rejects)
+            applied = sink.apply(several, refuse_rejects)
             assert {lane: done.position for lane, done in applied.items()} == {w.lane.id: w.span.end for w in several}
             for write, end in zip(several, (2, 3, 1), strict=True):
                 self.assert_holds(target, history, write, end)
@@ -290,44 +309,44 @@ class SinkContract(
 
     def test_apply_is_atomic_across_lanes(self) -> None:
         """Where the sink says so, a write that is refused leaves the others of the call undone."""
-        history = simple(*writes(0, 1, 2))
-        lanes = [lane_of("scd1"), lane_of("scd1", "other")]
+        history = make_history(*make_writes(0, 1, 2))
+        lanes = [make_lane("scd1"), make_lane("scd1", "other")]
         with self.target() as target:
             sink = target.open()
-            needs(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
+            require(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
             for lane in lanes:
-                self.put(sink, self.write(history, 0, 1, lane))
+                self.apply_write(sink, self.write(history, 0, 1, lane))
             with pytest.raises(DataLoss):
-                sink.apply([self.write(history, 1, 2, lanes[0]), self.write(history, 2, 3, lanes[1])], no_rejects)
+                sink.apply([self.write(history, 1, 2, lanes[0]), self.write(history, 2, 3, lanes[1])], refuse_rejects)
             for lane in lanes:
                 self.assert_holds(target, history, self.write(history, 0, 1, lane), 1)
             sink.close()
 
     def test_several_writes_of_a_lane_are_one_commit(self) -> None:
         """Where the sink commits all lanes at once: writes of one call that follow each other are all applied, or none."""
-        history = simple(*writes(0, 1, 2))
+        history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
             sink = target.open()
-            needs(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
-            self.put(sink, self.write(history, 0, 1))
+            require(sink.capabilities.atomic_across_lanes, "the sink commits lane by lane")
+            self.apply_write(sink, self.write(history, 0, 1))
             first, last = self.write(history, 1, 2), self.write(history, 2, 3)
             beyond = Position({p: offset + 1 for p, offset in last.span.end.items()})
             with pytest.raises(DataLoss):
-                sink.apply([first, replace(last, span=Span(last.span.end, beyond))], no_rejects)
+                sink.apply([first, replace(last, span=Span(last.span.end, beyond))], refuse_rejects)
             self.assert_holds(target, history, first, 1)
-            (done,) = sink.apply([first, last], no_rejects).values()
+            (done,) = sink.apply([first, last], refuse_rejects).values()
             assert done.position == last.span.end and done.counts.total == first.folded.rows + last.folded.rows
             self.assert_holds(target, history, last, 3)
             sink.close()
 
     def test_prepare_adds_columns(self) -> None:
         """`prepare` with a plan of more columns keeps the rows and gives them NULL there."""
-        history = simple(*writes(0), Statement("add_column", salt=3), *writes(1, salt=9))
+        history = make_history(*make_writes(0), Statement("add_column", salt=3), *make_writes(1, salt=9))
         with self.target() as target:
             sink = target.open()
-            self.put(sink, self.write(history, 0, 1))
+            self.apply_write(sink, self.write(history, 0, 1))
             write = self.write(history, 1, 2)
-            self.put(sink, write)
+            self.apply_write(sink, write)
             self.assert_holds(target, history, write)
             sink.close()
 
@@ -335,9 +354,9 @@ class SinkContract(
     def test_names_are_only_names(self, name: str) -> None:
         """A column or target whose name would be SQL, a path or a keyword elsewhere is kept under it, or refused by it; also
         where its value is not sent."""
-        needs(self.one_in == 1 or ODD_NAMES.index(name) % 3 == 0, "one name in three where each takes seconds")
+        require(self.one_in == 1 or ODD_NAMES.index(name) % 3 == 0, "one name in three where each takes seconds")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column(name, pa.string())), ("k1",), 3)
-        history = simple(*writes(0, 0))
+        history = make_history(*make_writes(0, 0))
         first, second = (event for event in history.events if event.change is not None)
         assert first.change is not None and second.change is not None
         whole = replace(first.change, image={"k1": 1, name: name})
@@ -346,66 +365,66 @@ class SinkContract(
         plan, engine = plan_for("scd1", table), self.new_engine()
         with self.target() as target:
             sink = target.open()
-            lane = lane_of("scd1", name)
+            lane = make_lane("scd1", name)
             try:
                 for i, each in enumerate(changes):
                     frame = self.to_frame(changes_frame([each], table, history.source.topic))
-                    self.put(sink, Write(lane, plan, engine.fold(frame, plan), history.span(i, i + 1), IDENTITY))
+                    self.apply_write(sink, Write(lane, plan, engine.fold(frame, plan), history.span(i, i + 1), IDENTITY))
             except Fatal as refused:
                 assert name in str(refused) or repr(name)[1:-1] in str(refused), refused
                 return
             finally:
                 sink.close()
-            assert canonical_rows(target.rows(lane), ["k1", name]) == canonical_rows([dict(whole.image)], ["k1", name])
+            assert to_canonical_rows(target.rows(lane), ["k1", name]) == to_canonical_rows([dict(whole.image)], ["k1", name])
 
     # Operators.
 
     def test_skip_moves_the_state_alone(self) -> None:
         """`skip` sets the state; the rows stay."""
-        history = simple(*writes(0, 1, 2))
+        history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
             sink = target.open()
             write = self.write(history, 0, 1)
-            self.put(sink, write)
+            self.apply_write(sink, write)
             state = sink.state(write.lane)
             assert state is not None
             sink.skip(write.lane, replace(state, position=history.position(2)))
             self.assert_holds(target, history, write, 1)
             assert sink.state(write.lane) == replace(state, position=history.position(2))
-            assert self.put(sink, self.write(history, 2, 3)).counts.applied == 1
+            assert self.apply_write(sink, self.write(history, 2, 3)).counts.applied == 1
             sink.close()
 
     def test_reset_leaves_nothing(self) -> None:
         """`reset` takes the rows away, those that will not come again included."""
-        history = simple(*writes(0, 1))
+        history = make_history(*make_writes(0, 1))
         with self.target() as target:
             sink = target.open()
-            self.put(sink, self.write(history, 0, 1))
-            sink.reset(lane_of("scd1"))
+            self.apply_write(sink, self.write(history, 0, 1))
+            sink.reset(make_lane("scd1"))
             write = self.write(history, 1, 2)
-            self.put(sink, write)
+            self.apply_write(sink, write)
             only = [row["k1"] for row in target.rows(write.lane)]
             assert only == [history.events[1].change.image["k1"]]  # type: ignore[union-attr]
             sink.close()
 
     def test_reset_starts_from_nothing(self) -> None:
         """After `reset` there are no rows and no state, and everything can be applied again."""
-        history = simple(*writes(0, 1), Statement("delete", 1), Statement("truncate"), *writes(2))
+        history = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("truncate"), *make_writes(2))
         with self.target() as target:
             sink = target.open()
             write = self.write(history, 0, 5)
-            self.put(sink, write)
+            self.apply_write(sink, write)
             sink.reset(write.lane)
             assert sink.state(write.lane) in (None, LaneState())
-            self.put(sink, write)
+            self.apply_write(sink, write)
             self.assert_holds(target, history, write)
             sink.close()
 
 
-class LedgerContract(Contract):
-    """Every promise of `ports.sink.TombstoneLedger` as a test. Give `new_ledger` and `new_engine`."""
+class TombstoneContract(Contract):
+    """Every promise of `ports.sink.TombstoneLedger` as a test. Give `new_tombstones` and `new_engine`."""
 
-    def new_ledger(self) -> TombstoneLedger[Any]:
+    def new_tombstones(self) -> TombstoneStore[Any]:
         """A fresh, empty ledger."""
         raise NotImplementedError
 
@@ -421,10 +440,12 @@ class LedgerContract(Contract):
         """A frame of the engine as a table."""
         return frame
 
-    def test_ledger_remembers_the_highest(self) -> None:
+    def test_tombstones_keep_the_highest_sequence(self) -> None:
         """Per key the highest sequence; recording twice changes nothing; keys that were never deleted are not there."""
-        history = simple(*writes(0, 1, 2), *(Statement("delete", k) for k in (0, 1)), *writes(0), Statement("delete", 0))
-        ledger, engine, lane = self.new_ledger(), self.new_engine(), lane_of("scd1")
+        history = make_history(
+            *make_writes(0, 1, 2), *(Statement("delete", k) for k in (0, 1)), *make_writes(0), Statement("delete", 0)
+        )
+        ledger, engine, lane = self.new_tombstones(), self.new_engine(), make_lane("scd1")
         plan = plan_for("scd1", history.table())
         deletes = [e for e in history.events if e.change and e.change.op == "d"]
         for batch in (deletes[:2], deletes[2:], deletes[:2]):
@@ -432,15 +453,15 @@ class LedgerContract(Contract):
             last = ledger.record(lane, plan, folded.frame)
         assert last == max(e.change.sequence for e in deletes if e.change)
         keys = engine.fold(self.to_frame(history.frame(history.events[:3], plan.table)), plan).frame
-        found = self.to_arrow(ledger.lookup(lane, plan, keys, applied(history.frame(deletes, plan.table)))).to_pylist()
+        found = self.to_arrow(ledger.lookup(lane, plan, keys, find_applied(history.frame(deletes, plan.table)))).to_pylist()
         names = (*plan.table.keys, *cdc_sequence_columns(3))
-        expected = [{**e.change.image, **stored(e.change.sequence)} for e in deletes[1:] if e.change]
-        assert canonical_rows(found, names) == canonical_rows(expected, names)
+        expected = [{**e.change.image, **to_stored_sequence(e.change.sequence)} for e in deletes[1:] if e.change]
+        assert to_canonical_rows(found, names) == to_canonical_rows(expected, names)
 
-    def test_ledger_leaves_out_what_was_not_applied(self) -> None:
+    def test_tombstones_of_unapplied_records_are_left_out(self) -> None:
         """An entry of an attempt that died says nothing of the records before it, which may come again without it."""
-        history = simple(*writes(0), Statement("delete", 0), *writes(0), Statement("delete", 0))
-        ledger, engine, lane = self.new_ledger(), self.new_engine(), lane_of("scd1")
+        history = make_history(*make_writes(0), Statement("delete", 0), *make_writes(0), Statement("delete", 0))
+        ledger, engine, lane = self.new_tombstones(), self.new_engine(), make_lane("scd1")
         plan = plan_for("scd1", history.table())
         first, second = (e for e in history.events if e.change and e.change.op == "d")
         for event in (first, second):
@@ -448,17 +469,17 @@ class LedgerContract(Contract):
             ledger.record(lane, plan, folded.frame)
 
         def found(*events: Any) -> list[tuple[int, ...]]:
-            position = applied(history.frame(events, plan.table))
+            position = find_applied(history.frame(events, plan.table))
             rows = self.to_arrow(ledger.lookup(lane, plan, folded.frame, position)).to_pylist()
             return [tuple(row[name] for name in cdc_sequence_columns(3)) for row in rows]
 
         assert found() == []
         assert [found(first), found(first, second)] == [[e.change.sequence] for e in (first, second) if e.change]
 
-    def test_ledger_leaves_out_what_is_tried_again(self) -> None:
+    def test_tombstones_of_retried_records_are_left_out(self) -> None:
         """The entry of a record that comes beside the stream may be of an attempt that died; another record's counts."""
-        history = simple(*writes(0), Statement("delete", 0), *writes(0), Statement("delete", 0))
-        ledger, engine, lane = self.new_ledger(), self.new_engine(), lane_of("scd1")
+        history = make_history(*make_writes(0), Statement("delete", 0), *make_writes(0), Statement("delete", 0))
+        ledger, engine, lane = self.new_tombstones(), self.new_engine(), make_lane("scd1")
         plan = plan_for("scd1", history.table())
         first, second = (e for e in history.events if e.change and e.change.op == "d")
         folded = [engine.fold(self.to_frame(history.frame([event], plan.table)), plan) for event in (first, second)]
@@ -468,19 +489,19 @@ class LedgerContract(Contract):
         assert found == [0, 1]
 
 
-def applied(frame: pa.Table) -> Position:
+def find_applied(frame: pa.Table) -> Position:
     """Where a lane stands that has applied these changes of one partition."""
     rows = frame.select([TOPIC, PARTITION, OFFSET]).to_pylist()
     return Position({TopicPartition(row[TOPIC], row[PARTITION]): row[OFFSET] + 1 for row in rows})
 
 
-def attempt(sink: Sink[Any], write: Write[Any], *, prepare: bool = False) -> Exception | None:
+def try_write(sink: Sink[Any], write: Write[Any], *, prepare: bool = False) -> Exception | None:
     """What became of preparing or applying."""
     try:
         if prepare:
             sink.prepare(write.lane, write.plan)
         else:
-            sink.apply([write], no_rejects)
+            sink.apply([write], refuse_rejects)
     except Exception as error:
         return error
     return None

@@ -7,56 +7,56 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.domain.errors import Fenced, ReplicatorError
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Write
 from replicator.ports.sink import Drops, Sink
 
-from .contract import needs
-from .delivery import lane_of
+from .contract import require
+from .delivery import make_lane
 from .histories import changes_frame
 from .model import Change
-from .sink_base import IDENTITY, SinkBase, no_rejects, simple, writes
-from .source import Event, Statement
+from .sink_base import IDENTITY, SinkBase, make_history, make_writes, refuse_rejects
+from .source import SourceEvent, Statement
 
-DELETED = simple(*writes(0, 1), Statement("delete", 0), *writes(1, salt=5))
+DELETE_HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5))
 """Of the first key a delete is remembered."""
-KEYED = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
+KEYED_TABLE = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
 
 
 class SinkDrops(SinkBase):
     """The promises of `Drops`, of sinks that are one."""
 
-    def dropping(self, sink: Sink[Any]) -> Any:
+    def require_drops(self, sink: Sink[Any]) -> Any:
         """The sink as a `Drops`; skips the running test where it is none."""
-        needs(hasattr(sink, "drop"), "the sink drops no lanes")
+        require(hasattr(sink, "drop"), "the sink drops no lanes")
         found: Drops = sink  # type: ignore[assignment]
         return found
 
     def test_drop_leaves_nothing(self) -> None:
         """No state, nothing remembered: the same changes come as to a lane that never was, in another shape too."""
         with self.target() as target:
-            sink = self.dropping(target.open())
-            whole = self.write(DELETED, 0, 4)
-            self.put(sink, whole)
-            assert "table" in {one.what for one in sink.belongings(whole.lane)}
-            assert not [one for one in sink.belongings(whole.lane) if one.stays]
+            sink = self.require_drops(target.open())
+            whole = self.write(DELETE_HISTORY, 0, 4)
+            self.apply_write(sink, whole)
+            assert "table" in {one.what for one in sink.list_artifacts(whole.lane)}
+            assert not [one for one in sink.list_artifacts(whole.lane) if one.stays]
             sink.drop(whole.lane)
-            assert not sink.belongings(whole.lane) and sink.state(whole.lane) is None
-            self.put(sink, self.write(DELETED, 0, 2))
-            self.assert_holds(target, DELETED, whole, 2)
+            assert not sink.list_artifacts(whole.lane) and sink.state(whole.lane) is None
+            self.apply_write(sink, self.write(DELETE_HISTORY, 0, 2))
+            self.assert_holds(target, DELETE_HISTORY, whole, 2)
             for policy in sorted(sink.capabilities.policies - {"scd1", "event_log"}):
                 sink.drop(whole.lane)
-                other = self.write(DELETED, 0, 4, lane_of(policy))
-                self.put(sink, other)
-                self.assert_holds(target, DELETED, other)
+                other = self.write(DELETE_HISTORY, 0, 4, make_lane(policy))
+                self.apply_write(sink, other)
+                self.assert_holds(target, DELETE_HISTORY, other)
             sink.close()
 
-    def test_drop_forgets_deletes(self) -> None:
+    def test_drop_removes_tombstones(self) -> None:
         """A delete of before keeps no row out that is older, once deletes are looked for again."""
         with self.target() as target:
-            sink, lane = self.dropping(target.open()), lane_of("scd1")
+            sink, lane = self.require_drops(target.open()), make_lane("scd1")
             self._put_changes(sink, ("c", 0, 1), ("d", 0, 9))
             sink.drop(lane)
             self._put_changes(sink, ("c", 5, 2), ("d", 5, 8))
@@ -66,64 +66,64 @@ class SinkDrops(SinkBase):
 
     def _put_changes(self, sink: Sink[Any], *changes: tuple[str, int, int], start: int = 0) -> None:
         """Operation, key and sequence, from that offset on."""
-        topic, plan, engine = DELETED.source.topic, plan_for("scd1", KEYED), self.new_engine()
+        topic, plan, engine = DELETE_HISTORY.source.topic, plan_for("scd1", KEYED_TABLE), self.new_engine()
         frame = [
-            (Event(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": op}))
+            (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": op}))
             for offset, (op, key, sequence) in enumerate(changes, start)
         ]
-        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED, topic)), plan)
+        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED_TABLE, topic)), plan)
         first, end = (Position({TopicPartition(topic, 0): offset}) for offset in (start, start + len(changes)))
-        self.put(sink, Write(lane_of("scd1"), plan, folded, Span(first, end), IDENTITY))
+        self.apply_write(sink, Write(make_lane("scd1"), plan, folded, Span(first, end), IDENTITY))
 
     def test_drop_may_be_repeated(self) -> None:
         """A second time, and for a lane of which there is nothing, it does nothing; nor does looking."""
         with self.target() as target:
-            sink = self.dropping(target.open())
-            write = self.write(DELETED, 0, 4)
-            assert not sink.belongings(write.lane)
+            sink = self.require_drops(target.open())
+            write = self.write(DELETE_HISTORY, 0, 4)
+            assert not sink.list_artifacts(write.lane)
             sink.drop(write.lane)
-            self.put(sink, write)
+            self.apply_write(sink, write)
             for _ in range(2):
                 sink.drop(write.lane)
-                assert not sink.belongings(write.lane) and sink.state(write.lane) is None
-            self.put(sink, write)
-            self.assert_holds(target, DELETED, write)
+                assert not sink.list_artifacts(write.lane) and sink.state(write.lane) is None
+            self.apply_write(sink, write)
+            self.assert_holds(target, DELETE_HISTORY, write)
             sink.close()
 
     def test_drop_leaves_other_lanes(self) -> None:
         """Rows, state and remembered deletes of another lane stay, and it goes on."""
-        lanes = [lane_of("scd1"), lane_of("scd1", "other")]
+        lanes = [make_lane("scd1"), make_lane("scd1", "other")]
         with self.target() as target:
-            sink = self.dropping(target.open())
+            sink = self.require_drops(target.open())
             for lane in lanes:
-                self.put(sink, self.write(DELETED, 0, 3, lane))
-            before = sink.state(lanes[1]), sink.belongings(lanes[1])
+                self.apply_write(sink, self.write(DELETE_HISTORY, 0, 3, lane))
+            before = sink.state(lanes[1]), sink.list_artifacts(lanes[1])
             sink.drop(lanes[0])
-            assert (sink.state(lanes[1]), sink.belongings(lanes[1])) == before
-            rest = self.write(DELETED, 3, 4, lanes[1])
-            self.put(sink, rest)
-            self.assert_holds(target, DELETED, rest)
+            assert (sink.state(lanes[1]), sink.list_artifacts(lanes[1])) == before
+            rest = self.write(DELETE_HISTORY, 3, 4, lanes[1])
+            self.apply_write(sink, rest)
+            self.assert_holds(target, DELETE_HISTORY, rest)
             sink.close()
 
     def test_drop_takes_the_lane(self) -> None:
         """While another instance holds the lane, either nothing is removed, or that one fails before its next commit is
         there."""
         with self.target() as target:
-            first, second = target.open(), self.dropping(target.open())
-            self.put(first, self.write(DELETED, 0, 2))
-            next_write = self.write(DELETED, 2, 4)
+            first, second = target.open(), self.require_drops(target.open())
+            self.apply_write(first, self.write(DELETE_HISTORY, 0, 2))
+            next_write = self.write(DELETE_HISTORY, 2, 4)
             first.prepare(next_write.lane, next_write.plan)
             try:
                 second.drop(next_write.lane)
             except Fenced:
-                first.apply([next_write], no_rejects)
-                self.assert_holds(target, DELETED, next_write)
+                first.apply([next_write], refuse_rejects)
+                self.assert_holds(target, DELETE_HISTORY, next_write)
             else:
                 try:
-                    first.apply([next_write], no_rejects)
+                    first.apply([next_write], refuse_rejects)
                 except ReplicatorError:
                     second.drop(next_write.lane)
-                    assert not second.belongings(next_write.lane)
+                    assert not second.list_artifacts(next_write.lane)
                 else:
                     raise AssertionError("an instance went on with a lane that was dropped")
             first.close()

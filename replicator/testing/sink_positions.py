@@ -11,12 +11,12 @@ from replicator.domain.change import ERROR
 from replicator.domain.errors import DataLoss, Fatal, Reject, RejectCode, Retryable
 from replicator.domain.position import Span
 
-from .contract import needs
-from .delivery import lane_of
+from .contract import require
+from .delivery import make_lane
 from .faults import FailAfterApply, Faulty
 from .histories import History
-from .sink_base import IDENTITY, SIMPLE, SinkBase, full_disk, moved, simple, writes
-from .source import Shape, Statement
+from .sink_base import IDENTITY, SIMPLE, SinkBase, fail_on_rejects, make_history, make_writes, move_position
+from .source import Statement, StreamShape
 
 
 class SinkPositions(SinkBase):
@@ -26,32 +26,32 @@ class SinkPositions(SinkBase):
         """`state` of a lane that was never prepared is None."""
         with self.target() as target:
             sink = target.open()
-            assert sink.state(lane_of("scd1")) is None
+            assert sink.state(make_lane("scd1")) is None
             sink.close()
 
     def test_state_is_committed_with_the_rows(self) -> None:
         """After `apply`, another instance reads position, highest sequence and identity."""
-        history = simple(*writes(0, 1, 2))
+        history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
             sink = target.open()
             write = self.write(history, 0, 3)
-            applied = self.put(sink, write)
+            applied = self.apply_write(sink, write)
             sink.close()
             state = target.open().state(write.lane)
             assert state is not None
             assert applied.position == state.position == history.position(3)
-            assert state.high == write.folded.facts.highest
+            assert state.max_sequence == write.folded.facts.highest
             assert dict(state.identity) == IDENTITY
             assert state.rule == write.plan.rule
 
     def test_empty_write_moves_position(self) -> None:
         """A write without rows commits its position and changes nothing else."""
-        history = simple(*writes(0), Statement("skip"), *writes(1))
+        history = make_history(*make_writes(0), Statement("skip"), *make_writes(1))
         with self.target() as target:
             sink = target.open()
-            self.put(sink, self.write(history, 0, 1))
-            empty = replace(self.write(history, 1, 1), span=Span(history.position(1), moved(history.position(1), 5)))
-            assert self.put(sink, empty).counts.total == 0
+            self.apply_write(sink, self.write(history, 0, 1))
+            empty = replace(self.write(history, 1, 1), span=Span(history.position(1), move_position(history.position(1), 5)))
+            assert self.apply_write(sink, empty).counts.total == 0
             state = sink.state(empty.lane)
             assert state is not None
             assert state.position == empty.span.end
@@ -60,12 +60,12 @@ class SinkPositions(SinkBase):
 
     def test_stale_write_moves_position(self) -> None:
         """A write whose rows are all known already commits its position too."""
-        history = simple(*writes(0, 1), Statement("resend", salt=1))
+        history = make_history(*make_writes(0, 1), Statement("resend", salt=1))
         with self.target() as target:
             sink = target.open()
-            self.put(sink, self.write(history, 0, 2))
+            self.apply_write(sink, self.write(history, 0, 2))
             write = self.write(history, 2, 4)
-            counts = self.put(sink, write).counts
+            counts = self.apply_write(sink, write).counts
             state = sink.state(write.lane)
             assert state is not None
             assert state.position == history.position(4)
@@ -76,38 +76,38 @@ class SinkPositions(SinkBase):
 
     def test_redelivery(self) -> None:
         """What was applied is a no-op; of what overlaps it only the rest is applied, and the overlap counts as duplicate."""
-        history = simple(*writes(0, 1, 2, 3))
+        history = make_history(*make_writes(0, 1, 2, 3))
         with self.target() as target:
             sink = target.open()
-            self.put(sink, self.write(history, 0, 3))
-            again = self.put(sink, self.write(history, 0, 2))
+            self.apply_write(sink, self.write(history, 0, 3))
+            again = self.apply_write(sink, self.write(history, 0, 2))
             assert again.counts.duplicate == again.counts.total == 2
             assert again.position == history.position(3)
             overlapping = self.write(history, 1, 4)
-            assert self.put(sink, overlapping).counts.applied == 1
+            assert self.apply_write(sink, overlapping).counts.applied == 1
             self.assert_holds(target, history, overlapping)
             sink.close()
 
     def test_redelivery_under_append(self) -> None:
         """The same where rows have no key to meet by."""
-        history = simple(*writes(0, 1, 2, 3), shape=Shape(key="none", blocks=True))
-        lane = lane_of("append")
+        history = make_history(*make_writes(0, 1, 2, 3), shape=StreamShape(key="none", blocks=True))
+        lane = make_lane("append")
         with self.target() as target:
             sink = target.open()
             for start, end in ((0, 3), (0, 2), (1, 4), (0, 4)):
-                self.put(sink, self.write(history, start, end, lane))
+                self.apply_write(sink, self.write(history, start, end, lane))
             self.assert_holds(target, history, self.write(history, 0, 4, lane))
             sink.close()
 
     def test_gap_is_refused(self) -> None:
         """A span that begins after the applied position is DataLoss, and changes nothing."""
-        history = simple(*writes(0, 1, 2))
+        history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
             sink = target.open()
-            self.put(sink, self.write(history, 0, 1))
+            self.apply_write(sink, self.write(history, 0, 1))
             late = self.write(history, 2, 3)
             with pytest.raises(DataLoss):
-                self.put(sink, late)
+                self.apply_write(sink, late)
             state = sink.state(late.lane)
             assert state is not None
             assert state.position == history.position(1)
@@ -116,30 +116,30 @@ class SinkPositions(SinkBase):
 
     def test_new_partition_begins_anywhere(self) -> None:
         """A partition that the lane has not met is no gap, wherever it begins."""
-        history = simple(*writes(0, 1, 2, 3, 4), shape=replace(SIMPLE, partitions=3))
+        history = make_history(*make_writes(0, 1, 2, 3, 4), shape=replace(SIMPLE, partitions=3))
         with self.target() as target:
             sink = target.open()
             first = self.write(history, 0, 1)
             met = [p for p, end in first.span.end.items() if first.span.start[p] < end]
-            self.put(sink, replace(first, span=first.span.only(met)))
+            self.apply_write(sink, replace(first, span=first.span.only(met)))
             rest = self.write(history, 1, 5)
             assert len([p for p in rest.span.end if p not in met]) == 2
-            self.put(sink, rest)
+            self.apply_write(sink, rest)
             self.assert_holds(target, history, rest)
             sink.close()
 
     def test_fail_after_apply_then_retry(self) -> None:
         """When the answer of `apply` was lost, the same again by a new instance is applied once."""
-        history = simple(*writes(0, 1), Statement("delete", 0))
-        for lane in (lane_of("scd1"), lane_of("append", "log")):
+        history = make_history(*make_writes(0, 1), Statement("delete", 0))
+        for lane in (make_lane("scd1"), make_lane("append", "log")):
             with self.target() as target:
                 sink = Faulty(target.open(), {"apply": [FailAfterApply()]})
                 write = self.write(history, 0, 3, lane)
                 with pytest.raises(Retryable):
-                    self.put(sink, write)
+                    self.apply_write(sink, write)
                 sink.close()
                 again = target.open()
-                counts = self.put(again, write).counts
+                counts = self.apply_write(again, write).counts
                 assert counts.applied == 0
                 assert counts.total == write.folded.rows
                 self.assert_holds(target, history, write)
@@ -147,21 +147,21 @@ class SinkPositions(SinkBase):
 
     def test_rejects_are_durable_first(self) -> None:
         """Rejects are handed over before the commit; when they cannot be kept, nothing is applied."""
-        self._rejects_first("scd1")
+        self._check_rejects_first("scd1")
 
     def test_rejects_of_a_history_are_durable_first(self) -> None:
         """Likewise."""
-        needs("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
-        self._rejects_first("scd2")
+        require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
+        self._check_rejects_first("scd2")
 
-    def _rejects_first(self, policy: str) -> None:
-        history, end = self._incomplete()
+    def _check_rejects_first(self, policy: str) -> None:
+        history, end = self._make_incomplete()
         with self.target() as target:
             sink = target.open()
-            write = self.write(history, 0, end, lane_of(policy))
+            write = self.write(history, 0, end, make_lane(policy))
             sink.prepare(write.lane, write.plan)
             with pytest.raises(Fatal, match="disk full"):
-                sink.apply([write], full_disk)
+                sink.apply([write], fail_on_rejects)
             state = sink.state(write.lane)
             assert state is None or not state.position
             seen: list[Any] = []
@@ -174,7 +174,7 @@ class SinkPositions(SinkBase):
             self.assert_holds(target, history, write)
             sink.close()
 
-    def _incomplete(self) -> tuple[History, int]:
+    def _make_incomplete(self) -> tuple[History, int]:
         partial = Statement("write", 0, salt=3, mask=1)
-        history = simple(partial, *writes(1, 2), shape=replace(SIMPLE, unseen=True))
+        history = make_history(partial, *make_writes(1, 2), shape=replace(SIMPLE, unseen=True))
         return history, len(history.events)

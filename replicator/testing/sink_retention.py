@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.plan import Counts, LaneState
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import Counts, LaneState
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.retention import to_micros
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.retention import micros
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import Sink
 
-from .contract import needs
-from .delivery import Delivering, arrivals, assert_equals_model, keeping_deletes, lane_of
-from .histories import History, changes_frame, random_history
-from .kinds import EPOCH
+from .contract import require
+from .delivery import DeliveryRun, assert_equals_model, list_arrivals, make_lane, make_retention_plans
+from .histories import History, changes_frame, make_random_history
 from .model import Change, Outcome, Scd1
-from .sink_base import IDENTITY, simple
+from .sink_base import IDENTITY, make_history
 from .sink_positions import SinkPositions
-from .source import Event
+from .source import SourceEvent
+from .value_types import EPOCH
 
 HOUR = timedelta(hours=1)
-KEPT = 16 * HOUR
+RETENTION = 16 * HOUR
 """So that moments are in hours."""
 
 BEGINNING = EPOCH + timedelta(days=20_000)
@@ -37,7 +37,7 @@ IN_ANY_ORDER = 2
 """Of the random histories one in so many is tried."""
 
 
-def at(hour: int) -> datetime:
+def make_time(hour: int) -> datetime:
     """So many hours after the beginning, and a half."""
     return BEGINNING + hour * HOUR + HOUR / 2
 
@@ -46,7 +46,7 @@ def long_histories() -> st.SearchStrategy[History]:
     """Histories of many batches, whose records arrive in any order."""
 
     def scramble(seed: int, length: int) -> History:
-        history = random_history(seed, length, keys=("int", "text", "composite"))
+        history = make_random_history(seed, length, keys=("int", "text", "composite"))
         return replace(history, shape=replace(history.shape, scramble=seed % 1000, shuffle=None))
 
     return st.builds(scramble, st.integers(0, 2**32), st.integers(30, 70))
@@ -57,22 +57,22 @@ def gaps() -> st.SearchStrategy[list[int]]:
     return st.lists(st.sampled_from((0, 1, 4, 9, 17, 40)), min_size=4, max_size=9)
 
 
-def moments(hours: Sequence[int]) -> list[datetime]:
+def make_times(hours: Sequence[int]) -> list[datetime]:
     """When the batches come."""
-    return [at(sum(hours[: number + 1])) for number in range(len(hours))]
+    return [make_time(sum(hours[: number + 1])) for number in range(len(hours))]
 
 
-def came(*changes: tuple[str, int, int]) -> list[tuple[Event, Change]]:
+def make_changes(*changes: tuple[str, int, int]) -> list[tuple[SourceEvent, Change]]:
     """Changes in this order: operation, key, sequence."""
     out = []
     for place, (op, key, sequence) in enumerate(changes):
         image = {} if op == "t" else {"k1": key, "v1": f"{op}{sequence}"}
         change = Change(op, (sequence, 0, 0), image, event_id=f"{TOPIC}-0-{place}")
-        out.append((Event(0, place, 0, None if op == "t" else (key,), change), change))
+        out.append((SourceEvent(0, place, 0, None if op == "t" else (key,), change), change))
     return out
 
 
-STORY = came(
+STORY = make_changes(
     *(("c", 1, 10), ("c", 2, 20), ("d", 1, 30), ("c", 3, 40)),  # 0 to 3: hour 0
     *(("u", 1, 25), ("c", 9, 28), ("d", 4, 50)),  # 4 to 6: hour 10; what was deleted is remembered
     *(
@@ -98,33 +98,33 @@ OLD = [4, 14, 16]
 class SinkRetention(SinkPositions):
     """Deletes that are forgotten."""
 
-    def test_histories_in_which_deletes_are_forgotten_equal_the_model(self) -> None:
+    def test_histories_with_purged_tombstones_equal_the_model(self) -> None:
         """Random histories in any order, while time passes between their batches: the rows are those of the model, and what
         it calls late is rejected, unless the fold replaced it."""
-        needs(self.capabilities().retention, "the sink remembers deletes for ever")
+        require(self.capabilities().retention, "the sink remembers deletes for ever")
 
         @self.for_all(IN_ANY_ORDER, history=long_histories(), hours=gaps())
         def check(history: History, hours: list[int]) -> None:
             with self.target() as target:
-                engine, plans = self.new_engine(), keeping_deletes(KEPT)
+                engine, plans = self.new_engine(), make_retention_plans(RETENTION)
                 frames = (self.to_frame, self.to_arrow)
-                delivering = Delivering(
-                    engine, target, history, "scd1", plans, to_frame=frames[0], to_arrow=frames[1], times=moments(hours)
+                delivering = DeliveryRun(
+                    engine, target, history, "scd1", plans, to_frame=frames[0], to_arrow=frames[1], times=make_times(hours)
                 )
                 delivering.run()
                 assert_equals_model(delivering)
                 assert_rejects(delivering)
 
-    def test_deletes_are_forgotten(self) -> None:
+    def test_tombstones_are_purged(self) -> None:
         """A change whose key may have been deleted since is LATE once the deletes of its time are forgotten, and not before;
         one whose key is there, or remembered, is judged by its sequence as ever. The state has the floor and its moment."""
-        needs(self.capabilities().retention, "the sink remembers deletes for ever")
-        lane = lane_of("scd1")
+        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        lane = make_lane("scd1")
         with self.target() as target:
             sink, start, counts = target.open(), 0, Counts()
             rejects: list[dict[str, Any]] = []
             for end, hour in ENDS:
-                done, bad = self._give(sink, lane, start, end, at(hour))
+                done, bad = self._apply_retained(sink, lane, start, end, make_time(hour))
                 counts, rejects, start = counts + done, rejects + bad, end
             state = sink.state(lane)
             sink.close()
@@ -133,47 +133,50 @@ class SinkRetention(SinkPositions):
             assert all(f"lanes resync {lane.id}" in row[ERROR] and "tombstone_retention" in row[ERROR] for row in rejects)
             assert (counts.rejected, counts.total) == (len(LATE), len(STORY))
             assert counts.superseded == len(OLD)
-            assert {row["k1"]: row["_cdc_seq_1"] for row in target.rows(lane)} == told(18)
+            assert {row["k1"]: row["_cdc_seq_1"] for row in target.rows(lane)} == expect_rows(18)
             assert state is not None
-            assert state.forgotten is not None
-            assert (state.forgotten.high, state.forgotten.until) == ((50, 0, 0), micros(BEGINNING + 11 * HOUR))
+            assert state.purged_up_to is not None
+            assert (state.purged_up_to.max_sequence, state.purged_up_to.until) == (
+                (50, 0, 0),
+                to_micros(BEGINNING + 11 * HOUR),
+            )
 
-    def test_the_floor_is_kept(self) -> None:
+    def test_the_purged_sequence_is_stored(self) -> None:
         """By the next instance too, and where deletes are to be remembered for ever from now on; a lane that is reset has
         none."""
-        needs(self.capabilities().retention, "the sink remembers deletes for ever")
-        lane = lane_of("scd1")
+        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        lane = make_lane("scd1")
         with self.target() as target:
             sink = target.open()
             for start, end, hour in ((0, 4, 0), (4, 4, 18)):
-                assert not self._give(sink, lane, start, end, at(hour), more=hour > 0)[1]
-            floor = forgotten(sink.state(lane))
+                assert not self._apply_retained(sink, lane, start, end, make_time(hour), more=hour > 0)[1]
+            floor = get_purged_sequence(sink.state(lane))
             sink.close()
             sink = target.open()
             assert floor == (30, 0, 0)
-            assert len(self._give(sink, lane, 5, 6, at(19), kept=None, skipped=1)[1]) == 1
-            assert forgotten(sink.state(lane)) == floor
+            assert len(self._apply_retained(sink, lane, 5, 6, make_time(19), kept=None, skipped=1)[1]) == 1
+            assert get_purged_sequence(sink.state(lane)) == floor
             sink.reset(lane)
-            assert not self._give(sink, lane, 4, 6, at(20))[1]
-            assert forgotten(sink.state(lane)) is None
+            assert not self._apply_retained(sink, lane, 4, 6, make_time(20))[1]
+            assert get_purged_sequence(sink.state(lane)) is None
             sink.close()
 
     def test_what_is_tried_again_is_judged_as_before(self) -> None:
         """Whatever the clock says by then: the write has its time."""
-        needs(self.capabilities().retention, "the sink remembers deletes for ever")
-        lane = lane_of("scd1")
+        require(self.capabilities().retention, "the sink remembers deletes for ever")
+        lane = make_lane("scd1")
         with self.target() as target:
             sink = target.open()
-            self._give(sink, lane, 0, 4, at(0))
-            write = self._of(lane, 4, 6, at(10))
+            self._apply_retained(sink, lane, 0, 4, make_time(0))
+            write = self._make_write(lane, 4, 6, make_time(10))
             for _ in range(2):
-                assert sink.apply([write], refuse)[lane.id].position == write.span.end
+                assert sink.apply([write], refuse_rejects)[lane.id].position == write.span.end
             state = sink.state(lane)
             assert state is not None
-            assert len(state.deletes) == 1
+            assert len(state.delete_horizons) == 1
             sink.close()
 
-    def _give(
+    def _apply_retained(
         self,
         sink: Sink[Any],
         lane: Lane,
@@ -181,71 +184,73 @@ class SinkRetention(SinkPositions):
         end: int,
         moment: datetime,
         *,
-        kept: timedelta | None = KEPT,
+        kept: timedelta | None = RETENTION,
         more: bool = False,
         skipped: int = 0,
     ) -> tuple[Counts, list[dict[str, Any]]]:
         """Apply the changes [start, end) of `STORY` at that moment; their counts, and the rejects. `more`: without changes,
         the offset after them; `skipped`: so many before them were never given."""
-        write = self._of(lane, start, end, moment, kept=kept, more=more, skipped=skipped)
+        write = self._make_write(lane, start, end, moment, kept=kept, more=more, skipped=skipped)
         rejects: list[dict[str, Any]] = []
         sink.prepare(lane, write.plan)
         applied = sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).to_pylist()))
         return write.folded.counts + applied[lane.id].counts, sorted(rejects, key=lambda row: row[OFFSET])
 
-    def _of(
+    def _make_write(
         self,
         lane: Lane,
         start: int,
         end: int,
         moment: datetime,
         *,
-        kept: timedelta | None = KEPT,
+        kept: timedelta | None = RETENTION,
         more: bool = False,
         skipped: int = 0,
     ) -> Write[Any]:
-        table = simple().table()
+        table = make_history().table()
         table = replace(table, columns=table.columns[:2])
         plan = plan_for("scd1", table, retention=kept)
         folded = self.new_engine().fold(self.to_frame(changes_frame(STORY[start:end], table, TOPIC)), plan)
-        return Write(lane, plan, folded, between(start - skipped, end + more), IDENTITY, moment)
+        return Write(lane, plan, folded, make_span(start - skipped, end + more), IDENTITY, moment)
 
 
-def between(start: int, end: int) -> Span:
+def make_span(start: int, end: int) -> Span:
     """From one offset to another."""
     place = TopicPartition(TOPIC, 0)
     return Span(Position({place: start}), Position({place: end}))
 
 
-def forgotten(state: LaneState | None) -> Sequence[Any] | None:
+def get_purged_sequence(state: LaneState | None) -> Sequence[Any] | None:
     """The floor of a lane."""
-    return state.forgotten.high if state and state.forgotten else None
+    return state.purged_up_to.max_sequence if state and state.purged_up_to else None
 
 
-def refuse(lane: Lane, rows: Any) -> None:
+def refuse_rejects(lane: Lane, rows: Any) -> None:
     """Nothing was to be rejected."""
     raise AssertionError(f"rows of lane {lane.id} were rejected: {rows}")
 
 
-def told(end: int) -> dict[int, int]:
+def expect_rows(end: int) -> dict[int, int]:
     """The model's rows after the changes of `STORY` before `end`: the sequence by key."""
-    model, hours = Scd1(("k1", "v1"), ("k1",), KEPT), iter(ENDS)
+    model, hours = Scd1(("k1", "v1"), ("k1",), RETENTION), iter(ENDS)
     upto, hour = next(hours)
     for number, (_, change) in enumerate(STORY[:end]):
         if number >= upto:
             upto, hour = next(hours)
-        model.take(replace(change, arrived=at(hour)))
+        model.apply_change(replace(change, arrived=make_time(hour)))
     return {row["k1"]: row["_cdc_seq_1"] for row in model.table()}
 
 
-def assert_rejects(delivering: Delivering) -> None:
+def assert_rejects(delivering: DeliveryRun) -> None:
     """What the sink rejected the model rejected; what only the model did was not the last of its key in its batch."""
     history, plan = delivering.history, delivering.plan
     table = history.table()
     model = Scd1(table.column_names, table.keys, plan.retention)
     events = [e for e in history.events if e.change is not None]
-    changes = arrivals(history, None, delivering.arrived)
-    due = {(e.partition, e.offset) for e, c in zip(events, changes, strict=True) if model.take(c) is Outcome.REJECTED}
+    changes = list_arrivals(history, None, delivering.arrived)
+    due = {
+        (e.partition, e.offset) for e, c in zip(events, changes, strict=True) if model.apply_change(c) is Outcome.REJECTED
+    }
     found = {(row[PARTITION], row[OFFSET]) for row in delivering.rejects}
     assert found <= due, f"rejected, but not late: {found - due}"
     alone = all(delivery.end - delivery.start <= 1 for delivery in history.deliveries)

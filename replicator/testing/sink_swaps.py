@@ -8,27 +8,27 @@ from typing import Any
 import pytest
 
 from replicator.domain.errors import Fatal, Fenced, ReplicatorError
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 from replicator.ports.frames import Lane
 from replicator.ports.sink import Sink, Swaps
 
-from .contract import needs
-from .delivery import lane_of
-from .sink_base import SinkBase, no_rejects, simple, writes
-from .sink_beside import LeftOut
+from .contract import require
+from .delivery import make_lane
+from .sink_base import SinkBase, make_history, make_writes, refuse_rejects
+from .sink_out_of_band import OutOfBandRun
 from .source import Statement
 
-HISTORY = simple(*writes(0, 1), Statement("delete", 0), *writes(1, salt=5), *writes(2))
-LATE = simple(*writes(0), Statement("delete", 0))
+HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5), *make_writes(2))
+LATE = make_history(*make_writes(0), Statement("delete", 0))
 """An insert, and the delete after it."""
 
 
-def as_rebuilt(_: LaneState | None, rebuilt: LaneState) -> LaneState:
+def decide_rebuilt(_: LaneState | None, rebuilt: LaneState) -> LaneState:
     """A judge that has nothing to say."""
     return rebuilt
 
 
-def anew(lane: Lane) -> Lane:
+def make_rebuild_lane(lane: Lane) -> Lane:
     """The lane that makes the target anew."""
     return replace(lane, id=f"{lane.id}_anew", into=f"{lane.into}_anew")
 
@@ -36,45 +36,45 @@ def anew(lane: Lane) -> Lane:
 class SinkSwaps(SinkBase):
     """The promises of `Swaps`, of sinks that are one."""
 
-    def exchanging(self, sink: Sink[Any]) -> Any:
+    def require_swaps(self, sink: Sink[Any]) -> Any:
         """The sink as a `Swaps`; skips the running test where it is none."""
-        needs(hasattr(sink, "swap"), "the sink exchanges no targets")
+        require(hasattr(sink, "swap"), "the sink exchanges no targets")
         found: Swaps = sink  # type: ignore[assignment]
         return found
 
-    def test_a_target_is_exchanged(self) -> None:
+    def test_a_target_is_swapped(self) -> None:
         """Of each policy: rows and state are those of the other lane, which was behind, and the lane goes on from there."""
         for policy in sorted(self.capabilities().policies - {"event_log"}):
-            lane = lane_of(policy)
+            lane = make_lane(policy)
             with self.target() as target:
-                sink = self.exchanging(target.open())
-                whole, part = self.write(HISTORY, 0, 5, lane), self.write(HISTORY, 0, 3, anew(lane))
-                self.put(sink, whole)
-                self.put(sink, part)
+                sink = self.require_swaps(target.open())
+                whole, part = self.write(HISTORY, 0, 5, lane), self.write(HISTORY, 0, 3, make_rebuild_lane(lane))
+                self.apply_write(sink, whole)
+                self.apply_write(sink, part)
                 state = sink.state(part.lane)
-                assert sink.swap(lane, part.lane, as_rebuilt) == state == sink.state(lane)
+                assert sink.swap(lane, part.lane, decide_rebuilt) == state == sink.state(lane)
                 sink.drop(part.lane)
                 self.assert_holds(target, HISTORY, replace(part, lane=lane), 3)
-                again = self.put(sink, self.write(HISTORY, 0, 3, lane))
+                again = self.apply_write(sink, self.write(HISTORY, 0, 3, lane))
                 assert again.counts.applied == 0, policy
                 rest = self.write(HISTORY, 3, 5, lane)
-                self.put(sink, rest)
+                self.apply_write(sink, rest)
                 self.assert_holds(target, HISTORY, rest)
                 sink.close()
 
     def test_what_is_remembered_goes_along(self) -> None:
         """A delete that only the other lane has seen keeps out what is older."""
-        lane = lane_of("scd1")
+        lane = make_lane("scd1")
         with self.target() as target:
-            late = LeftOut(self, target, LATE, "scd1")
-            sink = self.exchanging(late.sink)
-            self.put(sink, self.write(LATE, 0, 1, lane))
-            self.put(sink, self.write(LATE, 0, 2, anew(lane)))
+            late = OutOfBandRun(self, target, LATE, "scd1")
+            sink = self.require_swaps(late.sink)
+            self.apply_write(sink, self.write(LATE, 0, 1, lane))
+            self.apply_write(sink, self.write(LATE, 0, 2, make_rebuild_lane(lane)))
             assert len(target.rows(lane)) == 1
-            sink.swap(lane, anew(lane), as_rebuilt)
+            sink.swap(lane, make_rebuild_lane(lane), decide_rebuilt)
             assert not target.rows(lane)
             sink.prepare(lane, late.plan)
-            late.beside(LATE.events[:1])
+            late.apply_out_of_band(LATE.events[:1])
             assert not target.rows(lane) and late.counts.superseded + late.counts.duplicate == 1
             sink.close()
 
@@ -84,37 +84,37 @@ class SinkSwaps(SinkBase):
         def no(_: LaneState | None, __: LaneState) -> LaneState:
             raise Fatal("no")
 
-        lane = lane_of("scd1")
+        lane = make_lane("scd1")
         with self.target() as target:
-            sink = self.exchanging(target.open())
+            sink = self.require_swaps(target.open())
             whole = self.write(HISTORY, 0, 5, lane)
-            self.put(sink, whole)
-            self.put(sink, self.write(HISTORY, 0, 3, anew(lane)))
-            before = sink.state(lane), sink.state(anew(lane))
+            self.apply_write(sink, whole)
+            self.apply_write(sink, self.write(HISTORY, 0, 3, make_rebuild_lane(lane)))
+            before = sink.state(lane), sink.state(make_rebuild_lane(lane))
             with pytest.raises(Fatal, match="no"):
-                sink.swap(lane, anew(lane), no)
-            assert (sink.state(lane), sink.state(anew(lane))) == before
+                sink.swap(lane, make_rebuild_lane(lane), no)
+            assert (sink.state(lane), sink.state(make_rebuild_lane(lane))) == before
             self.assert_holds(target, HISTORY, whole)
             sink.close()
 
     def test_swap_takes_the_lane(self) -> None:
         """While another instance holds the lane, either nothing is changed, or that one fails before its next commit is
         there."""
-        lane = lane_of("scd1")
+        lane = make_lane("scd1")
         with self.target() as target:
-            first, second = target.open(), self.exchanging(target.open())
-            self.put(second, self.write(HISTORY, 0, 3, anew(lane)))
-            self.put(first, self.write(HISTORY, 0, 4, lane))
+            first, second = target.open(), self.require_swaps(target.open())
+            self.apply_write(second, self.write(HISTORY, 0, 3, make_rebuild_lane(lane)))
+            self.apply_write(first, self.write(HISTORY, 0, 4, lane))
             rest = self.write(HISTORY, 4, 5, lane)
             first.prepare(lane, rest.plan)
             try:
-                state = second.swap(lane, anew(lane), as_rebuilt)
+                state = second.swap(lane, make_rebuild_lane(lane), decide_rebuilt)
             except Fenced:
-                first.apply([rest], no_rejects)
+                first.apply([rest], refuse_rejects)
                 self.assert_holds(target, HISTORY, rest)
             else:
                 with pytest.raises(ReplicatorError):
-                    first.apply([rest], no_rejects)
+                    first.apply([rest], refuse_rejects)
                 assert second.state(lane) == state
             first.close()
             second.close()

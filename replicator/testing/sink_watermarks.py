@@ -10,45 +10,45 @@ from typing import Any
 
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.plan import Counts
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import Counts
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.watermark import MICROSECOND
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.watermark import MICROSECOND
 from replicator.ports.frames import Lane, Write
 from replicator.ports.sink import Sink
 
-from .contract import needs
-from .delivery import canonical_rows, lane_of, under
-from .histories import any_history, changes_frame
-from .kinds import EPOCH
-from .model import Change, fold
-from .sink_base import IDENTITY, simple
+from .contract import require
+from .delivery import make_lane, make_watermark_plans, to_canonical_rows
+from .histories import any_histories, changes_frame
+from .model import Change, fold_changes
+from .sink_base import IDENTITY, make_history
 from .sink_positions import SinkPositions
-from .source import Event
+from .source import SourceEvent
+from .value_types import EPOCH
 
 GRACE = timedelta(milliseconds=60)
 DISORDER = 150
 """Milliseconds; two events of a history are some eight apart."""
 
 TOPIC = "cdc.public.items"
-HISTORY = simple()
-Arriving = tuple[str, int, int | None]
+HISTORY = make_history()
+ArrivingChange = tuple[str, int, int | None]
 """Operation, partition, event time in seconds."""
 
 
-def arrived(*changes: Arriving) -> list[tuple[Event, Change]]:
+def make_arrivals(*changes: ArrivingChange) -> list[tuple[SourceEvent, Change]]:
     """Changes of as many keys, in this order."""
     ends: Counter[int] = Counter()
     out = []
     for number, (op, partition, seconds) in enumerate(changes):
         offset, ends[partition] = ends[partition], ends[partition] + 1
-        ts, event_id = None if seconds is None else at(seconds), f"{TOPIC}-{partition}-{offset}"
+        ts, event_id = None if seconds is None else make_time(seconds), f"{TOPIC}-{partition}-{offset}"
         change = Change(op, (number + 1, 0, 0), {"k1": number, "v1": op}, ts=ts, event_id=event_id, partition=partition)
-        out.append((Event(partition, offset, 0, (number,), change), change))
+        out.append((SourceEvent(partition, offset, 0, (number,), change), change))
     return out
 
 
-def resent(partition: int, offset: int, *again: tuple[Event, Change]) -> list[tuple[Event, Change]]:
+def make_resent(partition: int, offset: int, *again: tuple[SourceEvent, Change]) -> list[tuple[SourceEvent, Change]]:
     """Changes once more, in that partition from that offset on."""
     out = []
     for place, (event, change) in enumerate(again, offset):
@@ -57,22 +57,22 @@ def resent(partition: int, offset: int, *again: tuple[Event, Change]) -> list[tu
     return out
 
 
-def at(seconds: int) -> datetime:
+def make_time(seconds: int) -> datetime:
     """That moment."""
     return EPOCH + timedelta(days=20_000, seconds=seconds)
 
 
-def after(changes: Iterable[tuple[Event, Change]]) -> Position:
+def find_position(changes: Iterable[tuple[SourceEvent, Change]]) -> Position:
     """Where a reader of these stands that knows two partitions."""
     read = {TopicPartition(TOPIC, event.partition): event.offset + 1 for event, _ in changes}
     return Position({TopicPartition(TOPIC, 0): 0, TopicPartition(TOPIC, 1): 0} | read)
 
 
-ONCE = arrived(
+FIRST_CHANGES = make_arrivals(
     *(("c", 0, 100), ("u", 0, 90), ("u", 0, 89), ("c", 1, 50), ("r", 0, 500), ("r", 0, 1), ("u", 0, None)),
     *(("u", 1, 45), ("u", 1, 39), ("t", 0, 200), ("u", 0, 189), ("u", 0, 190), ("d", 1, 40)),
 )
-STREAM = [*ONCE, *resent(1, 4, ONCE[10], ONCE[11])]
+STREAM = [*FIRST_CHANGES, *make_resent(1, 4, FIRST_CHANGES[10], FIRST_CHANGES[11])]
 """With a grace of ten seconds: on the watermark is not late; another partition has its own; what snapshots read, and what
 has no time, is never late and makes nothing late. At the end two changes come once more in another partition, where the one
 that was late is not, and the other is there already."""
@@ -86,68 +86,70 @@ class SinkWatermarks(SinkPositions):
     def test_histories_under_a_watermark_equal_the_model(self) -> None:
         """Random histories whose event times are out of order end as the model says, under every cut, repetition and fault:
         what is late does not depend on them."""
-        needs(self.capabilities().watermarks, "the sink does not know watermarks")
-        self.equal_the_model(any_history(("int", "text", "composite", "none"), DISORDER), "append", under(GRACE))
+        require(self.capabilities().watermarks, "the sink does not know watermarks")
+        self.check_model(
+            any_histories(("int", "text", "composite", "none"), DISORDER), "append", make_watermark_plans(GRACE)
+        )
 
     def test_late_changes_are_rejected(self) -> None:
         """What is late for what came before it, in its batch or in another, is rejected as LATE, with both times; the state
         says how far each partition has got. What is delivered again is not late for it."""
-        needs(self.capabilities().watermarks, "the sink does not know watermarks")
-        lane = lane_of("append", watermark=timedelta(seconds=10))
+        require(self.capabilities().watermarks, "the sink does not know watermarks")
+        lane = make_lane("append", watermark=timedelta(seconds=10))
         with self.target() as target:
             sink, counts = target.open(), Counts()
             rejects: list[dict[str, Any]] = []
             for start, end in ((0, 6), (4, 8), (6, 15)):
-                done, bad = self._take(sink, lane, start, end)
+                done, bad = self._apply_changes(sink, lane, start, end)
                 counts, rejects = counts + done, rejects + bad
             state = sink.state(lane)
             sink.close()
-            rejects.sort(key=self._number)
-            assert [self._number(row) for row in rejects] == LATE
+            rejects.sort(key=self._find_number)
+            assert [self._find_number(row) for row in rejects] == LATE
             assert (counts.rejected, counts.applied) == (3, 11)
-            assert [self._error(row) for row in rejects] == [RejectCode.LATE] * 3
+            assert [self._get_code(row) for row in rejects] == [RejectCode.LATE] * 3
             assert "2024-10-04 00:01:29 UTC" in rejects[0][ERROR] and "2024-10-04 00:01:30 UTC" in rejects[0][ERROR]
             assert f"lanes resync {lane.id}" in rejects[0][ERROR]
-            wanted, _ = fold("append", ("k1", "v1"), ("k1",), (c for _, c in STREAM), lane.watermark)
+            wanted, _ = fold_changes("append", ("k1", "v1"), ("k1",), (c for _, c in STREAM), lane.watermark)
             names = ("k1", "_event_id")
-            assert canonical_rows(target.rows(lane), names) == canonical_rows(wanted, names)
+            assert to_canonical_rows(target.rows(lane), names) == to_canonical_rows(wanted, names)
             assert state is not None
-            reached = {place.partition: EPOCH + micros * MICROSECOND for place, micros in state.reached.items()}
-            assert reached == {0: at(200), 1: at(190)}
+            reached = {place.partition: EPOCH + micros * MICROSECOND for place, micros in state.max_event_time.items()}
+            assert reached == {0: make_time(200), 1: make_time(190)}
 
     def test_a_watermark_may_change(self) -> None:
         """Another grace holds from the next change on, for what was known; without one nothing is kept, so that one which is
         added begins with nothing known. Neither is another rule."""
-        needs(self.capabilities().watermarks, "the sink does not know watermarks")
-        lane = lane_of("append", watermark=timedelta(seconds=10))
+        require(self.capabilities().watermarks, "the sink does not know watermarks")
+        lane = make_lane("append", watermark=timedelta(seconds=10))
         wide, none = (replace(lane, watermark=grace) for grace in (timedelta(seconds=11), None))
         with self.target() as target:
             sink = target.open()
-            assert self._take(sink, wide, 0, 3)[0].rejected == 0
-            assert self._take(sink, lane, 3, 9)[0].rejected == 1
-            assert self._take(sink, none, 9, 10)[0].rejected == 0
+            assert self._apply_changes(sink, wide, 0, 3)[0].rejected == 0
+            assert self._apply_changes(sink, lane, 3, 9)[0].rejected == 1
+            assert self._apply_changes(sink, none, 9, 10)[0].rejected == 0
             state = sink.state(lane)
             assert state is not None
-            assert not state.reached
-            assert self._take(sink, lane, 10, 13)[0].rejected == 0
+            assert not state.max_event_time
+            assert self._apply_changes(sink, lane, 10, 13)[0].rejected == 0
             sink.close()
             assert len(target.rows(lane)) == 12
 
-    def _take(self, sink: Sink[Any], lane: Lane, start: int, end: int) -> tuple[Counts, list[dict[str, Any]]]:
+    def _apply_changes(self, sink: Sink[Any], lane: Lane, start: int, end: int) -> tuple[Counts, list[dict[str, Any]]]:
         """Apply the changes [start, end) of `STREAM`; their counts, and the rejects."""
         table = replace(HISTORY.table(), columns=HISTORY.table().columns[:2])
         plan, engine = plan_for(lane.policy, table, lane.watermark), self.new_engine()
         folded = engine.fold(self.to_frame(changes_frame(STREAM[start:end], table, TOPIC)), plan)
-        span = Span(after(STREAM[:start]), after(STREAM[:end]))
+        span = Span(find_position(STREAM[:start]), find_position(STREAM[:end]))
         rejects: list[dict[str, Any]] = []
         sink.prepare(lane, plan)
         write = Write(lane, plan, folded, span, IDENTITY)
         applied = sink.apply([write], lambda _, rows: rejects.extend(self.to_arrow(rows).to_pylist()))
         return folded.counts + applied[lane.id].counts, rejects
 
-    def _number(self, row: dict[str, Any]) -> int:
+    def _find_number(self, row: dict[str, Any]) -> int:
         places = [(event.partition, event.offset) for event, _ in STREAM]
         return places.index((row["_partition"], row[OFFSET]))
 
-    def _error(self, row: dict[str, Any]) -> str:
+    def _get_code(self, row: dict[str, Any]) -> str:
         return Reject.parse(row[ERROR]).code

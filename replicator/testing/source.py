@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from replicator.domain.table import Column, TableSpec
 
-from .kinds import EPOCH, KEY_KINDS, KINDS, TOAST
 from .model import Change, Key
+from .value_types import EPOCH, KEY_TYPES, TOAST, VALUE_TYPES
 
 Act = Literal["write", "delete", "replace", "move", "swap", "chain", "truncate", "skip", "add_column", "resend"]
 ACTS: tuple[Act, ...] = ("write", "delete", "replace", "move", "swap", "chain", "truncate", "skip", "add_column", "resend")
@@ -46,10 +46,10 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Shape:
+class StreamShape:
     """What the table and its stream are like.
 
-    `key`: a name of `kinds.KEY_KINDS`. `values`: names of `kinds.KINDS`. `partitions`: records are placed by their key.
+    `key`: a name of `value_types.KEY_TYPES`. `values`: names of `value_types.VALUE_TYPES`. `partitions`: records are placed by their key.
     `shuffle`: partitions arrive interleaved at random (key changes then carry all values, since their halves may come in
     either order). `blocks`: events tell their place in the transaction, as without a key they always do. `tombstones`:
     a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream begins when
@@ -86,7 +86,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Event:
+class SourceEvent:
     """One record. `change` is None for a tombstone. `key` is None for a truncate and for a table without a key. `version`
     numbers the schema it was written under. `moved_to` is the new key on the delete half of a key change."""
 
@@ -103,21 +103,21 @@ class SourceTable:
 
     topic = "cdc.public.items"
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: StreamShape) -> None:
         self.shape = shape
-        keys = tuple(Column(f"k{i}", KINDS[kind].type) for i, kind in enumerate(KEY_KINDS[shape.key], 1))
-        values = tuple(Column(f"v{i}", KINDS[kind].type) for i, kind in enumerate(shape.values, 1))
+        keys = tuple(Column(f"k{i}", VALUE_TYPES[kind].type) for i, kind in enumerate(KEY_TYPES[shape.key], 1))
+        values = tuple(Column(f"v{i}", VALUE_TYPES[kind].type) for i, kind in enumerate(shape.values, 1))
         names = tuple(column.name for column in keys)
         self.versions = [TableSpec("public.items", keys + values, names, 3, "0", counted=not names, by_commit=True)]
         self.kinds = dict(zip((c.name for c in values), shape.values, strict=True))
         self.live: dict[int, dict[str, Any]] = {}
         self.unseen = set(range(KEY_COUNT if shape.unseen else 0))
-        self.log: list[Event] = []
-        self.events: list[Event] = []
+        self.log: list[SourceEvent] = []
+        self.events: list[SourceEvent] = []
         self.next_offset = dict.fromkeys(range(shape.partitions), FIRST_OFFSET)
         self.lsn, self.committed, self.order = 1_000, 0, 0
         for number in range(min(shape.snapshot, KEY_COUNT)):
-            self.live[number] = self.values(number)
+            self.live[number] = self.make_values(number)
             self.emit("r", number, self.live[number])
         self.commit()
 
@@ -148,9 +148,9 @@ class SourceTable:
         """Insert, or update of a row that is there."""
         known = s.key in self.live
         unseen = s.mask and s.key in self.unseen and not known
-        unsent = self.unsent(s.mask) if known or unseen else frozenset()
+        unsent = self.choose_unchanged(s.mask) if known or unseen else frozenset()
         kept = {name: value for name, value in self.live.get(s.key, {}).items() if name in unsent}
-        self.live[s.key] = self.values(s.salt) | kept
+        self.live[s.key] = self.make_values(s.salt) | kept
         self.lsn += 8
         self.emit("u" if known or unseen else "c", s.key, self.live[s.key], unsent=unsent)
 
@@ -165,15 +165,17 @@ class SourceTable:
         """The delete half of a key change, or a delete. Where images are doubtful some are filled in."""
         row = self.live.pop(number)
         filled_in = self.shape.doubtful and new is not None and self.lsn % 16 == 0
-        self.leave(number, self.values(0) if filled_in else row, new)
+        self.emit_leaving(number, self.make_values(0) if filled_in else row, new)
 
-    def leave(self, number: int, image: Mapping[str, Any], new: int | None) -> None:
+    def emit_leaving(self, number: int, image: Mapping[str, Any], new: int | None) -> None:
         """The records of `remove`."""
         whole = self.shape.full or not self.versions[0].keys
-        moved_to = None if new is None else self.key(new)
+        moved_to = None if new is None else self.make_key(new)
         self.emit("d", number, image if whole else {}, moved_to=moved_to)
         if self.shape.tombstones:
-            self.record(Event(self.partition(number), 0, self.version, self.key(number) or None, None, moved_to))
+            self.add_event(
+                SourceEvent(self.find_partition(number), 0, self.version, self.make_key(number) or None, None, moved_to)
+            )
 
     def replace(self, s: Statement) -> None:
         """Delete and insert of one key in one transaction."""
@@ -183,22 +185,22 @@ class SourceTable:
     def move(self, s: Statement) -> None:
         """Change of key; to a key that is taken, or in a table without a key, a write."""
         if self.shape.at_once and s.other in self.live:
-            return self.together(s, (s.key, s.other, self.free(s.key)))
+            return self.move_keys(s, (s.key, s.other, self.find_free_key(s.key)))
         free = s.other not in self.live and s.other != s.key and self.versions[0].keys
         if not free or not (s.key in self.live or s.key in self.unseen):
             return self.write(s)
         whole = self.shape.whole_moves or not self.shape.keeps_order
-        unsent = frozenset() if whole else self.unsent(s.mask)
-        old = self.live.setdefault(s.key, self.values(s.salt + 1))
+        unsent = frozenset() if whole else self.choose_unchanged(s.mask)
+        old = self.live.setdefault(s.key, self.make_values(s.salt + 1))
         self.lsn += 8
         self.remove(s.key, s.other)
-        self.live[s.other] = self.values(s.salt) | {name: v for name, v in old.items() if name in unsent}
-        return self.emit("c", s.other, self.live[s.other], unsent=unsent, moved_from=self.key(s.key))
+        self.live[s.other] = self.make_values(s.salt) | {name: v for name, v in old.items() if name in unsent}
+        return self.emit("c", s.other, self.live[s.other], unsent=unsent, moved_from=self.make_key(s.key))
 
     def swap(self, s: Statement) -> None:
         """Two rows exchange their keys, by way of a third key."""
         if self.shape.at_once and s.salt % 2:
-            self.together(s, (s.key, s.other, s.key))
+            self.move_keys(s, (s.key, s.other, s.key))
             return
         for key, other in ((s.key, KEY_COUNT), (s.other, s.key), (KEY_COUNT, s.other)):
             if key in self.live and other not in self.live:
@@ -208,29 +210,29 @@ class SourceTable:
         """A to B and B to C in one transaction."""
         if self.shape.at_once and s.salt % 2:
             third = (s.other + 1 + s.salt % 3) % KEY_COUNT
-            self.together(s, (s.key, s.other, third, s.key))
+            self.move_keys(s, (s.key, s.other, third, s.key))
             return
         self.move(s)
         self.move(replace(s, key=s.other, other=(s.other + 1 + s.salt % 3) % KEY_COUNT, mask=s.mask >> 1))
 
-    def together(self, s: Statement, path: tuple[int, ...]) -> None:
+    def move_keys(self, s: Statement, path: tuple[int, ...]) -> None:
         """One statement by which each row takes the next key of `path`, in this order. A write where it is none, or where
         rows are so alike that nobody could tell which of two left a key."""
         moves = list(pairwise(path))
         if len({old for old, _ in moves}) < len(moves) or any(old not in self.live for old, _ in moves):
             return self.write(s)
         before = {old: self.live[old] for old, _ in moves}
-        after = {new: self.values(s.salt + old) if s.mask & 1 else dict(before[old]) for old, new in moves}
+        after = {new: self.make_values(s.salt + old) if s.mask & 1 else dict(before[old]) for old, new in moves}
         if any(not any(v is not None for v in before[k].values()) or after[k] == before[k] for k in after if k in before):
             return self.write(s)
         for old, new in moves:
             self.lsn += 8
-            self.leave(old, before[old], new)
-            self.emit("c", new, after[new], moved_from=self.key(old))
+            self.emit_leaving(old, before[old], new)
+            self.emit("c", new, after[new], moved_from=self.make_key(old))
         self.live = {k: row for k, row in self.live.items() if k not in before} | after
         return None
 
-    def free(self, key: int) -> int:
+    def find_free_key(self, key: int) -> int:
         """A key that no row has; `key`, which its row leaves, where all are taken."""
         return next((number for number in range(KEY_COUNT + 1) if number not in self.live), key)
 
@@ -239,7 +241,7 @@ class SourceTable:
         self.live.clear()
         self.unseen.clear()
         self.lsn += 8
-        self.record(Event(0, 0, self.version, None, Change("t", self.sequence(), {}, ts=self.now())))
+        self.add_event(SourceEvent(0, 0, self.version, None, Change("t", self.make_sequence(), {}, ts=self.make_time())))
 
     def skip(self, s: Statement) -> None:
         """An offset without a record: a transaction marker, a record that compaction took."""
@@ -247,11 +249,11 @@ class SourceTable:
 
     def add_column(self, s: Statement) -> None:
         """A nullable column appears."""
-        kind = sorted(KINDS)[s.salt % len(KINDS)]
+        kind = sorted(VALUE_TYPES)[s.salt % len(VALUE_TYPES)]
         name = f"v{len(self.kinds) + 1}"
         self.kinds[name] = kind
         last = self.versions[-1]
-        columns = (*last.columns, Column(name, KINDS[kind].type))
+        columns = (*last.columns, Column(name, VALUE_TYPES[kind].type))
         self.versions.append(replace(last, columns=columns, fingerprint=str(len(self.versions))))
         for row in self.live.values():
             row[name] = None
@@ -260,9 +262,9 @@ class SourceTable:
         """The connector was killed, and starts again from an older place in the log."""
         again = self.log[-1 - s.salt % 16 :]
         for event in again:
-            self.place(self.recounted(event, again[0]))
+            self.place_event(self.recount(event, again[0]))
 
-    def recounted(self, event: Event, first: Event) -> Event:
+    def recount(self, event: SourceEvent, first: SourceEvent) -> SourceEvent:
         """The event as a connector sends it that resumes with `first`. Where several partitions are read, what is sent
         again with another count cannot be told from another change, so it keeps its own."""
         one, other = event.change, first.change
@@ -271,36 +273,36 @@ class SourceTable:
         order = one.sequence[2] - max(0, other.sequence[2] - 1)
         return replace(event, change=replace(one, sequence=(*one.sequence[:2], order)))
 
-    def values(self, salt: int) -> dict[str, Any]:
+    def make_values(self, salt: int) -> dict[str, Any]:
         """Values for a row, some of them NULL."""
         numbered = enumerate(self.kinds.items())
-        return {name: None if (salt + i) % 7 == 6 else KINDS[kind].value(salt + i) for i, (name, kind) in numbered}
+        return {name: None if (salt + i) % 7 == 6 else VALUE_TYPES[kind].get_value(salt + i) for i, (name, kind) in numbered}
 
-    def unsent(self, mask: int) -> frozenset[str]:
+    def choose_unchanged(self, mask: int) -> frozenset[str]:
         """The columns whose bits are set in `mask`."""
         able = [name for name, kind in self.kinds.items() if kind in TOAST or not self.shape.toast]
         return frozenset(name for i, name in enumerate(able) if mask >> i & 1)
 
-    def key(self, number: int) -> Key:
+    def make_key(self, number: int) -> Key:
         """The key columns' values of a key by its number."""
-        return tuple(KINDS[kind].value(number + i) for i, kind in enumerate(KEY_KINDS[self.shape.key]))
+        return tuple(VALUE_TYPES[kind].get_value(number + i) for i, kind in enumerate(KEY_TYPES[self.shape.key]))
 
-    def partition(self, number: int) -> int:
+    def find_partition(self, number: int) -> int:
         """Where records of a key go; in a table without a key, those of a row."""
-        return zlib.crc32(repr(self.key(number) or number).encode()) % self.shape.partitions
+        return zlib.crc32(repr(self.make_key(number) or number).encode()) % self.shape.partitions
 
     @property
     def version(self) -> int:
         """The number of the newest schema."""
         return len(self.versions) - 1
 
-    def now(self) -> Any:
+    def make_time(self) -> Any:
         """The time of the event at the source."""
         chance = zlib.crc32(f"{self.lsn} {self.order}".encode()) if self.shape.disorder else 0
         deviation = chance // 8 % (self.shape.disorder + 1)
         return None if chance % 8 == 1 else EPOCH + timedelta(days=20_000, milliseconds=self.lsn - deviation)
 
-    def sequence(self, order: int = 0) -> tuple[int, ...]:
+    def make_sequence(self, order: int = 0) -> tuple[int, ...]:
         """As a decoder computes it from the log position of the event."""
         return (self.committed or self.lsn, self.lsn, order)
 
@@ -317,22 +319,22 @@ class SourceTable:
         """The event of one row; values that are not sent do not leave the source."""
         self.order += 1
         self.unseen.discard(number)
-        key = self.key(number)
+        key = self.make_key(number)
         sent = {name: value for name, value in row.items() if name not in unsent}
         image = dict(zip(self.versions[0].keys, key, strict=True)) | sent
-        sequence = self.sequence() if key else self.sequence(self.order)
+        sequence = self.make_sequence() if key else self.make_sequence(self.order)
         counted = not key and self.shape.partitions == 1
-        change = Change(op, sequence, image, unsent, moved_from, moved_to is not None, self.now(), counted=counted)
+        change = Change(op, sequence, image, unsent, moved_from, moved_to is not None, self.make_time(), counted=counted)
         if self.shape.doubtful and moved_to is not None and any(value is not None for value in sent.values()):
             change = replace(change, doubtful=True)
-        self.record(Event(self.partition(number), 0, self.version, key or None, change, moved_to))
+        self.add_event(SourceEvent(self.find_partition(number), 0, self.version, key or None, change, moved_to))
 
-    def record(self, event: Event) -> None:
+    def add_event(self, event: SourceEvent) -> None:
         """For the first time."""
         self.log.append(event)
-        self.place(event)
+        self.place_event(event)
 
-    def place(self, event: Event) -> None:
+    def place_event(self, event: SourceEvent) -> None:
         """At the end of its partition."""
         offset = self.next_offset[event.partition]
         self.next_offset[event.partition] = offset + 1
@@ -340,10 +342,10 @@ class SourceTable:
         change = event.change and replace(event.change, event_id=event_id, partition=event.partition)
         self.events.append(replace(event, offset=offset, change=change))
 
-    def arrivals(self) -> list[Event]:
+    def list_arrivals(self) -> list[SourceEvent]:
         """The events in the order in which a consumer sees them: per partition by offset."""
         if self.shape.scramble is not None:
-            return self.scrambled(self.shape.scramble)
+            return self.scramble_events(self.shape.scramble)
         if self.shape.shuffle is None:
             return list(self.events)
         queues = [[e for e in self.events if e.partition == p] for p in range(self.shape.partitions)]
@@ -352,7 +354,7 @@ class SourceTable:
         heads = [iter(queue) for queue in queues]
         return [next(heads[p]) for p in order]
 
-    def scrambled(self, seed: int) -> list[Event]:
+    def scramble_events(self, seed: int) -> list[SourceEvent]:
         """The events in any order, with the offsets of that order."""
         events = list(self.events)
         Random(seed).shuffle(events)

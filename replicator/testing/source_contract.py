@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from replicator.domain.change import RAW
-from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 from replicator.ports.frames import Batch
 from replicator.ports.source import Source
 
@@ -26,7 +26,7 @@ SECONDS = 60.0
 ODD_TIMES = [1_700_000_000_000, FIRST_MS - 1, 1, -(2**62), LAST_MS, LAST_MS + 1, 2**62]
 
 
-class Stream(Protocol):
+class SourceStream(Protocol):
     """One stream, empty at first: what an adapter's author gives the source contract."""
 
     topic: str
@@ -43,7 +43,7 @@ class Stream(Protocol):
 
 
 @dataclass
-class Reader:
+class BatchRecorder:
     """Takes batches, and checks of each that it is whole and touches the one before."""
 
     to_arrow: Callable[[Any], pa.Table]
@@ -52,7 +52,7 @@ class Reader:
     rows: list[dict[str, Any]] = field(default_factory=list)
     empties: int = 0
     identity: dict[str, str] = field(default_factory=dict)
-    after_batch: Callable[[Reader], None] = lambda _: None
+    after_batch: Callable[[BatchRecorder], None] = lambda _: None
 
     def __call__(self, batch: Batch[Any]) -> None:
         """Take a batch."""
@@ -61,7 +61,7 @@ class Reader:
         assert batch.records == frame.num_rows
         assert batch.size == sum(len(v or b"") for name in ("key", "value") for v in frame[name].to_pylist())
         assert set(batch.span.start) == set(batch.span.end)
-        self._touch(batch.span)
+        self._check_touching(batch.span)
         for row in frame.to_pylist():
             place = TopicPartition(row["topic"], row["partition"])
             assert batch.span.start[place] <= row["offset"] < batch.span.end[place]
@@ -70,7 +70,7 @@ class Reader:
         self.identity.update(batch.identity)
         self.after_batch(self)
 
-    def _touch(self, span: Span) -> None:
+    def _check_touching(self, span: Span) -> None:
         for place, start in span.start.items():
             assert self.position.setdefault(place, start) == start, f"{place}: {start} after {self.position[place]}"
         self.position.update(span.end)
@@ -90,7 +90,7 @@ class SourceContract(Contract):
     odd_times: Sequence[int] = ODD_TIMES
     """Times of records in milliseconds, most of them outside the years 1 to 9999."""
 
-    def new_stream(self) -> Stream:
+    def new_stream(self) -> SourceStream:
         """A fresh, empty stream."""
         raise NotImplementedError
 
@@ -98,27 +98,27 @@ class SourceContract(Contract):
         """A frame of the source as a table."""
         return frame
 
-    def expected(self, stream: Stream, start: int, end: int) -> pa.Table:
+    def list_expected(self, stream: SourceStream, start: int, end: int) -> pa.Table:
         """Records `start` to `end` of `stream` as a source has to give them: as they were published, unless it makes records
         of its own and numbers them in its own way."""
-        return records(stream, start, end)
+        return make_records(stream, start, end)
 
-    def whole(self, stream: Stream, count: int) -> Span:
+    def make_whole_span(self, stream: SourceStream, count: int) -> Span:
         """The span of the first `count` records."""
-        return whole(stream, count)
+        return make_whole_span(stream, count)
 
-    def offsets(self, stream: Stream, count: int) -> dict[TopicPartition, list[int]]:
+    def list_offsets(self, stream: SourceStream, count: int) -> dict[TopicPartition, list[int]]:
         """The offsets of the first `count` records, per partition that has any."""
         out: dict[TopicPartition, list[int]] = defaultdict(list)
-        for row in self.expected(stream, 0, count).to_pylist():
-            out[partition_of(row)].append(row["offset"])
+        for row in self.list_expected(stream, 0, count).to_pylist():
+            out[get_partition(row)].append(row["offset"])
         return {partition: sorted(offsets) for partition, offsets in out.items()}
 
     @contextmanager
-    def stream(self, count: int = 20) -> Iterator[tuple[Stream, Source[Any]]]:
+    def open_stream(self, count: int = 20) -> Iterator[tuple[SourceStream, Source[Any]]]:
         """A stream of `count` records, and a source on it."""
         stream = self.new_stream()
-        stream.publish(records(stream, 0, count))
+        stream.publish(make_records(stream, 0, count))
         source = stream.open()
         try:
             yield stream, source
@@ -127,18 +127,18 @@ class SourceContract(Contract):
             source.close()
             stream.close()
 
-    def read_once(self, source: Source[Any], start: Position | None = None) -> Reader:
+    def read_once(self, source: Source[Any], start: Position | None = None) -> BatchRecorder:
         """Everything from `start` to where the stream ends now."""
-        reader = Reader(self.to_arrow, dict(start or Position()))
+        reader = BatchRecorder(self.to_arrow, dict(start or Position()))
         source.run(start or Position(), reader, threading.Event(), once=True)
         return reader
 
     def test_spans_touch(self) -> None:
-        """Per partition the first span starts at `start`, and each next one where the last ended; `Reader` checks that."""
-        with self.stream() as (stream, source):
+        """Per partition the first span starts at `start`, and each next one where the last ended; `BatchRecorder` checks that."""
+        with self.open_stream() as (stream, source):
             reader = self.read_once(source)
-            assert filled(reader.position) == filled(self.whole(stream, 20).end)
-            later = {partition: offsets[len(offsets) // 2 :] for partition, offsets in self.offsets(stream, 20).items()}
+            assert drop_empty(reader.position) == drop_empty(self.make_whole_span(stream, 20).end)
+            later = {partition: offsets[len(offsets) // 2 :] for partition, offsets in self.list_offsets(stream, 20).items()}
             half = Position({**reader.position, **{partition: offsets[0] for partition, offsets in later.items()}})
             again = self.read_once(source, half)
             assert again.position == reader.position
@@ -146,19 +146,19 @@ class SourceContract(Contract):
 
     def test_order(self) -> None:
         """Per partition the records come in offset order, with all they hold."""
-        with self.stream() as (stream, source):
+        with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             assert all(offsets == sorted(offsets) for offsets in reader.offsets().values())
-            sent = {place(row): row for row in self.expected(stream, 0, 20).to_pylist()}
+            sent = {get_position(row): row for row in self.list_expected(stream, 0, 20).to_pylist()}
             for row in reader.rows:
-                expected = sent[place(row)]
+                expected = sent[get_position(row)]
                 assert (row["key"], row["value"]) == (expected["key"], expected["value"])
-                assert dict_of(row["headers"]) == dict_of(expected["headers"])
+                assert headers_to_dict(row["headers"]) == headers_to_dict(expected["headers"])
 
     def test_odd_times_are_null(self) -> None:
         """A time that no target can keep is null; its record comes all the same."""
         stream = self.new_stream()
-        sent = records(stream, 0, len(self.odd_times))
+        sent = make_records(stream, 0, len(self.odd_times))
         times = pa.array(self.odd_times, RAW.field("timestamp").type)
         stream.publish(sent.set_column(RAW.get_field_index("timestamp"), RAW.field("timestamp"), times))
         source = stream.open()
@@ -168,21 +168,21 @@ class SourceContract(Contract):
             source.close()
             stream.close()
         kept = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(self.odd_times)]
-        expected = dict(zip(map(place, sent.to_pylist()), kept, strict=True))
-        found = {place(row): row["timestamp"] for row in reader.rows}
+        expected = dict(zip(map(get_position, sent.to_pylist()), kept, strict=True))
+        found = {get_position(row): row["timestamp"] for row in reader.rows}
         assert found == expected, [(found.get(p), at) for p, at in expected.items() if found.get(p) != at]
 
     def test_exactly_once_per_run(self) -> None:
         """Every record comes once; a second run from the end has nothing left."""
-        with self.stream() as (stream, source):
+        with self.open_stream() as (stream, source):
             reader = self.read_once(source)
-            counted = Counter(place(row) for row in reader.rows)
-            assert counted == Counter(place(row) for row in self.expected(stream, 0, 20).to_pylist())
+            counted = Counter(get_position(row) for row in reader.rows)
+            assert counted == Counter(get_position(row) for row in self.list_expected(stream, 0, 20).to_pylist())
             assert not self.read_once(source, Position(reader.position)).rows
 
     def test_error_passes_through(self) -> None:
         """An exception of `apply_batch` ends the call, unchanged; the source can be run again."""
-        with self.stream() as (_, source):
+        with self.open_stream() as (_, source):
 
             def failing(_: Batch[Any]) -> None:
                 raise LookupError("from apply_batch")
@@ -193,11 +193,11 @@ class SourceContract(Contract):
 
     def test_bounded_read(self) -> None:
         """`read` gives exactly [start, until) of the partitions in `until`, and nothing when that is empty."""
-        with self.stream() as (stream, source):
-            some, offsets = next((p, offsets) for p, offsets in self.offsets(stream, 20).items() if len(offsets) >= 3)
-            places = [*offsets, self.whole(stream, 20).end[some]]
+        with self.open_stream() as (stream, source):
+            some, offsets = next((p, offsets) for p, offsets in self.list_offsets(stream, 20).items() if len(offsets) >= 3)
+            places = [*offsets, self.make_whole_span(stream, 20).end[some]]
             for start, until in ((0, 2), (1, len(offsets)), (2, 2)):
-                reader = Reader(self.to_arrow, {some: places[start]})
+                reader = BatchRecorder(self.to_arrow, {some: places[start]})
                 source.read(Position({some: places[start]}), Position({some: places[until]}), reader, threading.Event())
                 assert reader.offsets().get(some.partition, []) == offsets[start:until]
                 assert set(reader.offsets()) <= {some.partition}
@@ -205,34 +205,34 @@ class SourceContract(Contract):
 
     def test_read_within_run(self) -> None:
         """`read` may be called from within `apply_batch` of `run`, and does not disturb it."""
-        with self.stream() as (stream, source):
-            span = self.whole(stream, 20)
+        with self.open_stream() as (stream, source):
+            span = self.make_whole_span(stream, 20)
             inner: list[int] = []
 
-            def reread(_: Reader) -> None:
-                reader = Reader(self.to_arrow)
+            def reread(_: BatchRecorder) -> None:
+                reader = BatchRecorder(self.to_arrow)
                 start = span.start.only(p for p, offset in span.end.items() if offset)
                 source.read(start, span.end.only(start), reader, threading.Event())
                 inner.append(len(reader.rows))
 
-            outer = Reader(self.to_arrow, after_batch=reread)
+            outer = BatchRecorder(self.to_arrow, after_batch=reread)
             source.run(Position(), outer, threading.Event(), once=True)
             assert set(inner) == {20}
             assert len(outer.rows) == 20
 
     def test_follows_the_stream(self) -> None:
         """Without `once`, what is published later comes too; `stop` ends the call; idle, it calls with empty batches."""
-        with self.stream(5) as (stream, source):
+        with self.open_stream(5) as (stream, source):
             stop, seen = threading.Event(), threading.Event()
 
-            def watch(reader: Reader) -> None:
+            def watch(reader: BatchRecorder) -> None:
                 if len(reader.rows) == 5 and reader.empties and not seen.is_set():
                     seen.set()
-                    stream.publish(records(stream, 5, 9))
+                    stream.publish(make_records(stream, 5, 9))
                 if len(reader.rows) >= 9:
                     stop.set()
 
-            reader = Reader(self.to_arrow, after_batch=watch)
+            reader = BatchRecorder(self.to_arrow, after_batch=watch)
             late = threading.Timer(SECONDS, stop.set)
             late.start()
             source.run(Position(), reader, stop, once=False)
@@ -242,7 +242,7 @@ class SourceContract(Contract):
 
     def test_losses_are_named(self) -> None:
         """A position beyond the end, or of a partition that is not there, is a loss with a sentence; a good one is none."""
-        with self.stream() as (stream, source):
+        with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             good = Position(reader.position)
             assert not source.losses(good, reader.identity)
@@ -256,23 +256,23 @@ class SourceContract(Contract):
 
     def test_end(self) -> None:
         """`end` is where the stream ends now, or ended a moment ago, and `start` and `beginning` where it begins."""
-        with self.stream() as (stream, source):
+        with self.open_stream() as (stream, source):
             end = source.end()
-            span = self.whole(stream, 20)
-            assert filled(end) == filled(span.end)
-            assert filled(source.start()) == filled(span.start)
+            span = self.make_whole_span(stream, 20)
+            assert drop_empty(end) == drop_empty(span.end)
+            assert drop_empty(source.start()) == drop_empty(span.start)
             assert all(offset <= span.start.get(partition, 0) for partition, offset in source.beginning().items())
-            stream.publish(records(stream, 20, 23))
-            expected = filled(self.whole(stream, 23).end)
+            stream.publish(make_records(stream, 20, 23))
+            expected = drop_empty(self.make_whole_span(stream, 23).end)
             late = time.monotonic() + SECONDS
             while sum(source.end().values()) < sum(expected.values()):
                 assert time.monotonic() < late, source.end()
                 time.sleep(0.05)
-            assert filled(source.end()) == expected
+            assert drop_empty(source.end()) == expected
             source.committed(end)
 
 
-def records(stream: Stream, start: int, end: int) -> pa.Table:
+def make_records(stream: SourceStream, start: int, end: int) -> pa.Table:
     """Records `start` to `end` of a stream, spread over its partitions; some without key, value or headers."""
     offsets: Counter[int] = Counter()
     rows = []
@@ -293,27 +293,27 @@ def records(stream: Stream, start: int, end: int) -> pa.Table:
     return pa.Table.from_pylist(rows[start:end], RAW)
 
 
-def whole(stream: Stream, count: int) -> Span:
+def make_whole_span(stream: SourceStream, count: int) -> Span:
     """The span of the first `count` records."""
-    counted: Counter[TopicPartition] = Counter(map(partition_of, records(stream, 0, count).to_pylist()))
+    counted: Counter[TopicPartition] = Counter(map(get_partition, make_records(stream, 0, count).to_pylist()))
     return Span(Position(dict.fromkeys(counted, 0)), Position(dict(counted)))
 
 
-def filled(position: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def drop_empty(position: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Without partitions that have no records: a source may name them or not."""
     return {partition: offset for partition, offset in position.items() if offset}
 
 
-def partition_of(row: Mapping[str, Any]) -> TopicPartition:
+def get_partition(row: Mapping[str, Any]) -> TopicPartition:
     """The partition of a record."""
     return TopicPartition(row["topic"], row["partition"])
 
 
-def place(row: Mapping[str, Any]) -> tuple[str, int, int]:
+def get_position(row: Mapping[str, Any]) -> tuple[str, int, int]:
     """Where a record lies."""
     return row["topic"], row["partition"], row["offset"]
 
 
-def dict_of(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, bytes | None]:
+def headers_to_dict(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, bytes | None]:
     """Headers by name; none and an empty list are the same."""
     return {header["name"]: header["value"] for header in headers or ()}

@@ -11,25 +11,28 @@ import pyarrow as pa
 
 from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, Op, changes_schema, sequence_columns
 from replicator.domain.events import Event
-from replicator.domain.plan import ApplyPlan
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane, Write
 
-BEGAN = datetime(2024, 2, 29, 12, tzinfo=UTC)
-NAMES = ("id", "aggregatetype", "aggregateid", "type", "payload")
+FIRST_TIME = datetime(2024, 2, 29, 12, tzinfo=UTC)
+COLUMN_NAMES = ("id", "aggregatetype", "aggregateid", "type", "payload")
 TABLE = TableSpec(
-    "outbox.event.order", (*(Column(name, pa.string()) for name in NAMES), Column("event_offset", pa.int64())), ("id",), 1
+    "outbox.event.order",
+    (*(Column(name, pa.string()) for name in COLUMN_NAMES), Column("event_offset", pa.int64())),
+    ("id",),
+    1,
 )
 PLAN: ApplyPlan = plan_for("append", TABLE)
 IDENTITY = {"shop.public.outbox": "topic-id-1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """An event as an outbox sends it, the id `sent-<number>` by default. `minutes`: when it happened, after `BEGAN`."""
+class SentEvent:
+    """An event as an outbox sends it, the id `sent-<number>` by default. `minutes`: when it happened, after `FIRST_TIME`."""
 
     number: int
     of: str | None = "A1"
@@ -44,10 +47,10 @@ class Sent:
         """What it is known by."""
         return self.event_id or f"sent-{self.number}"
 
-    def row(self, place: TopicPartition, offset: int) -> Mapping[str, Any]:
+    def make_row(self, place: TopicPartition, offset: int) -> Mapping[str, Any]:
         """The change that brings it, at this place."""
-        values = dict(zip(NAMES, (self.id, self.kind, self.of, self.type, self.payload), strict=True))
-        at = None if self.minutes is None else BEGAN + timedelta(minutes=self.minutes)
+        values = dict(zip(COLUMN_NAMES, (self.id, self.kind, self.of, self.type, self.payload), strict=True))
+        at = None if self.minutes is None else FIRST_TIME + timedelta(minutes=self.minutes)
         return {
             **values,
             "event_offset": offset,
@@ -61,10 +64,10 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Outbox:
+class OutboxRecords:
     """The records of one lane, by partition. `to_frame`: a frame of the engine."""
 
-    records: Mapping[int, Sequence[Sent]]
+    records: Mapping[int, Sequence[SentEvent]]
     into: str = "order"
     to_frame: Callable[[pa.Table], Any] = lambda table: table
 
@@ -73,39 +76,39 @@ class Outbox:
         """The lane that reads it."""
         return Lane(f"event_store.{self.into}", "testing", "shop", TABLE.name, "event_store", self.into, "append")
 
-    def place(self, partition: int) -> TopicPartition:
+    def get_partition(self, partition: int) -> TopicPartition:
         """The partition of that number."""
         return TopicPartition(f"shop.public.outbox.{self.into}", partition)
 
-    def write(
-        self, engine: Engine[Any], start: Mapping[int, int] | int, end: Mapping[int, int] | int, *, beside: bool = False
+    def make_write(
+        self, engine: Engine[Any], start: Mapping[int, int] | int, end: Mapping[int, int] | int, *, out_of_band: bool = False
     ) -> Write[Any]:
-        """The records of these offsets, of the first partition where one number says them. `beside`: beside the stream."""
-        first, last = _by_partition(start), _by_partition(end)
+        """The records of these offsets, of the first partition where one number says them. `out_of_band`: beside the stream."""
+        first, last = _to_partitions(start), _to_partitions(end)
         # Of several partitions records come in any order.
         rows = [
-            sent.row(self.place(number), offset)
+            sent.make_row(self.get_partition(number), offset)
             for number in sorted(last, reverse=True)
             for offset, sent in enumerate(self.records.get(number, ()))
             if first.get(number, 0) <= offset < last[number]
         ]
-        folded = engine.fold(self.frame(rows), PLAN)
-        if beside:
-            return Write(self.lane, PLAN, folded, Span(Position(), Position()), beside=True)
-        span = Span(self._position(first), self._position(last))
+        folded = engine.fold(self.make_frame(rows), PLAN)
+        if out_of_band:
+            return Write(self.lane, PLAN, folded, Span(Position(), Position()), out_of_band=True)
+        span = Span(self._make_position(first), self._make_position(last))
         return Write(self.lane, PLAN, folded, span, IDENTITY)
 
-    def frame(self, rows: Iterable[Mapping[str, Any]]) -> Any:
+    def make_frame(self, rows: Iterable[Mapping[str, Any]]) -> Any:
         """Changes as a frame of the engine; what is not said is null."""
         schema = changes_schema(TABLE)
         table = pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
         return self.to_frame(table)
 
-    def _position(self, offsets: Mapping[int, int]) -> Position:
-        return Position({self.place(number): offset for number, offset in offsets.items()})
+    def _make_position(self, offsets: Mapping[int, int]) -> Position:
+        return Position({self.get_partition(number): offset for number, offset in offsets.items()})
 
 
-def _by_partition(said: Mapping[int, int] | int) -> Mapping[int, int]:
+def _to_partitions(said: Mapping[int, int] | int) -> Mapping[int, int]:
     return {0: said} if isinstance(said, int) else said
 
 

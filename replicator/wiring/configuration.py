@@ -6,16 +6,16 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from replicator.settings import Document, Loaded, Plugins, checked, load
+from replicator.settings import Document, Loaded, Plugins, check_document, load_settings
 
-from .plugins import load as load_plugin
-from .plugins import names
+from .plugins import list_names
+from .plugins import load_adapter as load_plugin
 
-OPTIONS = "replicator.engine_options"
+OPTIONS_GROUP = "replicator.engine_options"
 DEFAULT = Path("config/replicator.yaml")
 
 
-def nearest() -> Path:
+def find_config_file() -> Path:
     """The config file to use when none is named: REPLICATOR_CONFIG, or else config/replicator.yaml of the working directory
     or of the nearest folder above it that has one."""
     named = os.environ.get("REPLICATOR_CONFIG")
@@ -25,31 +25,31 @@ def nearest() -> Path:
     return next((folder / DEFAULT for folder in (here, *here.parents) if (folder / DEFAULT).is_file()), DEFAULT)
 
 
-def installed() -> Plugins:
+def list_plugins() -> Plugins:
     """What the installed packages offer."""
     return Plugins(
-        transports=_for_any_engine("replicator.sources"),
-        formats=frozenset(names("replicator.decoders")),
-        sinks=_for_any_engine("replicator.sinks"),
-        dead_letters=frozenset(names("replicator.dead_letters")) - {"delta", "postgres", "kafka"},
-        engine_options={name: load_plugin(OPTIONS, name) for name in names(OPTIONS)},
+        transports=_list_names("replicator.sources"),
+        formats=frozenset(list_names("replicator.decoders")),
+        sinks=_list_names("replicator.sinks"),
+        dead_letters=frozenset(list_names("replicator.dead_letters")) - {"delta", "postgres", "kafka"},
+        engine_options={name: load_plugin(OPTIONS_GROUP, name) for name in list_names(OPTIONS_GROUP)},
     )
 
 
-def _for_any_engine(group: str) -> frozenset[str]:
+def _list_names(group: str) -> frozenset[str]:
     """The names in a group as a config says them: `kafka_spark` is `kafka` on the engine `spark`."""
-    there, engines = names(group), names("replicator.engines")
+    there, engines = list_names(group), list_names("replicator.engines")
     return frozenset(next((n.removesuffix(f"_{e}") for e in engines if n.endswith(f"_{e}")), n) for n in there)
 
 
-def read(path: Path, env: str | None, overrides: Iterable[str]) -> Loaded:
+def read_config(path: Path, env: str | None, overrides: Iterable[str]) -> Loaded:
     """The settings of one run; ConfigError with every finding when they cannot be used."""
-    return load(path, env, overrides, plugins=installed())
+    return load_settings(path, env, overrides, plugins=list_plugins())
 
 
 def read_document(document: Document, root: Path, files: tuple[Path, ...] = ()) -> Loaded:
     """The same for settings that a program put together; `document` is used up."""
-    return checked(document, root, files, plugins=installed())
+    return check_document(document, root, files, plugins=list_plugins())
 
 
 def describe_defaults(loaded: Loaded) -> list[str]:

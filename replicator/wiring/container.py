@@ -9,23 +9,23 @@ from dependency_injector import containers, providers
 
 from replicator import __version__
 from replicator.application.control import Control
-from replicator.application.instance import InstanceLock
-from replicator.application.key_file import KeyFile
-from replicator.application.lanes import Lanes
-from replicator.application.register import FileRegister
-from replicator.application.rejects import Rejects
-from replicator.application.shared import Shared
-from replicator.application.status import Status
+from replicator.application.instance_lock import InstanceLock
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.operations.status import StatusReporter
+from replicator.application.quarantine.key_file import KeyFile
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.file_register import FileRegister
 from replicator.application.supervisor import Supervisor
 from replicator.settings import Loaded
 
-from . import adapters, daemon, parts, projections
-from .plugins import load
+from . import adapters, build, daemon, projections
+from .plugins import load_adapter
 
 
-def telemetry() -> Any:
+def build_telemetry() -> Any:
     """Metrics, counted from now on."""
-    return load("replicator.telemetry", "prometheus")(__version__)
+    return load_adapter("replicator.telemetry", "prometheus")(__version__)
 
 
 class Container(containers.DeclarativeContainer):
@@ -33,33 +33,41 @@ class Container(containers.DeclarativeContainer):
 
     loaded: providers.Dependency[Loaded] = providers.Dependency(instance_of=Loaded)
 
-    options = providers.Singleton(parts.options, loaded)
+    options = providers.Singleton(build.build_options, loaded)
     stop = providers.Singleton(threading.Event)
-    telemetry = providers.Singleton(telemetry)
-    engine = providers.Singleton(adapters.engine, loaded)
-    dead_letters = providers.Singleton(adapters.dead_letters, loaded)
-    sinks = providers.Singleton(adapters.sinks, loaded)
-    register = providers.Singleton(FileRegister, providers.Callable(parts.register_folder, loaded))
+    telemetry = providers.Singleton(build_telemetry)
+    engine = providers.Singleton(adapters.build_engine, loaded)
+    dead_letters = providers.Singleton(adapters.build_dead_letters, loaded)
+    sinks = providers.Singleton(adapters.build_sinks, loaded)
+    register = providers.Singleton(FileRegister, providers.Callable(build.get_register_folder, loaded))
 
     instance = providers.Singleton(
-        InstanceLock, providers.Callable(adapters.state_folder, loaded), loaded.provided.settings.pipeline
+        InstanceLock, providers.Callable(adapters.get_state_folder, loaded), loaded.provided.settings.pipeline
     )
-    lanes = providers.Singleton(Lanes, telemetry)
-    key_file = providers.Singleton(KeyFile, providers.Callable(parts.key_file, loaded))
+    lanes = providers.Singleton(LaneRuns, telemetry)
+    key_file = providers.Singleton(KeyFile, providers.Callable(build.get_key_file, loaded))
     rejects = providers.Singleton(Rejects, dead_letters, engine, stop, options, telemetry, secret=key_file.provided.hashes)
-    shared = providers.Singleton(
-        Shared, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop
+    runtime = providers.Singleton(
+        RuntimeContext, engine=engine, lanes=lanes, rejects=rejects, telemetry=telemetry, options=options, stop=stop
     )
-    laid: providers.Object[Any] = providers.Object(None)
-    workers = providers.Singleton(parts.workers, sinks, shared, laid)
-    pipelines = providers.Singleton(parts.pipelines, loaded, workers, register, shared)
+    spill_folder: providers.Object[Any] = providers.Object(None)
+    workers = providers.Singleton(build.build_workers, sinks, runtime, spill_folder)
+    pipelines = providers.Singleton(build.build_pipelines, loaded, workers, register, runtime)
 
-    supervisor = providers.Singleton(parts.supervisor, Supervisor, pipelines, workers, dead_letters, shared)
-    status = providers.Singleton(parts.status, Status, pipelines, shared)
-    unmatched = providers.Callable(parts.unmatched, loaded, pipelines, rejects)
+    supervisor = providers.Singleton(build.build_supervisor, Supervisor, pipelines, workers, dead_letters, runtime)
+    status = providers.Singleton(build.build_status, StatusReporter, pipelines, runtime)
+    unmatched = providers.Callable(build.describe_unmatched, loaded, pipelines, rejects)
     control = providers.Singleton(Control, lanes, pipelines)
-    monitor = providers.Singleton(parts.monitor, loaded, telemetry)
-    keeper = providers.Singleton(projections.keeper, loaded, lanes)
-    snapshotting = providers.Singleton(parts.snapshotting, loaded, lanes, workers)
-    pulse = providers.Factory(parts.Pulse, pipelines)
-    views = providers.Singleton(daemon.views, loaded, status, control, pulse, keeper=keeper, snapshotting=snapshotting)
+    monitor = providers.Singleton(build.build_monitor, loaded, telemetry)
+    projection_scheduler = providers.Singleton(projections.build_scheduler, loaded, lanes)
+    checkpoint_scheduler = providers.Singleton(build.build_checkpoint_scheduler, loaded, lanes, workers)
+    heartbeat = providers.Factory(build.Heartbeat, pipelines)
+    views = providers.Singleton(
+        daemon.build_views,
+        loaded,
+        status,
+        control,
+        heartbeat,
+        keeper=projection_scheduler,
+        snapshotting=checkpoint_scheduler,
+    )

@@ -14,19 +14,19 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from replicator.application.control import Control
-from replicator.application.keeping import Keeper
+from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
+from replicator.application.operations.projection_scheduler import ProjectionScheduler
+from replicator.application.operations.status import StatusReporter
 from replicator.application.problem import Stopped
-from replicator.application.snapshotting import Snapshotting
-from replicator.application.status import Status
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
 from replicator.domain.position import Position
 from replicator.domain.remedies import ACCEPT_MISSING
 from replicator.ports.monitor import Views
 from replicator.settings import Loaded
 
-from .adapters import state_folder
-from .daemon_page import PageAddress, known_pages
-from .digests import digest_of, swap_said
+from .adapters import get_state_folder
+from .daemon_page import PageAddress, list_pages
+from .rule_digests import digest_lane, swap_from_text
 
 ASK_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
@@ -34,53 +34,55 @@ ANSWER_SECONDS = 30.0
 SWAP_SECONDS = 3_600.0
 """The same for one that writes a whole table."""
 ALIVE_SECONDS = 60.0
-HEALTHY = ("running", "catching_up", "starting")
+HEALTHY_STATUSES = ("running", "catching_up", "starting")
 
 
-def views(
+def build_views(
     loaded: Loaded,
-    status: Status[Any],
+    status: StatusReporter[Any],
     control: Control[Any],
     pulse: Callable[[], float],
     *,
-    keeper: Keeper,
-    snapshotting: Snapshotting,
+    keeper: ProjectionScheduler,
+    snapshotting: CheckpointScheduler,
 ) -> Views:
     """What the page may ask. `pulse` is the time (monotonic) at which a pipeline last turned."""
 
-    read = _contents(loaded)
+    read = _hash_config_files(loaded)
 
     def report() -> dict[str, Any]:
         taken = status.report().to_dict()
-        unready = [f"lane {lane['id']} is {lane['status']}" for lane in taken["lanes"] if lane["status"] not in HEALTHY]
+        unready = [
+            f"lane {lane['id']} is {lane['status']}" for lane in taken["lanes"] if lane["status"] not in HEALTHY_STATUSES
+        ]
         unready += [] if taken["lanes"] else ["no lane has begun"]
         state = {"running": True, "ready": not unready, "unready": unready}
-        now = _contents(loaded)
+        now = _hash_config_files(loaded)
         config = {"files": list(now), "changed": [file for file, digest in now.items() if digest != read[file]]}
         more = {"config": config, "projections": keeper.report(), "snapshots": snapshotting.report()}
-        return {"pipeline": loaded.settings.pipeline, "state": _state(loaded), **state, **taken, **more}
+        return {"pipeline": loaded.settings.pipeline, "state": _get_state_folder(loaded), **state, **taken, **more}
 
     def command(action: str, lane: str, until: str | None) -> None:
         commands: Mapping[str, Callable[[], Future[None] | None]] = {
             "pause": lambda: control.pause(lane),
             "resume": lambda: control.resume(lane, parse_number(until) if until else None),
-            "resync": lambda: control.resync(lane, accept_missing=accepts_missing(until)),
+            "resync": lambda: control.resync(lane, accept_missing=is_missing_accepted(until)),
             "skip": lambda: control.skip(lane, parse_position(until) if until else None),
-            "swap": lambda: control.swap(lane, _rebuilt(loaded, lane, until or "")),
+            "swap": lambda: control.swap(lane, _parse_swap(loaded, lane, until or "")),
         }
         if action not in commands:
             raise ConfigProblem(f"there is no action {action!r}", next_step=f"There are: {', '.join(commands)}.")
-        answered(commands[action], lane, _seconds(action))
+        await_answer(commands[action], lane, _get_timeout(action))
 
     return Views(report, lambda: time.monotonic() - pulse() < ALIVE_SECONDS, command)
 
 
-def _contents(loaded: Loaded) -> dict[str, str]:
+def _hash_config_files(loaded: Loaded) -> dict[str, str]:
     """A digest of each file of the config; empty for one that cannot be read."""
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "" for file in loaded.files}
 
 
-def answered(command: Callable[[], Future[None] | None], lane: str, seconds: float = ANSWER_SECONDS) -> None:
+def await_answer(command: Callable[[], Future[None] | None], lane: str, seconds: float = ANSWER_SECONDS) -> None:
     """Wait for what became of a command; its error when it failed, EnvironmentProblem when there is no answer in time."""
     try:
         outcome = command()
@@ -95,15 +97,15 @@ def answered(command: Callable[[], Future[None] | None], lane: str, seconds: flo
         raise EnvironmentProblem("The daemon is ending.", next_step="Ask again once it has ended.") from None
 
 
-def _seconds(action: str) -> float:
+def _get_timeout(action: str) -> float:
     return SWAP_SECONDS if action == "swap" else ANSWER_SECONDS
 
 
-def _rebuilt(loaded: Loaded, lane: str, words: str) -> str:
-    """The target in `digests.swap_words`. ConfigProblem where this program has another configuration."""
-    said = swap_said(words)
-    for one in loaded.settings.lanes_for(said.table):
-        if f"{one.sink}.{one.into}" == lane and digest_of(loaded, one) == said.digest:
+def _parse_swap(loaded: Loaded, lane: str, words: str) -> str:
+    """The target in `rule_digests.swap_to_text`. ConfigProblem where this program has another configuration."""
+    said = swap_from_text(words)
+    for one in loaded.settings.resolve_lanes(said.table):
+        if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == said.digest:
             return said.into
     raise ConfigProblem(
         f"the daemon has another configuration than the one under which {lane} was made anew",
@@ -118,7 +120,7 @@ def parse_number(text: str) -> int:
     return int(text)
 
 
-def accepts_missing(text: str | None) -> bool:
+def is_missing_accepted(text: str | None) -> bool:
     """Whether a resync accepts that rows will be missing."""
     if text not in (None, "", ACCEPT_MISSING):
         raise ConfigProblem(f"{text!r} is nothing that a resync accepts", next_step=f"It may accept: {ACCEPT_MISSING}.")
@@ -129,7 +131,7 @@ def parse_position(text: str) -> Position:
     """`{"topic": {"partition": offset}}` as printed by `status --json`, or `topic:partition:offset` with commas between."""
     try:
         if text.lstrip().startswith("{"):
-            return _not_empty(Position.from_json(json.loads(text)))
+            return _require_partitions(Position.from_json(json.loads(text)))
         data: dict[str, dict[str, int]] = {}
         for item in text.split(","):
             topic, partition, offset = item.strip().rsplit(":", 2)
@@ -139,7 +141,7 @@ def parse_position(text: str) -> Position:
         raise ConfigProblem(f"{text!r} is no position", next_step="Write TOPIC:PARTITION:OFFSET[,...].") from wrong
 
 
-def _not_empty(position: Position) -> Position:
+def _require_partitions(position: Position) -> Position:
     if not position:
         raise ValueError("no partition is named")
     return position
@@ -147,38 +149,38 @@ def _not_empty(position: Position) -> Position:
 
 def ask_status(loaded: Loaded) -> dict[str, Any] | None:
     """The status of the daemon of this configuration; None when none runs."""
-    found = _find(loaded)
+    found = _find_page(loaded)
     return None if found is None else found[1]
 
 
-def _state(loaded: Loaded) -> str:
-    return str(state_folder(loaded).resolve())
+def _get_state_folder(loaded: Loaded) -> str:
+    return str(get_state_folder(loaded).resolve())
 
 
-def _find(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
+def _find_page(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
     """The page of the daemon of this configuration, and its status. Other programs may have its port, and so may the daemon
     of another configuration with this pipeline's name: it has another folder of state."""
-    for page in known_pages(loaded):
+    for page in list_pages(loaded):
         try:
-            answer = _ask(page, "/status.json")
+            answer = _request_json(page, "/status.json")
         except Fatal:
             if page.pid:
                 continue
             raise
         if answer is None or answer.get("pipeline") != loaded.settings.pipeline:
             continue
-        if page.pid or answer.get("state", _state(loaded)) == _state(loaded):
+        if page.pid or answer.get("state", _get_state_folder(loaded)) == _get_state_folder(loaded):
             return page, answer
     return None
 
 
 def ask_metrics(loaded: Loaded) -> list[str]:
     """The lines of the daemon's metrics; none when none runs."""
-    found = _find(loaded)
+    found = _find_page(loaded)
     if found is None:
         return []
     try:
-        with _opened(found[0], "/metrics") as response:
+        with _open_page(found[0], "/metrics") as response:
             return list(response.read().decode().splitlines())
     except (URLError, HTTPException, OSError, ValueError):
         return []
@@ -186,12 +188,12 @@ def ask_metrics(loaded: Loaded) -> list[str]:
 
 def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bool:
     """Have the daemon carry a lane command out; False when none runs. Its error when it refuses, or when it failed."""
-    found = _find(loaded)
+    found = _find_page(loaded)
     if found is None:
         return False
     query = urlencode({"action": action, **({"until": until} if until else {})})
     path = f"/lanes/{quote(lane)}?{query}"
-    if _ask(found[0], path, method="POST", seconds=_seconds(action) + ASK_SECONDS) is None:
+    if _request_json(found[0], path, method="POST", seconds=_get_timeout(action) + ASK_SECONDS) is None:
         # Not False: who finds no daemon changes the targets himself, and this one runs.
         raise EnvironmentProblem(
             f"The daemon did not say what became of lane {lane}.", next_step="See `replicator status`, then ask again."
@@ -201,7 +203,7 @@ def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bo
 
 OUTCOME_SECONDS = 10.0
 """For how long a command watches what becomes of a lane. Then it says what the lane is doing."""
-SETTLED = frozenset({"running", "paused", "retrying", "suspended"})
+SETTLED_STATUSES = frozenset({"running", "paused", "retrying", "suspended"})
 """What a lane does once it has caught up, or does not go on."""
 
 
@@ -218,12 +220,12 @@ def await_outcome(loaded: Loaded, lane_id: str, seconds: float = OUTCOME_SECONDS
             error = Fatal(f"Lane {lane_id} is suspended again: {lane['error']}", next_step=lane["next_step"] or "")
             error.exit_code = ExitCode(lane["exit_code"] or ExitCode.RUNTIME)
             raise error
-        if lane["status"] in SETTLED or time.monotonic() > until:
+        if lane["status"] in SETTLED_STATUSES or time.monotonic() > until:
             return str(lane["status"])
         time.sleep(0.1)
 
 
-def _opened(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> Any:
+def _open_page(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> Any:
     headers = {"X-Replicator": "cli"}
     if page.token:
         headers["Authorization"] = f"Bearer {page.token}"
@@ -231,18 +233,18 @@ def _opened(page: PageAddress, path: str, method: str = "GET", seconds: float = 
     return urlopen(request, timeout=seconds)  # noqa: S310
 
 
-def _ask(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
+def _request_json(page: PageAddress, path: str, method: str = "GET", seconds: float = ASK_SECONDS) -> dict[str, Any] | None:
     try:
-        with _opened(page, path, method, seconds) as response:
+        with _open_page(page, path, method, seconds) as response:
             answer: dict[str, Any] = json.load(response)
             return answer if isinstance(answer, dict) else None
     except HTTPError as refused:
-        raise _refusal(refused) from refused
+        raise _make_refusal(refused) from refused
     except (URLError, HTTPException, OSError, ValueError):
         return None
 
 
-def _refusal(refused: HTTPError) -> Fatal:
+def _make_refusal(refused: HTTPError) -> Fatal:
     try:
         said = json.load(refused)
         error = Fatal(str(said["error"]), next_step=str(said.get("next_step", "")))

@@ -16,7 +16,7 @@ from replicator.ports.monitor import Monitor, Views
 from replicator.settings import Loaded
 
 from . import adapters
-from .plugins import load
+from .plugins import load_adapter
 
 FILE = "page.json"
 ANY_PORT = "127.0.0.1:0"
@@ -35,8 +35,8 @@ class DaemonPage:
     commands reach the daemon all the same. `taken` says why it is elsewhere, `hidden` why commands do not find it there."""
 
     def __init__(self, loaded: Loaded, telemetry: Any) -> None:
-        self._options, self._telemetry = adapters.options(loaded.settings.http), telemetry
-        self._path = adapters.state_folder(loaded) / FILE
+        self._options, self._telemetry = adapters.list_options(loaded.settings.http), telemetry
+        self._path = adapters.get_state_folder(loaded) / FILE
         self._monitor: Monitor | None = None
         self.taken: EnvironmentProblem | None = None
         self.hidden: EnvironmentProblem | None = None
@@ -45,19 +45,19 @@ class DaemonPage:
         """See `ports.monitor.Monitor`. Call it while the lock of the instance is held."""
         options = self._options
         try:
-            url = self._started(options, views)
+            url = self._start_monitor(options, views)
         except EnvironmentProblem as taken:
             self.taken = taken
             options = {"address": ANY_PORT, "token": secrets.token_urlsafe(32)}
-            url = self._started(options, views)
-        self._write(PageAddress(url, _plain(options.get("token")), os.getpid()))
+            url = self._start_monitor(options, views)
+        self._write_address(PageAddress(url, _get_plain_token(options.get("token")), os.getpid()))
         return url
 
-    def _started(self, options: Mapping[str, Any], views: Views) -> str:
-        self._monitor = load("replicator.monitors", "page")(options, self._telemetry)
+    def _start_monitor(self, options: Mapping[str, Any], views: Views) -> str:
+        self._monitor = load_adapter("replicator.monitors", "page")(options, self._telemetry)
         return self._monitor.start(views)
 
-    def _write(self, address: PageAddress) -> None:
+    def _write_address(self, address: PageAddress) -> None:
         """Commands look at `http.address` where there is no such file."""
         try:
             self._path.unlink(missing_ok=True)
@@ -79,16 +79,16 @@ class DaemonPage:
             self._monitor.close()
 
 
-def _plain(token: Any) -> str:
+def _get_plain_token(token: Any) -> str:
     return token.get_secret_value() if hasattr(token, "get_secret_value") else token or ""
 
 
-def known_pages(loaded: Loaded) -> list[PageAddress]:
+def list_pages(loaded: Loaded) -> list[PageAddress]:
     """Where the page of the daemon may be, best first. Whether it is that daemon's, only its answer tells: a daemon that was
     killed leaves its file."""
     http = loaded.settings.http
-    configured = PageAddress(f"http://{http.address}", _plain(http.token), 0)
-    written = read_page(adapters.state_folder(loaded) / FILE)
+    configured = PageAddress(f"http://{http.address}", _get_plain_token(http.token), 0)
+    written = read_page(adapters.get_state_folder(loaded) / FILE)
     return [configured] if written is None else [written, configured]
 
 

@@ -14,33 +14,33 @@ from typing import Any
 
 import structlog
 
-from replicator.domain.plain import printable
+from replicator.domain.plain_values import to_printable
 
-NORMAL = logging.INFO
+NORMAL_LEVEL = logging.INFO
 """The level of a daemon's log; commands that end log warnings only."""
-BURST, SECONDS = 20, 10.0
+MAX_EQUAL_LINES, BURST_SECONDS = 20, 10.0
 """Equal lines that are written within a time."""
 MOST_LINES = 10_000
 """Different lines that are counted at a time."""
 
 
-def configure(verbosity: int, normal: int = NORMAL) -> None:
+def configure_logs(verbosity: int, normal: int = NORMAL_LEVEL) -> None:
     """Set the log up, for the whole program: libraries and adapters that use `logging` speak in the same form. `verbosity`
     -1 is quiet, 0 `normal`, above that everything; of libraries, warnings, and everything from 2 on."""
     level = {-1: logging.ERROR, 0: normal}.get(verbosity, logging.DEBUG)
-    _on_stderr(level)
-    _take_over(level, level if verbosity > 1 else max(level, logging.WARNING))
+    _log_to_stderr(level)
+    _forward_stdlib_logs(level, level if verbosity > 1 else max(level, logging.WARNING))
 
 
-def on_stderr_by_default(level: int = logging.WARNING) -> None:
+def log_to_stderr_by_default(level: int = logging.WARNING) -> None:
     """For programs that run a pipeline among other things: the pipeline's own log goes to stderr from `level` on, unless the
     program has set its `structlog` up. What others log is left as it is."""
     if not structlog.is_configured():
-        _on_stderr(level)
+        _log_to_stderr(level)
 
 
-def _on_stderr(level: int) -> None:
-    people: list[Any] = [without_control_characters, structlog.dev.ConsoleRenderer()]
+def _log_to_stderr(level: int) -> None:
+    people: list[Any] = [escape_control_characters, structlog.dev.ConsoleRenderer()]
     renderers = people if sys.stderr.isatty() else [structlog.processors.JSONRenderer()]
     structlog.configure(
         processors=[
@@ -48,7 +48,7 @@ def _on_stderr(level: int) -> None:
             structlog.processors.add_log_level,
             RepeatedLines(),
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            where_it_failed,
+            reduce_exception,
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -57,16 +57,16 @@ def _on_stderr(level: int) -> None:
     )
 
 
-def _take_over(own: int, foreign: int) -> None:
+def _forward_stdlib_logs(own: int, foreign: int) -> None:
     """Have `logging` hand on what adapters say from level `own` on, and libraries from `foreign` on."""
     root = logging.getLogger()
-    root.handlers = [*(h for h in root.handlers if not isinstance(h, _Handed)), _Handed(own)]
+    root.handlers = [*(h for h in root.handlers if not isinstance(h, _ForwardHandler)), _ForwardHandler(own)]
     root.setLevel(foreign)
     for package in ("adapters", "replicator"):
         logging.getLogger(package).setLevel(own)
 
 
-class _Handed(logging.Handler):
+class _ForwardHandler(logging.Handler):
     """Hands records of `logging` on."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -77,7 +77,7 @@ class _Handed(logging.Handler):
 
 
 class RepeatedLines:
-    """A processor that lets `BURST` equal lines through within `SECONDS` and drops the others. The first line after that
+    """A processor that lets `MAX_EQUAL_LINES` equal lines through within `BURST_SECONDS` and drops the others. The first line after that
     time comes with a summary of what was dropped.
 
     Lines are equal when their level, event and other fields that are text are: figures may differ."""
@@ -93,18 +93,18 @@ class RepeatedLines:
         with self._lock:
             ended = {} if monotonic() < self._ends and len(self._counts) < MOST_LINES else self._counts
             if ended or not self._counts:
-                self._counts, self._ends = {}, monotonic() + SECONDS
+                self._counts, self._ends = {}, monotonic() + BURST_SECONDS
             count = self._counts[line] = self._counts.get(line, 0) + 1
         for fields, times in ended.items():
-            if times > BURST:
+            if times > MAX_EQUAL_LINES:
                 again = {f"line_{name}" if name in ("event", "level") else name: text for name, text in fields}
-                structlog.get_logger().warning("lines were left out", times=times - BURST, **again)
-        if count > BURST:
+                structlog.get_logger().warning("lines were left out", times=times - MAX_EQUAL_LINES, **again)
+        if count > MAX_EQUAL_LINES:
             raise structlog.DropEvent
         return event
 
 
-def where_it_failed(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def reduce_exception(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """An exception as its classes and places only: its words and its variables may hold rows or secrets. What people need to
     know of it is in the event's `sentence`."""
     given = event.pop("exc_info", None)
@@ -113,23 +113,23 @@ def where_it_failed(_logger: object, _method: str, event: MutableMapping[str, An
     chain = []
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        chain.append({"class": type(error).__qualname__, "at": _places(error.__traceback__)})
+        chain.append({"class": type(error).__qualname__, "at": _list_places(error.__traceback__)})
         error = error.__cause__ or error.__context__
     if chain:
         event["exception"] = chain
     return event
 
 
-def without_control_characters(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def escape_control_characters(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """The event as one line for a terminal, with its exception in lines below: names of tables may hold characters that
     steer a terminal, or that begin another line. Values that are no text are printed by `repr`, which escapes them."""
     for name, value in event.items():
         if isinstance(value, str):
-            event[name] = printable(value).replace("\n", "\\n")
+            event[name] = to_printable(value).replace("\n", "\\n")
     if chain := event.get("exception"):
         event["exception"] = "\n".join(f"{link['class']} at {', '.join(link['at'])}" for link in chain)
     return event
 
 
-def _places(trace: TracebackType | None) -> list[str]:
+def _list_places(trace: TracebackType | None) -> list[str]:
     return [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]

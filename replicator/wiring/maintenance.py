@@ -1,4 +1,4 @@
-"""`compact` and `vacuum`, put together: which targets a name means, and what their sinks do with them."""
+"""`compact_targets` and `vacuum_targets`, put together: which targets a name means, and what their sinks do with them."""
 
 from __future__ import annotations
 
@@ -9,93 +9,101 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, cast
 
-from replicator.application.roster import refused_id
+from replicator.application.stream.lane_registry import make_refused_id
 from replicator.domain.errors import ConfigProblem, Fenced, ReplicatorError
 from replicator.ports.frames import Lane
-from replicator.ports.sink import Compacted, Vacuumed
+from replicator.ports.sink import CompactionResult, VacuumResult
 from replicator.settings import Loaded
-from replicator.settings.lanes import own_name
-from replicator.settings.nearest import did_you_mean
+from replicator.settings.lanes import get_unqualified_name
 from replicator.settings.projections import EVENT_STORE
+from replicator.settings.suggestions import suggest_name
 
 from . import adapters
 from .daemon import ask_status
-from .offline import known_lanes
+from .stored_lanes import list_lanes
 
-LETTERS = "dead_letters"
-SHORTEST = timedelta(hours=1)
+DEAD_LETTERS = "dead_letters"
+SHORTEST_RETENTION = timedelta(hours=1)
 """A batch that is written meanwhile has files that no version names yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class MaintenanceResult:
     """What became of one target: `result`; or `skipped`, why there is nothing to do; or `error`, why it was not done."""
 
     target: str
-    result: Compacted | Vacuumed | None = None
+    result: CompactionResult | VacuumResult | None = None
     skipped: str = ""
     error: ReplicatorError | None = None
 
 
-def compact(loaded: Loaded, names: Sequence[str]) -> Iterator[Done]:
+def compact_targets(loaded: Loaded, names: Sequence[str]) -> Iterator[MaintenanceResult]:
     """Compact the targets that `names` mean, by default all, one after the other. What fails does not keep the others from
     it. ConfigProblem, before anything is done, for a name that means nothing."""
-    return _each(loaded, names, "compact", lambda sink, *lane: sink.compact(*lane))
+    return _run_each(loaded, names, "compact", lambda sink, *lane: sink.compact(*lane))
 
 
-def vacuum(loaded: Loaded, names: Sequence[str], retain: timedelta | None, *, dry_run: bool) -> Iterator[Done]:
+def vacuum_targets(
+    loaded: Loaded, names: Sequence[str], retain: timedelta | None, *, dry_run: bool
+) -> Iterator[MaintenanceResult]:
     """Vacuum them. Fenced where the daemon may be writing files that would be deleted."""
-    if retain is not None and retain < SHORTEST and not dry_run and ask_status(loaded) is not None:
+    if retain is not None and retain < SHORTEST_RETENTION and not dry_run and ask_status(loaded) is not None:
         raise Fenced(
             "the daemon runs, and a vacuum that retains less than an hour would delete files that it is writing",
             next_step="Retain at least 1 hour, or stop the daemon.",
         )
-    return _each(loaded, names, "vacuum", lambda sink, *lane: sink.vacuum(*lane, retain, dry_run=dry_run))
+    return _run_each(loaded, names, "vacuum", lambda sink, *lane: sink.vacuum(*lane, retain, dry_run=dry_run))
 
 
-def _each(loaded: Loaded, names: Sequence[str], verb: str, act: Callable[..., Any]) -> Iterator[Done]:
-    targets = _targets(loaded)
+def _run_each(loaded: Loaded, names: Sequence[str], verb: str, act: Callable[..., Any]) -> Iterator[MaintenanceResult]:
+    targets = _list_targets(loaded)
     _refuse_unknown(names, targets)
     chosen = {label: lane for label, lane in targets.items() if not names or _is_named(label, lane, names)}
     with ExitStack() as opened:
         sinks: dict[str, Any] = {}
         for label, lane in chosen.items():
-            name = lane.sink if lane is not None else LETTERS
+            name = lane.sink if lane is not None else DEAD_LETTERS
             if name not in sinks:
-                made = adapters.sink_that_rewrites(loaded, name) if lane is not None else adapters.dead_letters(loaded)
+                made = (
+                    adapters.build_rewriting_sink(loaded, name) if lane is not None else adapters.build_dead_letters(loaded)
+                )
                 sinks[name] = opened.enter_context(closing(cast(Any, made)))
             if hasattr(sinks[name], verb):
-                yield _done(label, partial(act, sinks[name], *([] if lane is None else [lane])))
+                yield _run_one(label, partial(act, sinks[name], *([] if lane is None else [lane])))
             elif label in names or lane is not None:
-                yield Done(label, skipped="its server does that itself")
+                yield MaintenanceResult(label, skipped="its server does that itself")
 
 
-def _done(label: str, act: Callable[[], Any]) -> Done:
+def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:
     try:
         result = act()
     except ReplicatorError as error:
-        return Done(label, error=error)
-    return Done(label, result) if result is not None else Done(label, skipped="there is no table yet")
+        return MaintenanceResult(label, error=error)
+    return (
+        MaintenanceResult(label, result) if result is not None else MaintenanceResult(label, skipped="there is no table yet")
+    )
 
 
-def _targets(loaded: Loaded) -> dict[str, Lane | None]:
+def _list_targets(loaded: Loaded) -> dict[str, Lane | None]:
     """By name, each once: several lanes may share an event log. None stands for the dead letters."""
     found: dict[str, Lane | None] = {}
-    for lane in known_lanes(loaded):
-        if lane.refused or lane.id == refused_id(lane) or lane.sink == EVENT_STORE:
+    for lane in list_lanes(loaded):
+        if lane.refused or lane.id == make_refused_id(lane) or lane.sink == EVENT_STORE:
             continue
         found.setdefault(lane.id if lane.table else lane.sink, lane)
-    return {**found, LETTERS: None}
+    return {**found, DEAD_LETTERS: None}
 
 
 def _is_named(label: str, lane: Lane | None, names: Sequence[str]) -> bool:
-    return bool({label, *((lane.table, own_name(lane.table)) if lane is not None and lane.table else ())} & {*names})
+    return bool(
+        {label, *((lane.table, get_unqualified_name(lane.table)) if lane is not None and lane.table else ())} & {*names}
+    )
 
 
 def _refuse_unknown(names: Sequence[str], targets: dict[str, Lane | None]) -> None:
     for name in names:
         if not any(_is_named(label, lane, [name]) for label, lane in targets.items()):
-            near = did_you_mean(name, targets)
+            near = suggest_name(name, targets)
             raise ConfigProblem(
                 f"there is no target {name!r}",
                 next_step=f"{near[:1].upper()}{near[1:]} The targets are: {', '.join(targets)}.".strip(),

@@ -7,7 +7,7 @@ import gc
 GENERATIONS = (100_000, 50, 100)
 
 
-def settle() -> None:
+def tune_collector() -> None:
     """Keep the garbage collector from walking the whole heap for every few hundred short-lived objects.
 
     Each chunk of messages makes tens of thousands of tuples (headers) that reference counting frees at once. With Python's

@@ -7,7 +7,7 @@ from typing import Any
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-GROUPS = (
+ENTRY_POINT_GROUPS = (
     "replicator.sources",
     "replicator.backfills",
     "replicator.decoders",
@@ -28,36 +28,36 @@ GROUPS = (
 )
 
 
-def names(group: str) -> tuple[str, ...]:
+def list_names(group: str) -> tuple[str, ...]:
     """The adapters registered in a group, sorted."""
     return tuple(sorted({e.name for e in entry_points(group=group)}))
 
 
-def load(group: str, name: str, config_line: str = "") -> Any:
+def load_adapter(group: str, name: str, config_line: str = "") -> Any:
     """The class or factory registered as `name` in `group`.
 
     Raises ConfigProblem naming what there is when there is none, EnvironmentProblem when it cannot be imported.
     """
     found = [e for e in entry_points(group=group) if e.name == name]
     if not found:
-        have = ", ".join(names(group)) or "none is installed"
+        have = ", ".join(list_names(group)) or "none is installed"
         kind = group.removeprefix("replicator.").rstrip("s").replace("_", " ")
         raise ConfigProblem(f"{config_line}there is no {kind} called {name!r}", next_step=f"There are: {have}.")
-    return _imported(found[0])
+    return _import_entry(found[0])
 
 
-def _imported(entry: EntryPoint) -> Any:
+def _import_entry(entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except ModuleNotFoundError as missing:
-        raise EnvironmentProblem(_missing_sentence(entry, missing), next_step=_missing_step(missing)) from missing
+        raise EnvironmentProblem(_describe_missing(entry, missing), next_step=_describe_missing_step(missing)) from missing
 
 
-def _missing_sentence(entry: EntryPoint, missing: ModuleNotFoundError) -> str:
+def _describe_missing(entry: EntryPoint, missing: ModuleNotFoundError) -> str:
     return f"the adapter {entry.name!r} ({entry.value}) needs the module {missing.name!r}, which is not installed"
 
 
-def _missing_step(missing: ModuleNotFoundError) -> str:
+def _describe_missing_step(missing: ModuleNotFoundError) -> str:
     if (missing.name or "").split(".")[0] == "adapters":
         # `adapters` is also the import name of an unrelated package, which can shadow ours.
         return "Another package called 'adapters' hides replicator's own: uninstall it from this environment."

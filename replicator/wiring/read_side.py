@@ -10,89 +10,93 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from replicator.application.paging import Paging
-from replicator.application.register import FileRegister
-from replicator.domain.columns import UNCHANGED
+from replicator.application.operations.read_pages import PageQuery
+from replicator.application.stream.file_register import FileRegister
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.patterns import is_exact, matches
-from replicator.domain.selection import Misasked, Selection
-from replicator.domain.timeline import Entry, Row
-from replicator.ports.read_side import Busy, NotThere, Page, RowHistory, Target, Wanted
+from replicator.domain.read_query import InvalidReadQuery, ReadQuery
+from replicator.domain.timeline import HistoryEntry, Row
+from replicator.domain.transform.columns import NO_COLUMN_RULE
+from replicator.ports.read_side import Busy, NotFound, Page, PageRequest, ReadTarget, RowHistory
 from replicator.settings import LaneSettings, Loaded
-from replicator.settings.fields import timespan
-from replicator.settings.nearest import did_you_mean
+from replicator.settings.fields import to_timedelta
+from replicator.settings.suggestions import suggest_name
 
-from . import adapters, histories, parts
-from .past import within
-from .reading import read
+from . import adapters, build, change_history
+from .as_of_query import stop_after
+from .target_reader import read_target
 
-AT_ONCE = 4
+MAX_READERS = 4
 """Readings that go on at once: each holds a page in memory, and reads with all cores."""
-OF_THE_PAST = 1
+MAX_PAST_READERS = 1
 """Of those that may read an event log from its beginning."""
 WAIT_SECONDS = 2.0
 """How long a reading waits for its turn."""
 Lanes = Mapping[str, Sequence[LaneSettings]]
-NO_ROW = "`history` tells what became of rows that are gone."
+NO_ROW_STEP = "`history` tells what became of rows that are gone."
 
 
-class Targets:
+class ConfiguredTargets:
     """`ports.read_side.ReadSide` over the sinks of a configuration. Nothing stays open between two questions."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
         self._globs = loaded.settings.serve.tables
-        self._seconds = timespan(loaded.settings.serve.query_timeout).total_seconds()
-        self._turns = {False: threading.BoundedSemaphore(AT_ONCE), True: threading.BoundedSemaphore(OF_THE_PAST)}
+        self._seconds = to_timedelta(loaded.settings.serve.query_timeout).total_seconds()
+        self._turns = {False: threading.BoundedSemaphore(MAX_READERS), True: threading.BoundedSemaphore(MAX_PAST_READERS)}
 
-    def targets(self) -> Sequence[Target]:
+    def targets(self) -> Sequence[ReadTarget]:
         """See `ports.read_side.ReadSide.targets`."""
-        lanes = self._lanes()
-        names = [f"{sink}.{table}" for sink in self._loaded.settings.sinks for table in self._tables(sink)]
-        return [self._target(name, lanes) for name in sorted(names) if self._offered(name, lanes)]
+        lanes = self._list_lanes()
+        names = [f"{sink}.{table}" for sink in self._loaded.settings.sinks for table in self._list_tables(sink)]
+        return [self._make_target(name, lanes) for name in sorted(names) if self._is_offered(name, lanes)]
 
-    def columns(self, name: str) -> tuple[Target, pa.Schema]:
+    def columns(self, name: str) -> tuple[ReadTarget, pa.Schema]:
         """See `ports.read_side.ReadSide.columns`."""
-        target = self._found(name)
-        with self._turn():
-            found = read(self._loaded, name, choose=lambda _: Selection(limit=0), seconds=self._seconds)
+        target = self._find_target(name)
+        with self._limit_readers():
+            found = read_target(self._loaded, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
         return target, found.schema
 
-    def rows(self, name: str, wanted: Wanted) -> Page:
+    def rows(self, name: str, wanted: PageRequest) -> Page:
         """See `ports.read_side.ReadSide.rows`."""
         if wanted.from_log and wanted.as_of is None:
-            raise Misasked("`from_log` asks for a time", next_step="Give one with `as_of`.")
-        target = self._found(name)
-        paging = Paging(wanted, target.key, unique=target.policy == "scd1")
+            raise InvalidReadQuery("`from_log` asks for a time", next_step="Give one with `as_of`.")
+        target = self._find_target(name)
+        paging = PageQuery(wanted, target.key, unique=target.policy == "scd1")
         notes: list[str] = []
         then: dict[str, Any] = {"as_of": wanted.as_of, "from_log": wanted.from_log}
-        with self._turn(of_the_past=wanted.as_of is not None):
-            found = read(self._loaded, name, **then, choose=paging.choose, seconds=self._seconds, tell=notes.append)
-        page = paging.page(found)
+        with self._limit_readers(of_the_past=wanted.as_of is not None):
+            found = read_target(
+                self._loaded, name, **then, choose=paging.build_query, seconds=self._seconds, tell=notes.append
+            )
+        page = paging.make_page(found)
         if wanted.key and not wanted.filters and not found.num_rows:
-            raise NotThere(f"table {name} has no row with this key", next_step=NO_ROW if target.has_history else "")
+            raise NotFound(f"table {name} has no row with this key", next_step=NO_ROW_STEP if target.has_history else "")
         return replace(page, notes=tuple(notes))
 
     def history(self, name: str, key: Sequence[str]) -> RowHistory:
         """See `ports.read_side.ReadSide.history`."""
-        target, lanes = self._found(name), self._lanes().get(name, [])
+        target, lanes = self._find_target(name), self._list_lanes().get(name, [])
         if target.source_table is None or not lanes:
-            raise NotThere(
+            raise NotFound(
                 f"{name} is not the target of one table, so no event log tells what became of its rows",
                 next_step="Ask for a target whose `source_table` is told.",
             )
         stop = threading.Event()
         doing = f"reading the event log of {target.source_table}"
-        with self._turn(of_the_past=True), within(self._seconds, stop, doing):
-            entries, known = histories.history(self._loaded, target.source_table, key, lambda _: None, stop)
+        with self._limit_readers(of_the_past=True), stop_after(self._seconds, stop, doing):
+            entries, known = change_history.read_history(self._loaded, target.source_table, key, lambda _: None, stop)
         if not entries:
             sentence = f"the event log of table {target.source_table} has no row with this key"
-            raise NotThere("; ".join([sentence, *known.gone]))
-        shown = _shown(lanes[0], known.table.column_names if known.table else ())
-        return RowHistory(target, [_in_terms_of(one, shown) for one in entries], known.rejected, tuple(known.gone))
+            raise NotFound("; ".join([sentence, *known.missing_sentences]))
+        shown = _map_shown_columns(lanes[0], known.table.column_names if known.table else ())
+        return RowHistory(
+            target, [_rename_entry(one, shown) for one in entries], known.rejected, tuple(known.missing_sentences)
+        )
 
     @contextmanager
-    def _turn(self, *, of_the_past: bool = False) -> Iterator[None]:
+    def _limit_readers(self, *, of_the_past: bool = False) -> Iterator[None]:
         turn = self._turns[of_the_past]
         if not turn.acquire(timeout=WAIT_SECONDS):
             raise Busy("as many readings as may go on at once", next_step="Repeat the request in a moment.")
@@ -101,39 +105,39 @@ class Targets:
         finally:
             turn.release()
 
-    def _found(self, name: str) -> Target:
+    def _find_target(self, name: str) -> ReadTarget:
         """The target of that name; NotThere where there is none, or none that may be read."""
-        lanes, (sink, _, table) = self._lanes(), name.partition(".")
-        if sink in self._loaded.settings.sinks and self._offered(name, lanes) and table in self._tables(sink):
-            return self._target(name, lanes)
-        near = did_you_mean(name, [target.name for target in self.targets()])
-        raise NotThere(f"there is no table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} /tables lists them.".strip())
+        lanes, (sink, _, table) = self._list_lanes(), name.partition(".")
+        if sink in self._loaded.settings.sinks and self._is_offered(name, lanes) and table in self._list_tables(sink):
+            return self._make_target(name, lanes)
+        near = suggest_name(name, [target.name for target in self.targets()])
+        raise NotFound(f"there is no table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} /tables lists them.".strip())
 
-    def _offered(self, name: str, lanes: Lanes) -> bool:
+    def _is_offered(self, name: str, lanes: Lanes) -> bool:
         return name in lanes if self._globs is None else any(matches(glob, name) for glob in self._globs)
 
-    def _tables(self, sink: str) -> Sequence[str]:
+    def _list_tables(self, sink: str) -> Sequence[str]:
         """The tables of a sink of which pages can be read."""
-        with closing(cast(Any, adapters.sink(self._loaded, sink))) as reader:
+        with closing(cast(Any, adapters.build_sink(self._loaded, sink))) as reader:
             return list(reader.tables()) if hasattr(reader, "select") else []
 
-    def _lanes(self) -> dict[str, list[LaneSettings]]:
+    def _list_lanes(self) -> dict[str, list[LaneSettings]]:
         """The lanes of the tables that were seen so far, or are named in the config, by their targets."""
         settings, found = self._loaded.settings, dict[str, list[LaneSettings]]()
-        register = FileRegister(parts.register_folder(self._loaded))
+        register = FileRegister(build.get_register_folder(self._loaded))
         for source in settings.sources:
             named = {t.match for t in settings.tables if t.source == source and is_exact(t.match)}
             for table in sorted({*register.load(source).topics, *named}):
-                for lane in settings.lanes_for(table, source):
+                for lane in settings.resolve_lanes(table, source):
                     found.setdefault(f"{lane.sink}.{lane.into}", []).append(lane)
         return found
 
-    def _target(self, name: str, lanes: Lanes) -> Target:
+    def _make_target(self, name: str, lanes: Lanes) -> ReadTarget:
         mine = lanes.get(name, ())
-        keys = {self._key(lane) for lane in mine}
+        keys = {self._find_key(lane) for lane in mine}
         policies = {lane.policy for lane in mine}
         table = mine[0].table if len(mine) == 1 else None
-        return Target(
+        return ReadTarget(
             name,
             next(iter(keys)) if len(keys) == 1 else (),
             next(iter(policies)) if len(policies) == 1 else None,
@@ -141,28 +145,28 @@ class Targets:
             table is not None and self._has_log(table),
         )
 
-    def _key(self, lane: LaneSettings) -> tuple[str, ...]:
+    def _find_key(self, lane: LaneSettings) -> tuple[str, ...]:
         """The key under the names that the target has; empty where one of its columns is not there."""
-        seen = FileRegister(parts.register_folder(self._loaded)).load(lane.source)
-        names = [lane.shape.remade.now(name) for name in lane.keys or seen.keys.get(lane.table, ())]
+        seen = FileRegister(build.get_register_folder(self._loaded)).load(lane.source)
+        names = [lane.shape.column_transforms.get_new_name(name) for name in lane.keys or seen.keys.get(lane.table, ())]
         return tuple(names) if all(names) else ()
 
     def _has_log(self, table: str) -> bool:
         try:
-            return bool(histories.log_of(self._loaded, table))
+            return bool(change_history.find_log(self._loaded, table))
         except ConfigProblem:
             return False
 
 
-def _shown(lane: LaneSettings, columns: Sequence[str]) -> Mapping[str, str]:
+def _map_shown_columns(lane: LaneSettings, columns: Sequence[str]) -> Mapping[str, str]:
     """The source's columns that the lane's target holds as they came, with their names there: what a target leaves out or
     makes something else of is not told of its history either."""
     chosen = lane.shape.columns
-    rules = {name: lane.shape.remade.rule_of(name) for name in columns if chosen is None or name in chosen}
-    return {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == UNCHANGED}
+    rules = {name: lane.shape.column_transforms.get_rule(name) for name in columns if chosen is None or name in chosen}
+    return {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == NO_COLUMN_RULE}
 
 
-def _in_terms_of(entry: Entry, shown: Mapping[str, str]) -> Entry:
+def _rename_entry(entry: HistoryEntry, shown: Mapping[str, str]) -> HistoryEntry:
     def row(one: Row | None) -> Row | None:
         return None if one is None else {shown[name]: value for name, value in one.items() if name in shown}
 

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from replicator.domain.errors import ReplicatorError
-from replicator.wiring.configuration import read as read_config
+from replicator.wiring.configuration import read_config
 from replicator.wiring.daemon import ask_status
 
 SECONDS = 300.0

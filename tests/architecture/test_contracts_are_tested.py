@@ -8,25 +8,25 @@ import pytest
 from replicator.testing.contract import Contract, overrides_contract
 from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.decoder_contract import DecoderContract
-from replicator.testing.engine_ahead import EngineAhead
 from replicator.testing.engine_contract import EngineContract
+from replicator.testing.engine_prefetch import EnginePrefetchContract
 from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.projector_contract import ProjectorContract
-from replicator.testing.seeds_contract import SeedsContract
-from replicator.testing.sink_contract import LedgerContract, SinkContract
+from replicator.testing.restore_contract import RestoreContract
+from replicator.testing.sink_contract import SinkContract, TombstoneContract
 from replicator.testing.source_contract import SourceContract
 
 PORTS = Path(__file__).parents[2] / "replicator" / "ports"
 SUITES = {
     "source": [SourceContract],
     "decoder": [DecoderContract],
-    "engine": [EngineContract, EngineAhead],
+    "engine": [EngineContract, EnginePrefetchContract],
     "dead_letters": [DeadLetterContract],
     "event_store": [EventStoreContract],
     "projector": [ProjectorContract],
-    "sink": [SinkContract, LedgerContract],
+    "sink": [SinkContract, TombstoneContract],
     "laying": [SinkContract, EngineContract],
-    "state_snapshots": [SeedsContract],
+    "state_snapshots": [RestoreContract],
 }
 
 

@@ -17,8 +17,8 @@ from support.backfilled_table import COLUMNS, LANES, World, Writer
 from support.loaded_items import TABLE, MariaDbItems
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sources.backfill.journal import Kept
-from replicator.domain.columns import Mask
+from adapters.sources.backfill.journal import BackfillFolder
+from replicator.domain.transform.columns import Mask
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -106,7 +106,7 @@ def test_an_unfinished_one_goes_on_unless_its_key_is_masked(
     world: MakeWorld, monkeypatch: pytest.MonkeyPatch, masks: dict[str, Mask], goes_on: bool
 ) -> None:
     """How far it got would be a value of the key; and what was masked otherwise is of no use."""
-    made, whole, pieces = world(masks, piece_rows=9), Kept.append, 0
+    made, whole, pieces = world(masks, piece_rows=9), BackfillFolder.append, 0
 
     def append(*args: Any) -> None:
         nonlocal pieces
@@ -115,18 +115,18 @@ def test_an_unfinished_one_goes_on_unless_its_key_is_masked(
             raise KeyboardInterrupt
         whole(*args)
 
-    monkeypatch.setattr(Kept, "append", append)
+    monkeypatch.setattr(BackfillFolder, "append", append)
     with pytest.raises(KeyboardInterrupt):
         made.backfill()
     assert_private(made)
     made.execute("DELETE FROM items WHERE id IN (2, 33)")
-    monkeypatch.setattr(Kept, "append", whole)
+    monkeypatch.setattr(BackfillFolder, "append", whole)
     outcome = made.backfill()
     assert (outcome.rows, outcome.resumed) == (39 if goes_on else 38, goes_on)
     made.apply()
     made.check()
     with pytest.raises(KeyboardInterrupt), monkeypatch.context() as again:
-        again.setattr(Kept, "append", append)
+        again.setattr(BackfillFolder, "append", append)
         pieces = 0
         made.backfill()
     made.masks = {"note": Mask("hmac", KEY)} if masks is OF_VALUE else {**masks, "turn": Mask("nothing")}

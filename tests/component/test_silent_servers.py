@@ -10,13 +10,13 @@ from contextlib import suppress
 
 import pytest
 
-from adapters.delta import storage
-from adapters.delta.errors import translating
-from adapters.delta.stored import StoredFolder
-from adapters.delta.tables import opened
-from adapters.monitor import lineage
-from adapters.registry import client
-from adapters.registry.options import RegistryOptions
+from adapters.delta.errors import translate_errors
+from adapters.delta.stored_folder import StoredFolder
+from adapters.delta.tables import open_table
+from adapters.kafka.schema_registry import client
+from adapters.kafka.schema_registry.options import RegistryOptions
+from adapters.object_store import options
+from adapters.observability import openlineage
 from replicator.domain.errors import Retryable
 
 LONGEST = 20.0
@@ -44,10 +44,10 @@ def silent() -> Iterator[str]:
 @pytest.fixture
 def folder(silent: str, monkeypatch: pytest.MonkeyPatch) -> StoredFolder:
     for name in ("RETRY_SECONDS", "CONNECT_SECONDS", "REQUEST_SECONDS"):
-        monkeypatch.setattr(storage, name, 1)
+        monkeypatch.setattr(options, name, 1)
     keys = {"access_key_id": "a", "secret_access_key": "b", "region": "eu-west-1"}
     at = {"endpoint": f"http://{silent}", "allow_http": True}
-    return StoredFolder.at("s3://bucket/lake/t", storage.Storage.model_validate({**keys, **at}))
+    return StoredFolder.at("s3://bucket/lake/t", options.Storage.model_validate({**keys, **at}))
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def _ends() -> Iterator[None]:
 def test_a_registry(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "SECONDS", 1)
     with pytest.raises(Retryable, match="does not answer"):
-        client.Registry(RegistryOptions.model_validate({"url": f"http://{silent}"})).schema(1)
+        client.Registry(RegistryOptions.model_validate({"url": f"http://{silent}"})).read_schema(1)
 
 
 def test_an_object_store(folder: StoredFolder) -> None:
@@ -69,11 +69,11 @@ def test_an_object_store(folder: StoredFolder) -> None:
 
 
 def test_an_object_store_that_delta_rs_asks(folder: StoredFolder) -> None:
-    with pytest.raises(Retryable, match="the object store of"), translating("t"):
-        opened(folder)
+    with pytest.raises(Retryable, match="the object store of"), translate_errors("t"):
+        open_table(folder)
 
 
 def test_a_server_that_takes_lineage(silent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lineage, "SECONDS", 1.0)
+    monkeypatch.setattr(openlineage, "SECONDS", 1.0)
     with pytest.raises(Retryable, match="does not answer"):
-        lineage.HttpLineage({"url": f"http://{silent}/api/v1/lineage"}).tell({"number": 1})
+        openlineage.HttpLineage({"url": f"http://{silent}/api/v1/lineage"}).send_event({"number": 1})

@@ -13,7 +13,7 @@ from servers.ports import free_port
 from adapters.stack import EmbeddedStack, StackPorts
 from adapters.stack.connect import ConnectService
 from adapters.stack.embedded import default_services
-from adapters.stack.layout import Home
+from adapters.stack.layout import StackHome
 from replicator.ports.service import Service
 
 from .stack import PROJECT, SHIPPED, World, run
@@ -21,7 +21,7 @@ from .stack import PROJECT, SHIPPED, World, run
 MakeWorld = Callable[..., World]
 
 
-def services(home: Home) -> Sequence[Service]:
+def services(home: StackHome) -> Sequence[Service]:
     """As ever, and beside the connector a converter to Avro, which is found by looking for it only."""
     usual = default_services(home)
     looked_for = {"plugin.discovery": "hybrid_warn"}
@@ -32,7 +32,7 @@ def services(home: Home) -> Sequence[Service]:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
     """Every server, on ports of its own beside a stack that a developer may have running."""
-    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.free(), services=services)
+    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("servers"), StackPorts.find_free(), services=services)
     try:
         running.up()
         yield running

@@ -19,7 +19,7 @@ from servers.ports import free_port
 from support.cli_program import answer_of, run_program
 
 from adapters.stack import EmbeddedStack
-from adapters.stack.embedded import slot_of
+from adapters.stack.embedded import slot_name
 
 from .daemon import PROGRAM, Daemon, until
 from .topics import Topics
@@ -88,7 +88,7 @@ class World:
         name = self.stack.register_source(self.databases["source"], prefix, **settings)
         admin = self.stack.dsn("source", superuser=True)
         what = f"{name} has taken its snapshot and follows the log"
-        until(lambda: rows(admin, STREAMS, slot_of(prefix)), what, failing=lambda: self._trace(name))
+        until(lambda: rows(admin, STREAMS, slot_name(prefix)), what, failing=lambda: self._trace(name))
         return name
 
     def _trace(self, connector: str) -> str:

@@ -14,7 +14,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from adapters.stack.embedded import slot_of
+from adapters.stack.embedded import slot_name
 
 from .daemon import Daemon, until
 from .mirrored_items import current, histories
@@ -36,7 +36,7 @@ def prepared(world: World, script: str = CREATE, **more: Any) -> World:
     """The table, and a pipeline that keeps it and its history in a lake and in PostgreSQL, and its records in a log."""
     world.execute(script)
     world.overrides[0] = f'sources.shop.topics=["{world.topic("items")}"]'
-    world.overrides.append(f"sources.shop.database.slot={slot_of(world.prefix)}")
+    world.overrides.append(f"sources.shop.database.slot={slot_name(world.prefix)}")
     lanes = [{"sink": sink, **kind} for sink in SINKS for kind in ({}, {"into": "versions", "policy": "scd2"})]
     world.rewrite_config({"tables": [{"match": "public.items", "source": "shop", "to": [{"sink": "raw"}, *lanes], **more}]})
     return world
@@ -143,7 +143,7 @@ def test_rows_that_were_deleted_while_nobody_listened_are_deleted(world: World) 
     world.execute("INSERT INTO items VALUES (5005, 'unseen too', 1)")
     again = f"{world.prefix}again"
     world.register(again, **{"snapshot.mode": "no_data", "topic.prefix": world.prefix})
-    world.overrides.append(f"sources.shop.database.slot={slot_of(again)}")
+    world.overrides.append(f"sources.shop.database.slot={slot_name(again)}")
     world.execute("UPDATE items SET note = 'seen' WHERE id % 10 = 2")
     world.execute("DELETE FROM items WHERE id % 10 = 3")
     found = world.ask("backfill", "public.items")
@@ -253,7 +253,7 @@ def test_what_cannot_be_backfilled_is_refused(world: World) -> None:
     assert "matches 'public.nothing'" in world.answer("backfill", "public.nothing", code=2)["error"]["sentence"]
     admin = world.stack.dsn("source", world.databases["source"], superuser=True)
     with psycopg.connect(admin, autocommit=True) as connection:
-        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot_of(world.prefix),))
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot_name(world.prefix),))
         try:
             world.execute("CREATE TABLE spans (id int PRIMARY KEY, i interval); CREATE TABLE keyless (id int)")
             world.rewrite_config({"tables": [{"match": "public.*", "source": "shop", "to": [{"sink": "lake"}]}]})
@@ -261,4 +261,4 @@ def test_what_cannot_be_backfilled_is_refused(world: World) -> None:
             assert "Column i" in refused and "interval" in refused
             assert "no primary key" in world.answer("backfill", "public.keyless", code=2)["error"]["sentence"]
         finally:
-            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot_of(world.prefix),))
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (slot_name(world.prefix),))

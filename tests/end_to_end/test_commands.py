@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.stack.pg_install import choose
+from adapters.stack.postgres_install import choose_installation
 
 from .daemon import Daemon
 from .shops import LOGS, MIRRORS, await_caught_up, await_equal, source_rows
@@ -191,7 +191,7 @@ def on_these_ports(world: World, daemon: Daemon, command: str) -> str:
 
 def shell(world: World, command: str) -> str:
     """What a command prints; PostgreSQL's own client is looked for with its server, too."""
-    path = f"{world.environ['PATH']}:{choose().bin}"
+    path = f"{world.environ['PATH']}:{choose_installation().bin}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command], cwd=world.folder, capture_output=True, text=True, timeout=60,
         env={**world.environ, "PATH": path, "PAGER": "cat", "PGSERVICEFILE": str(PROJECT / "config/pg_service.conf")},

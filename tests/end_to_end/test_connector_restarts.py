@@ -18,11 +18,11 @@ import pytest
 from servers.ports import free_port
 
 from adapters.stack.connect import ConnectService
-from adapters.stack.embedded import slot_of
+from adapters.stack.embedded import slot_name
 from adapters.stack.layout import DATABASES
-from adapters.stack.pg_init import create_database, create_publication
-from adapters.stack.pg_install import installations
 from adapters.stack.postgres import PostgresService
+from adapters.stack.postgres_init import create_database, create_publication
+from adapters.stack.postgres_install import installations
 
 from .daemon import until
 from .stack import STREAMS, World, rows
@@ -65,7 +65,7 @@ def newer_server(world: World, folder: Path) -> Iterator[str]:
         world.connectors.add(world.prefix)
         world.stack.register_source(world.prefix, world.prefix, database__port=str(port), **SMALL)
         admin = SOURCE.dsn(port, world.prefix, superuser=True)
-        until(lambda: rows(admin, STREAMS, slot_of(world.prefix)), "the connector follows the log")
+        until(lambda: rows(admin, STREAMS, slot_name(world.prefix)), "the connector follows the log")
         yield admin
         world.stack.rest.delete(world.connector)
     finally:

@@ -21,24 +21,24 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from adapters.delta.ledger import old_entries
+from adapters.apply.explain import NEXT, explain
+from adapters.apply.reconcile_in_process import places_select
+from adapters.postgres.views import render_view
+from adapters.sinks.delta.tombstones import old_entries_condition
+from adapters.sinks.postgres.tombstones import delete_statement, upsert_statement
+from adapters.spark.catalog_names import CatalogTable
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK, Dialect
-from adapters.sql.explain import NEXT, explain
 from adapters.sql.fold import sent_select
 from adapters.sql.fold_windows import sent_windows
-from adapters.sql.history_events import ended_by
-from adapters.sql.local_repair import places_select
-from adapters.sql.pg_ledger import forget, upsert
-from adapters.sql.pg_views import view_statements
-from adapters.sql.repair import cleared, forgotten, repair_select
-from adapters.sql.spark_names import Named
-from adapters.sql.views import view_of
+from adapters.sql.reconcile import cleared_condition, purged_condition, reconcile_select
+from adapters.sql.scd2_events import truncate_condition
+from adapters.sql.views import find_view
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plan import ApplyPlan, Deleted
-from replicator.domain.policies import POLICIES, plan_for, scd2
-from replicator.domain.retention import Forgetting
-from replicator.domain.shape import Shape
+from replicator.domain.policy.plan import ApplyPlan, DeleteHorizon
+from replicator.domain.policy.policies import POLICIES, plan_for, scd2
+from replicator.domain.policy.retention import LatenessLimit
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
 
 FOLDER = Path(__file__).with_name("sql")
 COMMAND = "REPLICATOR_ACCEPT=1 python -m pytest tests/golden/test_sql.py"
@@ -54,8 +54,8 @@ TABLES = {
 }
 VARIANTS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {
     "append-watermark": partial(plan_for, "append", watermark=timedelta(minutes=10)),
-    "scd1-by-column": partial(plan_for, "scd1", shape=Shape(by_column=True)),
-    "scd1-soft": partial(plan_for, "scd1", shape=Shape(soft_deletes=True)),
+    "scd1-by-column": partial(plan_for, "scd1", shape=RowTransforms(has_column_versions=True)),
+    "scd1-soft": partial(plan_for, "scd1", shape=RowTransforms(soft_deletes=True)),
     "scd2-untracked": lambda table: scd2(table, untracked=[c.name for c in table.values]),
 }
 PLANS: Mapping[str, Callable[[TableSpec], ApplyPlan]] = {**{name: partial(plan_for, name) for name in POLICIES}, **VARIANTS}
@@ -67,9 +67,12 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
     yield from ((name, text) for name, text in explain(plan, DUCKDB, '"target"').items() if name != "write")
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_select(plan, DUCKDB, "kept", "folded", names_of(plan))
-    if plan.history is None and not plan.by_column:
+    if plan.history is None and not plan.has_column_versions:
         floor = floor_of(plan)
-        yield "repair, after a truncate", places_select(plan, ledger=plan.repair.ledger, floor=floor, resent=resent_of(plan))
+        yield (
+            "repair, after a truncate",
+            places_select(plan, ledger=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
+        )
     for name, below in forgetting_of(plan):
         yield name, places_select(plan, ledger=True, floor=below.truncated, forgetting=below)
 
@@ -78,15 +81,15 @@ def delta_rs_stages(plan: ApplyPlan) -> Stages:
     """What its MERGE is made of."""
     yield "write", explain(plan, DELTA_RS, '"target"', repair=DUCKDB)["write"]
     yield from truncate(plan, DELTA_RS)
-    if plan.repair.ledger:
-        yield "forget deletes", old_entries(plan, floor_of(plan))
+    if plan.reconcile.uses_tombstones:
+        yield "forget deletes", old_entries_condition(plan, floor_of(plan))
     yield from age_out(plan, DELTA_RS)
 
 
 def spark_stages(plan: ApplyPlan) -> Stages:
     yield from explain(plan, SPARK, "`target`", fold=SPARK).items()
     if shows_names(plan):
-        yield from Named("shop", "it's", "/a 'lake'/it_x0027_s", "lane `a`.b").stages(view_of(plan)).items()
+        yield from CatalogTable("shop", "it's", "/a 'lake'/it_x0027_s", "lane `a`.b").stages(find_view(plan)).items()
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_windows(plan, SPARK, "windows", names_of(plan))
     yield from after_truncate(plan, SPARK)
@@ -99,11 +102,11 @@ def postgres_stages(plan: ApplyPlan) -> Stages:
     yield from ((name, shown[name]) for name in ("repair", "write"))
     yield from after_truncate(plan, POSTGRES)
     yield from truncate(plan, POSTGRES)
-    if shows_names(plan) and (view := view_statements(plan, "public", "it's")):
+    if shows_names(plan) and (view := render_view(plan, "public", "it's")):
         yield "view", view
-    if plan.repair.ledger:
-        yield "remember deletes", upsert('"tombstones"', plan, '"rows"')
-        yield "forget deletes", forget('"tombstones"', plan, floor_of(plan))
+    if plan.reconcile.uses_tombstones:
+        yield "remember deletes", upsert_statement('"tombstones"', plan, '"rows"')
+        yield "forget deletes", delete_statement('"tombstones"', plan, floor_of(plan))
     yield from age_out(plan, POSTGRES)
 
 
@@ -129,21 +132,21 @@ def floor_of(plan: ApplyPlan) -> tuple[int, ...]:
 
 
 def resent_of(plan: ApplyPlan) -> tuple[int, ...] | None:
-    return floor_of(plan) if plan.repair.counted else None
+    return floor_of(plan) if plan.reconcile.counted else None
 
 
-def forgetting_of(plan: ApplyPlan) -> Iterator[tuple[str, Forgetting]]:
+def forgetting_of(plan: ApplyPlan) -> Iterator[tuple[str, LatenessLimit]]:
     """What tells late changes, without truncates and with one in the batch."""
-    if plan.repair.ledger:
+    if plan.reconcile.uses_tombstones:
         floor = floor_of(plan)
-        yield "repair, after deletes were forgotten", Forgetting(floor)
-        yield "repair, after deletes were forgotten, with a truncate", Forgetting(floor, floor, floor)
+        yield "repair, after deletes were forgotten", LatenessLimit(floor)
+        yield "repair, after deletes were forgotten, with a truncate", LatenessLimit(floor, floor, floor)
 
 
 def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
-    if plan.history is None and not plan.by_column:
-        ledger = "tombstones" if plan.repair.ledger else None
-        select = partial(repair_select, plan, dialect, rows="folded", related="related", ledger=ledger)
+    if plan.history is None and not plan.has_column_versions:
+        ledger = "tombstones" if plan.reconcile.uses_tombstones else None
+        select = partial(reconcile_select, plan, dialect, rows="folded", related="related", ledger=ledger)
         yield "repair, after a truncate", select(floor=floor_of(plan), resent=resent_of(plan))
         for name, below in forgetting_of(plan):
             yield name, select(floor=below.truncated, forgetting=below)
@@ -152,7 +155,7 @@ def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
 def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
     """Which rows a truncate finds."""
     if plan.truncates:
-        condition = cleared if plan.history is None else ended_by
+        condition = cleared_condition if plan.history is None else truncate_condition
         yield "truncate", condition(plan, dialect, floor_of(plan))
 
 
@@ -160,10 +163,10 @@ def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:
     """Which marked rows go."""
     if plan.soft_deletes:
         floor = floor_of(plan)
-        yield "deleted rows that go", forgotten(plan, dialect, Deleted(0, floor))
+        yield "deleted rows that go", purged_condition(plan, dialect, DeleteHorizon(0, floor))
         yield (
             "deleted rows that go, after a truncate",
-            forgotten(plan, dialect, Deleted(0, floor, tuple(n - 5 for n in floor))),
+            purged_condition(plan, dialect, DeleteHorizon(0, floor, tuple(n - 5 for n in floor))),
         )
 
 

@@ -16,9 +16,9 @@ import pytest
 from support.backfilled_table import COLUMNS, LANES, Killed, World, Writer
 from support.loaded_items import TABLE, MariaDbItems
 
-from adapters.sources.backfill.journal import Kept
+from adapters.sources.backfill.journal import BackfillFolder
 from replicator.domain.errors import EnvironmentProblem, Fenced
-from replicator.testing.model import Change, fold
+from replicator.testing.model import Change, fold_changes
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -127,7 +127,7 @@ def test_whatever_is_killed_the_targets_end_as_the_table(
     listens to it before a run. What no stream brings, the next whole backfill does."""
     world = make_world(seed, piece_rows=Random(seed).randint(3, 15))
     random = world.random
-    whole = Kept.append
+    whole = BackfillFolder.append
     for _ in range(2):
         if random.random() < 0.6:
             with world.unseen(), world.items.connect() as connection:
@@ -137,7 +137,7 @@ def test_whatever_is_killed_the_targets_end_as_the_table(
             while _is_killed(world, random, monkeypatch, whole):
                 if random.random() < 0.5:
                     world.apply()
-            monkeypatch.setattr(Kept, "append", whole)
+            monkeypatch.setattr(BackfillFolder, "append", whole)
         world.apply()
         world.check()
 
@@ -152,7 +152,7 @@ def _is_killed(world: World, random: Random, monkeypatch: pytest.MonkeyPatch, wh
             raise Killed
         whole(*args)
 
-    monkeypatch.setattr(Kept, "append", append)
+    monkeypatch.setattr(BackfillFolder, "append", append)
     try:
         world.backfill(anew=random.random() < 0.1)
     except Killed:
@@ -180,7 +180,7 @@ def test_a_model_of_what_came_says_the_same(make_world: MakeWorld) -> None:
     for lane in LANES:
         if lane.into == "softly":
             continue
-        wanted, _ = fold(lane.policy, COLUMNS, ("id",), changes)
+        wanted, _ = fold_changes(lane.policy, COLUMNS, ("id",), changes)
         names = [*COLUMNS, "_cdc_seq_1", "_cdc_seq_2", *(["_cdc_end_seq_1"] if lane.policy == "scd2" else [])]
         assert sorted(repr([r.get(n) for n in names]) for r in world.rows(lane)) == sorted(
             repr([r.get(n) for n in names]) for r in wanted
@@ -191,11 +191,11 @@ def test_a_model_of_what_came_says_the_same(make_world: MakeWorld) -> None:
 
 def test_another_process_is_kept_out(make_world: MakeWorld) -> None:
     world = make_world()
-    kept = Kept(world.folder / "kept", TABLE)
-    kept.hold()
+    kept = BackfillFolder(world.folder / "kept", TABLE)
+    kept.lock()
     with pytest.raises(Fenced, match=r"Another process backfills public\.items"):
         world.backfill()
-    kept.release()
+    kept.unlock()
     assert world.backfill().rows == 40
     world.slot.drop()
     with pytest.raises(EnvironmentProblem, match=r"no replication slot|Nobody .* reads the binlog"):

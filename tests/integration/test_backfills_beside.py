@@ -15,7 +15,7 @@ from support.loaded_items import MariaDbItems
 from support.slot_reader import OF_MARKS, frame
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from replicator.application.rules import TransactionRules
+from replicator.application.table_rules import TransactionRules
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 

@@ -20,8 +20,8 @@ from support.cli_program import answer_of, run_program
 from support.dms_folder import settle
 from support.small_spark import SMALL
 
-from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
-from replicator.testing.tpcc.formats import dms_files
+from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, find_violations, make_raw_frame
+from replicator.testing.tpcc.formats import make_dms_files
 
 Row = Mapping[str, Any]
 DECLARED = {"dts_avro", "dms_csv", "canal_json", "maxwell_json"}
@@ -32,11 +32,11 @@ def write(folder: Path, name: str, history: list[Any]) -> dict[str, Any]:
     """The history in a format, and the source that reads it."""
     if name != "dms_csv":
         folder.mkdir(parents=True)
-        frame = raw_frame(name, history)
+        frame = make_raw_frame(name, history)
         for number, start in enumerate(range(0, frame.num_rows, 700)):
             write_archive(frame.slice(start, 700), folder / f"{number:04}.jsonl")
         return {"format": name, "transport": "archive", "path": str(folder)}
-    for path, text in dms_files(history).items():
+    for path, text in make_dms_files(history).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(text)
         settle(folder / path)
@@ -94,7 +94,7 @@ def same(found: list[Row], wanted: list[Row]) -> bool:
 
 
 def check(tables: Mapping[str, list[Row]], world: Tpcc) -> None:
-    assert violated(tables) == []
+    assert find_violations(tables) == []
     for table, rows in tables.items():
         assert same(rows, world.rows(table)), table
 

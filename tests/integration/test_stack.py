@@ -24,7 +24,7 @@ from confluent_kafka import Consumer
 from paths import PROJECT
 
 from adapters.stack import EmbeddedStack, StackPorts
-from adapters.stack.layout import Home
+from adapters.stack.layout import StackHome
 from adapters.stack.postgres import PostgresService, postgres_services
 from replicator.domain.errors import EnvironmentProblem
 from replicator.ports.service import Service, ServiceState
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.free())
+    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.find_free())
     try:
         running.up()
         running.register_connector()
@@ -47,7 +47,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
 @pytest.fixture
 def only_databases(tmp_path: Path) -> Iterator[EmbeddedStack]:
     """A second stack beside the first, without Java."""
-    second = EmbeddedStack(PROJECT, tmp_path / "second", StackPorts.free(), services=postgres_services)
+    second = EmbeddedStack(PROJECT, tmp_path / "second", StackPorts.find_free(), services=postgres_services)
     try:
         yield second
     finally:
@@ -294,7 +294,7 @@ OFTEN = ("first data folder whole", "broker launched")
 
 @pytest.mark.parametrize("moment", [*OFTEN, *(pytest.param(m, marks=pytest.mark.long) for m in HALF_WAY if m not in OFTEN)])
 def test_killed_half_way_then_started_again(moment: str, tmp_path: Path) -> None:
-    second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.free())
+    second = EmbeddedStack(PROJECT, tmp_path / "killed", StackPorts.find_free())
     ports = ",".join(f"{name}={port}" for name, port in second.home.ports.mapping().items())
     command = [sys.executable, "-m", "adapters.stack", "--folder", str(second.home.folder), "--ports", ports, "up"]
     try:
@@ -340,7 +340,7 @@ def test_a_home_removed_by_hand_starts_anew(only_databases: EmbeddedStack) -> No
 def test_services_are_entry_points_too(tmp_path: Path) -> None:
     from importlib.metadata import entry_points
 
-    home = Home.below(PROJECT, tmp_path / "home", StackPorts.free())
+    home = StackHome.in_project(PROJECT, tmp_path / "home", StackPorts.find_free())
     found: list[Service] = []
     for point in entry_points(group="replicator.services"):
         found += point.load()(home)

@@ -19,15 +19,15 @@ from paths import PROJECT
 
 from adapters.jvm import jars, java
 from adapters.jvm.lock_jars import KAFKA, PROVIDED
-from adapters.stack import EmbeddedStack, pg_install
+from adapters.stack import EmbeddedStack, postgres_install
 from adapters.stack.__main__ import main
 from adapters.stack.connect import connect_services
 from adapters.stack.connect_rest import ConnectorState, not_running, read_connector
 from adapters.stack.kafka import cluster_id, kafka_services, write_properties
-from adapters.stack.layout import Home, StackPorts, is_free
-from adapters.stack.logs import read_logs
+from adapters.stack.layout import StackHome, StackPorts, is_free
+from adapters.stack.log_tail import read_logs
 from adapters.stack.postgres import postgres_services
-from adapters.stack.processes import find, kill, require_free, spawn
+from adapters.stack.processes import find_processes, kill_processes, require_free, spawn_server
 from adapters.stack.spark import spark_services
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 from replicator.ports.service import ServiceState, ServiceStatus, Stack
@@ -38,7 +38,7 @@ def test_the_jar_lock_names_no_host() -> None:
 
 
 def test_every_locked_jar_has_a_hash_and_belongs_to_a_group() -> None:
-    locked = jars.locked()
+    locked = jars.read_lock()
     assert set(locked) >= {"kafka", "connect", "debezium-postgres", "debezium-jdbc"}
     for members in locked.values():
         assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in members)
@@ -49,14 +49,14 @@ def test_every_locked_jar_has_a_hash_and_belongs_to_a_group() -> None:
     }
 
 
-@pytest.mark.parametrize("group", [name for name in jars.locked() if name.startswith("debezium")])
+@pytest.mark.parametrize("group", [name for name in jars.read_lock() if name.startswith("debezium")])
 def test_a_plugin_does_not_hold_what_the_worker_provides(group: str) -> None:
-    artifacts = {jar.coordinate.split(":")[1] for jar in jars.locked()[group]}
+    artifacts = {jar.coordinate.split(":")[1] for jar in jars.read_lock()[group]}
     assert artifacts.isdisjoint(PROVIDED)
 
 
 def test_no_class_path_holds_two_versions_of_a_jar() -> None:
-    for group, members in jars.locked().items():
+    for group, members in jars.read_lock().items():
         names = [jar.coordinate.split(":")[:2] for jar in members]
         assert len(names) == len(set(map(tuple, names))), group
 
@@ -74,7 +74,7 @@ def local_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_jar_already_on_the_machine_is_taken_when_its_hash_fits(local_repository: Path, tmp_path: Path) -> None:
     jar = jars.Jar("com.example:thing:1.0", hashlib.sha256(local_repository.read_bytes()).hexdigest())
-    jars._obtain(jar, jars.cache_folder(), tmp_path / "scratch")
+    jars._obtain_jar(jar, jars.cache_folder(), tmp_path / "scratch")
     assert jar.path(jars.cache_folder()).read_bytes() == b"the right content"
 
 
@@ -82,13 +82,13 @@ def test_a_jar_with_another_hash_is_not_stored(local_repository: Path, tmp_path:
     jar = jars.Jar("com.example:thing:1.0", hashlib.sha256(b"the right content").hexdigest())
     local_repository.write_bytes(b"something else")
     with pytest.raises(jars.FetchError, match="locked SHA-256"):
-        jars._attempt(jar, jar.path(jars.cache_folder()), tmp_path / "scratch", local=True)
+        jars._try_fetch(jar, jar.path(jars.cache_folder()), tmp_path / "scratch", local=True)
     assert not jar.path(jars.cache_folder()).exists()
 
 
 def test_the_lock_of_a_plugin_is_linked_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPLICATOR_JAR_CACHE", str(tmp_path / "cache"))
-    for jar in jars.locked()["debezium-postgres"]:
+    for jar in jars.read_lock()["debezium-postgres"]:
         path = jar.path(jars.cache_folder())
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -99,12 +99,12 @@ def test_the_lock_of_a_plugin_is_linked_exactly(tmp_path: Path, monkeypatch: pyt
     assert not jars.is_linked("debezium-postgres", folder)
     jars.link_plugin("debezium-postgres", folder)
     assert jars.is_linked("debezium-postgres", folder)
-    assert {p.name for p in folder.iterdir()} == {j.path(Path()).name for j in jars.locked()["debezium-postgres"]}
+    assert {p.name for p in folder.iterdir()} == {j.path(Path()).name for j in jars.read_lock()["debezium-postgres"]}
     assert all(p.exists() for p in folder.iterdir())
 
 
 def test_free_ports_are_free_and_distinct() -> None:
-    ports = StackPorts.free().mapping().values()
+    ports = StackPorts.find_free().mapping().values()
     assert len(set(ports)) == 9
     assert all(is_free(port) for port in ports)
 
@@ -154,7 +154,7 @@ def test_a_taken_port_has_the_name_that_moves_it(tmp_path: Path) -> None:
     for name in StackPorts().mapping():
         with socket.create_server(("127.0.0.1", 0)) as taken:
             ports = replace(StackPorts(), **{name: taken.getsockname()[1]})
-            home = Home.below(tmp_path, ports=ports)
+            home = StackHome.in_project(tmp_path, ports=ports)
             [service] = [
                 one
                 for one in (*postgres_services(home), *kafka_services(home), *connect_services(home), *spark_services(home))
@@ -194,25 +194,25 @@ def test_the_embedded_stack_is_a_stack() -> None:
 
 
 def test_a_server_outlives_its_starter_and_is_found_by_its_mark(tmp_path: Path) -> None:
-    mark = Home.below(tmp_path).mark("sleeper")
+    mark = StackHome.in_project(tmp_path).process_mark("sleeper")
     program = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)", mark]
     starter = (
         "import sys; from pathlib import Path; from adapters.stack.processes import spawn\n"
         f"spawn({program!r}, Path('log'), cwd=Path('.'), env={{}})"
     )
     subprocess.run([sys.executable, "-c", starter], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)}, check=True)
-    [server] = find(mark)
+    [server] = find_processes(mark)
     assert os.getsid(server.pid) == server.pid
-    assert find(Home.below(tmp_path / "another").mark("sleeper")) == []
-    kill([server])
-    assert find(mark) == []
+    assert find_processes(StackHome.in_project(tmp_path / "another").process_mark("sleeper")) == []
+    kill_processes([server])
+    assert find_processes(mark) == []
 
 
 def test_a_long_log_is_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("adapters.stack.processes.LOG_LIMIT", 10)
     log = tmp_path / "server.log"
     log.write_text("more than ten bytes\n")
-    spawn([sys.executable, "-c", ""], log, cwd=tmp_path, env={})
+    spawn_server([sys.executable, "-c", ""], log, cwd=tmp_path, env={})
     assert (tmp_path / "server.log.1").read_text() == "more than ten bytes\n"
 
 
@@ -252,9 +252,9 @@ def test_an_old_or_broken_java_is_passed_over(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_version_of_postgresql_that_is_not_here_is_named() -> None:
-    assert pg_install.choose().major >= 15
+    assert postgres_install.choose_installation().major >= 15
     with pytest.raises(EnvironmentProblem, match="PostgreSQL 99 is not on this machine"):
-        pg_install.choose(99)
+        postgres_install.choose_installation(99)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders another user cannot reach")
@@ -268,14 +268,14 @@ def test_binaries_the_servers_user_cannot_reach_are_copied(tmp_path: Path, monke
     (root / "bin" / "postgres").write_text("#!/bin/sh\n")
     (root / "bin" / "postgres").chmod(0o755)
     (tmp_path / "closed").chmod(0o700)
-    monkeypatch.setattr(pg_install, "SHARED_FOLDERS", (tmp_path,))
-    user, closed = pg_install.server_user(), pg_install.Installation(root / "bin", 18)
-    found = pg_install.reachable(closed, user)
+    monkeypatch.setattr(postgres_install, "SHARED_FOLDERS", (tmp_path,))
+    user, closed = postgres_install.server_user(), postgres_install.Installation(root / "bin", 18)
+    found = postgres_install.make_reachable(closed, user)
     assert found.bin == tmp_path / "replicator-postgresql-18" / "whole" / "package" / "pginstall18" / "bin"
     assert (found.bin / "postgres").is_file()
     assert (found.bin / "../../../package.libs/libpq.so").is_file()
     assert [p.name for p in (tmp_path / "replicator-postgresql-18").iterdir()] == ["whole"]
-    assert pg_install.reachable(closed, user) == found
+    assert postgres_install.make_reachable(closed, user) == found
 
 
 def test_cluster_ids_are_what_the_storage_tool_takes() -> None:
@@ -310,7 +310,7 @@ def test_a_failed_connector_shows_its_cause_and_the_next_step() -> None:
 
 
 def test_check_says_what_to_do_when_connect_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
-    port = StackPorts.free().connect
+    port = StackPorts.find_free().connect
     assert main(["--ports", f"connect={port}", "check"]) == 3
     assert "scripts/start.sh" in capsys.readouterr().err
 

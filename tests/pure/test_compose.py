@@ -15,7 +15,7 @@ from adapters.stack.connect import WORKER, ConnectService
 from adapters.stack.connect_rest import read_connector
 from adapters.stack.embedded import default_services
 from adapters.stack.kafka import BROKER
-from adapters.stack.layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, Home, StackPorts
+from adapters.stack.layout import DATABASES, HOST, SUPERUSER, SUPERUSER_PASSWORD, StackHome, StackPorts
 from adapters.stack.postgres import SETTINGS
 
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(PROJECT / "docker-compose.yml")
@@ -99,7 +99,7 @@ def test_what_is_mounted_and_waited_for_exists() -> None:
 
 
 def test_the_embedded_services_have_the_same_names() -> None:
-    home = Home.below(PROJECT)
+    home = StackHome.in_project(PROJECT)
     assert {service.name for service in default_services(home)} == ALWAYS - {"kafka-ui"}
 
 
@@ -181,7 +181,7 @@ def test_the_worker_has_the_embedded_settings() -> None:
 
 def test_the_connector_file_means_the_same_database_in_both() -> None:
     inside = {k: v for k, v in environment("debezium").items() if k.startswith("SOURCE_")}
-    local = dict(ConnectService(Home.below(PROJECT)).environment())
+    local = dict(ConnectService(StackHome.in_project(PROJECT)).environment())
     here = {"SOURCE_DB_HOST", "SOURCE_DB_PORT"}
     assert {k: v for k, v in inside.items() if k not in here} == {k: v for k, v in local.items() if k not in here}
     assert (inside["SOURCE_DB_HOST"], inside["SOURCE_DB_PORT"]) == ("postgres-source", "5432")
@@ -191,7 +191,7 @@ def test_the_connector_file_means_the_same_database_in_both() -> None:
 def test_the_connector_is_that_of_the_contract() -> None:
     name, config = read_connector(PROJECT / "connectors" / "postgres-source-connector.json")
     used = set(re.findall(r"\$\{env:(\w+)\}", " ".join(config.values())))
-    assert used == set(ConnectService(Home.below(PROJECT)).environment())
+    assert used == set(ConnectService(StackHome.in_project(PROJECT)).environment())
     expected = {
         "topic.prefix": "cdc",
         "publication.name": "cdc_publication",

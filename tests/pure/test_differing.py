@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from adapters.sql.projecting import _hashes, asking, changed, differing
+from adapters.gold.duckdb_queries import _row_hashes, find_changed_groups, find_differing_groups, open_query_session
 
 SMALL = range(150)
 SHAPES: dict[str, list[tuple[Any, ...]]] = {
@@ -40,15 +40,15 @@ def found(before: Sequence[tuple[Any, ...]], after: Sequence[tuple[Any, ...]], k
         for rows in (before, after)
     ]
     called = dict(zip(names, names, strict=True))
-    with asking("tests") as connection:
+    with open_query_session("tests") as connection:
         scanned, other = (ds.dataset(rows).scanner() for rows in columns)
-        of_sides = sorted(differing(connection, (scanned, other), called, "c0", 100))
-        assert sorted(differing(connection, (columns[0], columns[1]), called, "c0", 100)) == of_sides
+        of_sides = sorted(find_differing_groups(connection, (scanned, other), called, "c0", 100))
+        assert sorted(find_differing_groups(connection, (columns[0], columns[1]), called, "c0", 100)) == of_sides
         before, after = (
             rows.append_column("_change_type", pa.array([what] * rows.num_rows, pa.string()))
             for rows, what in zip(columns, ("delete", "insert"), strict=True)
         )
-        assert sorted(changed(connection, pa.concat_tables([before, after]), called, "c0", 100)) == of_sides
+        assert sorted(find_changed_groups(connection, pa.concat_tables([before, after]), called, "c0", 100)) == of_sides
     return of_sides
 
 
@@ -95,9 +95,11 @@ def test_nested_values_that_look_alike(kind: pa.DataType, values: list[Any]) -> 
 def test_sums_of_hashes_are_those_of_their_rows(name: str) -> None:
     """No three rows of small values have the sums of three others, of either hash."""
     rows = pa.table({f"c{i}": [row[i] for row in SHAPES[name]] for i in range(len(SHAPES[name][0]))})
-    with asking("tests") as connection:
+    with open_query_session("tests") as connection:
         connection.register("_rows", rows)
-        hashes = connection.sql(f"SELECT DISTINCT {', '.join(_hashes(', '.join(rows.column_names)))} FROM _rows").fetchall()
+        hashes = connection.sql(
+            f"SELECT DISTINCT {', '.join(_row_hashes(', '.join(rows.column_names)))} FROM _rows"
+        ).fetchall()
     for number in range(2):
         values = [row[number] for row in hashes]
         assert len({*values}) == rows.num_rows

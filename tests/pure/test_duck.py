@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from adapters.sql.duck import session
+from adapters.duckdb.session import open_session
 
 
 def _sum(n: int) -> int:
-    with session() as connection:
+    with open_session() as connection:
         connection.register("changes", pa.table({"x": [n] * 10}))
         connection.execute("CREATE TEMP TABLE folded AS SELECT sum(x) AS s FROM changes")
         return int(connection.sql("SELECT s FROM folded").fetchall()[0][0])

@@ -8,9 +8,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from adapters.apply.explain import explain
 from adapters.sql.dialect import DELTA_RS, DUCKDB, POSTGRES, SPARK
-from adapters.sql.explain import explain
-from replicator.domain.policies import POLICIES, plan_for
+from replicator.domain.policy.policies import POLICIES, plan_for
 from replicator.domain.table import Column, TableSpec
 
 TABLE = TableSpec("public.t", (Column("a", pa.int64()), Column('b"; DROP', pa.string())), ("a",), 2)
@@ -28,7 +28,7 @@ def test_every_stage_is_shown(policy, dialect):
 def test_a_history_shows_how_versions_are_found():
     for dialect in (POSTGRES, SPARK, DUCKDB):
         repair = explain(plan_for("scd2", TABLE), dialect, '"t"')["repair"]
-        assert "WITH events AS" in repair and dialect.quoted("_cdc__opens") in repair
+        assert "WITH events AS" in repair and dialect.quote_name("_cdc__opens") in repair
 
 
 def test_a_watermark_is_shown():

@@ -7,7 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from adapters.sql.projecting import asking, of_groups, of_these, offer, offer_groups, result
+from adapters.gold.duckdb_queries import (
+    filter_groups,
+    groups_condition,
+    open_query_session,
+    register_groups,
+    register_rows,
+    run_query,
+)
 from replicator.domain.errors import Fatal
 
 ROWS = pa.table({"x_city": ["Rome", "Oslo", None], "n": [1, 2, 3]})
@@ -28,14 +35,14 @@ ROWS = pa.table({"x_city": ["Rome", "Oslo", None], "n": [1, 2, 3]})
 def test_rows_of_other_groups_that_a_query_gives(groups: set[Any], left: int, kind: pa.DataType) -> None:
     """Whatever the case of the column's name, and the type that DuckDB gives it."""
     rows = ROWS.set_column(0, "X_City", ROWS["x_city"].cast(kind))
-    found = of_these(rows, "x_cITY", frozenset(groups))
+    found = filter_groups(rows, "x_cITY", frozenset(groups))
     assert found.schema == rows.schema and found.num_rows == left
     assert {*found["X_City"].to_pylist()} <= groups
 
 
 def test_a_query_without_the_column_of_the_groups_is_refused() -> None:
     with pytest.raises(Fatal, match="gives no column 'town'"):
-        of_these(ROWS, "town", frozenset({"Rome"}))
+        filter_groups(ROWS, "town", frozenset({"Rome"}))
 
 
 @pytest.mark.parametrize("names", [{"x_city": "x_city", "n": "n"}, {"x_city": "city", "n": "n"}])
@@ -43,10 +50,10 @@ def test_a_query_without_the_column_of_the_groups_is_refused() -> None:
 def test_a_query_finds_rows_under_a_condition(names: dict[str, str], groups: frozenset[Any] | None) -> None:
     """By the names that it has for their columns."""
     key = names["x_city"]
-    with asking("one") as connection:
+    with open_query_session("one") as connection:
         if groups is not None:
-            offer_groups(connection, groups, pa.string())
-        offer(connection, "some rows", ROWS, names, None if groups is None else of_groups(key, groups))
-        found = result(connection, f'SELECT {key} AS place, n FROM "Some Rows"', "place", None)
+            register_groups(connection, groups, pa.string())
+        register_rows(connection, "some rows", ROWS, names, None if groups is None else groups_condition(key, groups))
+        found = run_query(connection, f'SELECT {key} AS place, n FROM "Some Rows"', "place", None)
     wanted = [(place, n) for place, n in zip(*ROWS.to_pydict().values(), strict=True) if groups is None or place in groups]
     assert [*zip(*found.to_pydict().values(), strict=True)] == sorted(wanted, key=lambda row: row[0] or "")

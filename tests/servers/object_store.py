@@ -46,10 +46,10 @@ class ObjectStore:
         import obstore
         from obstore.store import S3Store
 
-        from adapters.delta.storage import Storage, split_url
+        from adapters.object_store.options import Storage, split_url
 
         bucket, key = split_url(str(path))
-        store = S3Store(bucket, **Storage.model_validate(self.storage).of_obstore())
+        store = S3Store(bucket, **Storage.model_validate(self.storage).to_obstore())
         return sorted(f["path"].removeprefix(f"{key}/") for page in obstore.list(store, f"{key}/") for f in page)
 
     def make(self, bucket: str = BUCKET) -> None:

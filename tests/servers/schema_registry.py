@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 from servers.ports import free_port
 
-from adapters.jvm.jars import fetch
+from adapters.jvm.jars import fetch_jars
 from adapters.jvm.java import bundled_java
 
 API = "/apis/ccompat/v7"
@@ -42,7 +42,7 @@ def unpacked(archive: Path) -> Path:
 @contextmanager
 def schema_registry(log: Path) -> Iterator[str]:
     """The address of a registry without schemas, which keeps them in memory; as Confluent's it answers under `API`."""
-    (archive,) = fetch("registry")
+    (archive,) = fetch_jars("registry")
     port = free_port()
     here = {"HTTP": port, "MANAGEMENT": free_port()}
     environment = {**os.environ, **{f"QUARKUS_{of}_PORT": str(number) for of, number in here.items()}}

@@ -15,11 +15,11 @@ from support.backfilled_table import LANES, World
 from support.small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
-from adapters.sinks.delta_spark import DeltaSparkSink
-from adapters.sinks.postgres.spark import PostgresSparkSink
+from adapters.sinks.delta.spark.sink import DeltaSparkSink
+from adapters.sinks.postgres.spark.sink import PostgresSparkSink
 from adapters.sources.backfill.spark import JournalSparkSource
 from adapters.spark.frames import from_arrow
-from replicator.application.backfilled import Backfilled
+from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.position import Position
 from replicator.ports.frames import Batch, Stop
 from replicator.testing.fakes import FakeSource
@@ -57,9 +57,9 @@ class SparkWorld(World):
         lake = DeltaSparkSink({"path": str(self.folder / "lake"), **OPTIONS})
         return {"lake": lake, "pg": PostgresSparkSink({"dsn": self.dsn, "schema": "mirror", **OPTIONS})}
 
-    def source(self) -> Backfilled[Any]:
+    def source(self) -> BackfilledSource[Any]:
         size = self.random.choice([10_000, 1 << 20])
-        return Backfilled(
+        return BackfilledSource(
             OnSpark(self.pieces), JournalSparkSource({"state": str(self.folder / "kept"), "batch_bytes": size, **OPTIONS})
         )
 

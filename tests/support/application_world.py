@@ -12,21 +12,23 @@ from typing import Any
 from support.tuple_engine import Rec, TupleDecoder, TupleEngine
 from support.tuple_ports import Gauges, Letters, Machine, MemoryRegister, Target, TupleSink, TupleSource
 
-from replicator.application.crashes import Crashes
-from replicator.application.lanes import Lanes
-from replicator.application.options import Options
-from replicator.application.pipeline import Pipeline
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules, event_log_lane
-from replicator.application.shared import Shared
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.options import RuntimeOptions
+from replicator.application.quarantine.poison_records import PoisonRecordFinder
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules, make_event_log_lane
 from replicator.ports.frames import Lane
-from replicator.ports.register import Seen
+from replicator.ports.register import RegisterEntry
 
 BOTH = (("a", "scd1"), ("b", "append"))
-QUICK = Options(first_delay=0.001, longest_delay=0.002, drain=5.0, reject_patience=0.02, tell_every=0.01, hold_idle=0.005)
+QUICK = RuntimeOptions(
+    first_delay=0.001, longest_delay=0.002, drain=5.0, reject_patience=0.02, report_every=0.01, hold_idle=0.005
+)
 
 
 @dataclass
@@ -40,13 +42,13 @@ class World:
     event_logs: Mapping[str, frozenset[str]] = field(default_factory=dict)
     decoder: TupleDecoder = field(default_factory=TupleDecoder)
     engine: TupleEngine = field(default_factory=TupleEngine)
-    options: Options = QUICK
+    options: RuntimeOptions = QUICK
     has_backfills: bool = False
     notes: Path | None = None
     """Of records that end the program."""
     targets: dict[str, Target] = field(default_factory=dict)
     letters: dict[tuple[str, str], Any] = field(default_factory=dict)
-    register: dict[str, Seen] = field(default_factory=dict)
+    register: dict[str, RegisterEntry] = field(default_factory=dict)
 
     def rules(self, table: str) -> TableRules | None:
         entries = self.lanes.get(table)
@@ -76,15 +78,17 @@ class Running:
         self.sinks = {name: TupleSink(name, world.targets, machine) for name in names}
         stop = threading.Event()
         rejects = Rejects(self.letters, self.engine, stop, world.options, self.telemetry)
-        self.shared: Shared[Any] = Shared(self.engine, Lanes(self.telemetry), rejects, self.telemetry, world.options, stop)
+        self.shared: RuntimeContext[Any] = RuntimeContext(
+            self.engine, LaneRuns(self.telemetry), rejects, self.telemetry, world.options, stop
+        )
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
-        logs = [event_log_lane("p", "s", name) for name in world.logs]
+        logs = [make_event_log_lane("p", "s", name) for name in world.logs]
         register = MemoryRegister(world.register, machine)
-        crashes = Crashes(world.notes, self.engine, rejects, "s", self.shared.decoding)
-        place = Place(
-            "s", self.source, world.rules, logs, self.workers, register, crashes=crashes, has_backfills=world.has_backfills
+        crashes = PoisonRecordFinder(world.notes, self.engine, rejects, "s", self.shared.decoding)
+        place = SourceContext(
+            "s", self.source, world.rules, logs, self.workers, register, poison_records=crashes, has_backfills=world.has_backfills
         )  # fmt: skip
-        self.pipeline: Pipeline[Any] = Pipeline(place, world.decoder, self.shared)
+        self.pipeline: SourcePipeline[Any] = SourcePipeline(place, world.decoder, self.shared)
         self.supervisor = Supervisor([self.pipeline], list(self.workers.values()), self.letters, self.shared)
         self.lanes = self.shared.lanes
         self.code: Any = None

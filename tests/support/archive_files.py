@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from replicator.application.archive_files import archive_writer
+from replicator.application.operations.archive_files import open_archive
 
 
 def write_archive(records: pa.Table, path: Path) -> None:
     """Write a raw frame as one archive file."""
-    with archive_writer(path) as writer:
+    with open_archive(path) as writer:
         writer.write(records)

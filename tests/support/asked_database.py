@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from pydantic import SecretStr
 from sqlalchemy.pool import NullPool
 
-from adapters.sources.delta.query import QuerySource
-from adapters.sources.delta.query.options import plain_url
+from adapters.sources.query import QuerySource
+from adapters.sources.query.options import normalize_url
 from replicator.domain.position import Position
 
 SALES = [
@@ -33,7 +33,7 @@ class Asked:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.engine = sa.create_engine(plain_url(SecretStr(url)).get_secret_value(), poolclass=NullPool)
+        self.engine = sa.create_engine(normalize_url(SecretStr(url)).get_secret_value(), poolclass=NullPool)
         self.kind = self.engine.dialect.name
 
     def run(self, *statements: str) -> None:

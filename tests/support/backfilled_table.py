@@ -17,35 +17,39 @@ from support.slot_reader import frame
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from adapters.sinks.postgres import PostgresSink
 from adapters.sources.backfill import JournalSource
-from replicator.application.backfilled import Backfilled
-from replicator.application.backfilling import Backfilling, Outcome
-from replicator.application.lanes import Lanes
-from replicator.application.options import Options
-from replicator.application.pipeline import Pipeline
-from replicator.application.register import FileRegister
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules, TransactionRules
-from replicator.application.shared import Shared
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.operations.backfill import BackfillOperation, BackfillOutcome
+from replicator.application.options import RuntimeOptions
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.backfilled_source import BackfilledSource
+from replicator.application.stream.file_register import FileRegister
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules, TransactionRules
 from replicator.domain.errors import ExitCode
 from replicator.domain.position import Position
-from replicator.domain.shape import Shape
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSource
-from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
+from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall
 
 COLUMNS = ("id", "note", "turn")
-KINDS = {"items": ("scd1", Shape()), "softly": ("scd1", Shape(soft_deletes=True)), "versions": ("scd2", Shape())}
+KINDS = {
+    "items": ("scd1", RowTransforms()),
+    "softly": ("scd1", RowTransforms(soft_deletes=True)),
+    "versions": ("scd2", RowTransforms()),
+}
 LANES = tuple(
     Lane(f"{sink}.{into}", "p", "s", TABLE, sink, into, KINDS[into][0], {}, "c:1", None, KINDS[into][1])
     for sink, into in (("lake", "items"), ("lake", "versions"), ("pg", "softly"), ("pg", "versions"))
 )
-QUICK = Options(first_delay=0.01, longest_delay=0.05, hold_idle=0.0)
+QUICK = RuntimeOptions(first_delay=0.01, longest_delay=0.05, hold_idle=0.0)
 
 
 class Killed(BaseException):
@@ -95,8 +99,8 @@ class World:
         """What writes the targets that `sinks` read."""
         return self.sinks()
 
-    def source(self) -> Backfilled[Any]:
-        return Backfilled(FakeSource(self.pieces), self.journal())
+    def source(self) -> BackfilledSource[Any]:
+        return BackfilledSource(FakeSource(self.pieces), self.journal())
 
     def journal(self) -> JournalSource:
         return JournalSource({"state": str(self.folder / "kept"), "batch_bytes": self.random.choice([10_000, 1 << 20])})
@@ -125,17 +129,19 @@ class World:
         if not self.lags:
             self.poll()
         engine, stop = self.engine(), threading.Event()
-        shared: Shared[Any] = Shared(
-            engine, Lanes(Quiet()), Rejects(self.letters, engine, stop, QUICK, Quiet()), Quiet(), QUICK, stop
+        shared: RuntimeContext[Any] = RuntimeContext(
+            engine, LaneRuns(Quiet()), Rejects(self.letters, engine, stop, QUICK, Quiet()), Quiet(), QUICK, stop
         )
-        actions = [Pass(), FailAfterApply(), Pass(), FailBefore()]
+        actions = [PassCall(), FailAfterApply(), PassCall(), FailBefore()]
         sinks = {n: Faulty(s, {"apply": self.random.sample(actions, 4)}) for n, s in self.writers().items()}
         workers = {name: Worker(name, sink, shared) for name, sink in sinks.items()}
         register = FileRegister(self.folder / "register")
-        place = Place("s", self.source(), lambda _: TableRules(LANES), (), workers, register, transactions=self.transactions)
-        pipeline = Pipeline(place, self.decoder(), shared)
+        place = SourceContext(
+            "s", self.source(), lambda _: TableRules(LANES), (), workers, register, transactions=self.transactions
+        )
+        pipeline = SourcePipeline(place, self.decoder(), shared)
         code = Supervisor([pipeline], tuple(workers.values()), self.letters, shared).run(once=True)
-        assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+        assert code is ExitCode.OK, [run.problem for run in shared.lanes.list_runs()]
 
     def decoder(self) -> Any:
         url = self.avro.url if self.avro else ""
@@ -144,10 +150,10 @@ class World:
     def reading(self) -> Any:
         return self.items.backfill(state=str(self.folder / "kept"), piece_rows=self.piece_rows)
 
-    def backfill(self, **more: Any) -> Outcome:
+    def backfill(self, **more: Any) -> BackfillOutcome:
         reading = self.reading()
         try:
-            case = Backfilling(reading, self.apply, self.source().end, self.left, lambda _: None, lambda: None)
+            case = BackfillOperation(reading, self.apply, self.source().end, self.left, lambda _: None, lambda: None)
             return case.run(TABLE, LANES, **more)
         finally:
             reading.close()

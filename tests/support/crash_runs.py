@@ -11,10 +11,10 @@ from pathlib import Path
 from support import delta_crash
 from support.delta_crash import batches, history
 
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.domain.policies import plan_for
-from replicator.testing.delivery import canonical_rows
-from replicator.testing.model import fold
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.domain.policy.policies import plan_for
+from replicator.testing.delivery import to_canonical_rows
+from replicator.testing.model import fold_changes
 
 PROGRAM = Path(delta_crash.__file__)
 
@@ -37,7 +37,7 @@ def run_until(point: str, lake: Options, count: int) -> int:
 
 def assert_equals_model(lake: Options) -> None:
     plan = plan_for("scd1", history().table())
-    expected, _ = fold("scd1", plan.table.column_names, plan.table.keys, history().changes())
+    expected, _ = fold_changes("scd1", plan.table.column_names, plan.table.keys, history().changes())
     found = DeltaRsSink(lake).read("items").to_pylist()
     columns = [c.name for c in plan.target if c.name not in BOOKKEEPING]
-    assert canonical_rows(found, columns) == canonical_rows(expected, columns)
+    assert to_canonical_rows(found, columns) == to_canonical_rows(expected, columns)

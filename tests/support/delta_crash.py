@@ -17,29 +17,29 @@ from collections.abc import Callable
 from typing import Any
 
 from adapters.delta.commits import LaneLog
-from adapters.delta.ledger import DeltaTombstoneLedger
-from adapters.delta.positions import Positions
+from adapters.delta.position_files import PositionFiles
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.domain.policies import plan_for
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.tombstones import DeltaTombstones
+from replicator.domain.policy.policies import plan_for
 from replicator.ports.frames import Write
-from replicator.testing.delivery import lane_of
-from replicator.testing.histories import History, random_history
+from replicator.testing.delivery import make_lane
+from replicator.testing.histories import History, make_random_history
 
 POINTS: dict[str, tuple[type, str, bool]] = {
-    "before the ledger": (DeltaTombstoneLedger, "record", False),
-    "after the ledger": (DeltaTombstoneLedger, "record", True),
-    "before the position file": (Positions, "announce", False),
-    "after the position file": (Positions, "announce", True),
+    "before the ledger": (DeltaTombstones, "record", False),
+    "after the ledger": (DeltaTombstones, "record", True),
+    "before the position file": (PositionFiles, "announce", False),
+    "after the position file": (PositionFiles, "announce", True),
     "after the commit": (LaneLog, "commit", True),
-    "before old positions go": (Positions, "prune", False),
+    "before old positions go": (PositionFiles, "prune", False),
 }
 BATCH = 8
 
 
 def history() -> History:
     """The same in every process: updates, deletes, key changes and truncates of a keyed table."""
-    return random_history(11, 60, keys=("int",))
+    return make_random_history(11, 60, keys=("int",))
 
 
 def batches() -> list[tuple[int, int]]:
@@ -54,8 +54,8 @@ def deliver(sink: DeltaRsSink, start: int, end: int) -> None:
     table = past.table()
     plan = plan_for("scd1", table)
     changes = engine.unite([frame for _, frame in past.runs(start, end)] or [past.frame((), table)], table)
-    sink.prepare(lane_of("scd1"), plan)
-    sink.apply([Write(lane_of("scd1"), plan, engine.fold(changes, plan), past.span(start, end))], lambda *_: None)
+    sink.prepare(make_lane("scd1"), plan)
+    sink.apply([Write(make_lane("scd1"), plan, engine.fold(changes, plan), past.span(start, end))], lambda *_: None)
 
 
 def die_at(point: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support.partitioned import Choice, partitioned
 
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 
 
 @dataclass

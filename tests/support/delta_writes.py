@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from adapters.engines.local import LocalEngine
 from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, changes_schema, sequence_columns
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane, Write
-from replicator.testing.delivery import lane_of
+from replicator.testing.delivery import make_lane
 
 TOPIC_NAME = "cdc.public.items"
 PARTITION_0 = TopicPartition(TOPIC_NAME, 0)
@@ -36,7 +36,7 @@ def write_of(
     rows: Sequence[Row], start: int = 0, *, table: TableSpec = ITEMS, lane: Lane | None = None, policy: str = "scd1"
 ) -> Write[pa.Table]:
     """Changes at consecutive offsets from `start`, whose sequence is their offset."""
-    lane = lane or lane_of(policy)
+    lane = lane or make_lane(policy)
     plan = plan_for(lane.policy, table)
     span = Span(Position({PARTITION_0: start}), Position({PARTITION_0: start + len(rows)}))
     folded = LocalEngine().fold(changes_of(rows, start, table), plan)

@@ -41,7 +41,7 @@ def place_of(number: int, *, header: bool) -> tuple[str, int, int | None]:
 
 @dataclass
 class DmsFolder:
-    """`source_contract.Stream`. `publish` takes as many rows as there are records: what they hold is not for files."""
+    """`source_contract.SourceStream`. `publish` takes as many rows as there are records: what they hold is not for files."""
 
     path: Path
     source: Any

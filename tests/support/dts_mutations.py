@@ -10,7 +10,7 @@ from fastavro import schemaless_reader, schemaless_writer
 from support.dts_records import NAMESPACE, PARTS, SHORT, encoded, value
 
 from adapters.decoders.dts_avro.schema import OPERATIONS, SOURCES
-from replicator.testing.mutations import NUMBERS, TEXTS, altered_bytes
+from replicator.testing.mutations import NUMBERS, TEXTS, alter_bytes
 
 LONGS = [
     0,
@@ -50,7 +50,7 @@ def altered_record(sent: bytes, rng: Random) -> bytes:
     """A record of DTS, still of its schema or not."""
     kind = rng.random()
     if kind < 0.1:
-        return altered_bytes(sent, rng)
+        return alter_bytes(sent, rng)
     if kind < 0.2:
         at = rng.randrange(len(sent) + 1)
         return sent[:at] + number(rng.choice(LONGS)) + sent[at + rng.choice((0, 1, 1, 2)) :]

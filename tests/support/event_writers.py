@@ -11,7 +11,7 @@ from paths import PROJECT
 
 WRITER = """
 import json, sys
-from adapters.sinks.event_store import DeltaEventStore, PostgresEventStore
+from adapters.dispatch.event_store import DeltaEventStore, PostgresEventStore
 from replicator.domain.events import VersionConflict, new_event
 kind, options, name, wins, expecting = json.loads(sys.argv[1])
 store = {"delta": DeltaEventStore, "postgres": PostgresEventStore}[kind](options)

@@ -10,18 +10,18 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from adapters.apply import scd2_in_process
+from adapters.apply.rows_frame import to_rows
 from adapters.engines.local.engine import LocalEngine
-from adapters.sql import local_history
-from adapters.sql.rows import to_rows
 from replicator.domain.change import OP
-from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Cut, highest, united_cuts
-from replicator.domain.policies import scd2
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, ApplyPlan, Truncate, find_highest, merge_truncates
+from replicator.domain.policy.policies import scd2
 from replicator.domain.sequence import Sequence
 from replicator.domain.table import Column, TableSpec
-from replicator.testing.delivery import canonical_rows
-from replicator.testing.histories import changes_frame, random_history
+from replicator.testing.delivery import to_canonical_rows
+from replicator.testing.histories import changes_frame, make_random_history
 from replicator.testing.model import Change, Outcome, Row, Scd2
-from replicator.testing.source import Event
+from replicator.testing.source import SourceEvent
 
 TABLE = TableSpec("public.items", (Column("k", pa.int64()), Column("a", pa.string()), Column("b", pa.float64())), ("k",), 1)
 
@@ -33,7 +33,7 @@ class Memory:
     plan: ApplyPlan
     rows: dict[str, Row] = field(default_factory=dict)
     marks: list[Row] = field(default_factory=list)
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[Truncate, ...] = ()
     high: Sequence | None = None
     seen: set[str] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=lambda: {"applied": 0, "duplicate": 0, "rejected": 0})
@@ -46,8 +46,8 @@ class Memory:
         if facts.lowest is None:
             return
         assert plan.history is not None
-        new = [cut for cut in facts.cuts if cut.sequence not in {c.sequence for c in self.cuts}]
-        self.cuts = united_cuts(self.cuts, facts.cuts)
+        new = [cut for cut in facts.truncates if cut.sequence not in {c.sequence for c in self.cuts}]
+        self.cuts = merge_truncates(self.cuts, facts.truncates)
         rows = to_rows(folded.frame, plan, datetime.now(UTC))
         late = self.high is not None and facts.lowest <= self.high
         ids = set(rows[EVENT_ID].to_pylist()) - self.seen
@@ -57,9 +57,11 @@ class Memory:
         related = pa.Table.from_pylist(list(self.rows.values()), schema)
         related = related.filter(pc.or_(pc.is_null(related["_cdc_end_seq_1"]), self._at_or_above(related, facts.lowest)))
         known = None if marks is None else pa.Table.from_pylist(marks, schema.append(pa.field(OP, pa.string())))
-        done = local_history.versions(plan, plan.history, rows, related, known, lowest=facts.lowest, cuts=self.cuts)
-        self.marks += done.marks.to_pylist()
-        self.high = highest(self.high, facts.highest)
+        done = scd2_in_process.compute_versions(
+            plan, plan.history, rows, related, known, lowest=facts.lowest, cuts=self.cuts
+        )
+        self.marks += done.absorbed.to_pylist()
+        self.high = find_highest(self.high, facts.highest)
         for name in self.counts:
             self.counts[name] += getattr(done.counts, name) + getattr(folded.counts, name)
         self._write(done.write.to_pylist(), new)
@@ -68,7 +70,7 @@ class Memory:
         ends = zip(*(related[f"_cdc_end_seq_{i}"].to_pylist() for i in range(1, len(lowest) + 1)), strict=True)
         return pa.array([end[0] is not None and end >= lowest for end in ends], pa.bool_())
 
-    def _write(self, rows: list[Row], cuts: list[Cut]) -> None:
+    def _write(self, rows: list[Row], cuts: list[Truncate]) -> None:
         touched = {self._key(row) for row in rows}
         assert len(touched) == len(rows), ("two rows of one merge key", rows)
         for row in rows:
@@ -92,7 +94,7 @@ class Memory:
 
 def assert_same(memory: Memory, model: Scd2, note: object = "") -> None:
     columns = [c.name for c in memory.plan.target if c.name != CDC_APPLIED_AT]
-    wanted, found = canonical_rows(model.table(), columns), canonical_rows(list(memory.rows.values()), columns)
+    wanted, found = to_canonical_rows(model.table(), columns), to_canonical_rows(list(memory.rows.values()), columns)
     assert wanted == found, f"{note}\n{columns}\nmissing {wanted - found}\nsurplus {found - wanted}"
     assert_invariants(memory)
 
@@ -131,7 +133,7 @@ def assert_random_histories(seeds: range, untracked: tuple[str, ...]) -> None:
     """In the order of the source, in any cut, with repetitions."""
     engine = LocalEngine({})
     for seed in seeds:
-        history = random_history(seed, 40, keys=("int", "text", "composite"))
+        history = make_random_history(seed, 40, keys=("int", "text", "composite"))
         if history.shape.shuffle is not None and history.shape.unseen:
             continue
         table = history.source.versions[0]
@@ -146,7 +148,7 @@ def assert_random_histories(seeds: range, untracked: tuple[str, ...]) -> None:
             done = max(done, batch.end)
             model = Scd2(table.column_names, table.keys, frozenset(untracked))
             for change in history.changes(0, done):
-                model.take(change)
+                model.apply_change(change)
             assert_same(memory, model, (seed, batch))
 
 
@@ -157,7 +159,7 @@ def assert_any_order(seeds: range, untracked: tuple[str, ...]) -> None:
         memory, model = Memory(scd2(TABLE, untracked)), Scd2(TABLE.column_names, TABLE.keys, frozenset(untracked))
         outcomes = []
         for start, end in itertools.pairwise([0, *cuts, len(changes)]):
-            outcomes += [model.take(c) for c in changes[start:end]]
+            outcomes += [model.apply_change(c) for c in changes[start:end]]
             memory.apply(frame_of(changes, start, end))
             assert_same(memory, model, (seed, changes, cuts))
         truncates = sum(c.op == "t" for c in changes)
@@ -165,5 +167,5 @@ def assert_any_order(seeds: range, untracked: tuple[str, ...]) -> None:
 
 
 def frame_of(changes: list[Change], start: int, end: int) -> pa.Table:
-    events = [(Event(0, start + i, 0, None, c), c) for i, c in enumerate(changes[start:end])]
+    events = [(SourceEvent(0, start + i, 0, None, c), c) for i, c in enumerate(changes[start:end])]
     return changes_frame(events, TABLE, "t")

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from replicator.domain.change import RAW
-from replicator.testing.source_contract import records
+from replicator.testing.source_contract import make_records
 
 
 @dataclass
 class LineFile:
-    """`source_contract.Stream`."""
+    """`source_contract.SourceStream`."""
 
     path: Path
     source: Any
@@ -41,6 +41,6 @@ class ReadsLineFile:
     odd_times = ()
 
     def expected(self, stream: LineFile, start: int, end: int) -> pa.Table:
-        rows = records(stream, start, end).to_pylist()
+        rows = make_records(stream, start, end).to_pylist()
         nothing = dict.fromkeys(("timestamp", "headers", "key"))
         return pa.Table.from_pylist([row | nothing for row in rows], RAW)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow.types as t
 
-from replicator.domain.plan import ApplyPlan
+from replicator.domain.policy.plan import ApplyPlan
 from replicator.ports.frames import Lane
 from replicator.testing.histories import History
-from replicator.testing.source import Act, Shape, Statement
+from replicator.testing.source import Act, Statement, StreamShape
 
 Choice = Callable[[ApplyPlan], Sequence[str]]
 
@@ -43,7 +43,7 @@ def partitioned(
 ) -> Any:
     """The sink, told at its first plan by what to partition each table, or another `option` of columns, and other options
     of its lanes. `chosen` keeps what was chosen for the instances that come later."""
-    prepare, apply, seed = sink.prepare, sink.apply, sink.seed
+    prepare, apply, seed = sink.prepare, sink.apply, sink.restore_state
 
     def told(lane: Lane, plan: ApplyPlan) -> None:
         by = chosen.setdefault(lane.id, tuple(choice(plan)))
@@ -56,7 +56,7 @@ def partitioned(
         by = chosen.setdefault(lane.id, tuple(choice(plan)))
         seed(replace(lane, options={**options, option: by}), plan, origin, path)
 
-    sink.prepare, sink.apply, sink.seed = told, applied, seeded
+    sink.prepare, sink.apply, sink.restore_state = told, applied, seeded
     return sink
 
 
@@ -66,5 +66,5 @@ def moving_history(seed: int, length: int = 40) -> History:
     acts: tuple[Act, ...] = ("write", "write", "move", "swap", "chain", "delete", "truncate")
     each = range(length)
     statements = tuple(Statement(acts[(seed + i * 5) % 7], i % 5, (i * 3 + seed) % 5, salt=i * 7 + seed) for i in each)
-    shape = Shape(key="composite", values=("day", "text", "small"), snapshot=3)
+    shape = StreamShape(key="composite", values=("day", "text", "small"), snapshot=3)
     return History(shape, statements, ((9, 0, ""), (6, 4, "after"), (11, 0, ""), (9, 2, "before")))

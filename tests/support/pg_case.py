@@ -13,11 +13,11 @@ import pyarrow as pa
 from adapters.engines.local import LocalEngine
 from adapters.sinks.postgres import PostgresSink
 from replicator.domain.change import changes_schema
-from replicator.domain.plan import ApplyPlan
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import UNSHAPED, Shape
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 from replicator.ports.frames import Lane, Write
 
 TOPIC = TopicPartition("cdc.public.items", 0)
@@ -40,14 +40,14 @@ class Feed:
     table: TableSpec
     lane: Lane = field(default_factory=lane_of)
     offset: int = 0
-    shape: Shape = UNSHAPED
+    shape: RowTransforms = NO_ROW_TRANSFORMS
 
     @property
     def plan(self) -> ApplyPlan:
         return plan_for(self.lane.policy, self.table, None, self.shape)
 
     def write(self, *rows: Mapping[str, Any], op: str = "u") -> Write[pa.Table]:
-        """A write of these rows. `_op` and `_unsent` of a row are its own; all else are columns."""
+        """A write of these rows. `_find_operation` and `_unsent` of a row are its own; all else are columns."""
         start, self.offset = self.offset, self.offset + len(rows)
         schema = changes_schema(self.table)
         made = []
@@ -55,7 +55,7 @@ class Feed:
             frame = {"_op": op, "_seq_1": number + 1, "_seq_2": number + 1, "_topic": TOPIC.topic, "_partition": 0}
             made.append({**dict.fromkeys(schema.names), **frame, "_offset": number, "_ts": 1_700_000_000_000_000, **row})
         changes = pa.Table.from_pylist(made, schema)
-        changes = ENGINE.shape(changes, self.plan).frame if self.shape else changes
+        changes = ENGINE.transform_rows(changes, self.plan).frame if self.shape else changes
         span = Span(Position({TOPIC: start}), Position({TOPIC: self.offset}))
         return Write(self.lane, self.plan, ENGINE.fold(changes, self.plan), span)
 

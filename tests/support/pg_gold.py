@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from replicator.application.refreshing import Refreshed
-from replicator.settings import Loaded, load
+from replicator.application.operations.refresh import RefreshResult
+from replicator.settings import Loaded, load_settings
 from replicator.wiring import projections
+from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
-from replicator.wiring.running import run_once
 
 CONFIG = """\
 pipeline: shop
@@ -71,7 +71,7 @@ class Shop:
         self._files = 0
 
     def computes(self, sql: str, more: str, **other: str) -> None:
-        """The projection `sums`, and others, as name="SQL | keys of the config"."""
+        """The projection `make_projection`, and others, as name="SQL | keys of the config"."""
         said = {"sums": f"{sql} | {more}", **other}
         entries = []
         for name, one in said.items():
@@ -83,7 +83,7 @@ class Shop:
         self.config.write_text(text)
 
     def loaded(self, *overrides: str) -> Loaded:
-        return load(self.config, None, overrides, environ={})
+        return load_settings(self.config, None, overrides, environ={})
 
     def feed(self, table: str, *lines: str) -> None:
         """A file of changes: `op,column,...` of which the last column is the sequence."""
@@ -95,12 +95,12 @@ class Shop:
         os.utime(file, (1_700_000_000 + self._files,) * 2)
 
     def run(self) -> None:
-        run_once(Container(loaded=self.loaded()))
+        run_until_caught_up(Container(loaded=self.loaded()))
 
-    def refresh(self, *overrides: str, name: str = "sums") -> Refreshed:
+    def refresh(self, *overrides: str, name: str = "sums") -> RefreshResult:
         loaded = self.loaded(*overrides)
-        with projections.refreshing(loaded) as refreshing:
-            (one,) = projections.chosen(loaded, [name])
+        with projections.open_refresher(loaded) as refreshing:
+            (one,) = projections.select_projections(loaded, [name])
             return refreshing.refresh(one)
 
     def asked(self, query: str, *values: Any) -> list[tuple[Any, ...]]:

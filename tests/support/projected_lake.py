@@ -26,10 +26,10 @@ class ProjectedLake(ProjectorContract):
     settings: Mapping[str, str] | None = None
     """Properties of tables of the other writer."""
 
-    def put(self, table: str, rows: pa.Table) -> None:
+    def replace_rows(self, table: str, rows: pa.Table) -> None:
         write_deltalake(self.folder / table, rows, mode="overwrite", configuration=self.settings)
 
-    def add(self, table: str, rows: pa.Table) -> None:
+    def append_rows(self, table: str, rows: pa.Table) -> None:
         write_deltalake(self.folder / table, rows, mode="append")
 
     def rows(self, table: str) -> pa.Table:
@@ -38,5 +38,5 @@ class ProjectedLake(ProjectorContract):
     def commits(self, table: str) -> int:
         return int(DeltaTable(self.folder / table).version()) + 1
 
-    def race(self, projector: Any, meanwhile: Callable[[], object]) -> None:
+    def run_before_commit(self, projector: Any, meanwhile: Callable[[], object]) -> None:
         projector.looked_up = meanwhile

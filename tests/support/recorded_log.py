@@ -11,16 +11,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from adapters.arrow.log import log_rows
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sinks.event_log import event_log_sink
+from adapters.dispatch.event_log import event_log_sink
+from adapters.event_log.rows import build_rows
 from adapters.sources.delta import DeltaSource
-from adapters.sources.postgres_log import PostgresLogSource
-from replicator.domain.event_log import event_log_plan
-from replicator.domain.plan import Counts, Facts
+from adapters.sources.event_log.postgres import PostgresLogSource
+from replicator.domain.event_log import make_event_log_plan
+from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Folded, Lane, Write
-from replicator.testing.sink_base import no_rejects
+from replicator.ports.frames import FoldedChanges, Lane, Write
+from replicator.testing.sink_base import refuse_rejects
 from replicator.testing.source_contract import ODD_TIMES
 
 LANE = Lane("raw.shop", "shop", "shop", "", "raw", "shop", "event_log")
@@ -50,7 +50,7 @@ class RecordedLog:
     def sink(self) -> Iterator[Any]:
         sink: Any = event_log_sink(self.options)
         try:
-            sink.prepare(LANE, event_log_plan())
+            sink.prepare(LANE, make_event_log_plan())
             yield sink
         finally:
             sink.close()
@@ -65,11 +65,11 @@ class RecordedLog:
         ends = {TopicPartition(r["topic"], r["partition"]): r["offset_max"] + 1 for r in last} | dict(end or {})
         starts = {TopicPartition(r["topic"], r["partition"]): r["offset_min"] for r in last}
         starts = {place: self.position.get(place, starts.get(place, at)) for place, at in ends.items()}
-        frame = log_rows(records, DebeziumJsonDecoder({}), datetime.now(UTC))
-        folded = Folded(frame, Facts(), Counts(), frame.num_rows, frame.nbytes)
+        frame = build_rows(records, DebeziumJsonDecoder({}), datetime.now(UTC))
+        folded = FoldedChanges(frame, Facts(), Counts(), frame.num_rows, frame.nbytes)
         with self.sink() as sink:
-            write = Write(LANE, event_log_plan(), folded, Span(Position(starts), Position(ends)), {})
-            counts = sink.apply([write], no_rejects)[LANE.id].counts
+            write = Write(LANE, make_event_log_plan(), folded, Span(Position(starts), Position(ends)), {})
+            counts = sink.apply([write], refuse_rejects)[LANE.id].counts
         assert counts.applied == records.num_rows, counts
         self.position.update(ends)
 

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from support.cli_program import answer_of, run_program
 from support.debezium_events import column, payload_of, schema_of, with_schema
 
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 
 CONFIG = """\
 pipeline: shop

@@ -61,7 +61,7 @@ def put(file: Path, content: bytes, *, age: int = 0) -> Path:
 
 @dataclass
 class RowsFolder:
-    """`source_contract.Stream`. `publish` takes as many rows as there are records: what they hold is not for files."""
+    """`source_contract.SourceStream`. `publish` takes as many rows as there are records: what they hold is not for files."""
 
     path: Path
     source: Any

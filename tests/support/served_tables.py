@@ -11,9 +11,9 @@ from urllib.parse import quote, urlencode
 import httpx
 from starlette.testclient import TestClient
 
-from adapters.monitor.server import HttpServer
-from replicator.wiring.configuration import read
-from replicator.wiring.read_side import Targets
+from adapters.http.server import HttpServer
+from replicator.wiring.configuration import read_config
+from replicator.wiring.read_side import ConfiguredTargets
 
 MOST_PAGES = 200
 
@@ -36,10 +36,10 @@ def served(folder: Path, sink: dict[str, Any], keys: dict[str, list[str]], **ser
 
 
 def of_config(file: Path) -> TestClient:
-    loaded = read(file, None, ())
+    loaded = read_config(file, None, ())
     said = loaded.settings.serve
     server = HttpServer({"max_rows": said.max_rows, "token": said.token, "address": said.address})
-    return TestClient(server.app(None, Targets(loaded)))
+    return TestClient(server.app(None, ConfiguredTargets(loaded)))
 
 
 def url(*parts: str, **query: str) -> str:

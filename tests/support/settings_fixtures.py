@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replicator.settings import NO_PLUGINS, ConfigError, Finding, Loaded, Plugins, load
+from replicator.settings import NO_PLUGINS, ConfigError, Finding, Loaded, Plugins, load_settings
 
 WHOLE = (Path(__file__).parent / "whole.yaml").read_text(encoding="utf-8")
 
@@ -37,7 +37,7 @@ class Folder:
         return next(number for number, (one, other) in enumerate(pairs, 1) if one != other)
 
     def load(self, env: str | None = None, overrides: Iterable[str] = ()) -> Loaded:
-        return load(self.file, env, overrides, environ=self.environ, plugins=self.plugins)
+        return load_settings(self.file, env, overrides, environ=self.environ, plugins=self.plugins)
 
     def findings(self, env: str | None = None, overrides: Iterable[str] = ()) -> tuple[Finding, ...]:
         with pytest.raises(ConfigError) as caught:

@@ -69,7 +69,7 @@ def avro(connect: dict[str, Any], values: list[Any], codec: str = "null", block:
 
 @dataclass
 class SinkFolder:
-    """`source_contract.Stream`."""
+    """`source_contract.SourceStream`."""
 
     path: Path
     source: Any

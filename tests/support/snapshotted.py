@@ -13,18 +13,18 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from support.small_spark import SMALL
 
-from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID, LaneState
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.settings import LaneSettings, Loaded
-from replicator.testing.debezium import raw_frame
-from replicator.testing.delivery import canonical, canonical_rows
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.delivery import to_canonical, to_canonical_rows
 from replicator.testing.histories import History
-from replicator.testing.kinds import EPOCH
-from replicator.testing.model import Change, fold
-from replicator.wiring import snapshots
-from replicator.wiring.configuration import read
+from replicator.testing.model import Change, fold_changes
+from replicator.testing.value_types import EPOCH
+from replicator.wiring import checkpoints
+from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
-from replicator.wiring.running import run_once
 
 ENTRIES = {
     "plain": "{sink: lake, into: plain}",
@@ -70,29 +70,29 @@ class Snapshotted:
 
     @property
     def loaded(self) -> Loaded:
-        return read(self.folder / "config" / "replicator.yaml", None, ())
+        return read_config(self.folder / "config" / "replicator.yaml", None, ())
 
     @property
     def lane(self) -> LaneSettings:
-        return self.loaded.settings.lanes_for("public.items")[0]
+        return self.loaded.settings.resolve_lanes("public.items")[0]
 
     def reach(self, end: int) -> None:
         """The program has seen the events before `end`."""
         self.record(end)
-        run_once(Container(loaded=self.loaded))
+        run_until_caught_up(Container(loaded=self.loaded))
 
     def record(self, end: int) -> None:
         """The source has sent these."""
-        lines = "".join(json.dumps(record(row)) + "\n" for row in raw_frame(self.history, 0, end).to_pylist())
+        lines = "".join(json.dumps(record(row)) + "\n" for row in make_raw_frame(self.history, 0, end).to_pylist())
         (self.folder / "archive" / "items.jsonl").write_text(lines)
 
     def replayed(self, folder: Path, until: datetime | None = None, *, from_snapshot: bool) -> tuple[Any, ...]:
         """What a replay makes: rows, and state as far as it does not depend on where batches end; and the number of the
         snapshot."""
-        begun = snapshots.seeded(self.loaded, self.lane, folder, until) if from_snapshot else None
-        config = snapshots.configured(self.loaded, self.lane, folder, begun, until)
-        run_once(Container(loaded=config))
-        with snapshots.opened(config, self.lane) as (sink, then):
+        begun = checkpoints.copy_newest(self.loaded, self.lane, folder, until) if from_snapshot else None
+        config = checkpoints.configure_lake(self.loaded, self.lane, folder, begun, until)
+        run_until_caught_up(Container(loaded=config))
+        with checkpoints.open_target(config, self.lane) as (sink, then):
             state: LaneState | None = sink.state(then)
         return rows(folder / "lake" / "then"), told(state), begun and begun.number
 
@@ -114,7 +114,7 @@ def rows(table: Path) -> list[str]:
         return []
     found: pa.Table = DeltaTable(str(table)).to_pyarrow_table()
     names = sorted(set(found.column_names) - {OF_THE_RUN})
-    return sorted(repr([canonical(row[name]) for name in names]) for row in found.select(names).to_pylist())
+    return sorted(repr([to_canonical(row[name]) for name in names]) for row in found.select(names).to_pylist())
 
 
 def times_of(history: History) -> list[tuple[int, datetime]]:
@@ -133,9 +133,9 @@ def is_of_model(history: History, policy: str, moment: datetime, found: pa.Table
     table = history.table()
     there = [c.name for c in plan_for(policy, table).target if c.name in found.column_names]
     columns = [name for name in there if name not in {CDC_APPLIED_AT, EVENT_ID}]
-    due, _ = fold(policy, table.column_names, table.keys, up_to(history, moment))
-    return canonical_rows(found.to_pylist(), columns) == canonical_rows(due, columns)
+    due, _ = fold_changes(policy, table.column_names, table.keys, up_to(history, moment))
+    return to_canonical_rows(found.to_pylist(), columns) == to_canonical_rows(due, columns)
 
 
 def told(state: LaneState | None) -> Any:
-    return state and (dict(state.position), state.high, state.floor, state.cuts, state.rule)
+    return state and (dict(state.position), state.max_sequence, state.truncated_at, state.truncates, state.rule)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from support.small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
-from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
 
 LONG = bool(os.environ.get("REPLICATOR_LONG"))

@@ -11,7 +11,7 @@ import obstore
 from obstore.store import S3Store
 from servers.object_store import BUCKET, ObjectStore
 
-from adapters.delta.storage import Storage
+from adapters.object_store.options import Storage
 
 FOLDERS = count(1)
 
@@ -24,7 +24,7 @@ class StoredFiles:
 
     def __post_init__(self) -> None:
         self.folder = f"bucket/{next(FOLDERS)}"
-        self.client = S3Store(BUCKET, **Storage.model_validate(self.store.storage).of_obstore())
+        self.client = S3Store(BUCKET, **Storage.model_validate(self.store.storage).to_obstore())
 
     @property
     def options(self) -> dict[str, Any]:

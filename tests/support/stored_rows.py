@@ -9,7 +9,7 @@ from obstore.store import S3Store
 from servers.object_store import ObjectStore
 from support.table_of_rows import RowsStream
 
-from adapters.delta.storage import Storage, split_url
+from adapters.object_store.options import Storage, split_url
 
 
 class StoredRowsStream(RowsStream):
@@ -18,7 +18,7 @@ class StoredRowsStream(RowsStream):
     def __init__(self, s3: ObjectStore, batch_records: int, changes: str) -> None:
         lake = s3.lake()
         self.storage = Storage.model_validate(lake["storage"])
-        self.reached = self.storage.of_delta_rs()
+        self.reached = self.storage.to_delta_rs()
         super().__init__(str(lake["path"]), batch_records, changes)
 
     def text(self, file: str) -> str:
@@ -38,4 +38,4 @@ class StoredRowsStream(RowsStream):
 
     def _at(self, file: str) -> tuple[Any, str]:
         bucket, key = split_url(self.path)
-        return S3Store(bucket, **self.storage.of_obstore()), f"{key}/{file}"
+        return S3Store(bucket, **self.storage.to_obstore()), f"{key}/{file}"

@@ -12,10 +12,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from adapters.sources.delta import RowsSource
 from replicator.domain.change import RAW
-from replicator.domain.moments import FIRST_MS, LAST_MS
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 from replicator.testing.contract import overrides_contract
-from replicator.testing.source_contract import ODD_TIMES, records
+from replicator.testing.source_contract import ODD_TIMES, make_records
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
@@ -128,7 +128,7 @@ class ReadsRows:
     def test_odd_times_are_null(self) -> None:
         """A time that no target can keep is null; its record comes all the same."""
         stream = self.new_stream()
-        sent = records(stream, 0, len(ODD_TIMES))
+        sent = make_records(stream, 0, len(ODD_TIMES))
         times = pa.array(ODD_TIMES, RAW.field("timestamp").type)
         stream.publish(sent.set_column(RAW.get_field_index("timestamp"), RAW.field("timestamp"), times))
         source = stream.open()

@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from replicator.domain.plan import Counts, Facts
+from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
+from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
 
 @dataclass(frozen=True)
@@ -48,23 +48,23 @@ class TupleEngine:
     frame = tuple
     page = None
 
-    def route(self, raw: Rows, decoder: Any) -> Routed[Rows]:
-        runs: list[Run[Rows]] = []
+    def route(self, raw: Rows, decoder: Any) -> RoutedBatch[Rows]:
+        runs: list[RecordSlice[Rows]] = []
         for table in dict.fromkeys(r.table for r in raw if r.kind in ("change", "bad_decode")):
             for rec in (r for r in raw if r.table == table and r.kind in ("change", "bad_decode")):
                 if runs and runs[-1].table == table and runs[-1].fingerprint == str(rec.version):
                     runs[-1] = replace(runs[-1], frame=(*runs[-1].frame, rec))
                 else:
-                    runs.append(Run(table, str(rec.version), (rec,)))
+                    runs.append(RecordSlice(table, str(rec.version), (rec,)))
         ignored = Counter(r.kind for r in raw if r.kind in ("tombstone", "heartbeat"))
         rejects = tuple(replace(r, error="MALFORMED: no") for r in raw if r.kind == "bad_route")
         topics = {run.table: frozenset(r.topic for r in raw if r.table == run.table) for run in runs}
-        return Routed(tuple(runs), dict(ignored), rejects, len(rejects), topics)
+        return RoutedBatch(tuple(runs), dict(ignored), rejects, len(rejects), topics)
 
-    def learn(self, run: Run[Rows], decoder: Any) -> TableSpec:
+    def learn(self, run: RecordSlice[Rows], decoder: Any) -> TableSpec:
         return decoder.learn(run.frame, run.table, run.fingerprint)
 
-    def decode(self, run: Run[Rows], decoder: Any, table: TableSpec) -> tuple[Rows, Rows]:
+    def decode(self, run: RecordSlice[Rows], decoder: Any, table: TableSpec) -> tuple[Rows, Rows]:
         good = tuple(r for r in run.frame if r.kind == "change")
         return good, tuple(replace(r, error="OUT_OF_RANGE: no") for r in run.frame if r.kind == "bad_decode")
 
@@ -79,7 +79,7 @@ class TupleEngine:
         below = tuple(r for r in changes if r.at not in position or r.offset < position[r.at])
         return below, tuple(r for r in changes if r not in below)
 
-    def unsettled(self, changes: Rows) -> Position:
+    def find_open_key_changes(self, changes: Rows) -> Position:
         waiting: dict[Any, Rec] = {}
         for rec in changes:
             if rec.moved_to:
@@ -96,10 +96,10 @@ class TupleEngine:
     def within(self, raw: Rows, span: Span) -> Rows:
         return tuple(r for r in raw if r.at in span.end and span.start[r.at] <= r.offset < span.end[r.at])
 
-    def rejected(self, rows: Rows, raw: Sequence[Rows]) -> Sequence[Rejected]:
+    def rejected(self, rows: Rows, raw: Sequence[Rows]) -> Sequence[RejectedRecord]:
         known = {(r.at, r.offset): r for frame in raw for r in frame}
         return [
-            Rejected(r.topic, r.partition, r.offset, *_bytes(known.get((r.at, r.offset))), r.error)
+            RejectedRecord(r.topic, r.partition, r.offset, *_bytes(known.get((r.at, r.offset))), r.error)
             for r in {(r.at, r.offset): r for r in rows}.values()
         ]
 
@@ -115,16 +115,16 @@ class TupleEngine:
             out[-1].append(rec)
         return [tuple(part) for part in out if part] or [()]
 
-    def shape(self, changes: Rows, plan: Any) -> Shaped[Rows]:
+    def transform_rows(self, changes: Rows, plan: Any) -> TransformedChanges[Rows]:
         """Of the shapes this engine knows one: `without_deletes`; what has the key 13 has no place."""
         bad = tuple(replace(r, error="SEQUENCE: no") for r in changes if r.key == 13)
         rows = tuple(
             r for r in changes if r.key != 13 and not (plan.shape.without_deletes and r.op == "d" and not r.moved_to)
         )
         left = len(changes) - len(rows) - len(bad)
-        return Shaped(rows, bad, Counts(filtered=left, rejected=len(bad)))
+        return TransformedChanges(rows, bad, Counts(filtered=left, rejected=len(bad)))
 
-    def fold(self, changes: Rows, plan: Any) -> Folded[Rows]:
+    def fold(self, changes: Rows, plan: Any) -> FoldedChanges[Rows]:
         rows: dict[Any, Rec] = {}
         duplicate = superseded = 0
         for rec in changes:
@@ -139,7 +139,7 @@ class TupleEngine:
             rows[key] = _over(known, rec, "truncate" in rows) if plan.fold == "last" else rec
         counts = Counts(duplicate=duplicate, superseded=superseded)
         counts += Counts(folded=len(changes) - len(rows) - counts.total)
-        return Folded(tuple(rows.values()), _facts(changes, tuple(rows.values())), counts, len(rows), len(rows) * 10)
+        return FoldedChanges(tuple(rows.values()), _facts(changes, tuple(rows.values())), counts, len(rows), len(rows) * 10)
 
     def log(self, raw: Rows, decoder: Any) -> Rows:
         return raw
@@ -171,10 +171,10 @@ def _facts(changes: Rows, rows: Rows) -> Facts:
     return Facts(
         lowest=min(seqs, default=None),
         highest=max(seqs, default=None),
-        unsent=any(r.unsent for r in rows),
-        moves=any(r.moved_from is not None for r in rows),
-        deletes=any(r.op == "d" for r in rows),
-        clear_below=clear,
+        has_unchanged=any(r.unsent for r in rows),
+        has_key_changes=any(r.moved_from is not None for r in rows),
+        has_deletes=any(r.op == "d" for r in rows),
+        truncated_at=clear,
         newest=max((r.seq * 1_000_000 for r in changes), default=None),
     )
 

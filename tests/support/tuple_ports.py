@@ -11,12 +11,12 @@ from typing import Any
 from support.tuple_engine import Rec, Rows, TupleEngine
 
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import Counts, LaneState
+from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.dead_letters import EVERY, LetterGroup, Which
-from replicator.ports.frames import Batch, Lane, LaneApplied
-from replicator.ports.register import Seen
-from replicator.ports.sink import Belonging, SinkCapabilities
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.frames import Batch, Lane, LaneOutcome
+from replicator.ports.register import RegisterEntry
+from replicator.ports.sink import LaneArtifact, SinkCapabilities
 from replicator.ports.telemetry import Pace
 
 
@@ -83,7 +83,7 @@ class TupleSink:
     def state(self, lane: Lane) -> LaneState | None:
         return self.machine.call(f"{self.name}.state", lambda: self.targets.get(lane.id, Target()).state)
 
-    def apply(self, writes: Sequence[Any], reject: Any) -> dict[str, LaneApplied]:
+    def apply(self, writes: Sequence[Any], reject: Any) -> dict[str, LaneOutcome]:
         self.before_apply(writes)
         self.applies.append([w.lane.id for w in writes])
         out = {}
@@ -92,7 +92,7 @@ class TupleSink:
         self.after_apply(writes)
         return out
 
-    def _one(self, write: Any, reject: Any) -> LaneApplied:
+    def _one(self, write: Any, reject: Any) -> LaneOutcome:
         target = self.targets.setdefault(write.lane.id, Target())
         state = target.state or LaneState()
         if write.span.gaps(state.position):
@@ -115,7 +115,7 @@ class TupleSink:
             self.targets[write.lane.id] = draft
 
         self.machine.call(f"{self.name}.commit", effect)
-        return LaneApplied(draft.state.position, Counts(**counts))
+        return LaneOutcome(draft.state.position, Counts(**counts))
 
     def _rows(self, write: Any, state: LaneState, draft: Target, rejects: list[Rec]) -> Counter[str]:
         counts: Counter[str] = Counter()
@@ -162,8 +162,8 @@ class TupleSink:
     def reset(self, lane: Lane) -> None:
         self.machine.call(f"{self.name}.reset", lambda: self.targets.pop(lane.id, None))
 
-    def belongings(self, lane: Lane) -> Sequence[Belonging]:
-        return self.machine.call(f"{self.name}.belongings", lambda: [Belonging("table", "")] * (lane.id in self.targets))
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        return self.machine.call(f"{self.name}.belongings", lambda: [LaneArtifact("table", "")] * (lane.id in self.targets))
 
     def drop(self, lane: Lane) -> None:
         self.machine.call(f"{self.name}.drop", lambda: self.targets.pop(lane.id, None))
@@ -267,24 +267,24 @@ class Letters:
             raise error
         self.machine.call("letters.write", lambda: self.kept.update({(x.event_id, x.lane): x for x in letters}))
 
-    def read(self, which: Which = EVERY, *, limit: int | None = None) -> Sequence[Any]:
-        return [letter for letter in self.kept.values() if which.takes(letter)][:limit]
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[Any]:
+        return [letter for letter in self.kept.values() if which.is_match(letter)][:limit]
 
-    def count_open(self) -> Counter[LetterGroup]:
-        return Counter(LetterGroup(x.source, x.table, x.lane) for x in self.kept.values() if x.is_open)
+    def count_open(self) -> Counter[DeadLetterGroup]:
+        return Counter(DeadLetterGroup(x.source, x.table, x.lane) for x in self.kept.values() if x.is_open)
 
     def close(self) -> None: ...
 
 
 class MemoryRegister:
-    def __init__(self, kept: dict[str, Seen], machine: Machine) -> None:
+    def __init__(self, kept: dict[str, RegisterEntry], machine: Machine) -> None:
         self.kept, self.machine = kept, machine
 
-    def load(self, source: str) -> Seen:
-        return self.machine.call("register.load", lambda: self.kept.get(source, Seen()))
+    def load(self, source: str) -> RegisterEntry:
+        return self.machine.call("register.load", lambda: self.kept.get(source, RegisterEntry()))
 
-    def save(self, source: str, seen: Seen) -> None:
-        seen = Seen(dict(seen.topics), dict(seen.beginnings), dict(seen.keys), seen.began)
+    def save(self, source: str, seen: RegisterEntry) -> None:
+        seen = RegisterEntry(dict(seen.topics), dict(seen.beginnings), dict(seen.keys), seen.began)
         self.machine.call("register.save", lambda: self.kept.__setitem__(source, seen))
 
 
@@ -294,7 +294,7 @@ class Gauges:
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
         self.rejects: Counter[tuple[str, str, str, str]] = Counter()
-        self.open: dict[LetterGroup, int] = {}
+        self.open: dict[DeadLetterGroup, int] = {}
         self.of_lane: dict[str, Counts] = {}
         self.up: dict[str, bool] = {}
         self.lags: list[int] = []
@@ -303,7 +303,7 @@ class Gauges:
     def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
         self.rejects[source, table, stage, code] += records
 
-    def dead_letters(self, counts: Mapping[LetterGroup, int]) -> None:
+    def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
         self.open = dict(counts)
 
     def consumed(self, source: str, records: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from replicator.domain.columns import Mask
+from replicator.domain.transform.columns import Mask
 
 KEY = b"k" * 16
 HMAC, CUT, FIXED, NOTHING = Mask("hmac", KEY), Mask("truncate", KEY, 2), Mask("fixed", text="*"), Mask("nothing")
@@ -41,7 +41,7 @@ def decoded(records: pa.Table, by: Any) -> list[dict[str, Any]]:
 
 def stored(records: pa.Table, by: Any) -> dict[str, Any]:
     """What is stored of one record."""
-    (row,) = by.veiled(records).to_pylist()
+    (row,) = by.mask_records(records).to_pylist()
     found: dict[str, Any] = row
     return found
 

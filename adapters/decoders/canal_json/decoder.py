@@ -15,29 +15,37 @@ from replicator.domain.errors import RejectCode
 from replicator.domain.table import Column
 from replicator.ports.decoder import TABLE_DROPPED
 
-from ...arrow import mysql
-from ...arrow.json.faults import Unfit
-from ...arrow.json.objects import StructObjects, kind_for
-from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.json_form import NULL, JsonForm, image, narrowed, only
-from ...arrow.messages.message import Change, Message, ReadsMany, Said, Types, all_micros, micros
-from ...arrow.messages.typed import ColumnType, TypedRows, read_texts
-from ...arrow.texts import Read
+from ...arrow.json_objects import StructObjectReader, choose_objects
+from ...arrow.record_errors import ValueMisfit
+from ...arrow.text_values import Read
+from ..common import mysql_types
+from ..messages.decoder import MessageDecoder
+from ..messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
+from ..messages.message import (
+    BatchReader,
+    ColumnTypeNames,
+    Message,
+    MessageChange,
+    MessageContents,
+    to_micros,
+    to_micros_array,
+)
+from ..messages.typed_rows import ColumnType, TypedRows, text_column_reader
 
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 MAX_TYPES = 1024
 UNTYPED = ""
 """The type of a column that rows have and `mysqlType` lacks: it is not known."""
 SENT_AS: dict[int | None, str] = {
-    **dict.fromkeys((-7, -6, -5, 2, 3, 4, 5), mysql.NUMBERED),
-    **dict.fromkeys((-16, -15, -9, -1, 1, 12, 2005), mysql.LABELLED),
+    **dict.fromkeys((-7, -6, -5, 2, 3, 4, 5), mysql_types.NUMBERED),
+    **dict.fromkeys((-16, -15, -9, -1, 1, 12, 2005), mysql_types.LABELLED),
 }
 """What a number of `java.sql.Types` says of an enum or set: its values are numbers, or text."""
 TRUNCATE, DROP, SCHEMA_CHANGE = "TRUNCATE", "ERASE", "schema change"
 QUERIES = ("QUERY", "CREATE", "ALTER", DROP, "RENAME", "CINDEX", "DINDEX")
 
 
-class Flat(msgspec.Struct, gc=False):
+class FlatMessage(msgspec.Struct, gc=False):
     """A flat message; fields that are not named here do not count."""
 
     type: str
@@ -52,14 +60,14 @@ class Flat(msgspec.Struct, gc=False):
     es: int | None = None
 
 
-_flat = msgspec.json.Decoder(Flat).decode
+_flat = msgspec.json.Decoder(FlatMessage).decode
 _said = msgspec.json.Decoder(dict[str, str | None] | None).decode
 _codes = msgspec.json.Decoder(dict[str, int | None] | None).decode
 _named_rows = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | None]).decode
 _rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class ManyRows(ReadsMany):
+class CanalBatchReader(BatchReader):
     """`messages.message.ReadsMany` of Canal: each has rows, and what all of them were before or nothing of that."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
@@ -67,147 +75,147 @@ class ManyRows(ReadsMany):
         row: Any = rows.row
         old: Any = rows.old
         self._types, self._keys = one.mysqlType, one.pkNames
-        self._sql_types, self._labels = one.sqlType, _labels(one)
-        named = {"database": only(one.database), "table": only(one.table), "type": only(*OPS)}
-        self.decode = narrowed(Flat, **named, data=list[row], old=(list[old] | None, None))
+        self._sql_types, self._labels = one.sqlType, _message_labels(one)
+        named = {"database": make_union(one.database), "table": make_union(one.table), "type": make_union(*OPS)}
+        self.decode = make_narrow_decoder(FlatMessage, **named, data=list[row], old=(list[old] | None, None))
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """See `ReadsMany.ops`."""
-        return [OPS[one.type] if self._takes(one) else None for one in messages]
+        """See `BatchReader.ops`."""
+        return [OPS[one.type] if self._can_read(one) else None for one in messages]
 
-    def _takes(self, one: Any) -> bool:
+    def _can_read(self, one: Any) -> bool:
         if one.isDdl or one.mysqlType != self._types or one.pkNames != self._keys or not one.data:
             return False
-        if one.sqlType != self._sql_types and self._labels and _labels(one) != self._labels:
+        if one.sqlType != self._sql_types and self._labels and _message_labels(one) != self._labels:
             return False
         return one.old is None or len(one.old) == len(one.data)
 
-    def said(self, messages: Sequence[Any], ops: Sequence[Op]) -> Said:
-        """See `ReadsMany.said`."""
+    def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
+        """See `BatchReader.read_contents`."""
         of = None
         if any(len(one.data) > 1 for one in messages):
             of = [place for place, one in enumerate(messages) for _ in one.data]
-        return Said(
+        return MessageContents(
             ops=ops,
             rows=[row for one in messages for row in one.data],
             olds=[old for one in messages for old in one.old or repeat(None, len(one.data))],
-            of=of,
-            at=all_micros([one.es for one in messages], 1000),
+            message_numbers=of,
+            at=to_micros_array([one.es for one in messages], 1000),
             tx=pa.nulls(len(messages), pa.string()),
         )
 
 
-class Canal(JsonForm):
+class CanalFormat(JsonMessageFormat):
     """`messages.message.Form` of Canal."""
 
     name, connector, ordered = "canal_json", "mysql", 0
-    kept = ("id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "gtid", "sqlType", "mysqlType")
+    metadata_fields = ("id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "gtid", "sqlType", "mysqlType")
     texts_only = True
 
     def message(self, text: bytes) -> Message:
-        """See `JsonForm.message`."""
+        """See `JsonMessageFormat.message`."""
         said = _flat(text)
         kind = said.type.upper()
         if kind == DROP and said.table and said.database:
-            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=micros(said.es, 1000))
+            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=to_micros(said.es, 1000))
         if kind != TRUNCATE and (said.isDdl or kind in QUERIES):
             return Message(ignored=SCHEMA_CHANGE)
         if not said.table or not said.database:
-            raise Unfit(RejectCode.MALFORMED, "it names no database and table")
-        data, old = image(said.data), image(said.old)
-        types = _types(said)
+            raise ValueMisfit(RejectCode.MALFORMED, "it names no database and table")
+        data, old = read_image(said.data), read_image(said.old)
+        types = _message_types(said)
         return Message(
             table=f"{said.database}.{said.table}",
-            changes=(Change(Op.TRUNCATE),) if kind == TRUNCATE else tuple(_changes(kind, data, old)),
-            types=_with_others(types, data) if types and data is not None else types,
+            changes=(MessageChange(Op.TRUNCATE),) if kind == TRUNCATE else tuple(_read_changes(kind, data, old)),
+            types=_add_other_columns(types, data) if types and data is not None else types,
             keys=said.pkNames or (),
-            at=micros(said.es, 1000),
+            at=to_micros(said.es, 1000),
             before=data if kind == "DELETE" else old,
             after=None if kind == "DELETE" else data,
         )
 
     def column(self, name: str, said: str) -> Column | None:
         """See `Form.column`."""
-        arrow = mysql.arrow_of(said)
-        return None if arrow is None else Column(name, arrow, source_type=mysql.source_type_of(said))
+        arrow = mysql_types.to_arrow_type(said)
+        return None if arrow is None else Column(name, arrow, source_type=mysql_types.to_source_type(said))
 
     def reader(self, column: ColumnType) -> Read:
-        """See `JsonForm.reader`."""
-        own = mysql.reader_of(column.said, column.sent, declared=column.declared)
-        return own or (mysql.latin_bytes if pa.types.is_binary(column.sent) else read_texts(column))
+        """See `JsonMessageFormat.reader`."""
+        own = mysql_types.find_reader(column.type_name, column.sent, declared=column.declared)
+        return own or (mysql_types.to_latin_bytes if pa.types.is_binary(column.sent) else text_column_reader(column))
 
-    def together(self, like: bytes, rows: TypedRows) -> ManyRows:
-        """See `JsonForm.together`."""
-        return ManyRows(like, rows)
+    def make_reader(self, like: bytes, rows: TypedRows) -> CanalBatchReader:
+        """See `JsonMessageFormat.make_reader`."""
+        return CanalBatchReader(like, rows)
 
 
 @lru_cache(MAX_TYPES)
-def _said_types(text: bytes) -> tuple[Types, tuple[str, ...]]:
+def _read_types(text: bytes) -> tuple[ColumnTypeNames, tuple[str, ...]]:
     """The types of a message, and the columns among them that have labels. Messages of a table say the same: they are read
     once. Raises one of `json.faults.UNREADABLE`."""
-    types = Types({name: said or UNTYPED for name, said in (_said(text) or {}).items()})
-    return types, tuple([name for name, said in types.items() if mysql.parse(said).name in mysql.LABELS])
+    types = ColumnTypeNames({name: said or UNTYPED for name, said in (_said(text) or {}).items()})
+    return types, tuple([name for name, said in types.items() if mysql_types.parse_type(said).name in mysql_types.LABELS])
 
 
-def _types(message: Flat) -> Types:
-    """The types of a message's columns. Raises as `_said_types`."""
-    types, labels = _said_types(bytes(message.mysqlType))[0], _labels(message)
-    return _marked(types, labels) if labels else types
+def _message_types(message: FlatMessage) -> ColumnTypeNames:
+    """The types of a message's columns. Raises as `_read_types`."""
+    types, labels = _read_types(bytes(message.mysqlType))[0], _message_labels(message)
+    return _mark_labels(types, labels) if labels else types
 
 
-def _labels(message: Any) -> tuple[tuple[str, str], ...]:
+def _message_labels(message: Any) -> tuple[tuple[str, str], ...]:
     """The columns of a message that have labels, and in which form it has their values."""
-    labelled = _said_types(bytes(message.mysqlType))[1]
+    labelled = _read_types(bytes(message.mysqlType))[1]
     codes = (_codes(message.sqlType) or {}) if labelled else {}
     return tuple([(name, SENT_AS.get(codes.get(name), "")) for name in labelled])
 
 
 @lru_cache(MAX_TYPES)
-def _marked(types: Types, labels: tuple[tuple[str, str], ...]) -> Types:
-    return Types(types | {name: types[name] + form for name, form in labels})
+def _mark_labels(types: ColumnTypeNames, labels: tuple[tuple[str, str], ...]) -> ColumnTypeNames:
+    return ColumnTypeNames(types | {name: types[name] + form for name, form in labels})
 
 
-def _with_others(types: Types, data: bytes) -> Types:
+def _add_other_columns(types: ColumnTypeNames, data: bytes) -> ColumnTypeNames:
     """Types with the columns of rows that `mysqlType` lacks."""
     try:
-        _strict(types)(data)
+        _strict_decoder(types)(data)
     except msgspec.MsgspecError:
         names = dict.fromkeys(name for row in _named_rows(data) if row is not None for name in row)
-        return _plus(types, tuple([name for name in names if name not in types]))
+        return _add_names(types, tuple([name for name in names if name not in types]))
     return types
 
 
 @lru_cache(MAX_TYPES)
-def _strict(types: Types) -> Any:
+def _strict_decoder(types: ColumnTypeNames) -> Any:
     """Reads rows, and fails where one has a column that is not in `types`."""
-    if kind_for(types) is not StructObjects:
-        return _refuse
+    if choose_objects(types) is not StructObjectReader:
+        return _refuse_rows
     fields = [(f"f{n}", msgspec.Raw, msgspec.field(default=NULL, name=name)) for n, name in enumerate(types)]
     row: Any = msgspec.defstruct("Row", fields, gc=False, forbid_unknown_fields=True)
     return msgspec.json.Decoder(list[row | None] | None).decode
 
 
-def _refuse(data: bytes) -> None:  # noqa: ARG001 - rows of such names are read by the slower way
+def _refuse_rows(data: bytes) -> None:  # noqa: ARG001 - rows of such names are read by the slower way
     raise msgspec.ValidationError
 
 
 @lru_cache(MAX_TYPES)
-def _plus(types: Types, names: tuple[str, ...]) -> Types:
-    return Types(types | dict.fromkeys(names, UNTYPED)) if names else types
+def _add_names(types: ColumnTypeNames, names: tuple[str, ...]) -> ColumnTypeNames:
+    return ColumnTypeNames(types | dict.fromkeys(names, UNTYPED)) if names else types
 
 
-def _changes(kind: str, data: bytes | None, old: bytes | None) -> list[Change]:
+def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> list[MessageChange]:
     if kind not in OPS:
         known = ", ".join((*OPS, TRUNCATE))
-        raise Unfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {known}")
-    rows = [] if data is None else [image(row) for row in _rows(data)]
-    olds = list(repeat(None, len(rows))) if old is None else [image(row) for row in _rows(old)]
+        raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {known}")
+    rows = [] if data is None else [read_image(row) for row in _rows(data)]
+    olds = list(repeat(None, len(rows))) if old is None else [read_image(row) for row in _rows(old)]
     if len(olds) != len(rows) or None in rows:
-        raise Unfit(RejectCode.MALFORMED, f"it has {len(rows)} rows, and {len(olds)} of before")
-    return [Change(OPS[kind], row, before) for row, before in zip(rows, olds, strict=True)]
+        raise ValueMisfit(RejectCode.MALFORMED, f"it has {len(rows)} rows, and {len(olds)} of before")
+    return [MessageChange(OPS[kind], row, before) for row, before in zip(rows, olds, strict=True)]
 
 
 class CanalJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of Canal's flat messages; `options` as in `messages.options.Options`."""
 
-    FORM = Canal()
+    FORM = CanalFormat()

@@ -2,8 +2,8 @@
 the schema in a registry, the body.
 
 Each key and value becomes the text that Connect's JsonConverter would have written of the same data, with the schema that
-the Avro schema was made from (`adapters.arrow.connect.schema`). From there on everything is as of `debezium_json`:
-`adapters.arrow.debezium` has the types, the rejects, the order. A key that is not framed is read as JSON,
+the Avro schema was made from (`adapters.decoders.avro.connect_schema`). From there on everything is as of `debezium_json`:
+`adapters.decoders.debezium` has the types, the rejects, the order. A key that is not framed is read as JSON,
 as another converter may have written it. So are records of backfills, which are in topics of their own
 (`ports.backfill.TOPICS`).
 

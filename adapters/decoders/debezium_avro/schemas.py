@@ -11,12 +11,12 @@ from confluent_kafka.schema_registry import Schema
 
 from replicator.domain.errors import Reject, RejectCode
 
-from ...arrow.connect.schema import refused
-from ...arrow.connect.value_schema import NO_SCHEMA, ValueSchema, read_schema
-from ...arrow.json.faults import Unfit, malformed
-from ...arrow.json.limits import Limits
-from ...registry.client import Registry, UnknownSchema
-from ...registry.options import RegistryOptions
+from ...arrow.record_errors import ValueMisfit, malformed_reject
+from ...arrow.record_limits import RecordLimits
+from ...kafka.schema_registry.client import Registry, UnknownSchema
+from ...kafka.schema_registry.options import RegistryOptions
+from ..avro.connect_schema import schema_error
+from ..avro.value_schema import NO_SCHEMA, ValueSchema, read_schema
 
 MAX_SCHEMAS = 16_384
 LONGEST_SCHEMA = 16 * 1024 * 1024
@@ -24,64 +24,64 @@ MISSING_SECONDS = 1.0
 """How long a registry is not asked again for a schema that it did not have."""
 
 
-class Schemas:
+class RegisteredSchemas:
     """The schemas of one registry, asked for once each."""
 
-    def __init__(self, registry: Registry, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, registry: Registry, limits: RecordLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._registry, self._limits, self._clock = registry, limits, clock
         self._known: dict[int, ValueSchema | Reject] = {}
         self._missing: dict[int, float] = {}
 
-    def of(self, number: int) -> ValueSchema | Reject:
-        """The schema of that id, or why it cannot be used. Raises what `Registry.schema` raises."""
+    def get_schema(self, number: int) -> ValueSchema | Reject:
+        """The schema of that id, or why it cannot be used. Raises what `Registry.read_schema` raises."""
         found = self._known.get(number)
         if found is not None:
             return found
         if self._clock() < self._missing.get(number, 0.0):
-            return _missing(number)
+            return _unknown_schema_reject(number)
         try:
-            schema = self._registry.schema(number)
+            schema = self._registry.read_schema(number)
         except UnknownSchema:
-            _room(self._missing)[number] = self._clock() + MISSING_SECONDS
-            return _missing(number)
-        made = _room(self._known)[number] = known_of(schema, self._limits)
+            _limit_cache(self._missing)[number] = self._clock() + MISSING_SECONDS
+            return _unknown_schema_reject(number)
+        made = _limit_cache(self._known)[number] = read_registered_schema(schema, self._limits)
         return made
 
 
-def _room(kept: dict[int, Any]) -> dict[int, Any]:
+def _limit_cache(kept: dict[int, Any]) -> dict[int, Any]:
     if len(kept) >= MAX_SCHEMAS:
         kept.clear()
     return kept
 
 
-def _missing(number: int) -> Reject:
+def _unknown_schema_reject(number: int) -> Reject:
     return Reject(RejectCode.UNKNOWN_SCHEMA, f"the schema registry has no schema of the id {number}, which the record names")
 
 
-def known_of(schema: Schema, limits: Limits) -> ValueSchema | Reject:
+def read_registered_schema(schema: Schema, limits: RecordLimits) -> ValueSchema | Reject:
     """What a registered schema says of records; never raises for what it says."""
     try:
-        return _read(schema, limits)
-    except Unfit as unfit:
+        return _read_schema(schema, limits)
+    except ValueMisfit as unfit:
         return unfit.reject
     except RecursionError:
-        return refused("is nested too deeply", RejectCode.TOO_LARGE).reject
+        return schema_error("is nested too deeply", RejectCode.TOO_LARGE).reject
     except NO_SCHEMA:
-        return malformed("its schema is no Avro schema")
+        return malformed_reject("its schema is no Avro schema")
 
 
-def _read(schema: Schema, limits: Limits) -> ValueSchema:
+def _read_schema(schema: Schema, limits: RecordLimits) -> ValueSchema:
     text = schema.schema_str or ""
     if (schema.schema_type or "AVRO") != "AVRO":
-        raise Unfit(RejectCode.MALFORMED, f"its schema is of the type {str(schema.schema_type)[:20]!r}, not AVRO")
+        raise ValueMisfit(RejectCode.MALFORMED, f"its schema is of the type {str(schema.schema_type)[:20]!r}, not AVRO")
     if schema.references:
-        raise refused("refers to other schemas")
+        raise schema_error("refers to other schemas")
     if len(text) > LONGEST_SCHEMA:
-        raise refused(f"is longer than {LONGEST_SCHEMA} characters", RejectCode.TOO_LARGE)
+        raise schema_error(f"is longer than {LONGEST_SCHEMA} characters", RejectCode.TOO_LARGE)
     return read_schema(text, limits)
 
 
 @cache
-def schemas_of(options: RegistryOptions, limits: Limits) -> Schemas:
+def get_schemas(options: RegistryOptions, limits: RecordLimits) -> RegisteredSchemas:
     """The schemas of a registry in this process: decoders come and go, on executors with every task."""
-    return Schemas(Registry(options), limits)
+    return RegisteredSchemas(Registry(options), limits)

@@ -11,128 +11,134 @@ import pyarrow as pa
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import Mark
+from replicator.domain.transactions import TransactionMark
 
-from ...arrow.debezium.connectors import connector_of
-from ...arrow.debezium.declared import MASKED, refuse_types
-from ...arrow.debezium.decode import Decoding
-from ...arrow.debezium.envelope import Envelopes
-from ...arrow.debezium.flattened import Flattened, Own
-from ...arrow.debezium.learn import Learning
-from ...arrow.debezium.marks import marks as transactions
-from ...arrow.debezium.options import Options
-from ...arrow.debezium.private import Private
-from ...arrow.debezium.route import Routing
-from ...arrow.json.framing import Once
-from ...arrow.options import read_options
-from ...arrow.parts import DecoderOfParts
-from ...arrow.veils.marks import marks
+from ..common.composite_decoder import CompositeDecoder
+from ..common.row_options import read_options
+from ..debezium.connectors import find_connector
+from ..debezium.declared_columns import MASKED, refuse_types
+from ..debezium.envelope import DebeziumEnvelopes
+from ..debezium.flattened_rows import FlattenedRows, OwnFields
+from ..debezium.masking import DebeziumMasker
+from ..debezium.options import DebeziumOptions
+from ..debezium.record_decoder import DebeziumFrameDecoder
+from ..debezium.router import DebeziumRouter
+from ..debezium.table_schema import TableLearner
+from ..debezium.transaction_markers import read_markers as transactions
+from ..json.schema_frames import CachedFrames
+from ..masking.mask_headers import read_mask_headers
 
 
-class DebeziumJsonDecoder(DecoderOfParts):
+class DebeziumJsonDecoder(CompositeDecoder):
     """`ports.decoder.Decoder` of Debezium's JSON change events, with and without schema.
 
-    `options` as in `adapters.arrow.debezium.options.Options`; ConfigProblem names every wrong one. Pickled by its options:
-    what it keeps are readers generated from schemas, and the last key and table seen (see `outcomes.Outcomes`); of rows
-    nothing but those that were routed and not decoded yet (`framing.Once`).
+    `options` as in `adapters.decoders.debezium.options.DebeziumOptions`; ConfigProblem names every wrong one. Pickled by its options:
+    what it keeps are readers generated from schemas, and the last key and table seen (see `route_results.RouteResults`); of rows
+    nothing but those that were routed and not decoded yet (`schema_frames.CachedFrames`).
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
-        checked = read_options(Options, given, "debezium_json")
+        checked = read_options(DebeziumOptions, given, "debezium_json")
         refuse_types(checked.declared)
         self._given, self._options = given, checked
         self._of_stored: dict[str, DebeziumJsonDecoder] = {}
         self._depth = checked.limits.depth
-        self._flattened = Flattened(self._depth) if checked.flattened else None
-        once = Once(self._depth)
-        routing, decoding = Routing(checked, once), Decoding(checked, once)
-        self._learning = Learning(checked, routing, decoding.readers)
-        self._private = Private(checked)
-        super().__init__(given, routing=routing, decoding=decoding, envelopes=Envelopes(checked, routing))
+        self._flattened = FlattenedRows(self._depth) if checked.flattened else None
+        once = CachedFrames(self._depth)
+        routing, decoding = DebeziumRouter(checked, once), DebeziumFrameDecoder(checked, once)
+        self._learning = TableLearner(checked, routing, decoding.readers)
+        self._private = DebeziumMasker(checked)
+        super().__init__(given, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(checked, routing))
 
-    def _events(self, raw: pa.Table, table: str | None = None) -> pa.Table:
+    def _to_events(self, raw: pa.Table, table: str | None = None) -> pa.Table:
         """`table`: the one that all of them are of, where that is known."""
         if self._flattened is None:
             return raw
-        masks = self._private.of(table) if table is not None else {}
-        own = Own(self._options.columns_of(table) or {}, masks) if table is not None and masks else None
-        return self._flattened.events(raw, own)
+        masks = self._private.get_masks(table) if table is not None else {}
+        own = OwnFields(self._options.columns_of(table) or {}, masks) if table is not None and masks else None
+        return self._flattened.to_events(raw, own)
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
-        return super().route(self._events(raw))
+        return super().route(self._to_events(raw))
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
-        learnt = self._learning.learn(self._events(sample, table), table, fingerprint)
-        return self._private.spec(learnt, sample["value"]) if self._private.of(table) else learnt
+        learnt = self._learning.learn(self._to_events(sample, table), table, fingerprint)
+        return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
-        events = self._events(raw, table.name)
-        if not self._private.of(table.name) or not raw.num_rows:
+        events = self._to_events(raw, table.name)
+        if not self._private.get_masks(table.name) or not raw.num_rows:
             return super().decode(events, table)
-        done = marks(events["headers"].combine_chunks())
+        done = read_mask_headers(events["headers"].combine_chunks())
         if not done:
-            return self._masked(events, table)
+            return self._mask_events(events, table)
         parts = []
         for is_stored, run in groupby(range(events.num_rows), done.__contains__):
             places = list(run)
             some = events.slice(places[0], len(places))
-            parts.append(self._stored(table).decode(self.veiled(some), table) if is_stored else self._masked(some, table))
+            parts.append(
+                self._masked_decoder(table).decode(self.mask_records(some), table)
+                if is_stored
+                else self._mask_events(some, table)
+            )
         return pa.concat_tables(parts).combine_chunks()
 
-    def _stored(self, table: TableSpec) -> DebeziumJsonDecoder:
+    def _masked_decoder(self, table: TableSpec) -> DebeziumJsonDecoder:
         """What decodes records without schema that are masked already: their private columns are text."""
         if table.name not in self._of_stored:
             declared = dict(self._options.columns_of(table.name) or {})
             texts = {
-                n: MASKED for n, mask in self._private.of(table.name).items() if n in declared and mask.kind != "nothing"
+                n: MASKED
+                for n, mask in self._private.get_masks(table.name).items()
+                if n in declared and mask.kind != "nothing"
             }
             schema = {"schema": {table.name: declared | texts}, "private": {}}
             self._of_stored[table.name] = DebeziumJsonDecoder({**self._given, **schema})
         return self._of_stored[table.name]
 
-    def _masked(self, events: pa.Table, table: TableSpec) -> pa.Table:
+    def _mask_events(self, events: pa.Table, table: TableSpec) -> pa.Table:
         try:
-            before = self._private.before(table, self._learning.learn(events, table.name, table.fingerprint))
+            before = self._private.unmasked_spec(table, self._learning.learn(events, table.name, table.fingerprint))
         except (ConfigProblem, Fatal):
             before = table  # None of the records can be read, which decoding says of each.
-        return self._private.masked(super().decode(events, before), before, table)
+        return self._private.mask_changes(super().decode(events, before), before, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.envelope`."""
-        return super().envelope(self._events(raw))
+        return super().envelope(self._to_events(raw))
 
-    def veiled(self, raw: pa.Table) -> pa.Table:
+    def mask_records(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.KeepsPrivate.veiled`."""
         if not self._private:
             return raw
         routes = self.route(raw)
         tables: list[str | None] = routes["table"].to_pylist()
-        return self._private.veiled(self._private_events(raw, tables), tables, routes["error"].to_pylist())
+        return self._private.mask_records(self._to_masked_events(raw, tables), tables, routes["error"].to_pylist())
 
-    def _private_events(self, raw: pa.Table, tables: Sequence[str | None]) -> pa.Table:
+    def _to_masked_events(self, raw: pa.Table, tables: Sequence[str | None]) -> pa.Table:
         """The records, of tables with private columns as change events: of these it is known where they have values."""
         if self._flattened is None:
             return raw
         places: dict[str, list[int]] = defaultdict(list)
         for place, table in enumerate(tables):
-            if table is not None and self._private.of(table):
+            if table is not None and self._private.get_masks(table):
                 places[table].append(place)
         values = raw["value"].to_pylist() if places else []
         for table, mine in places.items():
-            events = self._events(raw.take(pa.array(mine, pa.int64())), table)
+            events = self._to_events(raw.take(pa.array(mine, pa.int64())), table)
             for place, value in zip(mine, events["value"].to_pylist(), strict=True):
                 values[place] = value
         at = raw.schema.get_field_index("value")
         return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())])) if places else raw
 
-    def marks(self, raw: pa.Table) -> Sequence[Mark]:
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         """See `ports.decoder.TellsTransactions.marks`."""
         return transactions(raw, self._depth)
 
     def connector(self, raw: pa.Table) -> Connector | None:
         """See `ports.decoder.TellsTransactions.connector`."""
-        return connector_of(raw, self._depth)
+        return find_connector(raw, self._depth)

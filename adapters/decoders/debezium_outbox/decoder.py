@@ -11,16 +11,16 @@ from replicator.domain.errors import Reject
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.decoder import ENVELOPE, ROUTE
 
-from ...arrow.json.envelopes import envelope
-from ...arrow.json.faults import UNREADABLE, malformed, unreadable
-from ...arrow.json.headers import entries, unread
-from ...arrow.json.limits import bounded
-from ...arrow.json.lookalikes import named
-from ...arrow.json.pieces import RECORD_IDS, Part, in_order, pieces, rejected, some
-from ...arrow.parts import DecoderOfParts
-from .event import ID, TYPES, Event, Raw, event_of
-from .options import FIELDS, Options, read_options
-from .veiled import Said, Veiling
+from ...arrow.frame_slices import RECORD_IDS, Part, build_rejected, merge_parts, select_records, split_frame
+from ...arrow.record_errors import UNREADABLE, malformed_reject, unreadable_reject
+from ...arrow.record_limits import reject_too_long
+from ..common.composite_decoder import CompositeDecoder
+from ..json.envelopes import build_envelope
+from ..json.format_detection import hint_by_names
+from ..json.headers import find_entries, find_read_errors
+from .event import ID, TYPES, OutboxEvent, RawRecord, read_event
+from .masking import OutboxMasker, Said
+from .options import FIELDS, OutboxDecoderOptions, read_options
 
 FINGERPRINT = "outbox"
 JSON = "io.debezium.data.Json"
@@ -33,89 +33,89 @@ SEQUENCE = 0
 """That of every event, in every epoch: one that comes again is no newer than the first."""
 
 
-class DebeziumOutboxDecoder(DecoderOfParts):
+class DebeziumOutboxDecoder(CompositeDecoder):
     """`ports.decoder.Decoder` of events of an outbox table; `options` as in `options.Options`. Keeps nothing of records."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
         read = read_options(given)
-        self._events, self._veiling = Events(read), Veiling(read)
+        self._events, self._veiling = OutboxReader(read), OutboxMasker(read)
         super().__init__(given, routing=self._events, decoding=self._events, envelopes=self._events)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - as the port has it
         """See `ports.decoder.Decoder.learn`: tables of events are all alike, but for what is masked."""
-        return self._veiling.spec(TableSpec(table, COLUMNS, (ID,), 1, fingerprint))
+        return self._veiling.masked_spec(TableSpec(table, COLUMNS, (ID,), 1, fingerprint))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`: of a table with private columns what is decoded is what may be stored."""
-        return super().decode(self.veiled(raw) if self._veiling.of(table.name) else raw, table)
+        return super().decode(self.mask_records(raw) if self._veiling.get_masks(table.name) else raw, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.envelope`."""
-        return super().envelope(self.veiled(raw))
+        return super().envelope(self.mask_records(raw))
 
-    def veiled(self, raw: pa.Table) -> pa.Table:
+    def mask_records(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.KeepsPrivate.veiled`."""
-        return self._veiling.veiled(raw, self._events.said(raw)) if self._veiling else raw
+        return self._veiling.mask_records(raw, self._events.read_records(raw)) if self._veiling else raw
 
 
-class Events:
+class OutboxReader:
     """Reads records of an outbox; pure."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: OutboxDecoderOptions) -> None:
         self._options = options
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
-        done = [_routes(self._read(piece)) for piece in pieces(raw)]
+        done = [_build_routes(self._read_records(piece)) for piece in split_frame(raw)]
         return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
-        done = [self._changes(piece, table) for piece in pieces(raw)]
+        done = [self._build_changes(piece, table) for piece in split_frame(raw)]
         return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.envelope`."""
-        done = [self._envelopes(self._read(piece)) for piece in pieces(raw)]
+        done = [self._build_envelopes(self._read_records(piece)) for piece in split_frame(raw)]
         return pa.concat_tables([ENVELOPE.empty_table(), *done]).combine_chunks()
 
-    def said(self, raw: pa.Table) -> list[Said]:
+    def read_records(self, raw: pa.Table) -> list[Said]:
         """What each of the records is."""
-        return [one for piece in pieces(raw) for one in self._read(piece)]
+        return [one for piece in split_frame(raw) for one in self._read_records(piece)]
 
-    def _read(self, raw: pa.RecordBatch) -> list[Said]:
-        values, large = bounded(raw.column("value"), self._options.limits)
+    def _read_records(self, raw: pa.RecordBatch) -> list[Said]:
+        values, large = reject_too_long(raw.column("value"), self._options.limits)
         headers: list[dict[str, bytes]] = [{} for _ in range(raw.num_rows)]
-        for place, name, value in entries(raw.column("headers"), ID, *TYPES):
+        for place, name, value in find_entries(raw.column("headers"), ID, *TYPES):
             headers[place].setdefault(name, value)
         times = raw.column("timestamp").cast(STAMP).cast(pa.int64()).to_pylist()
         topics, keys, texts = raw.column("topic").to_pylist(), raw.column("key").to_pylist(), values.to_pylist()
-        records = map(Raw, topics, keys, texts, headers, times)
-        wrong = large | unread(raw.column("headers"))
-        return [wrong.get(place) or self._one(record) for place, record in enumerate(records)]
+        records = map(RawRecord, topics, keys, texts, headers, times)
+        wrong = large | find_read_errors(raw.column("headers"))
+        return [wrong.get(place) or self._read_one(record) for place, record in enumerate(records)]
 
-    def _one(self, record: Raw) -> Said:
+    def _read_one(self, record: RawRecord) -> Said:
         try:
-            return event_of(record, self._options)
+            return read_event(record, self._options)
         except UNREADABLE as error:
             # Change events are what it may be.
-            return named(unreadable(error), record.value or b"", "debezium_json")
+            return hint_by_names(unreadable_reject(error), record.value or b"", "debezium_json")
 
-    def _changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        good: dict[int, Event] = {}
+    def _build_changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        good: dict[int, OutboxEvent] = {}
         bad: dict[int, Reject] = {}
-        for place, said in enumerate(self._read(raw)):
-            if isinstance(said, Event):
+        for place, said in enumerate(self._read_records(raw)):
+            if isinstance(said, OutboxEvent):
                 good[place] = said
             else:
-                bad[place] = said if isinstance(said, Reject) else malformed("it is no event")
-        parts: list[Part] = [(list(good), self._frame(some(raw, list(good)), list(good.values()), table))]
+                bad[place] = said if isinstance(said, Reject) else malformed_reject("it is no event")
+        parts: list[Part] = [(list(good), self._build_frame(select_records(raw, list(good)), list(good.values()), table))]
         if bad:
-            parts.append((list(bad), rejected(some(raw, list(bad)), table, list(bad.values()))))
-        return in_order(parts, changes_schema(table))
+            parts.append((list(bad), build_rejected(select_records(raw, list(bad)), table, list(bad.values()))))
+        return merge_parts(parts, changes_schema(table))
 
-    def _frame(self, raw: pa.RecordBatch, events: Sequence[Event], table: TableSpec) -> pa.Table:
+    def _build_frame(self, raw: pa.RecordBatch, events: Sequence[OutboxEvent], table: TableSpec) -> pa.Table:
         known = {
             "_op": pa.array([event.op for event in events], pa.string()),
             "_seq_1": pa.array([SEQUENCE] * len(events), pa.int64()),
@@ -129,8 +129,8 @@ class Events:
         columns = [known[f.name] if f.name in known else pa.nulls(len(events), f.type) for f in schema]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    def _envelopes(self, said: Sequence[Said]) -> pa.Table:
-        events = [one if isinstance(one, Event) else None for one in said]
+    def _build_envelopes(self, said: Sequence[Said]) -> pa.Table:
+        events = [one if isinstance(one, OutboxEvent) else None for one in said]
         texts = {
             name: pa.array([getattr(event, name, None) for event in events], pa.string())
             for name in ("source", "connector", "db", "table", "op", "tx")
@@ -143,13 +143,13 @@ class Events:
             "schema_id": pa.array([FINGERPRINT if event else None for event in events], pa.string()),
             "error": pa.array([str(one) if isinstance(one, Reject) else None for one in said], pa.string()),
         }
-        return envelope(len(said), known)
+        return build_envelope(len(said), known)
 
 
-def _routes(said: Sequence[Said]) -> pa.Table:
+def _build_routes(said: Sequence[Said]) -> pa.Table:
     columns = {
-        "table": [one.table if isinstance(one, Event) else None for one in said],
-        "fingerprint": [FINGERPRINT if isinstance(one, Event) else None for one in said],
+        "table": [one.table if isinstance(one, OutboxEvent) else None for one in said],
+        "fingerprint": [FINGERPRINT if isinstance(one, OutboxEvent) else None for one in said],
         "ignored": [one if isinstance(one, str) else None for one in said],
         "error": [str(one) if isinstance(one, Reject) else None for one in said],
     }

@@ -10,11 +10,11 @@ import msgspec
 
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
-from replicator.domain.moments import FIRST_US, LAST_US
+from replicator.domain.time_bounds import FIRST_US, LAST_US
 
-from ...arrow.json.faults import UNREADABLE, Unfit
-from ...arrow.json.framing import refuse_depth, split
-from .options import Options, Outbox
+from ...arrow.record_errors import UNREADABLE, ValueMisfit
+from ..json.schema_frames import refuse_depth, split_record
+from .options import OutboxDecoderOptions, OutboxOptions
 
 TOMBSTONE = "tombstone"
 IGNORED = {Op.DELETE: "outbox delete", Op.TRUNCATE: "outbox truncate"}
@@ -29,7 +29,7 @@ NO_EVENT = "it is no change event of an outbox table, and has no header id as Ev
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
+class RawRecord:
     """One record of the raw frame. `at`: its time in microseconds since 1970."""
 
     topic: str
@@ -40,7 +40,7 @@ class Raw:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class OutboxEvent:
     """An event of the outbox. `before` and `after`: the images that the event log shows, as JSON text."""
 
     table: str
@@ -58,7 +58,7 @@ class Event:
     after: bytes | None = None
 
 
-class Source(msgspec.Struct, gc=False):
+class OutboxSourceBlock(msgspec.Struct, gc=False):
     """The `source` block of a change event."""
 
     name: str | None = None
@@ -69,56 +69,56 @@ class Source(msgspec.Struct, gc=False):
     txId: int | str | None = None  # noqa: N815 - the field's own name
 
 
-class Change(msgspec.Struct, gc=False):
+class OutboxChange(msgspec.Struct, gc=False):
     """A change event; its row stays the text it is."""
 
     op: str | None = None
-    source: Source | None = None
+    source: OutboxSourceBlock | None = None
     after: dict[str, msgspec.Raw] | None = None
 
 
-_change = msgspec.json.Decoder(Change).decode
+_change = msgspec.json.Decoder(OutboxChange).decode
 _any = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-def event_of(record: Raw, options: Options) -> Event | str:
-    """The event, or the kind of a record that is none. Raises one of UNREADABLE, `Unfit` among them, for anything else."""
+def read_event(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent | str:
+    """The event, or the kind of a record that is none. Raises one of UNREADABLE, `ValueMisfit` among them, for anything else."""
     if ID in record.headers:
-        return _routed(record, options)
+        return _read_routed(record, options)
     if record.value is None:
         return TOMBSTONE
-    change = _change(split(record.value, options.limits.depth)[1])
+    change = _change(split_record(record.value, options.limits.depth)[1])
     if change.op is None or change.source is None:
-        raise Unfit(RejectCode.MALFORMED, NO_EVENT)
+        raise ValueMisfit(RejectCode.MALFORMED, NO_EVENT)
     op = change.op
     if op in IGNORED:
         return IGNORED[Op(op)]
     if op not in EVENTS:
         said = "an update of an outbox row: an event never changes" if op == Op.UPDATE else "no insert of an outbox row"
-        raise Unfit(RejectCode.UNKNOWN_OPERATION, f"it is {said}")
+        raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"it is {said}")
     if change.after is None:
-        raise Unfit(RejectCode.MALFORMED, "it carries no row: its after image is null")
-    return _inserted(change, change.after, options.outbox)
+        raise ValueMisfit(RejectCode.MALFORMED, "it carries no row: its after image is null")
+    return _read_inserted(change, change.after, options.outbox)
 
 
-def _inserted(change: Change, row: dict[str, msgspec.Raw], outbox: Outbox) -> Event:
+def _read_inserted(change: OutboxChange, row: dict[str, msgspec.Raw], outbox: OutboxOptions) -> OutboxEvent:
     """The event that a row of the outbox table is."""
-    source = change.source or Source()
-    key, aggregate, of, kind = (_column(row, name, outbox) for name in ("id", "aggregatetype", "aggregateid", "type"))
+    source = change.source or OutboxSourceBlock()
+    key, aggregate, of, kind = (_read_column(row, name, outbox) for name in ("id", "aggregatetype", "aggregateid", "type"))
     if aggregate is None or len(aggregate) > LONGEST or not NAME.fullmatch(aggregate):
-        raise Unfit(RejectCode.MALFORMED, "its aggregatetype is NULL, or cannot be part of a table's name")
+        raise ValueMisfit(RejectCode.MALFORMED, "its aggregatetype is NULL, or cannot be part of a table's name")
     name = outbox.columns.get("payload", "payload")
     if name not in row:
-        raise _lacking(name)
+        raise _missing_column_error(name)
     micros = source.ts_us if source.ts_us is not None or source.ts_ms is None else source.ts_ms * 1000
-    return Event(
-        table=outbox.table_of(aggregate),
-        id=_id(key),
+    return OutboxEvent(
+        table=outbox.to_table(aggregate),
+        id=_read_id(key),
         aggregatetype=aggregate,
         aggregateid=of,
         type=kind,
-        payload=_payload(bytes(row[name])),
-        at=_inside(micros),
+        payload=_read_payload(bytes(row[name])),
+        at=_check_range(micros),
         op=Op(change.op or ""),
         tx=None if source.txId is None else str(source.txId),
         source=source.name,
@@ -128,50 +128,50 @@ def _inserted(change: Change, row: dict[str, msgspec.Raw], outbox: Outbox) -> Ev
     )
 
 
-def _column(row: dict[str, msgspec.Raw], field: str, outbox: Outbox) -> str | None:
+def _read_column(row: dict[str, msgspec.Raw], field: str, outbox: OutboxOptions) -> str | None:
     """A column that is text, or a whole number."""
     name = outbox.columns.get(field, field)  # type: ignore[call-overload]
     if name not in row:
-        raise _lacking(name)
+        raise _missing_column_error(name)
     value: Any = msgspec.json.decode(row[name])
     if isinstance(value, bool) or not isinstance(value, str | int | None):
-        raise Unfit(RejectCode.MALFORMED, f"column {name!r} of its outbox table is neither text nor a whole number")
+        raise ValueMisfit(RejectCode.MALFORMED, f"column {name!r} of its outbox table is neither text nor a whole number")
     return None if value is None else str(value)
 
 
-def _lacking(name: str) -> Unfit:
-    return Unfit(RejectCode.MALFORMED, f"its row has no column {name[:60]!r}, as an outbox table has")
+def _missing_column_error(name: str) -> ValueMisfit:
+    return ValueMisfit(RejectCode.MALFORMED, f"its row has no column {name[:60]!r}, as an outbox table has")
 
 
-def _routed(record: Raw, options: Options) -> Event:
+def _read_routed(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent:
     """The event that EventRouter made a record of."""
     value, depth = record.value, options.limits.depth
     payload = None
     if value is not None:
         refuse_depth(value, depth)
-        payload = _payload(_below_schema(value, depth))
+        payload = _read_payload(_strip_schema(value, depth))
     kind = next((record.headers[name] for name in TYPES if name in record.headers), None)
-    return Event(
+    return OutboxEvent(
         table=record.topic,
-        id=_id(_text(record.headers[ID], depth)),
-        aggregatetype=options.outbox.aggregate_of(record.topic),
-        aggregateid=_text(record.key, depth),
-        type=_text(kind, depth),
+        id=_read_id(_read_text(record.headers[ID], depth)),
+        aggregatetype=options.outbox.to_aggregate(record.topic),
+        aggregateid=_read_text(record.key, depth),
+        type=_read_text(kind, depth),
         payload=payload,
-        at=_inside(record.at),
+        at=_check_range(record.at),
         after=None if payload is None else payload.encode(),
     )
 
 
-def _below_schema(text: bytes, depth: int) -> bytes:
+def _strip_schema(text: bytes, depth: int) -> bytes:
     """The JSON value of a message: below its schema, where Connect's converter wrote one."""
     if not text.lstrip().startswith(b"{"):
         return text
-    schema, payload = split(text, depth)
+    schema, payload = split_record(text, depth)
     return text if schema is None else payload
 
 
-def _payload(text: bytes) -> str | None:
+def _read_payload(text: bytes) -> str | None:
     """The JSON text of a payload: the value itself, or the text that it is. Raises Unfit for what is not JSON."""
     try:
         _any(text)
@@ -180,27 +180,27 @@ def _payload(text: bytes) -> str | None:
             _any(text)
         return None if text.strip() == NULL else text.decode()
     except UNREADABLE:
-        raise Unfit(RejectCode.MALFORMED, "its payload is not JSON") from None
+        raise ValueMisfit(RejectCode.MALFORMED, "its payload is not JSON") from None
 
 
-def _text(value: bytes | None, depth: int) -> str | None:
+def _read_text(value: bytes | None, depth: int) -> str | None:
     """A key or header: text as it is, or as JSON that Connect's converter wrote."""
     if value is None:
         return None
     try:
-        found = bytes(_below_schema(value, depth))
+        found = bytes(_strip_schema(value, depth))
         if found.startswith(b'"'):
             return msgspec.json.decode(found, type=str)
         return None if found == NULL else found.decode()
     except UNREADABLE:
-        raise Unfit(RejectCode.MALFORMED, "its key, or its header of the id or the type, is not text") from None
+        raise ValueMisfit(RejectCode.MALFORMED, "its key, or its header of the id or the type, is not text") from None
 
 
-def _id(value: str | None) -> str:
+def _read_id(value: str | None) -> str:
     if not value:
-        raise Unfit(RejectCode.NULL_KEY, "the event has no id")
+        raise ValueMisfit(RejectCode.NULL_KEY, "the event has no id")
     return value
 
 
-def _inside(micros: int | None) -> int | None:
+def _check_range(micros: int | None) -> int | None:
     return micros if micros is not None and FIRST_US <= micros <= LAST_US else None

@@ -12,24 +12,24 @@ belongs to the table only where that declares it, and the bookkeeping columns of
 
 **Operations.** The first column is `I`, `U` or `D` (`operation_column`, `operations`). Rows of a full load without it,
 or in which it is empty, are reads (`IncludeOpForFullLoad`). Of the ongoing changes they are rejects, for a row may have
-lost a column; or creates, with `csv.inserts_only` (`CdcInsertsOnly`).
+lost a column; or creates, with `csv_rows.inserts_only` (`CdcInsertsOnly`).
 
 **Order.** Offsets are the milliseconds of the file, shifted by 21 bits, plus the number of the row. These are the two
 elements of the sequence; the time that DMS can add to rows (`TimestampColumnName`) has ties and is a column as any other.
 The time of a change is its record's.
 
-**Values** are written as the module `values` says. The unquoted text `csv.null_value` is null, the same text in quotes is
-text. `csv.unsent_value` (`CsvNoSupValue`) stands for a value that was not sent, in an update; otherwise it is null. A column
+**Values** are written as the module `values` says. The unquoted text `csv_rows.null_value` is null, the same text in quotes is
+text. `csv_rows.unsent_value` (`CsvNoSupValue`) stands for a value that was not sent, in an update; otherwise it is null. A column
 that the header row lacks is the same.
 
 **A changed key** cannot be seen: an update has the row after it only. The old key's row stays, unless DMS deletes it.
 
 **Tables without a header row and a declaration** are ignored: a bucket holds more than one pipeline asks for, and those that
-it asks for have to be declared. With `csv.header` such records are rejects.
+it asks for have to be declared. With `csv_rows.header` such records are rejects.
 
 **What makes a record a reject**: another number of columns than its header row or declaration has, quotes that do not
 close or line ends outside of them, bytes that are not UTF-8, a first row with the names of the columns and no
-`csv.header`, a null key, an operation that is not known, a value that its column's type cannot hold. Such a value of a
+`csv_rows.header`, a null key, an operation that is not known, a value that its column's type cannot hold. Such a value of a
 deleted row, outside its key, counts as not sent.
 """
 

@@ -12,20 +12,20 @@ from pyarrow import csv
 
 from replicator.domain.errors import Reject
 
-from ...arrow.dms import Dialect, code
-from ...arrow.json.faults import malformed
-from ...arrow.json.pieces import bytes_of
+from ...arrow.frame_slices import read_bytes
+from ...arrow.record_errors import malformed_reject
+from ..common.dms_rows import CsvDialect, escape_sign
 
 LARGEST = 256 * 1024 * 1024
 """Bytes that are parsed at once: offsets in a column of text have 31 bits."""
 BOM = b"\xef\xbb\xbf"
-EMPTY = malformed("its value is empty")
-NOT_UTF8 = malformed("the record holds bytes that are not UTF-8")
-NOT_A_ROW = malformed("the record is not one row: its quotes do not close, or a line ends outside of them")
+EMPTY = malformed_reject("its value is empty")
+NOT_UTF8 = malformed_reject("the record holds bytes that are not UTF-8")
+NOT_A_ROW = malformed_reject("the record is not one row: its quotes do not close, or a line ends outside of them")
 
 
 @dataclass(frozen=True)
-class Cells:
+class CsvCells:
     """Rows of one width, by column. `places`: which of the values they are."""
 
     places: Sequence[int]
@@ -33,71 +33,73 @@ class Cells:
 
 
 @dataclass
-class Split:
+class SplitRows:
     """What values are: rows, by their width, or rejects by place."""
 
-    parts: list[Cells] = field(default_factory=list)
+    parts: list[CsvCells] = field(default_factory=list)
     errors: dict[int, Reject] = field(default_factory=dict)
 
 
-def split(values: pa.Array, widths: tuple[int, ...], dialect: Dialect) -> Split:
+def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> SplitRows:
     """Every value as a row of one of `widths`, or as a reject; no value has a say in what another is."""
-    found = Split(errors=_broken(values, dialect))
+    found = SplitRows(errors=_find_broken(values, dialect))
     places: Sequence[int] = [i for i in range(len(values)) if i not in found.errors] if found.errors else range(len(values))
-    left = _some(values, places)
+    left = _select_values(values, places)
     wrong: dict[int, int] = {}
-    for width in _likely(left, widths, dialect):
+    for width in _sort_widths(left, widths, dialect):
         if not len(left):
             break
-        columns, wrong = _read(left, width, dialect)
+        columns, wrong = _read_rows(left, width, dialect)
         if len(wrong) < len(left):
-            found.parts.append(Cells([p for i, p in enumerate(places) if i not in wrong] if wrong else places, columns))
-        left, places = _some(left, list(wrong)), [places[i] for i in wrong]
+            found.parts.append(CsvCells([p for i, p in enumerate(places) if i not in wrong] if wrong else places, columns))
+        left, places = _select_values(left, list(wrong)), [places[i] for i in wrong]
     expected = " or ".join(map(str, widths))
     for place, width in zip(places, wrong.values(), strict=True):
-        found.errors[place] = malformed(f"the row has {width} columns, {expected} are expected") if width else NOT_A_ROW
+        found.errors[place] = (
+            malformed_reject(f"the row has {width} columns, {expected} are expected") if width else NOT_A_ROW
+        )
     return found
 
 
-def names_in(header: bytes, dialect: Dialect) -> list[str | None] | Reject:
+def read_names(header: bytes, dialect: CsvDialect) -> list[str | None] | Reject:
     """The fields of one row of whatever width; what is null has no name."""
     value = pa.array([header.removeprefix(BOM)], pa.binary())
-    for reject in _broken(value, dialect).values():
+    for reject in _find_broken(value, dialect).values():
         return reject
-    columns, wrong = _read(value, 1, dialect)
+    columns, wrong = _read_rows(value, 1, dialect)
     if wrong:
-        columns, wrong = _read(value, wrong[0], dialect) if wrong[0] else (columns, wrong)
+        columns, wrong = _read_rows(value, wrong[0], dialect) if wrong[0] else (columns, wrong)
     return NOT_A_ROW if wrong else [column[0].as_py() for column in columns]
 
 
-def _some(values: pa.Array, places: Sequence[int]) -> pa.Array:
+def _select_values(values: pa.Array, places: Sequence[int]) -> pa.Array:
     return values if len(places) == len(values) else values.take(pa.array(places, pa.int64()))
 
 
-def _broken(values: pa.Array, dialect: Dialect) -> dict[int, Reject]:
+def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
     """The rejects of values that are not one row of text."""
-    errors = dict.fromkeys(_where(pc.less(pc.fill_null(pc.binary_length(values), 0), 1)), EMPTY)
+    errors = dict.fromkeys(_true_places(pc.less(pc.fill_null(pc.binary_length(values), 0), 1)), EMPTY)
     try:
         values.cast(pa.string())
     except pa.ArrowInvalid:
         errors |= {i: NOT_UTF8 for i, value in enumerate(values.to_pylist()) if value and not _is_text(value)}
-    places = _suspects(values, dialect)
+    places = _find_suspects(values, dialect)
     if len(places):
-        rows = pc.match_substring_regex(values.take(places), dialect.row)
+        rows = pc.match_substring_regex(values.take(places), dialect.row_pattern)
         for place in places.filter(pc.invert(rows)).to_pylist():
             errors.setdefault(place, NOT_A_ROW)
     return errors
 
 
-def _suspects(values: pa.Array, dialect: Dialect) -> pa.Array:
+def _find_suspects(values: pa.Array, dialect: CsvDialect) -> pa.Array:
     """The places of values that hold a sign of the dialect. Few files have many: all bytes are searched at once."""
-    text = bytes_of(values)
+    text = read_bytes(values)
     found = [sign for sign in dialect.signs if sign.encode() in text]
     if not found:
         return pa.array([], pa.int64())
     if len(found) == 1:
         return pc.indices_nonzero(pc.match_substring(values, found[0]))
-    return pc.indices_nonzero(pc.match_substring_regex(values, f"[{''.join(map(code, found))}]"))
+    return pc.indices_nonzero(pc.match_substring_regex(values, f"[{''.join(map(escape_sign, found))}]"))
 
 
 def _is_text(value: bytes) -> bool:
@@ -108,35 +110,35 @@ def _is_text(value: bytes) -> bool:
     return True
 
 
-def _where(mask: pa.Array) -> list[int]:
+def _true_places(mask: pa.Array) -> list[int]:
     places: list[int] = pc.indices_nonzero(mask).to_pylist()
     return places
 
 
-def _likely(values: pa.Array, widths: tuple[int, ...], dialect: Dialect) -> tuple[int, ...]:
+def _sort_widths(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> tuple[int, ...]:
     """`widths`, that of the first row first: a file has rows of one width."""
     if len(widths) < 2 or not len(values):
         return widths
-    _, wrong = _read(values.slice(0, 1), widths[0], dialect)
+    _, wrong = _read_rows(values.slice(0, 1), widths[0], dialect)
     return widths[::-1] if wrong else widths
 
 
-def _read(values: pa.Array, width: int, dialect: Dialect) -> tuple[list[pa.Array], dict[int, int]]:
+def _read_rows(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list[pa.Array], dict[int, int]]:
     """The columns of the rows that have `width`, and the width of every other row by place; 0 for what cannot be read."""
     if values.nbytes <= LARGEST or len(values) == 1:
         try:
-            return _block(values, width, dialect)
+            return _read_block(values, width, dialect)
         except pa.ArrowException:
             if len(values) == 1:
                 return [pa.nulls(0, pa.string())] * width, {0: 0}
     half = len(values) // 2
-    first, wrong = _read(values.slice(0, half), width, dialect)
-    second, more = _read(values.slice(half), width, dialect)
+    first, wrong = _read_rows(values.slice(0, half), width, dialect)
+    second, more = _read_rows(values.slice(half), width, dialect)
     columns = [pa.concat_arrays(pair) for pair in zip(first, second, strict=True)]
     return columns, wrong | {half + place: said for place, said in more.items()}
 
 
-def _block(values: pa.Array, width: int, dialect: Dialect) -> tuple[list[pa.Array], dict[int, int]]:
+def _read_block(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list[pa.Array], dict[int, int]]:
     wrong: dict[int, int] = {}
 
     def skip(row: Any) -> str:
@@ -144,21 +146,21 @@ def _block(values: pa.Array, width: int, dialect: Dialect) -> tuple[list[pa.Arra
         return "skip"
 
     names = [f"c{i}" for i in range(width)]
-    text = _joined(values)
+    text = _join_rows(values)
     table = csv.read_csv(
         pa.BufferReader(text),
         read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=len(text) + 1),
         parse_options=csv.ParseOptions(
-            **dialect.parsing, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
+            **dialect.parse_options, newlines_in_values=True, ignore_empty_lines=False, invalid_row_handler=skip
         ),
-        convert_options=dialect.converting(names, pa.string()),
+        convert_options=dialect.convert_options(names, pa.string()),
     )
     if table.num_rows + len(wrong) != len(values):
         raise pa.ArrowInvalid("the block has another number of rows than values")
-    return [_whole(column) for column in table.columns], wrong
+    return [_combine_chunks(column) for column in table.columns], wrong
 
 
-def _joined(values: pa.Array) -> bytes:
+def _join_rows(values: pa.Array) -> bytes:
     """One row per line. The reader drops a byte order mark where the text begins, which here is the first value's own. It
     takes an empty field at the end for a quoted one where the last line does not end."""
     if values[0].as_py().startswith(BOM):
@@ -168,5 +170,5 @@ def _joined(values: pa.Array) -> bytes:
     return text
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

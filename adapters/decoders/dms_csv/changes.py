@@ -9,35 +9,35 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.moments import in_years
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.time_bounds import null_out_of_range
 
-from ...arrow.dms import ROW_BITS, is_first_row
-from ...arrow.json.faults import malformed, null_key
-from ...arrow.json.pieces import RECORD_IDS
-from ...arrow.lacking import names_of
-from ...arrow.texts import read
-from .headers import of_load
-from .options import Options
+from ...arrow.frame_slices import RECORD_IDS
+from ...arrow.missing_columns import list_names
+from ...arrow.record_errors import malformed_reject, null_key_reject
+from ...arrow.text_values import read_texts
+from ..common.dms_rows import ROW_BITS, is_first_row
+from .headers import mask_load_records
+from .options import DmsCsvOptions
 
-NAMES_ROW = malformed(
+NAMES_ROW = malformed_reject(
     "it holds the names of the columns: its file begins with a header row, so write `csv: {header: true}` for the source"
 )
 STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 2
 
 
-def sequence(offsets: pa.Array) -> list[pa.Array]:
+def to_sequence(offsets: pa.Array) -> list[pa.Array]:
     """The two elements of the sequence: the file, and the row in it."""
     return [pc.shift_right(offsets, ROW_BITS), pc.bit_wise_and(offsets, (1 << ROW_BITS) - 1)]
 
 
-def operations(said: pa.Array | None, raw: pa.RecordBatch, options: Options) -> pa.Array:
+def read_operations(said: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvOptions) -> pa.Array:
     """What became of every row; null where it says nothing that is known. `said` is None for rows without such a column,
     and empty in rows that do not say."""
     change = pa.scalar(Op.CREATE.value if options.csv.inserts_only else None, pa.string())
-    silent = pc.if_else(of_load(raw.column("headers")), pa.scalar(Op.READ.value), change)
+    silent = pc.if_else(mask_load_records(raw.column("headers")), pa.scalar(Op.READ.value), change)
     if said is None:
         return silent
     known = options.operation_of
@@ -47,7 +47,7 @@ def operations(said: pa.Array | None, raw: pa.RecordBatch, options: Options) -> 
     return pc.if_else(is_silent, silent, ops)
 
 
-class Block:
+class CsvChangeBlock:
     """Changes of rows that have the same columns, whose texts are of these `types`. Errors grow while columns are built;
     the first reason of a row stays."""
 
@@ -56,77 +56,77 @@ class Block:
         raw: pa.RecordBatch,
         cells: Mapping[str, pa.Array],
         table: TableSpec,
-        options: Options,
+        options: DmsCsvOptions,
         *,
         types: Mapping[str, pa.DataType],
         headless: bool,
     ) -> None:
         self._raw, self._cells, self._table, self._options, self._types = raw, cells, table, options, types
-        self._errors: dict[int, Reject] = dict.fromkeys(self._names() if headless else (), NAMES_ROW)
+        self._errors: dict[int, Reject] = dict.fromkeys(self._find_header_rows() if headless else (), NAMES_ROW)
         self._unsent: dict[str, pa.Array] = {}
         said = cells.get(options.operation_column)
-        self._ops = operations(said, raw, options)
-        for row in _where(pc.is_null(self._ops)):
+        self._ops = read_operations(said, raw, options)
+        for row in _true_places(pc.is_null(self._ops)):
             value = said[row].as_py() if said is not None else None
-            self._errors.setdefault(row, options.unknown_operation(value))
+            self._errors.setdefault(row, options.unknown_operation_reject(value))
         self._none = pa.repeat(pa.scalar(False), raw.num_rows)
         self._updates = pc.fill_null(pc.equal(self._ops, Op.UPDATE.value), False)
 
     def build(self) -> pa.Table:
         """The changes frame of these rows, in their order."""
-        elements = self._elements()
-        columns = [self._column(column) for column in self._table.columns]
+        elements = self._sequence_elements()
+        columns = [self._build_column(column) for column in self._table.columns]
         count, schema = self._raw.num_rows, changes_schema(self._table)
         arrays = [
             self._ops,
             *elements,
-            in_years(self._raw.column("timestamp").cast(STAMP)),
+            null_out_of_range(self._raw.column("timestamp").cast(STAMP)),
             *(self._raw.column(name) for name in RECORD_IDS.values()),
             pa.nulls(count, pa.string()),
-            self._said_of_errors(),
-            names_of(self._unsent, count),
+            self._error_column(),
+            list_names(self._unsent, count),
         ]
         moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
         return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
 
-    def _names(self) -> list[int]:
+    def _find_header_rows(self) -> list[int]:
         """The rows that begin a file, and hold the names of all columns."""
         found = is_first_row(self._raw.column("offset"))
         for name, texts in self._cells.items():
             found = pc.and_(found, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
             if not pc.any(found).as_py():
                 return []
-        return _where(found)
+        return _true_places(found)
 
-    def _elements(self) -> list[pa.Array]:
+    def _sequence_elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""
         offsets = self._raw.column("offset")
-        for row in _where(pc.less(offsets, 0)):
+        for row in _true_places(pc.less(offsets, 0)):
             self._fail(row, RejectCode.NO_SEQUENCE, "its offset is below 0")
-        first, second = sequence(offsets)
+        first, second = to_sequence(offsets)
         return [pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), second]
 
-    def _column(self, column: Column) -> pa.Array:
+    def _build_column(self, column: Column) -> pa.Array:
         """A column, null where a row lacks it or its value does not fit; says so in `unsent` and `errors`."""
         is_key = column.name in self._table.keys
-        array = self._values(column, is_key)
+        array = self._read_values(column, is_key)
         if is_key:
             names = () if column.name in self._cells else self._cells
-            reject = null_key(column.name, self._table.name, names)
-            for row in _where(pc.is_null(array)):
+            reject = null_key_reject(column.name, self._table.name, names)
+            for row in _true_places(pc.is_null(array)):
                 self._errors.setdefault(row, reject)
         return array
 
-    def _values(self, column: Column, is_key: bool) -> pa.Array:
+    def _read_values(self, column: Column, is_key: bool) -> pa.Array:
         texts = self._cells.get(column.name)
         if texts is None:
             if not is_key:
                 self._unsent[column.name] = self._updates
             return pa.nulls(self._raw.num_rows, column.type)
-        lacking, texts = self._lacking(texts)
+        lacking, texts = self._split_missing(texts)
         how = "reject" if is_key else self._options.reading_of(self._table.name, column.name)
         kind = self._types[column.name] if how == "text" else column.type
-        array, bad = read(texts, kind, f"column {column.name!r}", how)
+        array, bad = read_texts(texts, kind, f"column {column.name!r}", how)
         spared = set() if is_key else {row for row in bad if self._ops[row].as_py() == Op.DELETE}
         for row in bad.keys() - spared:
             self._errors.setdefault(row, bad[row])
@@ -136,7 +136,7 @@ class Block:
             self._unsent[column.name] = lacking
         return array
 
-    def _lacking(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    def _split_missing(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Which updates do not send this column, and its texts where they are values."""
         placeholder = self._options.csv.unsent_value
         unsent = None if placeholder is None else pc.fill_null(pc.equal(texts, placeholder), False)
@@ -144,7 +144,7 @@ class Block:
             return self._none, texts
         return pc.and_(unsent, self._updates), pc.if_else(unsent, pa.scalar(None, pa.string()), texts)
 
-    def _said_of_errors(self) -> pa.Array:
+    def _error_column(self) -> pa.Array:
         count = self._raw.num_rows
         if not self._errors:
             return pa.nulls(count, pa.string())
@@ -154,6 +154,6 @@ class Block:
         self._errors.setdefault(row, Reject(code, sentence))
 
 
-def _where(mask: pa.Array) -> list[int]:
+def _true_places(mask: pa.Array) -> list[int]:
     places: list[int] = pc.indices_nonzero(mask).to_pylist()
     return places

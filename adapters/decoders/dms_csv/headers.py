@@ -7,22 +7,22 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...arrow.dms import COLUMNS, KIND, LOAD
-from ...arrow.json.headers import values_of
-from ...arrow.json.pieces import some
+from ...arrow.frame_slices import select_records
+from ..common.dms_rows import COLUMNS, KIND, LOAD
+from ..json.headers import read_values
 
 ROWS = 65_536
 """Records per piece of a frame: the work per piece and column is small, so pieces are long."""
 
 
-def of_load(headers: pa.Array) -> pa.Array:
+def mask_load_records(headers: pa.Array) -> pa.Array:
     """Per record whether it is of a full load."""
-    return pc.fill_null(pc.equal(values_of(headers, KIND), LOAD.encode()), False)
+    return pc.fill_null(pc.equal(read_values(headers, KIND), LOAD.encode()), False)
 
 
-def by_columns(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[int]]]:
+def group_by_header(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[int]]]:
     """Every header row, or None, with the places of the records that have it."""
-    found = values_of(headers, COLUMNS)
+    found = read_values(headers, COLUMNS)
     if found.null_count == len(found):
         if len(found):
             yield None, range(len(found))
@@ -34,6 +34,6 @@ def by_columns(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[int]]
         yield header, places
 
 
-def part_of(raw: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
+def select_part(raw: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
     """The records at `places`, which are in order."""
-    return raw if len(places) == raw.num_rows else some(raw, list(places))
+    return raw if len(places) == raw.num_rows else select_records(raw, list(places))

@@ -10,22 +10,22 @@ import msgspec
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.table import RESERVED_PREFIXES, Column
 
-from ...arrow.json.faults import malformed
-from ...arrow.json.nodes import text
-from ...arrow.json.spelling import node_of
-from .cells import names_in
-from .options import Options
+from ...arrow.record_errors import malformed_reject
+from ...arrow.value_readers import text_reader
+from ..json.type_names import find_reader
+from .cells import read_names
+from .options import DmsCsvOptions
 
 MAX_LAYOUTS = 4096
 DECLARED = "declared"
 WAY_OUT = (
     "declare them with `schema:` of the table, or have DMS write header rows (AddColumnName) and set `csv.header: true`"
 )
-UNDECLARED = malformed(f"its file has no header row and its table declares no columns: {WAY_OUT}")
+UNDECLARED = malformed_reject(f"its file has no header row and its table declares no columns: {WAY_OUT}")
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class CsvLayout:
     """The columns of the table, and `rows`: the names in a row, by its width. Or why they are not known. `fingerprint` tells
     layouts of a table apart."""
 
@@ -39,60 +39,60 @@ class Layout:
         """How many columns a row may have."""
         return tuple(map(len, self.rows))
 
-    def names(self, width: int) -> tuple[str, ...]:
+    def get_names(self, width: int) -> tuple[str, ...]:
         """The names in a row of one of `widths`."""
         return next(names for names in self.rows if len(names) == width)
 
 
-class Layouts:
+class CsvLayouts:
     """The layouts of one decoder; keeps those it has seen."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: DmsCsvOptions) -> None:
         self._options = options
-        self._known: dict[tuple[bytes | None, str], Layout] = {}
+        self._known: dict[tuple[bytes | None, str], CsvLayout] = {}
 
-    def of(self, header: bytes | None, table: str) -> Layout:
+    def get_layout(self, header: bytes | None, table: str) -> CsvLayout:
         """The layout of rows of `table` in a file with this header row, or none."""
         which = (header, table)
         if which not in self._known:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
-            self._known[which] = self._read(header, table)
+            self._known[which] = self._read_layout(header, table)
         return self._known[which]
 
-    def _read(self, header: bytes | None, table: str) -> Layout:
-        declared = tuple(Column(n, node_of(said).type) for n, said in (self._options.columns_of(table) or {}).items())
+    def _read_layout(self, header: bytes | None, table: str) -> CsvLayout:
+        declared = tuple(Column(n, find_reader(said).type) for n, said in (self._options.columns_of(table) or {}).items())
         if header is None:
-            return self._headless(declared)
-        names = self._names(header)
+            return self._declared_layout(declared)
+        names = self._read_names(header)
         if isinstance(names, Reject):
-            return Layout(error=names)
+            return CsvLayout(error=names)
         known = {column.name for column in declared}
         others = [name for name in names if name not in known and not self._is_bookkeeping(name)]
-        columns = (*declared, *(Column(name, text().type) for name in others))
+        columns = (*declared, *(Column(name, text_reader().type) for name in others))
         if declared and not others:
-            return Layout(DECLARED, declared, (names,))
+            return CsvLayout(DECLARED, declared, (names,))
         if not columns:
-            return Layout(error=malformed("its header row names no column of a table"))
+            return CsvLayout(error=malformed_reject("its header row names no column of a table"))
         written = msgspec.json.encode([column.name for column in columns])
-        return Layout(sha256(written).hexdigest()[:16], columns, (names,))
+        return CsvLayout(sha256(written).hexdigest()[:16], columns, (names,))
 
-    def _headless(self, declared: tuple[Column, ...]) -> Layout:
+    def _declared_layout(self, declared: tuple[Column, ...]) -> CsvLayout:
         if not declared:
-            return Layout(error=UNDECLARED)
+            return CsvLayout(error=UNDECLARED)
         names, first = tuple(column.name for column in declared), self._options.operation_column
-        return Layout(DECLARED, declared, (names,) if first in names else (names, (first, *names)))
+        return CsvLayout(DECLARED, declared, (names,) if first in names else (names, (first, *names)))
 
-    def _names(self, header: bytes) -> tuple[str, ...] | Reject:
-        found, most = names_in(header, self._options.csv), self._options.limits.columns
+    def _read_names(self, header: bytes) -> tuple[str, ...] | Reject:
+        found, most = read_names(header, self._options.csv), self._options.limits.columns
         if isinstance(found, Reject):
             return Reject(found.code, f"its header row cannot be read: {found.sentence}")
         if len(found) > most:
             return Reject(RejectCode.TOO_LARGE, f"its header row has {len(found)} columns, more than the {most} allowed")
         names = tuple(name for name in found if name)
         if len(names) < len(found):
-            return malformed("its header row has a column without a name")
-        return names if len(set(names)) == len(names) else malformed("its header row names a column twice")
+            return malformed_reject("its header row has a column without a name")
+        return names if len(set(names)) == len(names) else malformed_reject("its header row names a column twice")
 
     def _is_bookkeeping(self, name: str) -> bool:
         return name == self._options.operation_column or name.startswith(RESERVED_PREFIXES)

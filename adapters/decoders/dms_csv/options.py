@@ -9,28 +9,28 @@ from pydantic import Field
 
 from replicator.domain.errors import ConfigProblem
 
-from ...arrow import options as common
-from ...arrow.dms import Dialect
-from ...arrow.texts import NAMES, reader_of
-from .written import is_writable
+from ...arrow.text_values import NAMES, find_text_reader
+from ..common import row_options as common
+from ..common.dms_rows import CsvDialect
+from .encoder import is_writable
 
 FORMAT = "dms_csv"
 
 
-class Options(common.RowOptions):
-    """What `DmsCsvDecoder` takes: see `RowOptions`, and for `csv` see `Dialect`. The defaults are what DMS writes."""
+class DmsCsvOptions(common.RowOptions):
+    """What `DmsCsvDecoder` takes: see `RowOptions`, and for `csv` see `CsvDialect`. The defaults are what DMS writes."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
 
     operation_column: str = Field("Op", min_length=1)
     tombstones: Literal["ignore"] | dict[str, Literal["ignore"]] = "ignore"
-    csv: Dialect = Dialect()
+    csv: CsvDialect = CsvDialect()
 
 
-def read_options(options: Mapping[str, object]) -> Options:
+def read_options(options: Mapping[str, object]) -> DmsCsvOptions:
     """The options, or ConfigProblem that names every wrong one without its value."""
-    found = common.read_options(Options, options, FORMAT)
-    common.refuse_types(found.declared, NAMES, lambda node: reader_of(node.type) is not None)
+    found = common.read_options(DmsCsvOptions, options, FORMAT)
+    common.refuse_types(found.declared, NAMES, lambda node: find_text_reader(node.type) is not None)
     for table, masks in found.private.items():
         for column, mask in masks.items():
             if mask.kind == "fixed" and not is_writable(mask.text, found.csv):

@@ -20,16 +20,16 @@ configuration, or `PRIMARY` of the tag `pk_uk_info`, or the hidden column `__#al
 | value | text |
 | --- | --- |
 | Integer, Decimal | as it is |
-| Character | of its character set (`charsets`); bytes where that is `binary` |
+| Character | of its character set (`charsets`); bytes where that is `binary_reader` |
 | Float | shortest decimal |
-| Timestamp | in UTC; `millis` counts microseconds |
-| DateTime | the parts there are: a date, a time of day or span, both, a year; `millis` counts microseconds |
+| Timestamp | in UTC; `to_millis` counts microseconds |
+| DateTime | the parts there are: a date, a time of day or span, both, a year; `to_millis` counts microseconds |
 | TimestampWithTimeZone | the same, with its offset |
 | TextGeometry, TextObject; BinaryGeometry, BinaryObject | as it is; bytes |
 | null, EmptyObject NULL | NULL |
 | EmptyObject NONE | not sent: an update leaves what the row holds |
 
-Text becomes the column's type as `adapters.arrow.texts` says.
+Text becomes the column's type as `adapters.arrow.text_values` says.
 
 **Order** is (0 for INIT and 1 for the stream, `id`), not the offset. `id` is unique in the whole stream and grows along its
 one partition. When a store fails over, records come again under other offsets but with their ids: by offset they would be

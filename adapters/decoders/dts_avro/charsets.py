@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from replicator.domain.errors import RejectCode
 
-from ...arrow.json.faults import Unfit
+from ...arrow.record_errors import ValueMisfit
 
 BINARY = "binary"
 UNDEFINED = frozenset(b"\x81\x8d\x8f\x90\x9d")
@@ -38,30 +38,34 @@ CODECS = {
 }
 
 
-def _latin1(value: bytes) -> str:
+def _decode_latin1(value: bytes) -> str:
     if value.isascii():
         return value.decode("ascii")
     return "".join([chr(b) if b in UNDEFINED else bytes((b,)).decode("cp1252") for b in value])
 
 
-def _decoder(codec: str) -> Callable[[bytes], str]:
+def _find_decoder(codec: str) -> Callable[[bytes], str]:
     if codec == "utf-8":
         return bytes.decode
     read = codecs.lookup(codec).decode
     return lambda value: read(value, "strict")[0]
 
 
-DECODERS = {name: _decoder(codec) for name, codec in CODECS.items()} | dict.fromkeys(("latin1", "cp1252"), _latin1)
+DECODERS = {name: _find_decoder(codec) for name, codec in CODECS.items()} | dict.fromkeys(
+    ("latin1", "cp1252"), _decode_latin1
+)
 
 
-def text_of(charset: str, value: bytes) -> str:
+def decode_text(charset: str, value: bytes) -> str:
     """The text of bytes in a character set. Raises Unfit for one that is not known, and for bytes it has no text for."""
     decode = DECODERS.get(charset)
     if decode is None:
         decode = DECODERS.get(charset.lower().replace("-", "").replace("_", ""))
     if decode is None:
-        raise Unfit(RejectCode.MALFORMED, f"holds text in the character set {charset[:40]!r}, which is not known")
+        raise ValueMisfit(RejectCode.MALFORMED, f"holds text in the character set {charset[:40]!r}, which is not known")
     try:
         return decode(value)
     except UnicodeError:
-        raise Unfit(RejectCode.MALFORMED, f"holds bytes that are no text in the character set {charset[:40]!r}") from None
+        raise ValueMisfit(
+            RejectCode.MALFORMED, f"holds bytes that are no text in the character set {charset[:40]!r}"
+        ) from None

@@ -18,39 +18,39 @@ OPERATIONS = [
 PARTS = ("year", "month", "day", "hour", "minute", "second", "millis")
 
 
-def _record(name: str, /, **fields: object) -> dict[str, Any]:
+def _record_schema(name: str, /, **fields: object) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": n, "type": kind} for n, kind in fields.items()]}
 
 
-def _enum(name: str, symbols: list[str]) -> dict[str, Any]:
+def _enum_schema(name: str, symbols: list[str]) -> dict[str, Any]:
     return {"type": "enum", "name": name, "symbols": symbols}
 
 
-def _array(items: object) -> dict[str, Any]:
+def _array_schema(items: object) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
 VALUES: list[Any] = [
     "null",
-    _record("Integer", precision="int", value="string"),
-    _record("Character", charset="string", value="bytes"),
-    _record("Decimal", value="string", precision="int", scale="int"),
-    _record("Float", value="double", precision="int", scale="int"),
-    _record("Timestamp", timestamp="long", millis="int"),
-    _record("DateTime", **{part: ["null", "int"] for part in PARTS}),
-    _record("TimestampWithTimeZone", value="DateTime", timezone="string"),
-    _record("BinaryGeometry", type="string", value="bytes"),
-    _record("TextGeometry", type="string", value="string"),
-    _record("BinaryObject", type="string", value="bytes"),
-    _record("TextObject", type="string", value="string"),
-    _enum("EmptyObject", ["NULL", "NONE"]),
+    _record_schema("Integer", precision="int", value="string"),
+    _record_schema("Character", charset="string", value="bytes"),
+    _record_schema("Decimal", value="string", precision="int", scale="int"),
+    _record_schema("Float", value="double", precision="int", scale="int"),
+    _record_schema("Timestamp", timestamp="long", millis="int"),
+    _record_schema("DateTime", **{part: ["null", "int"] for part in PARTS}),
+    _record_schema("TimestampWithTimeZone", value="DateTime", timezone="string"),
+    _record_schema("BinaryGeometry", type="string", value="bytes"),
+    _record_schema("TextGeometry", type="string", value="string"),
+    _record_schema("BinaryObject", type="string", value="bytes"),
+    _record_schema("TextObject", type="string", value="string"),
+    _enum_schema("EmptyObject", ["NULL", "NONE"]),
 ]
 """What a value of an image may be."""
 AGAIN = [kind if isinstance(kind, str) else kind["name"] for kind in VALUES]
 
 RECORD = parse_schema(
     {
-        **_record(
+        **_record_schema(
             "Record",
             version="int",
             id="long",
@@ -58,14 +58,14 @@ RECORD = parse_schema(
             sourcePosition="string",
             safeSourcePosition="string",
             sourceTxid="string",
-            source=_record("Source", sourceType=_enum("SourceType", SOURCES), version="string"),
-            operation=_enum("Operation", OPERATIONS),
+            source=_record_schema("Source", sourceType=_enum_schema("SourceType", SOURCES), version="string"),
+            operation=_enum_schema("Operation", OPERATIONS),
             objectName=["null", "string"],
-            processTimestamps=["null", _array("long")],
+            processTimestamps=["null", _array_schema("long")],
             tags={"type": "map", "values": "string"},
-            fields=["null", "string", _array(_record("Field", name="string", dataTypeNumber="int"))],
-            beforeImages=["null", "string", _array(VALUES)],
-            afterImages=["null", "string", _array(AGAIN)],
+            fields=["null", "string", _array_schema(_record_schema("Field", name="string", dataTypeNumber="int"))],
+            beforeImages=["null", "string", _array_schema(VALUES)],
+            afterImages=["null", "string", _array_schema(AGAIN)],
         ),
         "namespace": NAMESPACE,
     }

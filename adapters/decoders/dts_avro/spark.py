@@ -9,22 +9,22 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
 
-from ...arrow.json.limits import Limits
+from ...arrow.record_limits import RecordLimits
 from ...spark.types import spark_schema
-from .printed import PRINTED, printed
+from .record_printer import PRINTED, print_records
 
 NAME = "dts_binlog_parser"
 COLUMNS = pa.schema([field for field in PRINTED if field.name != "error"])
 
 
-def register(spark: SparkSession) -> str:
-    """Make `dts_binlog_parser(value)` known to the session: a struct of what a record says (`printed`), all of it NULL for
+def register_function(spark: SparkSession) -> str:
+    """Make `dts_binlog_parser(value)` known to the session: a struct of what a record says (`print_records`), all of it NULL for
     bytes that are no record of DTS. Returns the name. The executors' Python needs this package."""
     as_function: Any = pandas_udf  # Its stubs know of no struct.
-    spark.udf.register(NAME, as_function(_parsed, spark_schema(COLUMNS)))
+    spark.udf.register(NAME, as_function(_parse_records, spark_schema(COLUMNS)))
     return NAME
 
 
-def _parsed(values: pd.Series) -> pd.DataFrame:
-    found: pd.DataFrame = printed(values, Limits()).select(COLUMNS.names).to_pandas()
+def _parse_records(values: pd.Series) -> pd.DataFrame:
+    found: pd.DataFrame = print_records(values, RecordLimits()).select(COLUMNS.names).to_pandas()
     return found

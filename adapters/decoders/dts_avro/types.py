@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from ...arrow.mysql import VARIABLE_DECIMAL
+from ..common.mysql_types import VARIABLE_DECIMAL
 
 LIKE_MYSQL = frozenset({"MySQL", "DRDS"})
 NAMES = {
@@ -40,17 +40,17 @@ TYPES: dict[str, pa.DataType] = {
 }
 
 
-def name_of(source: str, number: int) -> str:
+def type_name(source: str, number: int) -> str:
     """What a type is called, by its number in a source of that kind."""
     known = NAMES.get(number) if source in LIKE_MYSQL else None
     return known or f"type {number} of {source}"
 
 
-def arrow_of(said: str) -> pa.DataType | None:
+def to_arrow_type(said: str) -> pa.DataType | None:
     """The Arrow type of a type that is called so; None where records do not tell it."""
     return TYPES.get(said)
 
 
-def source_type_of(said: str) -> str:
+def to_source_type(said: str) -> str:
     """What `Column.source_type` is of a column of a type that is called so."""
     return VARIABLE_DECIMAL if said == DECIMAL else said

@@ -9,8 +9,8 @@ from typing import Any
 
 from replicator.domain.errors import RejectCode
 
-from ...arrow.json.faults import Unfit
-from .charsets import BINARY, text_of
+from ...arrow.record_errors import ValueMisfit
+from .charsets import BINARY, decode_text
 from .schema import NAMESPACE
 
 Value = tuple[str, Mapping[str, Any]]
@@ -26,24 +26,24 @@ OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d\d))?\Z", re.ASCII)
 GREENWICH = frozenset({"Z", "UTC", "GMT"})
 
 
-def plain(value: Value) -> str | bytes:
+def to_plain(value: Value) -> str | bytes:
     """The text of a value, or its bytes where it is no text. Raises Unfit."""
     branch, said = value
     return BRANCHES[branch](said)
 
 
-def moment(seconds: int, micros: int) -> str:
+def to_timestamp_text(seconds: int, micros: int) -> str:
     """A time in UTC, without saying so."""
     if not 0 <= micros < MICROS:
-        raise Unfit(RejectCode.OUT_OF_RANGE, "holds a time whose fraction is no number of microseconds")
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a time whose fraction is no number of microseconds")
     try:
         at = EPOCH + timedelta(seconds=seconds, microseconds=micros)
     except OverflowError:
-        raise Unfit(RejectCode.OUT_OF_RANGE, "holds a time outside the years 1 to 9999") from None
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a time outside the years 1 to 9999") from None
     return at.replace(tzinfo=None).isoformat(" ")
 
 
-def clock(said: Mapping[str, int | None]) -> str:
+def to_clock_text(said: Mapping[str, int | None]) -> str:
     """A date, a time of day or a span of time, both, or a year: whichever parts there are. A fraction is microseconds."""
     parts: tuple[Any, ...] = (*said.values(),)
     if None not in parts and min(parts) >= 0 and parts[-1] < MICROS:
@@ -51,51 +51,51 @@ def clock(said: Mapping[str, int | None]) -> str:
     date = [said["year"], said["month"], said["day"]]
     time = [said["hour"], said["minute"], said["second"]]
     if time == [None, None, None] and said["millis"] is None:
-        return f"{date[0]:04}" if date[0] is not None and date[1:] == [None, None] else _date(date)
+        return f"{date[0]:04}" if date[0] is not None and date[1:] == [None, None] else _date_text(date)
     if date == [None, None, None]:
-        return _time(time, said["millis"] or 0)
-    return f"{_date(date)} {_time(time, said['millis'] or 0)}"
+        return _time_text(time, said["millis"] or 0)
+    return f"{_date_text(date)} {_time_text(time, said['millis'] or 0)}"
 
 
-def _date(parts: list[int | None]) -> str:
+def _date_text(parts: list[int | None]) -> str:
     year, month, day = parts
     if year is None or month is None or day is None:
-        raise Unfit(RejectCode.MALFORMED, "holds a date without year, month or day")
+        raise ValueMisfit(RejectCode.MALFORMED, "holds a date without year, month or day")
     return f"{year:04}-{month:02}-{day:02}"
 
 
-def _time(parts: list[int | None], micros: int) -> str:
+def _time_text(parts: list[int | None], micros: int) -> str:
     """Of a span below zero every part is."""
     hour, minute, second = (part or 0 for part in parts)
     if min(hour, minute, second, micros) < 0 < max(hour, minute, second, micros) or abs(micros) >= MICROS:
-        raise Unfit(RejectCode.OUT_OF_RANGE, "holds a time of day whose parts do not go together")
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a time of day whose parts do not go together")
     sign = "-" if min(hour, minute, second, micros) < 0 else ""
     fraction = f".{abs(micros):06}" if micros else ""
     return f"{sign}{abs(hour):02}:{abs(minute):02}:{abs(second):02}{fraction}"
 
 
-def _zoned(said: Mapping[str, Any]) -> str:
+def _zoned_text(said: Mapping[str, Any]) -> str:
     """An offset is written as ISO 8601 does; a zone of another name stands behind a space, and no time type reads it."""
     zone = said["timezone"].strip()
     found = OFFSET.match(zone)
     if found:
-        return f"{clock(said['value'])}{found[1]}{int(found[2]):02}:{found[3] or '00'}"
-    return f"{clock(said['value'])}{'Z' if zone in GREENWICH else f' {zone}'}"
+        return f"{to_clock_text(said['value'])}{found[1]}{int(found[2]):02}:{found[3] or '00'}"
+    return f"{to_clock_text(said['value'])}{'Z' if zone in GREENWICH else f' {zone}'}"
 
 
-def _characters(said: Mapping[str, Any]) -> str | bytes:
+def _decode_characters(said: Mapping[str, Any]) -> str | bytes:
     value: bytes = said["value"]
     if said["charset"] == MOSTLY:
-        return text_of(MOSTLY, value)
-    return value if said["charset"].lower() == BINARY else text_of(said["charset"], value)
+        return decode_text(MOSTLY, value)
+    return value if said["charset"].lower() == BINARY else decode_text(said["charset"], value)
 
 
-def _as_it_is(said: Mapping[str, Any]) -> str | bytes:
+def _read_as_is(said: Mapping[str, Any]) -> str | bytes:
     value: str | bytes = said["value"]
     return value
 
 
-def _floating(said: Mapping[str, Any]) -> str:
+def _float_text(said: Mapping[str, Any]) -> str:
     text = repr(said["value"])
     return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text, text)
 
@@ -106,12 +106,12 @@ PLAIN = frozenset(f"{NAMESPACE}.{name}" for name in ("Integer", "Decimal", "Text
 BRANCHES: Mapping[str, Callable[[Mapping[str, Any]], str | bytes]] = {
     f"{NAMESPACE}.{name}": read
     for name, read in {
-        **dict.fromkeys(("Integer", "Decimal"), _as_it_is),
-        "Character": _characters,
-        "Float": _floating,
-        "Timestamp": lambda said: moment(said["timestamp"], said["millis"]),
-        "DateTime": clock,
-        "TimestampWithTimeZone": _zoned,
-        **dict.fromkeys(("BinaryGeometry", "TextGeometry", "BinaryObject", "TextObject"), _as_it_is),
+        **dict.fromkeys(("Integer", "Decimal"), _read_as_is),
+        "Character": _decode_characters,
+        "Float": _float_text,
+        "Timestamp": lambda said: to_timestamp_text(said["timestamp"], said["millis"]),
+        "DateTime": to_clock_text,
+        "TimestampWithTimeZone": _zoned_text,
+        **dict.fromkeys(("BinaryGeometry", "TextGeometry", "BinaryObject", "TextObject"), _read_as_is),
     }.items()
 }

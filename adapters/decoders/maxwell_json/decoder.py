@@ -11,12 +11,12 @@ from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 from replicator.ports.decoder import TABLE_DROPPED
 
-from ...arrow.json.faults import Unfit
-from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.json_form import NULL, JsonForm, image, narrowed, only
-from ...arrow.messages.message import Change, Message, ReadsMany, Said, all_micros, micros
-from ...arrow.messages.typed import TypedRows
-from ...arrow.messages.written import numbers_as_text
+from ...arrow.record_errors import ValueMisfit
+from ..json.canonical_text import numbers_to_text
+from ..messages.decoder import MessageDecoder
+from ..messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
+from ..messages.message import BatchReader, Message, MessageChange, MessageContents, to_micros, to_micros_array
+from ..messages.typed_rows import TypedRows
 
 OPS = {"insert": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "bootstrap-insert": Op.READ}
 DROP = "table-drop"
@@ -28,7 +28,7 @@ IGNORED = {
 }
 
 
-class Row(msgspec.Struct, gc=False):
+class MaxwellRow(msgspec.Struct, gc=False):
     """A message; fields that are not named here do not count."""
 
     type: str
@@ -41,78 +41,78 @@ class Row(msgspec.Struct, gc=False):
     primary_key_columns: tuple[str, ...] | None = None
 
 
-_row = msgspec.json.Decoder(Row).decode
+_row = msgspec.json.Decoder(MaxwellRow).decode
 
 
-class ManyRows(ReadsMany):
+class MaxwellBatchReader(BatchReader):
     """`messages.message.ReadsMany` of Maxwell: each has one row."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _row(like), rows
         self._keys = one.primary_key_columns
-        self.decode = narrowed(
-            Row,
-            type=only(*OPS),
-            database=only(one.database),
-            table=only(one.table),
+        self.decode = make_narrow_decoder(
+            MaxwellRow,
+            type=make_union(*OPS),
+            database=make_union(one.database),
+            table=make_union(one.table),
             data=rows.row,
             old=(rows.old | None, None),
         )
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """See `ReadsMany.ops`."""
+        """See `BatchReader.ops`."""
         return [OPS[one.type] if one.primary_key_columns == self._keys else None for one in messages]
 
-    def said(self, messages: Sequence[Any], ops: Sequence[Op]) -> Said:
-        """See `ReadsMany.said`."""
-        return Said(
+    def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
+        """See `BatchReader.read_contents`."""
+        return MessageContents(
             ops=ops,
             rows=[one.data for one in messages],
             olds=[one.old for one in messages],
-            of=None,
-            at=all_micros([one.ts for one in messages], 1_000_000),
-            tx=numbers_as_text([one.xid for one in messages]),
+            message_numbers=None,
+            at=to_micros_array([one.ts for one in messages], 1_000_000),
+            tx=numbers_to_text([one.xid for one in messages]),
         )
 
 
-class Maxwell(JsonForm):
+class MaxwellFormat(JsonMessageFormat):
     """`messages.message.Form` of Maxwell."""
 
     name, connector, ordered = "maxwell_json", "mysql", 0
-    kept = (
+    metadata_fields = (
         *("database", "table", "type", "ts", "xid", "xoffset", "commit", "position", "gtid", "server_id", "thread_id"),
         *("schema_id", "primary_key_columns"),
     )
 
     def message(self, text: bytes) -> Message:
-        """See `JsonForm.message`."""
+        """See `JsonMessageFormat.message`."""
         said = _row(text)
         if said.type == DROP and said.table and said.database:
-            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=micros(said.ts, 1000))
+            return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=to_micros(said.ts, 1000))
         if said.type in IGNORED:
             return Message(ignored=IGNORED[said.type])
         if said.type not in OPS:
-            raise Unfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {', '.join(OPS)}")
-        row, old = image(said.data), image(said.old)
+            raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its type is none of {', '.join(OPS)}")
+        row, old = read_image(said.data), read_image(said.old)
         if not said.table or not said.database or row is None:
-            raise Unfit(RejectCode.MALFORMED, "it lacks database, table or data")
+            raise ValueMisfit(RejectCode.MALFORMED, "it lacks database, table or data")
         op = OPS[said.type]
         return Message(
             table=f"{said.database}.{said.table}",
-            changes=(Change(op, row, old),),
+            changes=(MessageChange(op, row, old),),
             keys=said.primary_key_columns or (),
-            at=micros(said.ts, 1_000_000),
+            at=to_micros(said.ts, 1_000_000),
             tx=None if said.xid is None else str(said.xid),
             before=row if op == Op.DELETE else old,
             after=None if op == Op.DELETE else row,
         )
 
-    def together(self, like: bytes, rows: TypedRows) -> ManyRows:
-        """See `JsonForm.together`."""
-        return ManyRows(like, rows)
+    def make_reader(self, like: bytes, rows: TypedRows) -> MaxwellBatchReader:
+        """See `JsonMessageFormat.make_reader`."""
+        return MaxwellBatchReader(like, rows)
 
 
 class MaxwellJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of Maxwell's messages; `options` as in `messages.options.Options`."""
 
-    FORM = Maxwell()
+    FORM = MaxwellFormat()

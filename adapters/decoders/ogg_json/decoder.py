@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from replicator.domain.change import Op
 from replicator.domain.errors import RejectCode
 
-from ...arrow.json.faults import Unfit
-from ...arrow.messages.decoder import MessageDecoder
-from ...arrow.messages.json_form import NULL, JsonForm, image, narrowed, only
-from ...arrow.messages.message import Change, Message, ReadsMany, Said
-from ...arrow.messages.typed import TypedRows
-from ...arrow.veils.masking import Role
+from ...arrow.record_errors import ValueMisfit
+from ..masking.masked_values import Role
+from ..messages.decoder import MessageDecoder
+from ..messages.json_format import NULL, JsonMessageFormat, make_narrow_decoder, make_union, read_image
+from ..messages.message import BatchReader, Message, MessageChange, MessageContents
+from ..messages.typed_rows import TypedRows
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
 LOW = 10
@@ -29,7 +29,7 @@ MOST = 100
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
-class Operation(msgspec.Struct, gc=False):
+class GoldenGateOperation(msgspec.Struct, gc=False):
     """An operation; fields that are not named here do not count."""
 
     op_type: str
@@ -42,40 +42,44 @@ class Operation(msgspec.Struct, gc=False):
     after: msgspec.Raw = NULL
 
 
-_operation = msgspec.json.Decoder(Operation).decode
+_operation = msgspec.json.Decoder(GoldenGateOperation).decode
 
 
-class ManyRows(ReadsMany):
+class GoldenGateBatchReader(BatchReader):
     """`messages.message.ReadsMany` of GoldenGate: each has one row."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _operation(like), rows
         self._keys, self._has_place = one.primary_keys, one.pos is not None
         image = (rows.row | None, None)
-        self.decode = narrowed(Operation, op_type=only(*OPS), table=only(one.table), before=image, after=image)
+        self.decode = make_narrow_decoder(
+            GoldenGateOperation, op_type=make_union(*OPS), table=make_union(one.table), before=image, after=image
+        )
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """See `ReadsMany.ops`."""
-        return [OPS[one.op_type] if self._takes(one) else None for one in messages]
+        """See `BatchReader.ops`."""
+        return [OPS[one.op_type] if self._can_read(one) else None for one in messages]
 
-    def _takes(self, one: Any) -> bool:
-        if one.primary_keys != self._keys or _row(one) is None:
+    def _can_read(self, one: Any) -> bool:
+        if one.primary_keys != self._keys or _read_row(one) is None:
             return False
         return _is_short(one.pos) if self._has_place else one.pos is None
 
-    def said(self, messages: Sequence[Any], ops: Sequence[Op]) -> Said:
-        """See `ReadsMany.said`."""
-        return Said(
+    def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
+        """See `BatchReader.read_contents`."""
+        return MessageContents(
             ops=ops,
-            rows=list(map(_row, messages)),
-            olds=[self.rows.key(one.before) if op == Op.UPDATE else None for one, op in zip(messages, ops, strict=True)],
-            of=None,
-            at=pa.array([_micros(one.op_ts) for one in messages], pa.int64()),
+            rows=list(map(_read_row, messages)),
+            olds=[
+                self.rows.read_key(one.before) if op == Op.UPDATE else None for one, op in zip(messages, ops, strict=True)
+            ],
+            message_numbers=None,
+            at=pa.array([_to_micros(one.op_ts) for one in messages], pa.int64()),
             tx=pa.array([one.xid for one in messages], pa.string()),
-            orders=self._orders(messages),
+            orders=self._read_orders(messages),
         )
 
-    def _orders(self, messages: Sequence[Any]) -> Sequence[pa.Array]:
+    def _read_orders(self, messages: Sequence[Any]) -> Sequence[pa.Array]:
         if not self._has_place:
             return ()
         digits = pc.utf8_lpad(pa.array([one.pos for one in messages], pa.string()), SHORT, "0")
@@ -83,72 +87,72 @@ class ManyRows(ReadsMany):
         return [pc.utf8_slice_codeunits(digits, *half).cast(pa.int64()) for half in halves]
 
 
-class GoldenGate(JsonForm):
+class GoldenGateFormat(JsonMessageFormat):
     """`messages.message.Form` of GoldenGate."""
 
     name, connector, ordered, by_tx = "ogg_json", "oracle", 2, True
-    kept = ("table", "op_type", "op_ts", "current_ts", "pos", "xid", "csn", "txind", "primary_keys")
+    metadata_fields = ("table", "op_type", "op_ts", "current_ts", "pos", "xid", "csn", "txind", "primary_keys")
 
     def message(self, text: bytes) -> Message:
-        """See `JsonForm.message`."""
+        """See `JsonMessageFormat.message`."""
         said = _operation(text)
         if said.op_type not in OPS:
-            raise Unfit(RejectCode.UNKNOWN_OPERATION, f"its op_type is none of {', '.join(OPS)}")
+            raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its op_type is none of {', '.join(OPS)}")
         if not said.table:
-            raise Unfit(RejectCode.MALFORMED, "it names no table")
-        op, before, after = OPS[said.op_type], image(said.before), image(said.after)
+            raise ValueMisfit(RejectCode.MALFORMED, "it names no table")
+        op, before, after = OPS[said.op_type], read_image(said.before), read_image(said.after)
         return Message(
             table=said.table,
-            changes=(_change(op, before, after),),
+            changes=(_to_change(op, before, after),),
             keys=said.primary_keys or (),
-            at=_micros(said.op_ts),
+            at=_to_micros(said.op_ts),
             tx=said.xid,
-            order=_place(said.pos),
+            order=_read_position(said.pos),
             before=before,
             after=after,
         )
 
     def images(self, op: Op) -> Mapping[str, Role]:
-        """See `JsonForm.images`."""
+        """See `JsonMessageFormat.images`."""
         if op == Op.DELETE:
             return {"before": Role.DELETED, "after": Role.BESIDE}
         return {"before": Role.BESIDE, "after": Role.BESIDE if op == Op.TRUNCATE else Role.ROW}
 
-    def together(self, like: bytes, rows: TypedRows) -> ManyRows:
-        """See `JsonForm.together`."""
-        return ManyRows(like, rows)
+    def make_reader(self, like: bytes, rows: TypedRows) -> GoldenGateBatchReader:
+        """See `JsonMessageFormat.make_reader`."""
+        return GoldenGateBatchReader(like, rows)
 
 
-def _row(message: Any) -> Any:
+def _read_row(message: Any) -> Any:
     """None of a truncate too."""
     return message.before if message.op_type == "D" else message.after if message.op_type != "T" else None
 
 
-def _change(op: Op, before: bytes | None, after: bytes | None) -> Change:
+def _to_change(op: Op, before: bytes | None, after: bytes | None) -> MessageChange:
     if op == Op.TRUNCATE:
-        return Change(op)
+        return MessageChange(op)
     row = before if op == Op.DELETE else after
     if row is None:
-        raise Unfit(RejectCode.MALFORMED, f"it has no image {'before' if op == Op.DELETE else 'after'}")
-    return Change(op, row, before if op == Op.UPDATE else None)
+        raise ValueMisfit(RejectCode.MALFORMED, f"it has no image {'before' if op == Op.DELETE else 'after'}")
+    return MessageChange(op, row, before if op == Op.UPDATE else None)
 
 
 def _is_short(pos: object) -> bool:
     return isinstance(pos, str) and pos.isascii() and pos.isdigit() and len(pos) <= SHORT
 
 
-def _place(pos: str | int | None) -> tuple[int, ...]:
+def _read_position(pos: str | int | None) -> tuple[int, ...]:
     """The number of a position in two elements; nothing where there is none."""
     if pos is None:
         return ()
     digits = str(pos)
     if not digits.isascii() or not digits.isdigit() or len(digits) > MOST:
-        raise Unfit(RejectCode.NO_SEQUENCE, "its pos is no number")
+        raise ValueMisfit(RejectCode.NO_SEQUENCE, "its pos is no number")
     number = int(digits)
     return number // 10**LOW, number % 10**LOW
 
 
-def _micros(said: str | None) -> int | None:
+def _to_micros(said: str | None) -> int | None:
     """The time of the operation; None for one that is not written as a time."""
     try:
         at = datetime.fromisoformat(said[:26]) if said else None
@@ -160,4 +164,4 @@ def _micros(said: str | None) -> int | None:
 class OggJsonDecoder(MessageDecoder):
     """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `messages.options.Options`."""
 
-    FORM = GoldenGate()
+    FORM = GoldenGateFormat()

@@ -9,11 +9,11 @@ the records of `transport: delta`, so these need none of it:
 Without columns for the order (`sequence_columns: []`) it is that of the offsets. With `inserts_only` a row without
 an operation is a new one, and with `tombstones: delete` a null value is a delete of its key, where the offset is the order
 and the table declares key and columns (`tombstones`). With `text_values` every value is text, as rows of CSV have it
-(`adapters.arrow.texts`).
+(`adapters.arrow.text_values`).
 
 **Types.** A record may carry them, as above; otherwise the table declares its columns (`schema:`), and others are left out.
 A schema of another kind than this is passed over where the table declares its columns. How types and values are spelt says
-`adapters.arrow.json.spelling`. The columns of operation and sequence belong to the table only where it declares them, and
+`adapters.decoders.json.type_names`. The columns of operation and sequence belong to the table only where it declares them, and
 the bookkeeping columns of a target of ours never do.
 
 **Tables.** A record is of the table that its topic is named after; the key is the one in the configuration. Other null

@@ -12,21 +12,21 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import Op, changes_schema
 from replicator.domain.errors import Reject, RejectCode
-from replicator.domain.moments import in_years
 from replicator.domain.sequence import EPOCH_SHIFT
 from replicator.domain.table import Column
+from replicator.domain.time_bounds import null_out_of_range
 
-from ...arrow.json.faults import UNREADABLE, fit, malformed, null_key
-from ...arrow.json.objects import UNSET
-from ...arrow.json.pieces import RECORD_IDS
-from .options import OPERATION, SEQUENCE, Options
+from ...arrow.frame_slices import RECORD_IDS
+from ...arrow.json_objects import UNSET
+from ...arrow.record_errors import UNREADABLE, build_or_reject, malformed_reject, null_key_reject
+from .options import OPERATION, SEQUENCE, RowsDecoderOptions
 from .reader import RowReader
 
 STAMP = pa.timestamp("us", "UTC")
 LOW_BITS = 30
 """Of an offset: those in the second of its elements."""
 
-OF_DELTA = malformed(
+OF_DELTA = malformed_reject(
     "it was written for a source with `transport: delta`; to be read elsewhere the source says `operation_column: "
     f"{OPERATION}` and `sequence_columns: [{', '.join(SEQUENCE)}]`"
 )
@@ -35,67 +35,67 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 @dataclass
-class Half:
-    """Rows of a changes frame: the records they are of, their operations, and by column the values that there are. `unsent`
+class HalfFrame:
+    """Rows of a changes frame: the records they are of, their operations, and by column the values that there are. `missing`
     grows while columns are built."""
 
     places: Sequence[int]
     ops: Sequence[Op | None]
     values: Mapping[str, list[Any]]
-    unsent: list[list[str]] = field(default_factory=list)
+    missing: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.unsent = [[] for _ in self.places]
+        self.missing = [[] for _ in self.places]
 
 
-class Block:
+class RowChangeBlock:
     """Changes of one reader. `raw` has the records, `rows` what the reader made of each payload.
 
     `errors` grows while columns are built; the first reason of a record stays.
     """
 
-    def __init__(self, raw: pa.RecordBatch, reader: RowReader, rows: list[Any], options: Options) -> None:
+    def __init__(self, raw: pa.RecordBatch, reader: RowReader, rows: list[Any], options: RowsDecoderOptions) -> None:
         self.raw, self.reader, self.rows, self.options = raw, reader, rows, options
         self.table = reader.table
         self.errors: dict[int, Reject] = {}
-        said = reader.said(rows, options.operation_column)
-        self.ops = [operation(value, options) for value in said]
-        self.errors |= {i: options.unknown_operation(said[i]) for i, op in enumerate(self.ops) if op is None}
+        said = reader.read_metadata(rows, options.operation_column)
+        self.ops = [read_operation(value, options) for value in said]
+        self.errors |= {i: options.unknown_operation_reject(said[i]) for i, op in enumerate(self.ops) if op is None}
         if options.inserts_only and not options.in_files and reader.is_typed:
             self.errors |= {i: OF_DELTA for i, value in enumerate(said) if value is not None}
 
     def build(self) -> pa.Table:
         """The changes frame of these records, in their order; a change of a key is two rows."""
-        elements = self._elements()
-        values = {name: self.reader.values(self.rows, name) for name in self.reader.columns}
-        moved = self._moved()
-        self._refuse_parts(moved, values)
+        elements = self._sequence_elements()
+        values = {name: self.reader.read_values(self.rows, name) for name in self.reader.columns}
+        moved = self._find_key_changes()
+        self._refuse_partial_rows(moved, values)
         ops = [Op.CREATE if i in moved else op for i, op in enumerate(self.ops)]
-        frame = self._frame(Half(range(len(self.rows)), ops, values), elements)
+        frame = self._build_frame(HalfFrame(range(len(self.rows)), ops, values), elements)
         if not moved:
             return frame
         places = list(moved)
-        olds = {name: self._old(name, values[name], moved) for name in values}
+        olds = {name: self._old_values(name, values[name], moved) for name in values}
         first = [e.take(pa.array(places, pa.int64())) for e in elements]
         first[1] = pa.array([0] * len(places), pa.int64())
-        deletes = self._frame(Half(places, [Op.DELETE] * len(places), olds), first)
+        deletes = self._build_frame(HalfFrame(places, [Op.DELETE] * len(places), olds), first)
         order = sorted([*((i, 1, i) for i in range(len(ops))), *((i, 0, len(ops) + k) for k, i in enumerate(places))])
         return pa.concat_tables([frame, deletes]).combine_chunks().take(pa.array([row for *_, row in order], pa.int64()))
 
-    def _moved(self) -> dict[int, Any]:
+    def _find_key_changes(self) -> dict[int, Any]:
         """The places of updates that changed the key, each with the values that the row had."""
-        if self.options.before is None or not self.table.keys:
+        if self.options.before_field is None or not self.table.keys:
             return {}
         try:
-            olds = self.reader.olds(self.rows, self.options.before)
+            olds = self.reader.read_olds(self.rows, self.options.before_field)
         except UNREADABLE:
-            olds = [self._readable(i) for i in range(len(self.rows))]
+            olds = [self._read_old(i) for i in range(len(self.rows))]
         places = [i for i, old in enumerate(olds) if old is not None and self.ops[i] == Op.UPDATE]
         some = [olds[i] for i in places]
-        keys = [self.reader.old_values(some, key) for key in self.table.keys if key in self.reader.columns]
+        keys = [self.reader.read_old_values(some, key) for key in self.table.keys if key in self.reader.columns]
         return {i: olds[i] for k, i in enumerate(places) if any(key[k] is not UNSET for key in keys)}
 
-    def _refuse_parts(self, moved: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
+    def _refuse_partial_rows(self, moved: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
         """A row that gets another key begins there: what it does not hold is nowhere to be found."""
         for i in moved:
             lacking = [name for name, given in values.items() if given[i] is UNSET]
@@ -103,76 +103,78 @@ class Block:
                 reason = f"it changes the key, and column(s) {', '.join(map(repr, lacking))} were not sent"
                 self._fail(i, RejectCode.INCOMPLETE, reason)
 
-    def _readable(self, place: int) -> Any:
+    def _read_old(self, place: int) -> Any:
         try:
-            return self.reader.olds(self.rows[place : place + 1], self.options.before or "")[0]
+            return self.reader.read_olds(self.rows[place : place + 1], self.options.before_field or "")[0]
         except UNREADABLE:
-            self.errors.setdefault(place, malformed("what it was before is not of the types that its schema says"))
+            self.errors.setdefault(place, malformed_reject("what it was before is not of the types that its schema says"))
             return None
 
-    def _old(self, name: str, values: Sequence[Any], moved: Mapping[int, Any]) -> list[Any]:
-        olds = self.reader.old_values(list(moved.values()), name)
+    def _old_values(self, name: str, values: Sequence[Any], moved: Mapping[int, Any]) -> list[Any]:
+        olds = self.reader.read_old_values(list(moved.values()), name)
         return [values[i] if old is UNSET else old for i, old in zip(moved, olds, strict=True)]
 
-    def _elements(self) -> list[pa.Array]:
+    def _sequence_elements(self) -> list[pa.Array]:
         """The sequence, with the epoch in the top bits of its first element."""
-        elements = [self._element(name) for name in self.options.sequence_columns] or of_offsets(self.raw.column("offset"))
+        elements = [self._sequence_element(name) for name in self.options.sequence_columns] or offsets_to_sequence(
+            self.raw.column("offset")
+        )
         room = pc.fill_null(pc.less(elements[0], 1 << EPOCH_SHIFT), True)
-        for place in _where(pc.invert(room)):
+        for place in _true_places(pc.invert(room)):
             self._fail(place, RejectCode.NO_SEQUENCE, "its sequence leaves no room for the epoch")
         first = pc.if_else(room, elements[0], None)
         return [pc.add(first, pa.scalar(self.options.epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]]
 
-    def _element(self, name: str) -> pa.Array:
-        values = [_whole(value) for value in self.reader.said(self.rows, name)]
-        array, bad = fit(lambda some: pa.array(some, pa.int64()), values, name)
-        for place in {*bad, *_where(pc.fill_null(pc.less(array, 0), True))}:
+    def _sequence_element(self, name: str) -> pa.Array:
+        values = [_to_int(value) for value in self.reader.read_metadata(self.rows, name)]
+        array, bad = build_or_reject(lambda some: pa.array(some, pa.int64()), values, name)
+        for place in {*bad, *_true_places(pc.fill_null(pc.less(array, 0), True))}:
             reason = f"its sequence column {name!r} holds no whole number from 0 on"
             self._fail(place, RejectCode.NO_SEQUENCE, reason)
         return array
 
-    def _frame(self, half: Half, elements: Sequence[pa.Array]) -> pa.Table:
+    def _build_frame(self, half: HalfFrame, elements: Sequence[pa.Array]) -> pa.Table:
         """The rows of `half`, which have this sequence."""
         count = len(half.places)
-        columns = [self._column(c, half) for c in self.table.columns]
+        columns = [self._build_column(c, half) for c in self.table.columns]
         raw = self.raw if count == self.raw.num_rows else self.raw.take(pa.array(half.places, pa.int64()))
         errors = map(self.errors.get, half.places)
         schema = changes_schema(self.table)
         arrays = [
             pa.array(half.ops, pa.string()),
             *elements,
-            in_years(raw.column("timestamp").cast(STAMP)),
+            null_out_of_range(raw.column("timestamp").cast(STAMP)),
             *(raw.column(name) for name in RECORD_IDS.values()),
             pa.nulls(count, pa.string()),
             pa.array([str(error) if error else None for error in errors], pa.string()),
-            pa.array([names or None for names in half.unsent], pa.list_(pa.string())),
+            pa.array([names or None for names in half.missing], pa.list_(pa.string())),
         ]
         moved = [pa.nulls(count, field.type) for field in list(schema)[len(arrays) : len(schema) - len(columns)]]
         return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
 
-    def _column(self, column: Column, half: Half) -> pa.Array:
+    def _build_column(self, column: Column, half: HalfFrame) -> pa.Array:
         """A column, null where a row lacks it or its value does not fit; says so in `half.unsent` and `errors`."""
         is_key = column.name in self.table.keys
         given = half.values.get(column.name, [UNSET] * len(half.places))
         node = self.reader.columns.get(column.name)
         build = node.build if node else lambda some: pa.nulls(len(some), column.type)
-        array, bad = fit(build, [None if v is UNSET else v for v in given], f"column {column.name!r}")
+        array, bad = build_or_reject(build, [None if v is UNSET else v for v in given], f"column {column.name!r}")
         for row, reject in bad.items():
             if half.ops[row] == Op.DELETE and not is_key:
-                half.unsent[row].append(column.name)
+                half.missing[row].append(column.name)
             else:
                 self.errors.setdefault(half.places[row], reject)
         if is_key:
-            for row in _where(pc.is_null(array)):
+            for row in _true_places(pc.is_null(array)):
                 place = half.places[row]
-                names = self._names(place) if given[row] is UNSET else ()
-                self.errors.setdefault(place, null_key(column.name, self.table.name, names))
+                names = self._list_names(place) if given[row] is UNSET else ()
+                self.errors.setdefault(place, null_key_reject(column.name, self.table.name, names))
         elif UNSET in given:
             for row in (row for row, v in enumerate(given) if v is UNSET and half.ops[row] == Op.UPDATE):
-                half.unsent[row].append(column.name)
+                half.missing[row].append(column.name)
         return array
 
-    def _names(self, place: int) -> Collection[str]:
+    def _list_names(self, place: int) -> Collection[str]:
         """What a record calls its columns."""
         try:
             said = _fields(self.raw.column("value")[place].as_py() or b"{}")
@@ -185,12 +187,12 @@ class Block:
         self.errors.setdefault(place, Reject(code, sentence))
 
 
-def of_offsets(offsets: pa.Array) -> list[pa.Array]:
+def offsets_to_sequence(offsets: pa.Array) -> list[pa.Array]:
     """The elements of a sequence that is the offset."""
     return [pc.shift_right(offsets, LOW_BITS), pc.bit_wise_and(offsets, (1 << LOW_BITS) - 1)]
 
 
-def operation(value: object, options: Options) -> Op | None:
+def read_operation(value: object, options: RowsDecoderOptions) -> Op | None:
     """What a value of the operation column means; None when it means nothing. Numbers are compared as text."""
     if value is None and options.inserts_only:
         return Op.CREATE
@@ -198,12 +200,12 @@ def operation(value: object, options: Options) -> Op | None:
     return options.operation_of.get(str(value)) if known else None
 
 
-def _whole(value: object) -> object:
+def _to_int(value: object) -> object:
     """A whole number, of digits too; anything else stays what no integer is made of."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         return int(value)
     return value if value is None or (isinstance(value, int) and not isinstance(value, bool)) else "none"
 
 
-def _where(mask: pa.Array) -> Iterator[int]:
+def _true_places(mask: pa.Array) -> Iterator[int]:
     return iter(pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else [])

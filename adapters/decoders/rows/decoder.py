@@ -9,55 +9,55 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import ConfigProblem, Fatal, RejectCode
-from replicator.domain.expr import Expr
+from replicator.domain.policy.expr import Expr
 from replicator.domain.table import TableSpec
 
-from ...arrow.conditions import holds
-from ...arrow.json.framing import frames
-from ...arrow.json.limits import of_table
-from ...arrow.lines import line_of, located
-from ...arrow.parts import spec_of_rows
-from ...arrow.veils.decoder import VeilingDecoder
-from ...arrow.veils.tables import PrivateTables
-from .decode import Decoding
-from .envelope import Envelopes
-from .layouts import Layout, Layouts
-from .options import Options, read_options
-from .routing import Routing
-from .tombstones import Tombstones
-from .veiled import OpensRows
+from ...arrow.record_limits import find_table_entry
+from ...transforms.conditions import evaluate_condition
+from ..common.composite_decoder import build_row_spec
+from ..common.line_offsets import add_line, describe_line
+from ..json.schema_frames import find_frames
+from ..masking.decoder import MaskingDecoder
+from ..masking.tables import MaskedTables
+from .envelope import RowEnvelopes
+from .layouts import RowLayout, RowLayouts
+from .masking import RowOpener
+from .options import RowsDecoderOptions, read_options
+from .record_decoder import RowFrameDecoder
+from .router import RowRouter
+from .tombstones import TombstoneRows
 
 
-class RowsDecoder(VeilingDecoder):
+class RowsDecoder(MaskingDecoder):
     """`ports.decoder.Decoder` of rows as JSON objects, with and without types. `options` as in `options.Options`;
     ConfigProblem names every wrong one."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
         self._options = self.read_options(given)
-        self._layouts = Layouts(self._options)
-        self._tombstones = Tombstones(self._options)
+        self._layouts = RowLayouts(self._options)
+        self._tombstones = TombstoneRows(self._options)
         super().__init__(
             given,
-            routing=Routing(self._options, self._layouts),
-            decoding=Decoding(self._options, self._layouts),
-            envelopes=Envelopes(self._options, self._layouts),
-            tables=PrivateTables(self._options.private, self._options.declared),
-            opens=OpensRows(self._options, self._layouts),
+            routing=RowRouter(self._options, self._layouts),
+            decoding=RowFrameDecoder(self._options, self._layouts),
+            envelopes=RowEnvelopes(self._options, self._layouts),
+            tables=MaskedTables(self._options.private, self._options.declared),
+            opens=RowOpener(self._options, self._layouts),
         )
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> Options:
+    def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
         """The options, or ConfigProblem that names every wrong one without its value."""
         return read_options(options)
 
     def route(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.route`."""
-        return self._located(super().route(self._tombstones.to_rows(raw)), "error", raw["offset"])
+        return self._add_line(super().route(self._tombstones.to_rows(raw)), "error", raw["offset"])
 
-    def veiled(self, raw: pa.Table) -> pa.Table:
+    def mask_records(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.KeepsPrivate.veiled`."""
-        return super().veiled(self._tombstones.to_rows(raw))
+        return super().mask_records(self._tombstones.to_rows(raw))
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """See `ports.decoder.Decoder.envelope`."""
@@ -66,33 +66,33 @@ class RowsDecoder(VeilingDecoder):
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """See `ports.decoder.Decoder.decode`."""
         whole = super().decode(self._tombstones.to_rows(raw), table)
-        condition = of_table(self._options.truncates, table.name)
+        condition = find_table_entry(self._options.truncates, table.name)
         if condition is not None:
             whole = _accept_truncates(whole, condition)
-        return self._located(whole, ERROR, whole[OFFSET])
+        return self._add_line(whole, ERROR, whole[OFFSET])
 
-    def _located(self, frame: pa.Table, error: str, offsets: pa.ChunkedArray) -> pa.Table:
-        return located(frame, error, offsets, line_of) if self._options.in_files else frame
+    def _add_line(self, frame: pa.Table, error: str, offsets: pa.ChunkedArray) -> pa.Table:
+        return add_line(frame, error, offsets, describe_line) if self._options.in_files else frame
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
         """See `ports.decoder.Decoder.learn`."""
-        layout = self._layout(self._tombstones.to_rows(sample), table)
+        layout = self._find_layout(self._tombstones.to_rows(sample), table)
         if layout.error is not None:
             raise Fatal(f"table {table} cannot be represented: {layout.error.sentence}")
-        if not layout.nodes:
+        if not layout.readers:
             raise ConfigProblem(
                 f"the rows of table {table} carry no types, and none are declared for it",
                 next_step="Add to this table's entry under `tables`: `schema: {id: int64, ...}`, all columns with their "
                 "Arrow types.",
             )
         keys, sequence = self._options.keys_of(table), self._options.elements
-        spec = spec_of_rows(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=keys)
-        return self._options.as_read(self._tables.spec(spec))
+        spec = build_row_spec(table, layout.columns, sequence=sequence, fingerprint=fingerprint, keys=keys)
+        return self._options.to_read_types(self._tables.masked_spec(spec))
 
-    def _layout(self, sample: pa.Table, table: str) -> Layout:
+    def _find_layout(self, sample: pa.Table, table: str) -> RowLayout:
         """Of the first record that can be read; all have the same."""
-        groups = frames(sample["value"].combine_chunks(), self._options.limits.depth).groups
-        return self._layouts.of(groups[0].schema if groups else None, table)
+        groups = find_frames(sample["value"].combine_chunks(), self._options.limits.depth).groups
+        return self._layouts.get_layout(groups[0].schema if groups else None, table)
 
 
 def _accept_truncates(changes: pa.Table, condition: Expr) -> pa.Table:
@@ -100,5 +100,7 @@ def _accept_truncates(changes: pa.Table, condition: Expr) -> pa.Table:
     keyless = pc.fill_null(pc.starts_with(changes[ERROR], f"{RejectCode.NULL_KEY}: "), False)
     if not pc.any(keyless).as_py():
         return changes
-    errors = pc.if_else(pc.and_(keyless, holds(changes, condition)[0]), pa.scalar(None, pa.string()), changes[ERROR])
+    errors = pc.if_else(
+        pc.and_(keyless, evaluate_condition(changes, condition)[0]), pa.scalar(None, pa.string()), changes[ERROR]
+    )
     return changes.set_column(changes.column_names.index(ERROR), ERROR, errors)

@@ -11,97 +11,103 @@ import msgspec
 from replicator.domain.errors import Reject, RejectCode
 from replicator.domain.table import RESERVED_PREFIXES, Column
 
-from ...arrow.json.faults import UNREADABLE, Unfit, malformed
-from ...arrow.json.nodes import Node
-from ...arrow.json.spelling import node_of
-from ...arrow.veils.tables import PrivateTables
-from .options import Options
+from ...arrow.record_errors import UNREADABLE, ValueMisfit, malformed_reject
+from ...arrow.value_readers import ValueReader
+from ..json.type_names import find_reader
+from ..masking.tables import MaskedTables
+from .options import RowsDecoderOptions
 
 MAX_LAYOUTS = 4096
 BARE = "bare"
-UNDECLARED = malformed("its schema is not one of rows, and its table declares no columns")
+UNDECLARED = malformed_reject("its schema is not one of rows, and its table declares no columns")
 _schema = msgspec.json.Decoder(dict[str, str | dict[str, object]]).decode
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class RowLayout:
     """The columns of rows, in order, and how each is read; or why they are not known. `fingerprint` tells layouts apart.
     `masked`: of columns that are, how what is there instead of their values is read."""
 
     fingerprint: str
-    nodes: Mapping[str, Node]
+    readers: Mapping[str, ValueReader]
     error: Reject | None = None
-    masked: Mapping[str, Node] = field(default_factory=dict)
+    masked: Mapping[str, ValueReader] = field(default_factory=dict)
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of the table."""
-        return tuple(Column(name, node.type) for name, node in self.nodes.items())
+        return tuple(Column(name, node.type) for name, node in self.readers.items())
 
 
-class Layouts:
+class RowLayouts:
     """The layouts of one decoder; keeps those it has seen."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RowsDecoderOptions) -> None:
         self._options = options
         self._own = {options.operation_column, *options.sequence_columns}
-        self._private = PrivateTables(options.private)
-        self._known: dict[bytes, Layout] = {}
-        self._masked: dict[tuple[str, str], Layout] = {}
-        self._declared: dict[str, Layout] = {}
+        self._private = MaskedTables(options.private)
+        self._known: dict[bytes, RowLayout] = {}
+        self._masked: dict[tuple[str, str], RowLayout] = {}
+        self._declared: dict[str, RowLayout] = {}
 
-    def of(self, schema: bytes | None, table: str) -> Layout:
+    def get_layout(self, schema: bytes | None, table: str) -> RowLayout:
         """The layout of records of `table` that carry the JSON text `schema`, or none. One without columns where nothing is
         known of records without schema."""
-        found = self._said(schema, table)
-        masks = self._private.of(table)
+        found = self._find_layout(schema, table)
+        masks = self._private.get_masks(table)
         if not masks:
             return found
         which = (found.fingerprint, table)
         if which not in self._masked:
             if len(self._masked) >= MAX_LAYOUTS:
                 self._masked.clear()
-            texts = {name: self._options.node("string") for name, mask in masks.items() if mask.kind != "nothing"}
-            self._masked[which] = replace(found, masked={name: node for name, node in texts.items() if name in found.nodes})
+            texts = {name: self._options.find_reader("string") for name, mask in masks.items() if mask.kind != "nothing"}
+            self._masked[which] = replace(
+                found, masked={name: node for name, node in texts.items() if name in found.readers}
+            )
         return self._masked[which]
 
-    def _said(self, schema: bytes | None, table: str) -> Layout:
+    def _find_layout(self, schema: bytes | None, table: str) -> RowLayout:
         if schema is None:
-            return self.declared(table)
+            return self.declared_layout(table)
         if schema not in self._known:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
-            self._known[schema] = self._read(schema)
+            self._known[schema] = self._read_layout(schema)
         known, said = self._known[schema], None
         if known.error is UNDECLARED:
-            said = self.declared(table)
-        return said if said and said.nodes else known
+            said = self.declared_layout(table)
+        return said if said and said.readers else known
 
-    def carries(self, schema: bytes) -> bool:
+    def is_row_schema(self, schema: bytes) -> bool:
         """Whether it is a schema of rows, whose types are those of its records."""
         return schema in self._known and self._known[schema].error is None
 
-    def declared(self, table: str) -> Layout:
+    def declared_layout(self, table: str) -> RowLayout:
         """The layout that the configuration declares."""
         if table not in self._declared:
             if len(self._declared) >= MAX_LAYOUTS:
                 self._declared.clear()
             columns = self._options.columns_of(table) or {}
-            self._declared[table] = Layout(BARE, {name: self._options.node(said) for name, said in columns.items()})
+            self._declared[table] = RowLayout(
+                BARE, {name: self._options.find_reader(said) for name, said in columns.items()}
+            )
         return self._declared[table]
 
-    def _read(self, schema: bytes) -> Layout:
+    def _read_layout(self, schema: bytes) -> RowLayout:
         fingerprint = sha256(schema).hexdigest()[:16]
         try:
             said = _schema(schema)
-            nodes = {name: node_of(one) for name, one in said.items() if not self._is_bookkeeping(name)}
-        except (*UNREADABLE, Unfit):
-            return Layout(fingerprint, {}, UNDECLARED)
+            nodes = {name: find_reader(one) for name, one in said.items() if not self._is_bookkeeping(name)}
+        except (*UNREADABLE, ValueMisfit):
+            return RowLayout(fingerprint, {}, UNDECLARED)
         if len(nodes) > self._options.limits.columns:
             most = self._options.limits.columns
             reason = f"its schema has {len(nodes)} columns, more than the {most} allowed"
-            return Layout(fingerprint, {}, Reject(RejectCode.TOO_LARGE, reason))
-        return Layout(fingerprint, nodes, None if nodes else malformed("its schema describes a row without columns"))
+            return RowLayout(fingerprint, {}, Reject(RejectCode.TOO_LARGE, reason))
+        return RowLayout(
+            fingerprint, nodes, None if nodes else malformed_reject("its schema describes a row without columns")
+        )
 
     def _is_bookkeeping(self, name: str) -> bool:
         return name in self._own or name.startswith(RESERVED_PREFIXES)

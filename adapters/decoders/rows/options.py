@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ...arrow import options as common
-from ...arrow import texts
-from ...arrow.json.nodes import Node
-from ...arrow.json.spelling import NAMES, node_of
+from ...arrow import text_values as texts
+from ...arrow.value_readers import ValueReader
+from ..common import row_options as common
+from ..json.type_names import NAMES, find_reader
 
 OPERATION = "_op"
 SEQUENCE = ("_version", "_order", "_row")
@@ -20,10 +20,10 @@ OF_OFFSET = 2
 """Elements of a sequence that is made of the offset: with one, there would be no room for the epoch above large ones."""
 
 
-class Options(common.RowOptions):
+class RowsDecoderOptions(common.RowOptions):
     """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there. `sequence_columns`: none where
     the offset is the order. `inserts_only`: a row that says no operation is a new one. `text_values`: every value is text,
-    as `adapters.arrow.texts` reads it. `tombstones`: with `inserts_only` and without `sequence_columns`, `delete` makes a
+    as `adapters.arrow.text_values` reads it. `tombstones`: with `inserts_only` and without `sequence_columns`, `delete` makes a
     record without a value a delete of its key. `in_files`: offsets say where in files rows stand, and rejects do, too.
     `truncates`: per table the condition (`domain.expr.Expr`) that holds for its truncates, which need not have a key."""
 
@@ -43,7 +43,7 @@ class Options(common.RowOptions):
     truncates: dict[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _a_column_for_each(self) -> Options:
+    def _check_sequence_columns(self) -> RowsDecoderOptions:
         if len({*self.sequence_columns, self.operation_column}) <= len(self.sequence_columns):
             raise ValueError("operation_column and sequence_columns name a column twice")
         modes = self.tombstones if isinstance(self.tombstones, dict) else {"": self.tombstones}
@@ -56,21 +56,21 @@ class Options(common.RowOptions):
         """How many elements the sequence has."""
         return len(self.sequence_columns) or OF_OFFSET
 
-    def node(self, said: str) -> Node:
+    def find_reader(self, said: str) -> ValueReader:
         """How values of a column that is declared so are read."""
-        return texts.node(node_of(said).type) if self.text_values else node_of(said)
+        return texts.text_value_reader(find_reader(said).type) if self.text_values else find_reader(said)
 
     @property
-    def before(self) -> str | None:
+    def before_field(self) -> str | None:
         """The field with the values that an update changed, where records have one."""
         return BEFORE if self.sequence_columns == SEQUENCE else None
 
 
-def read_options(options: Mapping[str, object]) -> Options:
+def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
     """The options, or ConfigProblem that names every wrong one without its value."""
-    found = common.read_options(Options, options, "rows")
+    found = common.read_options(RowsDecoderOptions, options, "rows")
     if found.text_values:
-        common.refuse_types(found.declared, texts.NAMES, lambda node: texts.reader_of(node.type) is not None)
+        common.refuse_types(found.declared, texts.NAMES, lambda node: texts.find_text_reader(node.type) is not None)
     else:
         common.refuse_types(found.declared, NAMES)
     return found

@@ -7,21 +7,21 @@ from collections.abc import Mapping
 import msgspec
 import pyarrow as pa
 
-from ...arrow.json.faults import UNREADABLE
-from ...arrow.json.framing import split
-from ...arrow.json.limits import of_table
-from ...arrow.json.spelling import node_of
-from .options import Options
+from ...arrow.record_errors import UNREADABLE
+from ...arrow.record_limits import find_table_entry
+from ..json.schema_frames import split_record
+from ..json.type_names import find_reader
+from .options import RowsDecoderOptions
 
 Scalar = str | int | float | bool
 
 
-class Tombstones:
+class TombstoneRows:
     """Writes tombstones as rows that say they are deleted, so that nothing behind this knows another kind of delete."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RowsDecoderOptions) -> None:
         self._options = options
-        meanings = options.meanings().get("delete") if options.inserts_only and not options.sequence_columns else None
+        meanings = options.list_meanings().get("delete") if options.inserts_only and not options.sequence_columns else None
         self._delete = meanings[0] if meanings else None
 
     def to_rows(self, raw: pa.Table) -> pa.Table:
@@ -30,36 +30,36 @@ class Tombstones:
             return raw
         names = ("topic", "key", "value")
         values = [
-            self._row(topic, key) if value is None and key is not None else value
+            self._to_row(topic, key) if value is None and key is not None else value
             for topic, key, value in zip(*(raw[name].to_pylist() for name in names), strict=True)
         ]
         place = raw.schema.get_field_index("value")
         return raw.set_column(place, raw.schema.field(place), pa.array(values, pa.binary()))
 
-    def _row(self, topic: str, key: bytes) -> bytes | None:
+    def _to_row(self, topic: str, key: bytes) -> bytes | None:
         """The deleted row; None where the table does not take it for one. A key that is none is a row that is none."""
         keys, columns = self._options.keys_of(topic), self._options.columns_of(topic)
-        if not keys or not columns or of_table(self._modes(), topic) != "delete":
+        if not keys or not columns or find_table_entry(self._list_modes(), topic) != "delete":
             return None
         try:
-            fields = self._fields(key, keys, columns)
+            fields = self._read_key_fields(key, keys, columns)
             return msgspec.json.encode({self._options.operation_column: self._delete, **fields})
         except UNREADABLE:
             return key
 
-    def _fields(self, key: bytes, keys: tuple[str, ...], columns: Mapping[str, str]) -> Mapping[str, object]:
+    def _read_key_fields(self, key: bytes, keys: tuple[str, ...], columns: Mapping[str, str]) -> Mapping[str, object]:
         """The columns of a key that is an object, or the value of the only key column; text need not be JSON."""
         try:
-            payload = split(key, self._options.limits.depth)[1]
+            payload = split_record(key, self._options.limits.depth)[1]
         except UNREADABLE:
             payload = key
         if payload.lstrip().startswith(b"{") or len(keys) > 1:
             return msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
-        is_text = keys[0] in columns and node_of(columns[keys[0]]).type == pa.string()
+        is_text = keys[0] in columns and find_reader(columns[keys[0]]).type == pa.string()
         if is_text and not payload.startswith(b'"'):
             return {keys[0]: payload.decode()}
         return {keys[0]: msgspec.json.decode(payload, type=Scalar)}
 
-    def _modes(self) -> Mapping[str, str]:
+    def _list_modes(self) -> Mapping[str, str]:
         modes = self._options.tombstones
         return {"*": modes} if isinstance(modes, str) else modes

@@ -11,46 +11,46 @@ import pyarrow.compute as pc
 
 from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC, changes_schema
 from replicator.domain.connectors import Connector
-from replicator.domain.key_hashes import PLAIN, KeyHashes
-from replicator.domain.plan import ApplyPlan, Counts
+from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.policy.plan import ApplyPlan, Counts
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import TableSpec
-from replicator.domain.transactions import Mark, Part
-from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, TellsTransactions
-from replicator.ports.frames import Folded, Rejected, Routed, Run, Shaped
+from replicator.domain.transactions import TransactionMark, TransactionPart
+from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, ReadsTransactionMarks
+from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
-from ...arrow.drops import by_table, dropped
-from ...arrow.log import log_rows
-from ...arrow.moves import segments, unsettled
-from ...arrow.records import RAW_PLACE, ends, is_later, rejected, within
-from ...arrow.shaping import shaped
-from ...arrow.transactions import exact_parts, parts
-from .ahead import Ahead
-from .child import NUMBER
-from .fold import fold
-from .parting import apart
+from ...arrow.key_change import find_unsettled, split_segments
+from ...arrow.record_positions import RAW_PLACE, collect_rejected, find_ends, mask_later, select_span
+from ...arrow.table_drops import find_drops, group_by_table
+from ...arrow.transactions import split_exact_parts, split_parts
+from ...event_log.rows import build_rows
+from ...transforms.row_transforms import transform_rows
+from ..prefetch.decode_pool import DecodePool
+from ..prefetch.worker_process import NUMBER
+from .fold import fold_changes
+from .hash_partitioner import split_by_key_hash
 
 SAMPLE = 100
 """Records that are shown to a decoder so that it learns a schema."""
 
 
 class LocalEngine:
-    """`ports.engine.Engine` over `pyarrow.Table`. `options`: `ahead`, in how many other processes at most what is begun
+    """`ports.engine.Engine` over `pyarrow.Table`. `options`: `prefetch_depth`, in how many other processes at most what is begun
     may be decoded (`ports.engine.WorksAhead`); these batches are kept until then. Without it the engine keeps nothing."""
 
     frame = pa.Table
     page = None
-    parting = f"hashes of DuckDB {duckdb.__version__}"
+    partitioner = f"hashes of DuckDB {duckdb.__version__}"
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
         number = min(NUMBER, int(str(given.pop("ahead", 0))))
-        self._ahead = Ahead(number) if number > 0 else None
+        self._ahead = DecodePool(number) if number > 0 else None
         if given:
             raise ValueError(f"the local engine has no option {sorted(given)[0]!r}")
 
     @property
-    def ahead(self) -> int:
+    def prefetch_depth(self) -> int:
         """See `ports.engine.WorksAhead.ahead`."""
         return 0 if self._ahead is None else self._ahead.number
 
@@ -64,24 +64,28 @@ class LocalEngine:
         if self._ahead is not None:
             self._ahead.rest()
 
-    def route(self, raw: pa.Table, decoder: Decoder) -> Routed[pa.Table]:
+    def route(self, raw: pa.Table, decoder: Decoder) -> RoutedBatch[pa.Table]:
         """See `ports.engine.Engine.route`."""
-        known = None if self._ahead is None else self._ahead.routed(raw)
+        known = None if self._ahead is None else self._ahead.find_run(raw)
         if known is not None:
-            return Routed((known,), {}, _with_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _topics([known]))
-        routed = self._routed(raw, decoder)
+            return RoutedBatch((known,), {}, _select_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _list_topics([known]))
+        routed = self._route(raw, decoder)
         if self._ahead is not None:
-            self._ahead.note_routed(raw, decoder, routed)
+            self._ahead.note_route(raw, decoder, routed)
         return routed
 
-    def _routed(self, raw: pa.Table, decoder: Decoder) -> Routed[pa.Table]:
+    def _route(self, raw: pa.Table, decoder: Decoder) -> RoutedBatch[pa.Table]:
         routes = decoder.route(raw)
         bad = pc.is_valid(routes["error"])
-        rejects = _with_errors(raw.filter(bad), routes.filter(bad))
+        rejects = _select_errors(raw.filter(bad), routes.filter(bad))
         ignored = {e["values"]: e["counts"] for e in pc.value_counts(routes["ignored"]).to_pylist() if e["values"]}
-        runs = _runs(raw.filter(pc.invert(bad)), routes.filter(pc.invert(bad))) if rejects.num_rows else _runs(raw, routes)
-        drops = by_table(dropped(raw, routes, decoder)) if TABLE_DROPPED in ignored else {}
-        return Routed(runs, ignored, rejects, rejects.num_rows, _topics(runs), drops)
+        runs = (
+            _split_runs(raw.filter(pc.invert(bad)), routes.filter(pc.invert(bad)))
+            if rejects.num_rows
+            else _split_runs(raw, routes)
+        )
+        drops = group_by_table(find_drops(raw, routes, decoder)) if TABLE_DROPPED in ignored else {}
+        return RoutedBatch(runs, ignored, rejects, rejects.num_rows, _list_topics(runs), drops)
 
     def records(self, raw: pa.Table) -> pa.Table:
         """See `ports.engine.Engine.records`."""
@@ -89,28 +93,28 @@ class LocalEngine:
 
     def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
         """See `ports.engine.Engine.log`."""
-        return log_rows(raw, decoder, datetime.now(UTC))
+        return build_rows(raw, decoder, datetime.now(UTC))
 
-    def learn(self, run: Run[pa.Table], decoder: Decoder) -> TableSpec:
+    def learn(self, run: RecordSlice[pa.Table], decoder: Decoder) -> TableSpec:
         """See `ports.engine.Engine.learn`."""
         return decoder.learn(run.frame.slice(0, SAMPLE), run.table, run.fingerprint)
 
-    def decode(self, run: Run[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
+    def decode(self, run: RecordSlice[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
         """See `ports.engine.Engine.decode`."""
-        known = None if self._ahead is None else self._ahead.decoded(run.frame, table)
+        known = None if self._ahead is None else self._ahead.find_changes(run.frame, table)
         if known is not None:
-            return _parted(known)
+            return _split_errors(known)
         if self._ahead is not None:
-            self._ahead.note_decoded(run, decoder, table)
-        return _parted(decoder.decode(run.frame, table))
+            self._ahead.note_changes(run, decoder, table)
+        return _split_errors(decoder.decode(run.frame, table))
 
     def unite(self, parts: Sequence[pa.Table], table: TableSpec) -> pa.Table:
         """See `ports.engine.Engine.unite`."""
-        return pa.concat_tables([_widened(part, table) for part in parts])
+        return pa.concat_tables([_widen_frame(part, table) for part in parts])
 
     def after(self, changes: pa.Table, position: Position) -> tuple[pa.Table, int]:
         """See `ports.engine.Engine.after`."""
-        below = _below(changes, position)
+        below = _is_below(changes, position)
         if below is None:
             return changes, 0
         left = changes.filter(pc.invert(below))
@@ -118,73 +122,73 @@ class LocalEngine:
 
     def before(self, changes: pa.Table, position: Position) -> tuple[pa.Table, pa.Table]:
         """See `ports.engine.Engine.before`."""
-        held = _at_or_above(changes, position)
+        held = _is_at_or_above(changes, position)
         if held is None:
             return changes, changes.slice(0, 0)
         return changes.filter(pc.invert(held)), changes.filter(held)
 
-    def unsettled(self, changes: pa.Table) -> Position:
+    def find_open_key_changes(self, changes: pa.Table) -> Position:
         """See `ports.engine.Engine.unsettled`."""
-        return unsettled(changes)
+        return find_unsettled(changes)
 
     def ends(self, changes: pa.Table) -> Position:
         """See `ports.engine.Engine.ends`."""
-        return ends(changes)
+        return find_ends(changes)
 
     def within(self, raw: pa.Table, span: Span) -> pa.Table:
         """See `ports.engine.Engine.within`."""
-        return within(raw, span)
+        return select_span(raw, span)
 
-    def held(
-        self, raw: pa.Table, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = PLAIN
+    def split_blocked(
+        self, raw: pa.Table, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
     ) -> tuple[pa.Table, pa.Table]:
         """See `ports.engine.Engine.held`."""
-        later = is_later(raw, since, hashes)
+        later = mask_later(raw, since, hashes)
         bad = raw.filter(later)
         marked = bad.append_column(ERROR, pa.repeat(pa.scalar(error), bad.num_rows))
         return (raw.filter(pc.invert(later)) if bad.num_rows else raw), marked
 
-    def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[Rejected]:
+    def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
         """See `ports.engine.Engine.rejected`."""
-        return rejected(rows, raw)
+        return collect_rejected(rows, raw)
 
     def segments(self, changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
         """See `ports.engine.Engine.segments`."""
-        return segments(changes, table)
+        return split_segments(changes, table)
 
-    def shape(self, changes: pa.Table, plan: ApplyPlan) -> Shaped[pa.Table]:
+    def transform_rows(self, changes: pa.Table, plan: ApplyPlan) -> TransformedChanges[pa.Table]:
         """See `ports.engine.Engine.shape`."""
-        frame, rejects = _parted(shaped(changes, plan.shape, plan.table))
+        frame, rejects = _split_errors(transform_rows(changes, plan.row_transforms, plan.table))
         bad = rejects.num_rows
-        return Shaped(frame, rejects, Counts(filtered=changes.num_rows - frame.num_rows - bad, rejected=bad))
+        return TransformedChanges(frame, rejects, Counts(filtered=changes.num_rows - frame.num_rows - bad, rejected=bad))
 
-    def fold(self, changes: pa.Table, plan: ApplyPlan) -> Folded[pa.Table]:
+    def fold(self, changes: pa.Table, plan: ApplyPlan) -> FoldedChanges[pa.Table]:
         """See `ports.engine.Engine.fold`."""
-        return fold(changes, plan)
+        return fold_changes(changes, plan)
 
-    def marks(self, raw: pa.Table, topic: str, decoder: Decoder) -> Sequence[Mark]:
+    def marks(self, raw: pa.Table, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
         """See `ports.engine.SeesTransactions.marks`."""
         mine = raw.filter(pc.equal(raw["topic"], topic))
-        return decoder.marks(mine) if isinstance(decoder, TellsTransactions) else ()
+        return decoder.marks(mine) if isinstance(decoder, ReadsTransactionMarks) else ()
 
     def connector(self, raw: pa.Table, decoder: Decoder) -> Connector | None:
         """See `ports.engine.SeesTransactions.connector`."""
-        return decoder.connector(raw) if isinstance(decoder, TellsTransactions) else None
+        return decoder.connector(raw) if isinstance(decoder, ReadsTransactionMarks) else None
 
-    def parts(self, changes: pa.Table, table: str) -> Sequence[Part]:
+    def parts(self, changes: pa.Table, table: str) -> Sequence[TransactionPart]:
         """See `ports.engine.SeesTransactions.parts`."""
-        return parts(changes, table)
+        return split_parts(changes, table)
 
     def attend(self, raw: pa.Table, topic: str) -> None:
         """See `ports.engine.SeesTransactions.attend`. Nothing to be done."""
 
-    def exact_parts(self, changes: pa.Table, table: str) -> Sequence[Part]:
+    def exact_parts(self, changes: pa.Table, table: str) -> Sequence[TransactionPart]:
         """See `ports.engine.SeesTransactions.exact_parts`."""
-        return exact_parts(changes, table)
+        return split_exact_parts(changes, table)
 
-    def apart(self, rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
+    def partition_rows(self, rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
         """See `ports.laying.PartsByKey.apart`."""
-        return apart(rows, keys, number)
+        return split_by_key_hash(rows, keys, number)
 
     def count(self, changes: pa.Table) -> int:
         """See `ports.engine.Engine.count`."""
@@ -195,7 +199,7 @@ class LocalEngine:
         return pa.concat_tables(frames)
 
 
-def _parted(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _split_errors(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The changes, and those with an error."""
     if changes[ERROR].null_count == changes.num_rows:
         return changes, changes.slice(0, 0)
@@ -203,11 +207,11 @@ def _parted(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
     return changes.filter(pc.invert(bad)), changes.filter(bad)
 
 
-def _with_errors(raw: pa.Table, routes: pa.Table) -> pa.Table:
+def _select_errors(raw: pa.Table, routes: pa.Table) -> pa.Table:
     return raw.append_column(ERROR, routes["error"]).append_column(TABLE, routes["table"])
 
 
-def _runs(raw: pa.Table, routes: pa.Table) -> tuple[Run[pa.Table], ...]:
+def _split_runs(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table], ...]:
     out = []
     for table in pc.unique(routes["table"]).to_pylist():
         if table is None:
@@ -216,29 +220,29 @@ def _runs(raw: pa.Table, routes: pa.Table) -> tuple[Run[pa.Table], ...]:
         whole = raw.num_rows == pc.sum(mine).as_py()
         frame = raw if whole else raw.filter(mine)
         prints = routes["fingerprint"] if whole else routes["fingerprint"].filter(mine)
-        out += _cut_by_schema(table, frame, prints)
+        out += _split_by_schema(table, frame, prints)
     return tuple(out)
 
 
-def _cut_by_schema(table: str, frame: pa.Table, prints: pa.ChunkedArray) -> list[Run[pa.Table]]:
+def _split_by_schema(table: str, frame: pa.Table, prints: pa.ChunkedArray) -> list[RecordSlice[pa.Table]]:
     """Stretches of one fingerprint. With several, partition by partition: interleaved partitions would cut too often."""
     if len(pc.unique(prints)) == 1:
-        return [Run(table, prints[0].as_py(), frame)]
+        return [RecordSlice(table, prints[0].as_py(), frame)]
     order = pc.sort_indices(frame.select(["topic", "partition", "offset"]), [(n, "ascending") for n in RAW_PLACE])
     frame, sorted_prints = frame.take(order), prints.take(order).to_pylist()
     starts = [i for i, p in enumerate(sorted_prints) if i == 0 or p != sorted_prints[i - 1]]
     ends = [*starts[1:], len(sorted_prints)]
-    return [Run(table, sorted_prints[s], frame.slice(s, e - s)) for s, e in zip(starts, ends, strict=True)]
+    return [RecordSlice(table, sorted_prints[s], frame.slice(s, e - s)) for s, e in zip(starts, ends, strict=True)]
 
 
-def _topics(runs: Sequence[Run[pa.Table]]) -> dict[str, frozenset[str]]:
+def _list_topics(runs: Sequence[RecordSlice[pa.Table]]) -> dict[str, frozenset[str]]:
     topics: dict[str, frozenset[str]] = {}
     for run in runs:
         topics[run.table] = topics.get(run.table, frozenset()) | set(pc.unique(run.frame["topic"]).to_pylist())
     return topics
 
 
-def _widened(part: pa.Table, table: TableSpec) -> pa.Table:
+def _widen_frame(part: pa.Table, table: TableSpec) -> pa.Table:
     """`part` with the columns and types of `table`, the old key's included; columns the part lacks are null."""
     columns = {}
     for field in changes_schema(table):
@@ -247,24 +251,24 @@ def _widened(part: pa.Table, table: TableSpec) -> pa.Table:
     return pa.table(columns)
 
 
-def _partitions(changes: pa.Table, position: Position) -> list[tuple[TopicPartition, int]]:
+def _list_partitions(changes: pa.Table, position: Position) -> list[tuple[TopicPartition, int]]:
     topics = set(pc.unique(changes[TOPIC]).to_pylist())
     return [(p, offset) for p, offset in position.items() if p.topic in topics]
 
 
-def _compared(changes: pa.Table, position: Position, compare: str) -> pa.ChunkedArray | None:
+def _compare_offsets(changes: pa.Table, position: Position, compare: str) -> pa.ChunkedArray | None:
     """True where a change lies below, or at or above, the position of its partition; None when that is nowhere."""
     out = None
-    for partition, offset in _partitions(changes, position):
+    for partition, offset in _list_partitions(changes, position):
         mine = pc.and_(pc.equal(changes[TOPIC], partition.topic), pc.equal(changes[PARTITION], partition.partition))
         hit = pc.and_(mine, pc.call_function(compare, [changes[OFFSET], pa.scalar(offset, pa.int64())]))
         out = hit if out is None else pc.or_(out, hit)
     return out if out is not None and pc.any(out).as_py() else None
 
 
-def _below(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
-    return _compared(changes, position, "less")
+def _is_below(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
+    return _compare_offsets(changes, position, "less")
 
 
-def _at_or_above(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
-    return _compared(changes, position, "greater_equal")
+def _is_at_or_above(changes: pa.Table, position: Position) -> pa.ChunkedArray | None:
+    return _compare_offsets(changes, position, "greater_equal")

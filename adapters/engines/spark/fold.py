@@ -10,27 +10,27 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as sf
 
 from replicator.domain.change import (
-    IF_THERE,
-    MOVED_FROM,
-    MOVED_TO,
+    KEEP_EXISTING,
+    KEY_CHANGE_DELETE,
+    OLD_KEY,
     OP,
     PARTITION,
     RESET,
     TOPIC,
     TS,
-    UNSENT,
+    UNCHANGED,
     Op,
     sequence_columns,
 )
-from replicator.domain.plan import ApplyPlan, Counts, Cut, Facts, united_cuts
+from replicator.domain.policy.plan import ApplyPlan, Counts, Facts, Truncate, merge_truncates
 from replicator.domain.position import TopicPartition
 from replicator.domain.sequence import Sequence as SequenceKey
-from replicator.ports.frames import Folded
+from replicator.ports.frames import FoldedChanges
 
-from ...arrow.departures import asks_target, looks
-from ...spark.departures import is_doubtful, left_out
-from ...spark.frames import column, derived, kept, selected
-from ...spark.known import Known, knowing, known_of, look
+from ...arrow.key_change_deletes import asks_target, can_have_foreign_deletes
+from ...spark.frame_facts import FrameFacts, collect_facts, get_facts, set_facts
+from ...spark.frames import cache_frame, column, keep_parents, run_select
+from ...spark.key_change_deletes import is_doubtful, mark_foreign_deletes
 from ...sql.dialect import SPARK
 from ...sql.fold import BELOW, EQUAL, KEPT, LAST, OUTCOME, PLACE, VOID
 from ...sql.fold_windows import LIVE, first_places, guarded_select, last_windows, sent_windows
@@ -39,60 +39,60 @@ ROW = "_row"
 """True for the rows of the folded frame."""
 
 
-def fold(changes: DataFrame, plan: ApplyPlan) -> Folded[DataFrame]:
+def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame]:
     """See `ports.engine.Engine.fold`."""
     names = changes.columns if RESET in changes.columns else [*changes.columns, RESET]
-    known = known_of(changes) or look(changes).get((), Known())
-    numbered = _numbered(changes)
-    marked = _last_per_key(numbered, plan, known) if plan.fold == "last" else _distinct(numbered, plan, known)
-    marked = kept(derived(marked, changes))
-    seen = _seen(marked, plan, halves=known.halves > 0)
+    known = get_facts(changes) or collect_facts(changes).get((), FrameFacts())
+    numbered = _number_changes(changes)
+    marked = _last_per_key(numbered, plan, known) if plan.fold == "last" else _drop_duplicates(numbered, plan, known)
+    marked = cache_frame(keep_parents(marked, changes))
+    seen = _collect_counts(marked, plan, halves=known.halves > 0)
     rows = marked.filter(column(ROW))
-    if plan.by_column:
+    if plan.has_column_versions:
         rows = rows.sort(PLACE)  # What becomes of a change depends on which came before it, and the windows moved them.
-    frame = derived(rows.select([column(n) for n in names]), marked)
-    frame = knowing(frame, _known_of_rows(known, seen))
+    frame = keep_parents(rows.select([column(n) for n in names]), marked)
+    frame = set_facts(frame, _facts_of_rows(known, seen))
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
-    facts = _facts(seen, plan) if plan.watermark is None else replace(_facts(seen, plan), **_event_times(marked))
+    facts = _to_facts(seen, plan) if plan.watermark is None else replace(_to_facts(seen, plan), **_max_event_times(marked))
     if plan.history and seen["truncates"]:
-        facts = replace(facts, cuts=_cuts(marked, plan))
-    return Folded(frame, facts, counts, seen["rows"], 0)
+        facts = replace(facts, truncates=_list_truncates(marked, plan))
+    return FoldedChanges(frame, facts, counts, seen["rows"], 0)
 
 
-def _known_of_rows(known: Known, seen: Row) -> Known:
+def _facts_of_rows(known: FrameFacts, seen: Row) -> FrameFacts:
     """What is known of the rows of changes of which `known` is known. They lie within the same offsets."""
     unsent = known.unsent if seen["partial"] else frozenset()
     rows = {"rows": seen["rows"], "partial": seen["partial"], "moves": seen["moves"], "truncates": seen["truncates"]}
     return replace(known, unsent=unsent, **rows)
 
 
-def _numbered(changes: DataFrame) -> DataFrame:
+def _number_changes(changes: DataFrame) -> DataFrame:
     """With places in arrival order, which is the physical one."""
     reset = column(RESET) if RESET in changes.columns else sf.lit(False)
     numbered = changes.withColumn(RESET, reset).withColumn(PLACE, sf.monotonically_increasing_id())
-    return derived(numbered, changes)
+    return keep_parents(numbered, changes)
 
 
-def _over(frame: DataFrame, select: Any) -> DataFrame:
+def _select_over(frame: DataFrame, select: Any) -> DataFrame:
     """A SELECT over a frame; `select` makes its text from a relation's name."""
-    return selected(frame.sparkSession, lambda names: str(select(names["frame"])), {"frame": frame})
+    return run_select(frame.sparkSession, lambda names: str(select(names["frame"])), {"frame": frame})
 
 
-def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
-    truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent - {IF_THERE})
+def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> DataFrame:
+    truncates, lacking = known.truncates if plan.truncates else 0, sorted(known.unsent - {KEEP_EXISTING})
     if plan.soft_deletes and known.partial:
         lacking = [c.name for c in plan.table.values]
-    marked = _over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
-    marked = left_out(marked, plan) if known.halves else marked
+    marked = _select_over(changes, lambda relation: guarded_select(plan, SPARK, relation, truncates=truncates > 0))
+    marked = mark_foreign_deletes(marked, plan) if known.halves else marked
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
-        floor = _floor(marked, plan)
+        floor = _find_floor(marked, plan)
         live = live & (column(OP) != Op.TRUNCATE.value)
-        live = live & (_sequence(plan) > _constant(floor)) if floor else live
-    marked = _over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
+        live = live & (_sequence_column(plan) > _sequence_constant(floor)) if floor else live
+    marked = _select_over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
     if known.partial or known.moves:
-        marked = _over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
-        marked = _completed(marked, lacking, plan)
+        marked = _select_over(marked, lambda relation: sent_windows(plan, SPARK, relation, lacking))
+        marked = _complete_rows(marked, lacking, plan)
     void = (column(VOID).isNotNull() | sf.lit(truncates > 0)) & (column(OP) != Op.DELETE.value)
     is_row = column(LIVE) & (column(PLACE) == column(LAST))
     marked = marked.withColumn(RESET, sf.when(column(OP) == Op.TRUNCATE.value, column(RESET)).otherwise(void))
@@ -102,9 +102,11 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFram
     return marked.withColumn(ROW, sf.coalesce(is_row, sf.lit(False)))
 
 
-def _floor(marked: DataFrame, plan: ApplyPlan) -> Row | None:
+def _find_floor(marked: DataFrame, plan: ApplyPlan) -> Row | None:
     """The highest sequence of a kept truncate."""
-    found: Row | None = marked.filter(_is_kept_truncate()).agg(sf.max(_sequence(plan)).alias("floor")).collect()[0]["floor"]
+    found: Row | None = (
+        marked.filter(_is_kept_truncate()).agg(sf.max(_sequence_column(plan)).alias("floor")).collect()[0]["floor"]
+    )
     return found
 
 
@@ -112,58 +114,58 @@ def _is_kept_truncate() -> Column:
     return (column(OUTCOME) == KEPT) & (column(OP) == Op.TRUNCATE.value)
 
 
-def _constant(sequence: Row) -> Column:
+def _sequence_constant(sequence: Row) -> Column:
     return sf.struct(*(sf.lit(value).alias(name) for name, value in sequence.asDict().items()))
 
 
-def _sequence(plan: ApplyPlan) -> Column:
+def _sequence_column(plan: ApplyPlan) -> Column:
     return sf.struct(*(column(n) for n in sequence_columns(plan.table.sequence)))
 
 
-def _completed(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> DataFrame:
+def _complete_rows(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> DataFrame:
     """Columns that a key's last change did not send, from the last change that did; and the old key where values still
     lack. Deletes keep the image they came with, but where they leave rows."""
     is_delete = column(OP) == Op.DELETE.value
     if plan.soft_deletes:
         takes = is_delete & column("_a").isNotNull()
-        unsent = sf.when(takes, sf.array(*map(sf.lit, names)).cast("array<string>")).otherwise(column(UNSENT))
-        marked, is_delete = marked.withColumn(UNSENT, unsent), is_delete & column("_a").isNull()
+        unsent = sf.when(takes, sf.array(*map(sf.lit, names)).cast("array<string>")).otherwise(column(UNCHANGED))
+        marked, is_delete = marked.withColumn(UNCHANGED, unsent), is_delete & column("_a").isNull()
     for i, name in enumerate(names):
         value = sf.when(is_delete, column(name)).otherwise(column(f"_v{i}"))
         marked = marked.withColumn(name, value.alias(name, metadata=marked.schema[name].metadata))
-    marked = marked.withColumn(UNSENT, still_unsent(names))
-    old = sf.when(column(UNSENT).isNotNull(), column("_m"))
-    return marked.withColumn(MOVED_FROM, old.alias(MOVED_FROM, metadata=marked.schema[MOVED_FROM].metadata))
+    marked = marked.withColumn(UNCHANGED, list_still_missing(names))
+    old = sf.when(column(UNCHANGED).isNotNull(), column("_m"))
+    return marked.withColumn(OLD_KEY, old.alias(OLD_KEY, metadata=marked.schema[OLD_KEY].metadata))
 
 
-def still_unsent(names: Sequence[str]) -> Column:
+def list_still_missing(names: Sequence[str]) -> Column:
     """Names without a value. Empty, not null, where every value came but no change sent them all."""
     # Not by one expression around the other, which would be twice as large with each column.
     came = sf.array_compact(sf.array(*(sf.when(column(f"_p{i}").isNotNull(), sf.lit(n)) for i, n in enumerate(names))))
-    left = sf.array_except(column(UNSENT), came.cast("array<string>"))
-    return sf.when(column(UNSENT).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
+    left = sf.array_except(column(UNCHANGED), came.cast("array<string>"))
+    return sf.when(column(UNCHANGED).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
 
 
-def _distinct(changes: DataFrame, plan: ApplyPlan, known: Known) -> DataFrame:
+def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> DataFrame:
     """Every change once: of equal key and sequence (without a key: equal values and sequence) the first. Under a watermark
     whatever comes twice is left: the first may be late, and the second not."""
     if not plan.table.sequence or plan.watermark is not None:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
-    marked = _over(changes, first_places(plan, SPARK, counted=plan.repair.counted and len(known.end) == 1))
+    marked = _select_over(changes, first_places(plan, SPARK, counted=plan.reconcile.counted and len(known.end) == 1))
     is_row = column(PLACE) == column(LAST)
     marked = marked.withColumn(OUTCOME, sf.when(is_row, KEPT).otherwise(EQUAL))
-    marked = left_out(marked, plan) if known.halves else marked
+    marked = mark_foreign_deletes(marked, plan) if known.halves else marked
     return marked.withColumn(ROW, column(OUTCOME) == KEPT)
 
 
-def _seen(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
+def _collect_counts(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     """The one job: counts over all changes, and facts over the rows among them."""
     row, outcome = column(ROW), column(OUTCOME)
-    sequence = _sequence(plan) if plan.table.sequence else sf.lit(None)
+    sequence = _sequence_column(plan) if plan.table.sequence else sf.lit(None)
     clears = row & (column(OP) == Op.TRUNCATE.value)
-    moves = row & column(MOVED_FROM).isNotNull() if MOVED_FROM in marked.columns else sf.lit(False)
-    moves = moves | (row & column(MOVED_TO).isNotNull()) if looks(plan) else moves
-    doubtful = column(MOVED_TO).isNotNull() if plan.table.by_tx else is_doubtful(plan.shown)
+    moves = row & column(OLD_KEY).isNotNull() if OLD_KEY in marked.columns else sf.lit(False)
+    moves = moves | (row & column(KEY_CHANGE_DELETE).isNotNull()) if can_have_foreign_deletes(plan) else moves
+    doubtful = column(KEY_CHANGE_DELETE).isNotNull() if plan.table.by_tx else is_doubtful(plan.shown_columns)
     doubts = row & doubtful if halves and asks_target(plan) else sf.lit(False)
     return marked.agg(
         sf.count_if(row).alias("rows"),
@@ -176,8 +178,8 @@ def _seen(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
         sf.max(sf.when(clears, sequence)).alias("clear_below"),
         sf.max_by(sf.unix_micros(column(TS)), sf.when(clears, sequence)).alias("cleared_at"),
         sf.count_if(clears).alias("truncates"),
-        sf.count_if(row & column(UNSENT).isNotNull()).alias("partial"),
-        sf.count_if(row & ~sf.array_contains(UNSENT, IF_THERE)).alias("unsent"),
+        sf.count_if(row & column(UNCHANGED).isNotNull()).alias("partial"),
+        sf.count_if(row & ~sf.array_contains(UNCHANGED, KEEP_EXISTING)).alias("unsent"),
         sf.count_if(moves).alias("moves"),
         sf.count_if(doubts).alias("doubts"),
         sf.count_if(row & (column(OP) == Op.DELETE.value)).alias("deletes"),
@@ -185,29 +187,29 @@ def _seen(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
     ).collect()[0]
 
 
-def _facts(seen: Row, plan: ApplyPlan) -> Facts:
+def _to_facts(seen: Row, plan: ApplyPlan) -> Facts:
     return Facts(
-        lowest=_tuple(seen["lowest"]),
-        highest=_tuple(seen["highest"]),
-        unsent=seen["unsent"] > 0,
-        moves=seen["moves"] > 0,
-        doubts=seen["doubts"] > 0,
-        deletes=seen["deletes"] > 0,
-        clear_below=_tuple(seen["clear_below"]) if plan.truncates else None,
-        cleared_at=seen["cleared_at"] if plan.truncates else None,
+        lowest=_to_sequence_key(seen["lowest"]),
+        highest=_to_sequence_key(seen["highest"]),
+        has_unchanged=seen["unsent"] > 0,
+        has_key_changes=seen["moves"] > 0,
+        has_doubtful_deletes=seen["doubts"] > 0,
+        has_deletes=seen["deletes"] > 0,
+        truncated_at=_to_sequence_key(seen["clear_below"]) if plan.truncates else None,
+        truncate_time=seen["cleared_at"] if plan.truncates else None,
         newest=seen["newest"],
-        deleted=_tuple(seen["deleted"]) if plan.fold == "last" else None,
+        max_delete=_to_sequence_key(seen["deleted"]) if plan.fold == "last" else None,
     )
 
 
-def _cuts(marked: DataFrame, plan: ApplyPlan) -> tuple[Cut, ...]:
+def _list_truncates(marked: DataFrame, plan: ApplyPlan) -> tuple[Truncate, ...]:
     """The truncates of a batch: few."""
     rows = marked.filter(column(ROW) & (column(OP) == Op.TRUNCATE.value))
-    found = rows.select(_sequence(plan).alias("sequence"), sf.unix_micros(column(TS)).alias("at")).collect()
-    return united_cuts(tuple(Cut(tuple(row["sequence"]), row["at"]) for row in found))
+    found = rows.select(_sequence_column(plan).alias("sequence"), sf.unix_micros(column(TS)).alias("at")).collect()
+    return merge_truncates(tuple(Truncate(tuple(row["sequence"]), row["at"]) for row in found))
 
 
-def _event_times(changes: DataFrame) -> dict[str, Any]:
+def _max_event_times(changes: DataFrame) -> dict[str, Any]:
     """What a watermark has to know: what a snapshot read has the time of reading, and does not count."""
     micros = sf.unix_micros(column(TS))
     mine = changes.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
@@ -216,5 +218,5 @@ def _event_times(changes: DataFrame) -> dict[str, Any]:
     return {"oldest": min((row["oldest"] for row in each), default=None), "reached": reached}
 
 
-def _tuple(sequence: Row | None) -> SequenceKey | None:
+def _to_sequence_key(sequence: Row | None) -> SequenceKey | None:
     return None if sequence is None else tuple(sequence)

@@ -1,5 +1,5 @@
 """Tables in a schema of a PostgreSQL database."""
 
-from .local import PostgresSink
+from .sink import PostgresSink
 
 __all__ = ["PostgresSink"]

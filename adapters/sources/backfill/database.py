@@ -20,7 +20,7 @@ Row = tuple[str, str, Sequence[str]]
 """The JSON text of a row's key columns, that of the row, and the key's values as texts that the database reads."""
 
 
-class Column(Protocol):
+class SourceColumn(Protocol):
     """A column as it is sent. `sql`: its type as the database calls it; `schema`: as Connect does."""
 
     @property
@@ -39,16 +39,16 @@ class Column(Protocol):
     def schema(self) -> Schema:
         """Connect's schema of its values."""
 
-    def masked(self: T) -> T:
+    def to_masked(self: T) -> T:
         """The column of what a mask has made of its values: text."""
 
 
-C = TypeVar("C", bound=Column)
+C = TypeVar("C", bound=SourceColumn)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Generic[C]):
+class BackfillTable(Generic[C]):
     """A table and its columns, as they are sent. `keys`: in the key's order."""
 
     database: str
@@ -63,9 +63,9 @@ class Table(Generic[C]):
         by_name = {column.name: column for column in self.columns}
         return tuple(by_name[name] for name in self.keys)
 
-    def masked(self, names: Container[str]) -> Table[C]:
+    def to_masked(self, names: Container[str]) -> BackfillTable[C]:
         """The table with what masks make of these columns."""
-        return replace(self, columns=tuple(c.masked() if c.name in names else c for c in self.columns))
+        return replace(self, columns=tuple(c.to_masked() if c.name in names else c for c in self.columns))
 
     @property
     def form(self) -> str:
@@ -74,7 +74,7 @@ class Table(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SnapshotPoint:
     """When rows were read. `place`: the sequence that the decoder gives to a row that was read, as far as it has to be
     compared: above every change that the rows show and below every one that they do not. `micros`: since 1970, by the
     source's clock."""
@@ -83,11 +83,11 @@ class Moment:
     micros: int
 
 
-class Snapshot(Protocol):
+class TableSnapshot(Protocol):
     """A table as it was at one moment."""
 
     @property
-    def moment(self) -> Moment:
+    def moment(self) -> SnapshotPoint:
         """The moment."""
 
     def count(self) -> int | None:
@@ -97,7 +97,7 @@ class Snapshot(Protocol):
         """All rows, or those whose key comes after one, in the order of their keys."""
 
 
-class Log(Protocol):
+class ConnectorLog(Protocol):
     """How change events of a connector say where they are from."""
 
     @property
@@ -108,35 +108,37 @@ class Log(Protocol):
     def fields(self) -> Sequence[tuple[str, str, bool]]:
         """Name, type in Connect and optionality of the source block's fields."""
 
-    def block(self, table: Table[Any], moment: Moment) -> Mapping[str, Any]:
+    def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
         """Those of its values that depend on where the event is from."""
 
-    def transaction(self, moment: Moment) -> Mapping[str, Any] | None:
+    def transaction(self, moment: SnapshotPoint) -> Mapping[str, Any] | None:
         """The transaction block of a delete, where the source block alone does not place it as it does a row."""
 
 
-class Database(Protocol[C]):
+class SourceDatabase(Protocol[C]):
     """A database whose tables are read whole; see `ports.backfill.Backfill` for the errors that its methods raise."""
 
     @property
-    def log(self) -> Log:
+    def log(self) -> ConnectorLog:
         """Its connector's events."""
 
-    def look(self, table: str, keys: Sequence[str] | None) -> Table[C]:
+    def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[C]:
         """The table, whose rows can be read and whose changes are sent; with these keys, or else its primary one."""
 
     def identity(self) -> str:
         """Equal while rows that were read before are of the database that is there now."""
 
-    def snapshot(self, table: Table[C], tell: Tell) -> AbstractContextManager[Snapshot]:
+    def open_snapshot(self, table: BackfillTable[C], report: Tell) -> AbstractContextManager[TableSnapshot]:
         """The table as it is now."""
 
-    def placed(self, table: Table[C], keys: pa.Table, borders: Sequence[Sequence[str]]) -> Iterable[tuple[str, int]]:
+    def locate_rows(
+        self, table: BackfillTable[C], keys: pa.Table, borders: Sequence[Sequence[str]]
+    ) -> Iterable[tuple[str, int]]:
         """Of each row of `keys` (the key's columns, as targets hold them) the JSON text, and the number of the first of the
         keys `borders` that it does not come after; their count for one that comes after all."""
 
 
-def refuse_keyless(table: str, columns: Sequence[Column], keys: tuple[str, ...]) -> tuple[str, ...]:
+def refuse_keyless(table: str, columns: Sequence[SourceColumn], keys: tuple[str, ...]) -> tuple[str, ...]:
     """The keys, which have to be columns."""
     if not keys:
         raise ConfigProblem(
@@ -151,7 +153,7 @@ def refuse_keyless(table: str, columns: Sequence[Column], keys: tuple[str, ...])
     return keys
 
 
-def refuse_names(table: Table[Any]) -> None:
+def refuse_names(table: BackfillTable[Any]) -> None:
     """Columns whose names Avro does not allow: the stream has them under others, which only the connector knows."""
     found = [column.name for column in table.columns if not AVRO_NAME.fullmatch(column.name)]
     if found:
@@ -161,7 +163,7 @@ def refuse_names(table: Table[Any]) -> None:
         )
 
 
-def split(table: str) -> tuple[str, str]:
+def split_name(table: str) -> tuple[str, str]:
     """What stands before and behind the dot of a table's name."""
     schema, dot, name = table.partition(".")
     if not dot:
@@ -169,7 +171,7 @@ def split(table: str) -> tuple[str, str]:
     return schema, name
 
 
-def refuse_type(table: str, name: str, sql: str) -> ConfigProblem:
+def unsupported_type_error(table: str, name: str, sql: str) -> ConfigProblem:
     """That values of a column have no exact form here."""
     return ConfigProblem(
         f"Column {name} of {table} is of the type {sql}, which a backfill does not read.",

@@ -20,9 +20,9 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem, Fenced
 from replicator.domain.position import TopicPartition
 from replicator.ports.backfill import TOPICS
-from replicator.ports.decoder import KeepsPrivate
+from replicator.ports.decoder import MasksRecords
 
-from ...delta.durable import make_folder, sync
+from ...delta.durable_files import make_folder, sync
 
 STATE = "run.json"
 NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
@@ -30,35 +30,35 @@ NAME = re.compile(r"(\d{20})-(\d{20})\.parquet\Z")
 Stage = Literal["rows", "deletes", "done"]
 
 
-def topic_of(table: str) -> TopicPartition:
+def to_topic(table: str) -> TopicPartition:
     """Where the records of a table's backfills are."""
     return TopicPartition(TOPICS + table, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class JournalFile:
     """One file: records from offset `first` up to `end`."""
 
     path: Path
     first: int
     end: int
 
-    def records(self) -> pa.Table:
+    def read_records(self) -> pa.Table:
         """A raw frame."""
         return pq.read_table(self.path).select(RAW.names).cast(RAW)
 
-    def keys(self) -> pa.ChunkedArray:
+    def read_keys(self) -> pa.ChunkedArray:
         """The keys alone."""
         return pq.read_table(self.path, columns=["key"])["key"]
 
-    def said(self) -> Mapping[str, Any]:
+    def read_notes(self) -> Mapping[str, Any]:
         """What was noted with it."""
         found: Mapping[str, Any] = json.loads(pq.read_schema(self.path).metadata[b"replicator"])
         return found
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class BackfillState:
     """How far the backfills of a table got. `run`: the number of the last; `below`, `begun`: see `ports.backfill.Taken`;
     `system`, `form`: the database it was of, and the table's columns; `next`: an offset above all of the runs before."""
 
@@ -71,17 +71,17 @@ class State:
     next: int
 
 
-class Kept:
+class BackfillFolder:
     """The folder of one table. Pieces and state appear whole or not at all, and are safe from a crash then. `private`: what
     makes of records those that may be stored."""
 
-    def __init__(self, folder: Path, table: str, private: KeepsPrivate | None = None) -> None:
+    def __init__(self, folder: Path, table: str, private: MasksRecords | None = None) -> None:
         self.folder = folder / quote(table, safe="")
-        self.topic = topic_of(table)
+        self.topic = to_topic(table)
         self._private = private
         self._lock: int | None = None
 
-    def hold(self) -> None:
+    def lock(self) -> None:
         """Be the only one that writes. Fenced while another process does."""
         try:
             make_folder(self.folder)
@@ -99,16 +99,16 @@ class Kept:
             ) from None
         self._lock = handle
 
-    def release(self) -> None:
+    def unlock(self) -> None:
         """Let others write; may be called twice."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    def state(self) -> State | None:
+    def read_state(self) -> BackfillState | None:
         """How far it got; None before the first run."""
         try:
-            return _state(json.loads((self.folder / STATE).read_bytes()))
+            return _to_state(json.loads((self.folder / STATE).read_bytes()))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, TypeError, KeyError) as error:
@@ -117,47 +117,47 @@ class Kept:
                 next_step=f"Remove {self.folder} and backfill the table anew.",
             ) from error
 
-    def note(self, state: State) -> State:
+    def write_state(self, state: BackfillState) -> BackfillState:
         """Replace the state."""
         new = self.folder / f"{STATE}.new"
         new.write_text(json.dumps(asdict(state)), encoding="utf-8")
-        _durable(new, self.folder / STATE)
+        _make_durable(new, self.folder / STATE)
         return state
 
-    def begin(self, below: tuple[int, ...], begun: str, system: str, form: str) -> State:
+    def begin_run(self, below: tuple[int, ...], begun: str, system: str, form: str) -> BackfillState:
         """Another run. Offsets lie above all that were ever given, also where this folder was lost meanwhile: then they go
         on from the clock."""
-        known = self.state()
+        known = self.read_state()
         run = 1 if known is None else known.run + 1
-        return self.note(State(run, "rows", below, begun, system, form, self.end(known)))
+        return self.write_state(BackfillState(run, "rows", below, begun, system, form, self.next_offset(known)))
 
-    def end(self, known: State | None = None) -> int:
+    def next_offset(self, known: BackfillState | None = None) -> int:
         """The offset that comes next."""
-        pieces, known = self.pieces(), known or self.state()
+        pieces, known = self.list_files(), known or self.read_state()
         at = max([piece.end for piece in pieces] + ([known.next] if known else []), default=None)
         return time.time_ns() // 1_000 if at is None else at
 
-    def pieces(self) -> list[Piece]:
+    def list_files(self) -> list[JournalFile]:
         """The files there are, in order."""
-        return list(pieces_in(self.folder))
+        return list(list_files(self.folder))
 
-    def of_run(self, run: int) -> list[tuple[Piece, Mapping[str, Any]]]:
+    def list_run_files(self, run: int) -> list[tuple[JournalFile, Mapping[str, Any]]]:
         """The files of a run, with what was noted."""
-        found = [(piece, piece.said()) for piece in self.pieces()]
+        found = [(piece, piece.read_notes()) for piece in self.list_files()]
         return [(piece, said) for piece, said in found if said["run"] == run]
 
     def append(self, records: pa.Table, said: Mapping[str, Any]) -> None:
-        """What `made` made, in one piece, at the end."""
-        first, count = self.end(), records.num_rows
+        """What `build_records` made, in one piece, at the end."""
+        first, count = self.next_offset(), records.num_rows
         offsets = pa.array(range(first, first + count), RAW.field("offset").type)
         table = records.set_column(records.column_names.index("offset"), RAW.field("offset"), offsets)
         path = self.folder / f"{first:020}-{first + count:020}.parquet"
         new = path.with_suffix(".new")
         noted = table.replace_schema_metadata({"replicator": json.dumps(said)})
         pq.write_table(noted, new, compression="zstd", use_dictionary=["topic"])
-        _durable(new, path)
+        _make_durable(new, path)
 
-    def made(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
+    def build_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
         """Records as they may be stored; their offsets are given where they are."""
         count, now = len(keys), time.time_ns() // 1_000_000
         columns = {
@@ -170,23 +170,23 @@ class Kept:
             "value": pa.array(values, pa.binary()),
         }
         records = pa.table(columns, schema=RAW)
-        return records if self._private is None else self._private.veiled(records)
+        return records if self._private is None else self._private.mask_records(records)
 
     def remove_before(self, run: int) -> None:
         """Remove what earlier runs wrote down."""
-        state = self.state()
+        state = self.read_state()
         if state is not None:
-            self.note(replace(state, next=self.end(state)))
-        for piece in self.pieces():
-            if piece.said()["run"] < run:
+            self.write_state(replace(state, next=self.next_offset(state)))
+        for piece in self.list_files():
+            if piece.read_notes()["run"] < run:
                 piece.path.unlink()
 
 
-def _state(said: Mapping[str, Any]) -> State:
-    return State(**{**said, "below": tuple(said["below"])})
+def _to_state(said: Mapping[str, Any]) -> BackfillState:
+    return BackfillState(**{**said, "below": tuple(said["below"])})
 
 
-def pieces_in(folder: Path) -> Iterator[Piece]:
+def list_files(folder: Path) -> Iterator[JournalFile]:
     """The files of one table's folder, in the order of their offsets."""
     try:
         paths = sorted(folder.iterdir())
@@ -195,10 +195,10 @@ def pieces_in(folder: Path) -> Iterator[Piece]:
     for path in paths:
         found = NAME.match(path.name)
         if found:
-            yield Piece(path, int(found[1]), int(found[2]))
+            yield JournalFile(path, int(found[1]), int(found[2]))
 
 
-def tables_in(folder: Path) -> list[str]:
+def list_tables(folder: Path) -> list[str]:
     """The tables of which anything was written down."""
     try:
         return sorted(unquote(path.name) for path in folder.iterdir())
@@ -206,7 +206,7 @@ def tables_in(folder: Path) -> list[str]:
         return []
 
 
-def _durable(new: Path, path: Path) -> None:
+def _make_durable(new: Path, path: Path) -> None:
     sync(new)
     new.replace(path)
     sync(path.parent)

@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from replicator.domain.position import Position
 from replicator.ports.frames import Batch, Stop
 
-from ...spark.frames import from_arrow, kept
-from ...spark.session import split
+from ...spark.frames import cache_frame, from_arrow
+from ...spark.session import split_options
 from .source import JournalSource
 
 
@@ -24,7 +24,7 @@ class JournalSparkSource:
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, self._spark = split(options)
+        own, self._spark = split_options(options)
         self._journal = JournalSource(own)
 
     def owns(self, topic: str) -> bool:
@@ -39,14 +39,14 @@ class JournalSparkSource:
         """See `Journal`."""
         return self._journal.end()
 
-    def moment(self) -> datetime | None:
+    def get_newest_time(self) -> datetime | None:
         """See `Journal`."""
-        return self._journal.moment()
+        return self._journal.get_newest_time()
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[DataFrame]], None], stop: Stop) -> None:
         """See `Journal`."""
 
         def given(batch: Batch[pa.Table]) -> None:
-            apply_batch(replace(batch, frame=kept(from_arrow(self._spark, batch.frame).coalesce(1))))
+            apply_batch(replace(batch, frame=cache_frame(from_arrow(self._spark, batch.frame).coalesce(1))))
 
         self._journal.read(start, until, given, stop)

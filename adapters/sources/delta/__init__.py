@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .rows import RowsSource
-from .source import DeltaSource
+from ..delta_table import RowsSource
+from ..event_log.delta.source import DeltaSource
 
 __all__ = ["ROWS", "DeltaSource", "RowsSource", "delta_source"]
 

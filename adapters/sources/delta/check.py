@@ -10,19 +10,19 @@ from typing import Any
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
-from replicator.domain.remedies import reload_or_skip
+from replicator.domain.remedies import describe_reload_or_skip
 from replicator.domain.topics import TopicFilter
 from replicator.ports.diagnosis import Check, Diagnosis
 
-from ...event_logs.bounds import ACCEPT, lost
+from ...event_log.bounds import ACCEPT, describe_loss
+from ..delta_table.offsets import parse_offset
+from ..delta_table.options import RowsOptions
+from ..delta_table.source import RowsSource
+from ..event_log.delta.log_reader import DeltaLog
+from ..event_log.delta.offset_ranges import OffsetRanges
+from ..event_log.delta.options import DeltaSourceOptions
+from ..event_log.delta.table import EventLogTable
 from . import ROWS
-from .following import Log
-from .options import DeltaSourceOptions
-from .ranges import Ranges
-from .rows.options import RowsOptions
-from .rows.places import place_of
-from .rows.source import RowsSource
-from .table import EventLogTable
 
 OF_EVERY_SOURCE = ("positions", "production")
 """What any source's check is told."""
@@ -33,7 +33,7 @@ def delta_source_check(name: str, options: Mapping[str, Any]) -> Check:
     return RowsCheck(name, options) if options.get("format") == ROWS else DeltaSourceCheck(name, options)
 
 
-class LookingAtATable(ABC):
+class TableCheck(ABC):
     """`ports.diagnosis.Check` of a source over a table; `positions` are those of the lanes that read it."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
@@ -44,26 +44,26 @@ class LookingAtATable(ABC):
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            return list(self._look())
+            return list(self._check_table())
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
 
     @abstractmethod
-    def _look(self) -> Iterator[Diagnosis]:
+    def _check_table(self) -> Iterator[Diagnosis]:
         """What there is to say. May raise what says it as well."""
 
 
-class DeltaSourceCheck(LookingAtATable):
+class DeltaSourceCheck(TableCheck):
     """The options of `DeltaSource`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name, options)
         self._options = DeltaSourceOptions.read(self._own)
 
-    def _look(self) -> Iterator[Diagnosis]:
+    def _check_table(self) -> Iterator[Diagnosis]:
         wanted = TopicFilter(self._options.topics)
-        every = self._log(lambda _: True).newest()
-        unmatched = wanted.unmatched({file.topic for file in every.files})
+        every = self._open_log(lambda _: True).newest()
+        unmatched = wanted.find_unmatched({file.topic for file in every.files})
         if unmatched:
             step = "It is read as soon as the log has it; or correct `topics`."
             yield Diagnosis("warning", self._name, f"The event log has no topic that matches {', '.join(unmatched)}.", step)
@@ -72,24 +72,24 @@ class DeltaSourceCheck(LookingAtATable):
         if closed:
             yield Diagnosis("error", self._name, f"{closed[0]} cannot be read.", f"Let user {os.geteuid()} read it.")
             return
-        log = self._log(wanted)
-        _, bounds = Log(log, Ranges()).now()
+        log = self._open_log(wanted)
+        _, bounds = DeltaLog(log, OffsetRanges()).read_latest()
         for lane, position in self._positions.items():
             places = Position.from_json(position)
             for place in (place for place in places if wanted(place.topic)):
-                if sentence := lost(bounds, place, places[place]):
+                if sentence := describe_loss(bounds, place, places[place]):
                     yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", ACCEPT)
         if not unmatched:
             yield Diagnosis("ok", self._name, f"The event log {log.root} has {len(every.files)} files.")
 
-    def _log(self, wanted: Callable[[str], bool]) -> EventLogTable:
+    def _open_log(self, wanted: Callable[[str], bool]) -> EventLogTable:
         return EventLogTable(self._options.path, wanted, self._options.storage)
 
 
-class RowsCheck(LookingAtATable):
+class RowsCheck(TableCheck):
     """The options of `RowsSource`."""
 
-    def _look(self) -> Iterator[Diagnosis]:
+    def _check_table(self) -> Iterator[Diagnosis]:
         options = RowsOptions.read(self._own)
         if options.path is None:
             yield Diagnosis("warning", self._name, f"The table {options.table} is Spark's to find: it was not looked at.")
@@ -97,7 +97,7 @@ class RowsCheck(LookingAtATable):
         source = RowsSource(self._own)
         for lane, position in self._positions.items():
             for sentence in source.losses(Position.from_json(position), {}).values():
-                yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", reload_or_skip())
+                yield Diagnosis("error", self._name, f"Lane {lane} cannot go on: {sentence}", describe_reload_or_skip())
         [(place, end)] = source.end().items()
-        sentence = f"The table {place.topic} is at version {place_of(end).version - 1}."
+        sentence = f"The table {place.topic} is at version {parse_offset(end).version - 1}."
         yield Diagnosis("ok", self._name, sentence)

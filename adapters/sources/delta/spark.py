@@ -15,21 +15,21 @@ from replicator.domain.change import RAW
 from replicator.domain.position import Span, TopicPartition
 from replicator.ports.frames import Batch
 
-from ...arrow.logged import raw
-from ...event_logs.frames import PLACE
-from ...spark.errors import translated
-from ...spark.frames import column, mapped, weighed
-from ...spark.session import split_later
-from ...spark.stores import place
+from ...event_log.frames import PLACE
+from ...event_log.records import to_raw
+from ...spark.errors import translate_error
+from ...spark.frames import cache_with_size, column, map_frame
+from ...spark.object_stores import to_spark_path
+from ...spark.session import split_options_lazily
 from ...spark.types import spark_schema
+from ..delta_reader.data_files import FileRewritten
+from ..delta_reader.window_size import WindowSize
+from ..delta_table.spark import RowsSparkSource
+from ..event_log.delta.backlog import ReadWindow
+from ..event_log.delta.source import EventLogSource
+from ..event_log.delta.table import LogSnapshot
+from ..event_log.delta.window_reader import TIME, Period
 from . import ROWS
-from .backlog import Window
-from .files import Rewritten
-from .pace import Pace
-from .reading import TIME, Period
-from .rows.spark import RowsSparkSource
-from .source import EventLogSource
-from .table import Snapshot
 
 
 def delta_spark_source(options: Mapping[str, object]) -> DeltaSparkSource | RowsSparkSource:
@@ -46,40 +46,40 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, session = split_later(options)
+        own, session = split_options_lazily(options)
         super().__init__(own)
-        session.reaches(self._log.table.root, self._options.storage)
+        session.add_store(self._log.table.root, self._options.storage)
         self._spark = session.spark
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
 
-    def load(self, snapshot: Snapshot, window: Window, pace: Pace) -> Batch[DataFrame]:  # noqa: ARG002
+    def load(self, snapshot: LogSnapshot, window: ReadWindow, pace: WindowSize) -> Batch[DataFrame]:  # noqa: ARG002
         """One query, kept in Spark's storage."""
         if not window.files:
-            return self.nothing(window.span)
+            return self.empty_batch(window.span)
         try:
-            frame, records, size = weighed(self._records(snapshot, window))
+            frame, records, size = cache_with_size(self._read_records(snapshot, window))
         except (Py4JError, PySparkException) as error:
             for file in window.files:
                 if not file.path.exists():
-                    raise Rewritten(file.path) from error
-            raise translated(error, f"reading the event log {self._log.table.root}") from error
+                    raise FileRewritten(file.path) from error
+            raise translate_error(error, f"reading the event log {self._log.table.root}") from error
         return Batch(frame, window.span, records, size)
 
-    def nothing(self, span: Span) -> Batch[DataFrame]:
+    def empty_batch(self, span: Span) -> Batch[DataFrame]:
         """A batch without records."""
         return Batch(self._nothing, span, 0, 0)
 
-    def _records(self, snapshot: Snapshot, window: Window) -> DataFrame:
+    def _read_records(self, snapshot: LogSnapshot, window: ReadWindow) -> DataFrame:
         reader = self._spark.read.format("delta").option("versionAsOf", snapshot.version)
         wanted = reduce(or_, (_is_between(p, window.span.start[p], end) for p, end in window.span.end.items()))
-        rows = reader.load(place(self._log.table.root.uri)).filter(wanted)
-        if TIME.name in self._period.stored.names:
-            rows = rows.filter(_in(self._period))
+        rows = reader.load(to_spark_path(self._log.table.root.uri)).filter(wanted)
+        if TIME.name in self._period.stored_schema.names:
+            rows = rows.filter(_is_in_period(self._period))
         rows = rows.select([column(name) for name in RAW.names])
         # A record may be there twice, in files that overlap or in one that somebody compacted of such.
         rows = rows.dropDuplicates(list(PLACE))
         # Files are read in any order, and rows may lie in any order in them.
-        return mapped(rows.orderBy(*PLACE), raw, RAW)
+        return map_frame(rows.orderBy(*PLACE), to_raw, RAW)
 
 
 def _is_between(where: TopicPartition, start: int, end: int) -> Column:
@@ -87,7 +87,7 @@ def _is_between(where: TopicPartition, start: int, end: int) -> Column:
     return (topic == where.topic) & (partition == where.partition) & (offset >= start) & (offset < end)
 
 
-def _in(period: Period) -> Column:
+def _is_in_period(period: Period) -> Column:
     time = column(TIME.name)
     since = sf.lit(True) if period.since is None else time >= sf.lit(period.since)
     until = sf.lit(True) if period.until is None else time <= sf.lit(period.until)

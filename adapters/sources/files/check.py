@@ -10,7 +10,7 @@ from typing import Any
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
-from .listing import ArchiveFile
+from .file_list import ArchiveFile
 from .source import ArchiveSource
 
 OF_EVERY_SOURCE = ("positions", "production")
@@ -37,10 +37,10 @@ class ArchiveCheck:
         if not files:
             step = f"Put files that end with {', '.join(self._form.suffixes)} there, or correct `path`."
             return [Diagnosis("warning", self._name, f"{self._place} has no file yet.", step)]
-        closed = next(self._closed(files), None)
+        closed = next(self._find_unreadable(files), None)
         return [closed or Diagnosis("ok", self._name, f"{self._place} has {len(files)} files.")]
 
-    def _closed(self, files: Sequence[ArchiveFile]) -> Iterator[Diagnosis]:
+    def _find_unreadable(self, files: Sequence[ArchiveFile]) -> Iterator[Diagnosis]:
         """The files that cannot be read; of an object store the first is tried, as a key may list and not read."""
         for file in files:
             if isinstance(file.path, Path):

@@ -22,13 +22,13 @@ from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch, Stop
 
-from .avro import NULL
+from .archive_records import ArchiveRecord
+from .avro_files import NULL
 from .check import ArchiveCheck
-from .form import LONGEST, Form, Number
-from .listing import ArchiveFile, Place, found_files
+from .file_format import LONGEST, FileFormat, Number
+from .file_list import ArchiveFile, Place, find_files
+from .file_reader import PACKED, unusable_error
 from .options import ArchiveOptions
-from .reading import PACKED, unusable
-from .records import Record
 from .source import RELOAD, ArchiveSource
 
 TOPIC = "topic"
@@ -37,8 +37,8 @@ FIRST_LINE = 64 * 1024
 ANOTHER = "is not the file that was read: it begins with another line"
 
 
-class TopicLines:
-    """`Form` of such a file."""
+class LineFileFormat:
+    """`FileFormat` of such a file."""
 
     suffixes: tuple[str, ...] = ("",)
     divisible = growing = True
@@ -49,9 +49,9 @@ class TopicLines:
         self.topic = topic
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `Form.files`: the one file."""
+        """See `FileFormat.files`: the one file."""
         is_file = isinstance(path, str) and not Path(path).is_dir() and not path.endswith(PACKED)
-        found = list(found_files(path, self.suffixes)) if is_file else []
+        found = list(find_files(path, self.suffixes)) if is_file else []
         if len(found) != 1:
             raise ConfigProblem(
                 f"{path} is not one file of lines on this machine",
@@ -60,22 +60,24 @@ class TopicLines:
         return found
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """See `Form.lines`."""
+        """See `FileFormat.lines`."""
         return iter(stream)
 
-    def record(self, _: ArchiveFile, line: bytes, number: Number) -> Record | ValueError | None:
-        """See `Form.record`."""
+    def record(self, _: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
+        """See `FileFormat.record`."""
         if not line.endswith(b"\n"):
             return ValueError("it has no end")
         value = line.strip()
-        return Record(self.topic, 0, number() - 1, None, None, None, None if value == NULL else value) if value else None
+        return (
+            ArchiveRecord(self.topic, 0, number() - 1, None, None, None, None if value == NULL else value) if value else None
+        )
 
     def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
-        """See `Form.frame`: there are none."""
+        """See `FileFormat.frame`: there are none."""
         raise Fatal(f"{file.path} holds text")
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `Form.refuse`: no file of this form is one."""
+        """See `FileFormat.refuse`: no file of this form is one."""
 
 
 class LineFileSource(ArchiveSource):
@@ -88,27 +90,27 @@ class LineFileSource(ArchiveSource):
         self._lock = threading.Lock()
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
         """See `ArchiveSource.read_options`."""
         own = dict(options)
         topic = own.pop(TOPIC, None)
         if not isinstance(topic, str) or not topic:
             raise ConfigProblem(f"The options of a source of files are not valid: {TOPIC}: must be a name.")
-        return ArchiveOptions.read(own), TopicLines(topic)
+        return ArchiveOptions.read(own), LineFileFormat(topic)
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
         """As the port says; with `once` up to the end of the file as it is now."""
-        super().run(start, partial(self._apply, apply_batch), stop, once=once)
+        super().run(start, partial(self._apply_batch, apply_batch), stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
         """As the port says."""
-        super().read(start, until, partial(self._apply, apply_batch), stop)
+        super().read(start, until, partial(self._apply_batch, apply_batch), stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """As the port says; the identity of the topic is the first line of the file."""
         found = dict(super().losses(position, identity))
-        [file] = self._listed()
-        before, now = identity.get(self._topic), first_line(file)
+        [file] = self._list_files()
+        before, now = identity.get(self._topic), digest_first_line(file)
         if before and now and before != now:
             found |= {place: f"{file.path} {ANOTHER}." for place in position if place.topic == self._topic}
         return found
@@ -117,7 +119,7 @@ class LineFileSource(ArchiveSource):
         """The file. DataLoss when it is another one than before, or shorter."""
         with self._lock:
             files = super()._files(start)
-            [file], now = files, first_line(files[0])
+            [file], now = files, digest_first_line(files[0])
             before, known = self._read or (file, now)
             if file.size < before.size:
                 raise DataLoss(
@@ -128,18 +130,18 @@ class LineFileSource(ArchiveSource):
             self._read = file, now
         return files
 
-    def _apply(self, apply_batch: Any, batch: Batch[Any]) -> None:
+    def _apply_batch(self, apply_batch: Any, batch: Batch[Any]) -> None:
         known = self._read[1] if self._read else ""
         apply_batch(replace(batch, identity={self._topic: known}) if known else batch)
 
 
-def first_line(file: ArchiveFile) -> str:
+def digest_first_line(file: ArchiveFile) -> str:
     """What tells the file from others: a digest of its first line; empty while that is not written to its end."""
     try:
         with file.path.open("rb") as stream:
             line = stream.readline(FIRST_LINE)
     except OSError as error:
-        raise unusable(file, error) from error
+        raise unusable_error(file, error) from error
     return hashlib.sha256(line).hexdigest() if line.endswith(b"\n") or len(line) == FIRST_LINE else ""
 
 

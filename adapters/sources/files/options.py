@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from replicator.domain.errors import ConfigProblem
 
-from ...delta.storage import Storage
-from .listing import Place
-from .stored import StoredFolder, is_stored
+from ...object_store.options import Storage
+from .file_list import Place
+from .object_folder import ObjectFolder, is_object_url
 
 
 class ArchiveOptions(BaseModel):
@@ -45,7 +45,7 @@ class ArchiveOptions(BaseModel):
     @property
     def place(self) -> Place:
         """Where the files are. ConfigProblem for a store that is not known."""
-        return StoredFolder.at(self.path, self.storage) if is_stored(self.path) else self.path
+        return ObjectFolder.from_url(self.path, self.storage) if is_object_url(self.path) else self.path
 
     @property
     def is_whole(self) -> bool:

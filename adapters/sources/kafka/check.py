@@ -11,10 +11,10 @@ from replicator.domain.position import Position
 from replicator.domain.topics import describe_unmatched
 from replicator.ports.diagnosis import Diagnosis
 
-from .cluster import Cluster, partitions_of
-from .compaction import Readers, compacted
+from .cluster import Cluster, list_partitions
+from .compaction import TableReaders, check_compaction
 from .options import KafkaOptions
-from .retention import Behind, check_retention
+from .retention import LaneBacklog, check_retention
 
 COPIES = 3
 """Replicas of a topic that outlive the loss of one broker while another one is down for maintenance."""
@@ -22,49 +22,49 @@ COPIES = 3
 
 class KafkaCheck:
     """`ports.diagnosis.Check`; options of `KafkaSource`, `positions` (lane id to `Position.to_json`), `production`, and
-    `readers` (table, as a name or glob, to the fields of `compaction.Readers`)."""
+    `readers` (table, as a name or glob, to the fields of `compaction.TableReaders`)."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         own = dict(options)
         self._name = name
         self._positions = {lane: Position.from_json(p) for lane, p in own.pop("positions", {}).items()}
         self._production = bool(own.pop("production", False))
-        self._readers = {table: Readers(**said) for table, said in own.pop("readers", {}).items()}
+        self._readers = {table: TableReaders(**said) for table, said in own.pop("readers", {}).items()}
         self._options = KafkaOptions.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         found: list[Diagnosis] = []
         try:
-            found.extend(self._look(Cluster(self._options)))
+            found.extend(self._check_cluster(Cluster(self._options)))
         except ReplicatorError as problem:
             found.append(Diagnosis("error", self._name, problem.sentence, problem.next_step))
         return found
 
-    def _look(self, cluster: Cluster) -> Iterator[Diagnosis]:
+    def _check_cluster(self, cluster: Cluster) -> Iterator[Diagnosis]:
         names = cluster.names()
         yield Diagnosis("ok", self._name, f"The broker at {self._options.bootstrap_servers} answers.")
-        topics = cluster.described(filter(cluster.wanted, names))
+        topics = cluster.describe_topics(filter(cluster.wanted, names))
         if topics:
-            count = len(partitions_of(topics))
+            count = len(list_partitions(topics))
             yield Diagnosis("ok", self._name, f"Topics that match `topics`: {len(topics)}, with partitions: {count}.")
-        for pattern, similar in cluster.wanted.unmatched_with_similar(names).items():
+        for pattern, similar in cluster.wanted.find_unmatched_with_similar(names).items():
             step = (
                 "Correct `topics` of the source. Or see that the connector runs, and what its topic.prefix is: topics come "
             )
             step += "with the first row of a table."
             yield Diagnosis("warning", self._name, describe_unmatched(pattern, similar), step)
         if topics:
-            yield from self._copies(cluster, sorted(topics))
+            yield from self._check_replicas(cluster, sorted(topics))
             settings = cluster.settings(sorted(topics))
-            yield from compacted(self._name, settings, self._readers)
-            firsts, ends = (at(partitions_of(topics)) for at in (cluster.firsts, cluster.ends))
+            yield from check_compaction(self._name, settings, self._readers)
+            firsts, ends = (at(list_partitions(topics)) for at in (cluster.firsts, cluster.ends))
             now = time.time()
             for lane, position in sorted(self._positions.items()):
-                behind = Behind(self._name, lane, position, firsts, ends)
+                behind = LaneBacklog(self._name, lane, position, firsts, ends)
                 yield from check_retention(behind, settings, cluster.offsets_at, now)
 
-    def _copies(self, cluster: Cluster, names: Sequence[str]) -> Iterator[Diagnosis]:
+    def _check_replicas(self, cluster: Cluster, names: Sequence[str]) -> Iterator[Diagnosis]:
         copies = cluster.replicas(names)
         few = [name for name, found in copies.items() if min(found.wanted) < COPIES]
         if few and self._production:

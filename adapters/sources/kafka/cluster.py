@@ -16,7 +16,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.topics import TopicFilter
 
 from ...kafka.client_log import client_log
-from ...kafka.errors import error_of
+from ...kafka.errors import unwrap_error
 from ...kafka.requests import Requests
 from .options import KafkaOptions
 
@@ -56,14 +56,14 @@ class Cluster:
         self._requests = Requests(options)
         self.wanted = TopicFilter(options.topics)
         try:
-            settings: dict[str, Any] = {**options.client(), "error_cb": self._requests.remember}
-            self._admin = admin.AdminClient(settings, logger=client_log(options.hide))
+            settings: dict[str, Any] = {**options.client_settings(), "error_cb": self._requests.note_error}
+            self._admin = admin.AdminClient(settings, logger=client_log(options.hide_secrets))
         except KafkaException as error:
-            raise options.translated(error_of(error), "The Kafka client cannot be set up") from None
+            raise options.translate_error(unwrap_error(error), "The Kafka client cannot be set up") from None
 
-    def remember(self, error: KafkaError) -> None:
-        """See `Requests.remember`; for clients beside this one."""
-        self._requests.remember(error)
+    def note_error(self, error: KafkaError) -> None:
+        """See `Requests.note_error`; for clients beside this one."""
+        self._requests.note_error(error)
 
     def _request(self, failing: str) -> AbstractContextManager[None]:
         return self._requests.request(f"{failing} at {self._options.bootstrap_servers}", lambda: self._admin.poll(0))
@@ -74,34 +74,34 @@ class Cluster:
             return tuple(self._admin.list_topics(timeout=timeout).topics)
 
     def partitions(self, timeout: float = TIMEOUT) -> tuple[TopicPartition, ...]:
-        """Every partition of the wanted topics that exist. One answer has them all; ids are in none but `described`."""
+        """Every partition of the wanted topics that exist. One answer has them all; ids are in none but `describe_topics`."""
         with self._request("The topics could not be listed"):
             listed = self._admin.list_topics(timeout=timeout).topics
         return tuple(TopicPartition(name, n) for name, t in listed.items() if self.wanted(name) for n in t.partitions)
 
     def topics(self, timeout: float = TIMEOUT) -> Mapping[str, Topic]:
         """The wanted topics that exist."""
-        return self.described(filter(self.wanted, self.names(timeout)), timeout)
+        return self.describe_topics(filter(self.wanted, self.names(timeout)), timeout)
 
-    def described(self, names: Iterable[str], timeout: float = TIMEOUT) -> Mapping[str, Topic]:
+    def describe_topics(self, names: Iterable[str], timeout: float = TIMEOUT) -> Mapping[str, Topic]:
         """Those of `names` that exist. One request, however many topics the broker has."""
         names = sorted(names)
         if not names:
             return {}
         with self._request("The topics could not be described"):
             futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout)
-            described = {name: _described(future) for name, future in futures.items()}
+            described = {name: _read_description(future) for name, future in futures.items()}
         return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
 
-    def settled(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
+    def find_topics(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
         """The wanted topics of `position`; asked again when one is missing, as it may be while a broker starts."""
         expected = {p.topic for p in position if self.wanted(p.topic)}
         for _ in range(LOOKS - 1):
-            topics = self.described(expected)
+            topics = self.describe_topics(expected)
             if expected <= topics.keys():
                 return topics
             time.sleep(0.3)
-        return self.described(expected)
+        return self.describe_topics(expected)
 
     def _offsets(
         self, partitions: Iterable[TopicPartition], spec: Any, isolation: Any, timeout: float = TIMEOUT
@@ -111,7 +111,7 @@ class Cluster:
             return {}
         with self._request("Offsets could not be read"):
             futures = self._admin.list_offsets(request, isolation_level=isolation, request_timeout=timeout)
-            return {TopicPartition(p.topic, p.partition): _result(f).offset for p, f in futures.items()}
+            return {TopicPartition(p.topic, p.partition): _read_result(f).offset for p, f in futures.items()}
 
     def firsts(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
         """Per partition the offset of the first record that is still there."""
@@ -137,7 +137,7 @@ class Cluster:
         """The replicas of these topics, which exist."""
         with self._request("The topics could not be described"):
             futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
-            described = {name: _result(future).partitions for name, future in futures.items()}
+            described = {name: _read_result(future).partitions for name, future in futures.items()}
         return {
             name: Replicas(tuple(len(p.replicas) for p in parts), tuple(len(p.isr) for p in parts))
             for name, parts in described.items()
@@ -148,7 +148,7 @@ class Cluster:
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         with self._request("The topics' settings could not be read"):
             futures = self._admin.describe_configs(wanted, request_timeout=TIMEOUT)
-            found = {resource.name: _result(future) for resource, future in futures.items()}
+            found = {resource.name: _read_result(future) for resource, future in futures.items()}
         return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -164,26 +164,26 @@ class Cluster:
         return {p: offset if offset >= 0 else ends[p] for p, offset in found.items()}
 
 
-def _result(future: Any) -> Any:
+def _read_result(future: Any) -> Any:
     return future.result(TIMEOUT * 2)
 
 
-def _described(future: Any) -> Any:
+def _read_description(future: Any) -> Any:
     """The description of a topic; None when the topic is not there."""
     try:
-        return _result(future)
+        return _read_result(future)
     except KafkaException as error:
-        if error_of(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        if unwrap_error(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise
 
 
-def partitions_of(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:
+def list_partitions(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:
     """Every partition of `topics`."""
     return tuple(TopicPartition(name, n) for name, topic in topics.items() for n in range(topic.partitions))
 
 
-class Cached:
+class CachedEnds:
     """The ends of the wanted partitions, asked for at most once a second."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -193,6 +193,6 @@ class Cached:
     def ends(self) -> dict[TopicPartition, int]:
         """At most a second old."""
         if time.monotonic() - self._at >= 1:
-            self._ends = self._cluster.ends(partitions_of(self._cluster.topics()))
+            self._ends = self._cluster.ends(list_partitions(self._cluster.topics()))
             self._at = time.monotonic()
         return self._ends

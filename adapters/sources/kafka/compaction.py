@@ -7,26 +7,24 @@ from dataclasses import dataclass
 
 from replicator.ports.diagnosis import Diagnosis
 
-from ...arrow.json.limits import of_table
+from ...arrow.record_limits import find_table_entry
 from .retention import Settings
 
 
 @dataclass(frozen=True)
-class Readers:
+class TableReaders:
     """Who reads a table: `every` wants every change of it; `ignores_tombstones` passes over a message without a value."""
 
     every: Sequence[str] = ()
     ignores_tombstones: Sequence[str] = ()
 
 
-def compacted(subject: str, settings: Settings, readers: Mapping[str, Readers]) -> Iterator[Diagnosis]:
+def check_compaction(subject: str, settings: Settings, readers: Mapping[str, TableReaders]) -> Iterator[Diagnosis]:
     """What is not in compacted topics that some reader expects there. `readers`: by table, as a name or glob."""
     for topic in sorted(topic for topic, said in settings.items() if "compact" in said.get("cleanup.policy", "")):
-        mine = _of_topic(topic, readers)
+        mine = _find_readers(topic, readers)
         if mine.every:
-            text = (
-                f"Topic {topic} is compacted, so it keeps the last change of a key, and {_listed(mine.every)} every change."
-            )
+            text = f"Topic {topic} is compacted, so it keeps the last change of a key, and {_join_names(mine.every)} every change."
             step = "Set cleanup.policy=delete for it, or read it under the policy scd1 alone."
             yield Diagnosis("warning", subject, text, step)
         if mine.ignores_tombstones:
@@ -37,12 +35,12 @@ def compacted(subject: str, settings: Settings, readers: Mapping[str, Readers]) 
             yield Diagnosis("warning", subject, text, "Write `tombstones: delete` for its table.")
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'wants' if len(names) == 1 else 'want'}"
 
 
-def _of_topic(topic: str, readers: Mapping[str, Readers]) -> Readers:
+def _find_readers(topic: str, readers: Mapping[str, TableReaders]) -> TableReaders:
     """Those of the table that the topic is called after: `<prefix>.<schema>.<table>`, or the table alone."""
     parts = topic.split(".")
-    found = (of_table(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
-    return next(filter(None, found), Readers())
+    found = (find_table_entry(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
+    return next(filter(None, found), TableReaders())

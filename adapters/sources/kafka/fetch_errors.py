@@ -63,7 +63,7 @@ class FetchFailures:
         tell = log.warning if streak.count == 1 else log.debug
         tell("Reading %s at offset %d failed: %s. It is tried again.", partition, offset, error)
         if streak.last - max(streak.since, self._began) >= self._patience:
-            raise _problem(partition, streak)
+            raise _to_error(partition, streak)
 
     def clear(self, positions: Mapping[TopicPartition, int]) -> None:
         """Partitions that were read on, or fail no more, do not count; `positions`: the offsets that come next."""
@@ -76,10 +76,10 @@ class FetchFailures:
         """Retryable while the fetches of a partition have failed for `patience` seconds."""
         for partition, streak in sorted(self._streaks.items()):
             if streak.last - streak.since >= self._patience:
-                raise _problem(partition, streak)
+                raise _to_error(partition, streak)
 
 
-def _problem(partition: TopicPartition, streak: Streak) -> Retryable:
+def _to_error(partition: TopicPartition, streak: Streak) -> Retryable:
     seconds = streak.last - streak.since
     sentence = f"Reading {partition} at offset {streak.offset} has failed for {seconds:.0f} s: {streak.error}."
     return Retryable(sentence, next_step=DAMAGED)

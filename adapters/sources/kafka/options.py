@@ -43,7 +43,7 @@ OWNED: Mapping[str, str] = {
 }
 
 
-def _topics(patterns: list[str]) -> list[str]:
+def _check_topics(patterns: list[str]) -> list[str]:
     for pattern in patterns:
         if not pattern:
             raise ValueError("a topic is empty")
@@ -54,7 +54,7 @@ def _topics(patterns: list[str]) -> list[str]:
     return patterns
 
 
-def _start_from(value: object) -> object:
+def _check_start(value: object) -> object:
     if isinstance(value, datetime):
         value = value.isoformat()
     if not isinstance(value, str) or value in ("earliest", "latest"):
@@ -82,9 +82,9 @@ class KafkaOptions(ClientOptions):
 
     transport: Literal["kafka"] = "kafka"
     format: str = ""
-    topics: Annotated[list[str], AfterValidator(_topics)] = Field(min_length=1)
+    topics: Annotated[list[str], AfterValidator(_check_topics)] = Field(min_length=1)
     group_id: str = Field("cdc-python-consumer", min_length=1)
-    start_from: Annotated[str, BeforeValidator(_start_from)] = "earliest"
+    start_from: Annotated[str, BeforeValidator(_check_start)] = "earliest"
     batch_records: int = Field(50_000, ge=1, le=1_000_000)
     batch_bytes: int = Field(64 * MIB, ge=1)
     patience_seconds: float = Field(30.0, gt=0)
@@ -93,4 +93,4 @@ class KafkaOptions(ClientOptions):
 
     def consumer(self) -> dict[str, str]:
         """librdkafka configuration of a reading consumer; `CORRECTNESS` has the last word."""
-        return {**DEFAULTS, **self.options, **self.client(), "group.id": self.group_id, **CORRECTNESS}
+        return {**DEFAULTS, **self.options, **self.client_settings(), "group.id": self.group_id, **CORRECTNESS}

@@ -17,14 +17,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.remedies import reload_or_skip
+from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.frames import Batch
 
 from ...kafka.client_log import client_log
-from ...kafka.errors import OFFSETS, error_of, is_transient
+from ...kafka.errors import OFFSETS, is_transient, unwrap_error
 from ...kafka.shutdown import close_consumer
-from .frames import offset_of, partition_of, record_batch, topic_of
 from .options import KafkaOptions
+from .record_frames import offset_of, partition_of, record_batch, topic_of
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ PAUSE = 0.02
 
 
 @dataclass
-class Gathered:
+class RecordBuffer:
     """Records on their way into a batch."""
 
     chunks: list[pa.RecordBatch] = field(default_factory=list)
@@ -50,10 +50,10 @@ class Gathered:
         """Append the records of `chunk`."""
         self.chunks.append(chunk)
         self.records += chunk.num_rows
-        self.size += _payload(chunk)
+        self.size += _payload_bytes(chunk)
 
 
-class Reader:
+class PartitionReader:
     """Reads assigned partitions. Not for use by several threads.
 
     `next` is, per partition, the offset that comes next; a partition with an `until` is let go of when it is reached.
@@ -63,9 +63,9 @@ class Reader:
         self._options = options
         settings = {"fetch.wait.max.ms": str(wait_ms), **options.consumer()}
         try:
-            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=client_log(options.hide))
+            self._consumer = Consumer({**settings, "error_cb": error_cb}, logger=client_log(options.hide_secrets))
         except KafkaException as error:
-            raise options.translated(error_of(error), "The Kafka consumer cannot be set up") from None
+            raise options.translate_error(unwrap_error(error), "The Kafka consumer cannot be set up") from None
         self.next: dict[TopicPartition, int] = {}
         self._handed: dict[TopicPartition, int] = {}
         self._until: dict[TopicPartition, int] = {}
@@ -89,7 +89,7 @@ class Reader:
         if until is not None:
             self._bounded = True
             self._until.update(until)
-        wanted = {p: offset for p, offset in starts.items() if not self._finished(p)}
+        wanted = {p: offset for p, offset in starts.items() if not self._is_finished(p)}
         if wanted:
             self._consumer.incremental_assign([KafkaPartition(*p, offset) for p, offset in wanted.items()])
             self._assigned.update(wanted)
@@ -98,93 +98,93 @@ class Reader:
         """Let librdkafka look at a topic now: a partition it does not know of yet would wait for its next regular look.
 
         Does not wait: the answer may stand behind a fetch that the broker holds open."""
-        self._looks.submit(self._look, topic)
+        self._looks.submit(self._refresh_topic, topic)
 
-    def _look(self, topic: str) -> None:
+    def _refresh_topic(self, topic: str) -> None:
         try:
             self._consumer.list_topics(topic, timeout=1)
         except KafkaException as error:
-            log.debug("Topic %s was not looked at: %s", topic, self._options.hide(str(error)))
+            log.debug("Topic %s was not looked at: %s", topic, self._options.hide_secrets(str(error)))
 
-    def _finished(self, partition: TopicPartition) -> bool:
+    def _is_finished(self, partition: TopicPartition) -> bool:
         return partition in self._until and self.next[partition] >= self._until[partition]
 
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """True when every partition has an end and was read up to it."""
-        return self._bounded and all(map(self._finished, self.next))
+        return self._bounded and all(map(self._is_finished, self.next))
 
-    def doubtful(self) -> bool:
+    def is_doubtful(self) -> bool:
         """True once after the broker said that a topic is not what it was, or is not there."""
         doubt, self._doubt = self._doubt, False
         return doubt
 
-    def refused(self) -> dict[TopicPartition, str]:
+    def take_refused(self) -> dict[TopicPartition, str]:
         """Once per refusal: partitions whose next offset the broker says it does not have, with its words. They are not
-        read until `again`. Not one that was read up to its end meanwhile: of that an answer may still come."""
+        read until `resume`. Not one that was read up to its end meanwhile: of that an answer may still come."""
         refused, self._refused = self._refused, {}
         return {partition: said for partition, said in refused.items() if partition in self._assigned}
 
-    def failed(self) -> dict[TopicPartition, str]:
+    def take_failed(self) -> dict[TopicPartition, str]:
         """Once per failure: partitions whose fetches failed in a way that may pass, with the error. They are tried again."""
         failed, self._failed = self._failed, {}
         return failed
 
-    def again(self, partition: TopicPartition) -> None:
+    def resume(self, partition: TopicPartition) -> None:
         """Read a refused partition on from its next offset."""
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
         self._consumer.incremental_assign([KafkaPartition(*partition, self.next[partition])])
 
-    def moved(self) -> set[TopicPartition]:
+    def take_moved(self) -> set[TopicPartition]:
         """Where `next` moved over something that was in no batch: records, markers of transactions, aborted records."""
         return {p for p, offset in self.next.items() if offset > self._handed[p]}
 
-    def gather(self, wait: float) -> Gathered:
+    def gather(self, wait: float) -> RecordBuffer:
         """What has come, at once; with no record there, the first that comes within `wait` seconds; perhaps nothing."""
-        got = Gathered()
+        got = RecordBuffer()
         first = self._consumer.poll(wait)
         messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]
         until = time.monotonic() + LINGER
         while messages:
-            moved = self._take(messages, got)
+            moved = self._take_messages(messages, got)
             # Freed before more are made, so that their memory is used again.
             messages.clear()
-            messages = self._more(got, moved, until)
+            messages = self._read_more(got, moved, until)
         return got
 
-    def _more(self, got: Gathered, moved: Iterable[TopicPartition], until: float) -> list[Message]:
+    def _read_more(self, got: RecordBuffer, moved: Iterable[TopicPartition], until: float) -> list[Message]:
         """The next chunk of a batch, if there is room in it: what is queued, or what a known backlog will bring."""
         mean = max(1, got.size // max(1, got.records))
         room = min(CHUNK, self._options.batch_records - got.records, (self._options.batch_bytes - got.size) // mean)
         if room <= 0:
             return []
         messages: list[Message] = self._consumer.consume(room, 0)
-        while not messages and time.monotonic() < until and self._behind(moved) >= BACKLOG:
+        while not messages and time.monotonic() < until and self._count_behind(moved) >= BACKLOG:
             messages = self._consumer.consume(room, PAUSE)
         return messages
 
-    def _behind(self, partitions: Iterable[TopicPartition]) -> int:
+    def _count_behind(self, partitions: Iterable[TopicPartition]) -> int:
         """Records known, without asking the broker, to be behind what was read of `partitions`."""
-        known = [p for p in partitions if not self._finished(p)]
+        known = [p for p in partitions if not self._is_finished(p)]
         ends = [(p, self._consumer.get_watermark_offsets(KafkaPartition(*p), cached=True)) for p in known]
         return sum(max(0, end[1] - self.next[p]) for p, end in ends if end is not None)
 
-    def _take(self, messages: list[Message], got: Gathered) -> Iterable[TopicPartition]:
+    def _take_messages(self, messages: list[Message], got: RecordBuffer) -> Iterable[TopicPartition]:
         """Put the records among `messages` into `got`, move `next` over them, see to events. The partitions that moved."""
         events = [m for m in messages if m.error()] if any(map(Message.error, messages)) else []
         if events:
             messages = [m for m in messages if not m.error()]
         past: set[TopicPartition] = set()
         if self._bounded:
-            past = {p for m in messages if offset_of(m) >= self._until[p := place_of(m)]}
-            messages = [m for m in messages if offset_of(m) < self._until[place_of(m)]]
+            past = {p for m in messages if offset_of(m) >= self._until[p := to_partition(m)]}
+            messages = [m for m in messages if offset_of(m) < self._until[to_partition(m)]]
         moved = self._move(messages) if messages else ()
         if messages:
             got.add(record_batch(messages))
-        for partition in past.union(p for p in moved if self._finished(p)):
+        for partition in past.union(p for p in moved if self._is_finished(p)):
             self._release(partition)
         # After the records: an end was reported when those before it were read.
         for event in events:
-            self._event(event, cast(KafkaError, event.error()))
+            self._handle_event(event, cast(KafkaError, event.error()))
         return moved
 
     def _release(self, partition: TopicPartition) -> None:
@@ -203,50 +203,52 @@ class Reader:
         for partition, last in lasts.items():
             first, expected = firsts[partition], self.next.get(partition, 0)
             if first < expected:
-                raise DataLoss(f"Offsets of {partition} went back from {expected} to {first}.", next_step=reload_or_skip())
+                raise DataLoss(
+                    f"Offsets of {partition} went back from {expected} to {first}.", next_step=describe_reload_or_skip()
+                )
             self.next[partition] = last + 1
         return lasts
 
-    def _event(self, event: Message, error: KafkaError) -> None:
-        partition = place_of(event)
+    def _handle_event(self, event: Message, error: KafkaError) -> None:
+        partition = to_partition(event)
         if error.code() == KafkaError._PARTITION_EOF:
             self._at_end(partition, offset_of(event))
         elif error.code() in OFFSETS:
             self._refused[partition] = error.str()
         elif not is_transient(error):
-            raise self._options.translated(error, f"Reading {partition} at offset {self._offset_of(event)} failed")
+            raise self._options.translate_error(error, f"Reading {partition} at offset {self._error_offset(event)} failed")
         else:
             self._doubt = True
             if partition in self._assigned:
-                self._failed[partition] = self._options.hide(f"{error.str()} ({error.name()})")
+                self._failed[partition] = self._options.hide_secrets(f"{error.str()} ({error.name()})")
 
-    def _offset_of(self, event: Message) -> int:
+    def _error_offset(self, event: Message) -> int:
         """Where an error is: at the offset that librdkafka names, or else at the one that comes next."""
         offset = event.offset()
-        return self.next.get(place_of(event), 0) if offset is None else offset
+        return self.next.get(to_partition(event), 0) if offset is None else offset
 
     def _at_end(self, partition: TopicPartition, offset: int) -> None:
         """Markers of transactions and aborted records lie before `offset`, and nothing else."""
         if partition not in self.next or offset <= self.next[partition]:
             return
         self.next[partition] = offset
-        if self._finished(partition):
+        if self._is_finished(partition):
             self._release(partition)
 
-    def batch(self, got: Gathered, identity: Mapping[str, str]) -> Batch[pa.Table]:
+    def to_batch(self, got: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:
         """`got` with its span: partitions that moved since the last call, and those assigned since (their start is news)."""
-        moved = self.moved() | self._announce
+        moved = self.take_moved() | self._announce
         span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
         self._handed.update(span.end)
         self._announce.clear()
         return Batch(pa.Table.from_batches(got.chunks, schema=RAW), span, got.records, got.size, identity)
 
 
-def place_of(message: Message) -> TopicPartition:
+def to_partition(message: Message) -> TopicPartition:
     """Where a message, or an event about a partition, belongs."""
     return TopicPartition(topic_of(message), partition_of(message))
 
 
-def _payload(chunk: pa.RecordBatch) -> int:
+def _payload_bytes(chunk: pa.RecordBatch) -> int:
     """Bytes of keys and values."""
     return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))

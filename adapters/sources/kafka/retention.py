@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.remedies import reload_or_skip
+from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.diagnosis import Diagnosis
 
 OffsetsAt = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
@@ -18,7 +18,7 @@ HALF, MOST = 0.5, 0.1
 
 
 @dataclass(frozen=True)
-class Behind:
+class LaneBacklog:
     """One lane: `name` is the subject of what is said of it, `firsts` and `ends` are what the broker has."""
 
     name: str
@@ -27,20 +27,20 @@ class Behind:
     firsts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
 
-    def unread(self) -> list[TopicPartition]:
+    def find_unread(self) -> list[TopicPartition]:
         """Partitions in which something is left to read."""
         return [p for p, offset in self.position.items() if offset < self.ends.get(p, 0)]
 
 
-def check_retention(behind: Behind, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
+def check_retention(behind: LaneBacklog, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
     """What is lost, or will soon be, of what the lane has not read. Silent when nothing is left to read."""
-    unread = behind.unread()
+    unread = behind.find_unread()
     lost = [p for p in unread if behind.position[p] < behind.firsts[p]]
     if lost:
         sentence = f"Lane {behind.lane} has not read records of {lost[0]} that the broker no longer has."
-        yield Diagnosis("error", behind.name, sentence, reload_or_skip(behind.lane))
+        yield Diagnosis("error", behind.name, sentence, describe_reload_or_skip(behind.lane))
     left = [p for p in unread if p not in lost]
-    late = _by_time(behind, left, settings, offsets_at, now) or _by_size(behind, left, settings)
+    late = _check_time(behind, left, settings, offsets_at, now) or _check_size(behind, left, settings)
     if late:
         yield late
     elif left and not lost:
@@ -49,10 +49,10 @@ def check_retention(behind: Behind, settings: Settings, offsets_at: OffsetsAt, n
         yield Diagnosis("ok", behind.name, sentence)
 
 
-def _by_time(
-    behind: Behind, unread: list[TopicPartition], settings: Settings, offsets_at: OffsetsAt, now: float
+def _check_time(
+    behind: LaneBacklog, unread: list[TopicPartition], settings: Settings, offsets_at: OffsetsAt, now: float
 ) -> Diagnosis | None:
-    limits = {p: int(settings[p.topic].get("retention.ms", -1)) / 1000 for p in unread if _deletes(settings[p.topic])}
+    limits = {p: int(settings[p.topic].get("retention.ms", -1)) / 1000 for p in unread if _is_deleting(settings[p.topic])}
     for share, severity in ((MOST, "error"), (HALF, "warning")):
         for seconds in sorted({limit for limit in limits.values() if limit >= 0}):
             mine = [p for p, limit in limits.items() if limit == seconds]
@@ -64,24 +64,24 @@ def _by_time(
                     f"Lane {behind.lane} has yet to read records of {late[0]} that are older than {1 - share:.0%} of the "
                     f"{kept_for} that the topic keeps them."
                 )
-                return Diagnosis("error" if severity == "error" else "warning", behind.name, sentence, _step(late[0]))
+                return Diagnosis("error" if severity == "error" else "warning", behind.name, sentence, _next_step(late[0]))
     return None
 
 
-def _by_size(behind: Behind, unread: list[TopicPartition], settings: Settings) -> Diagnosis | None:
+def _check_size(behind: LaneBacklog, unread: list[TopicPartition], settings: Settings) -> Diagnosis | None:
     """A size is not known in records, so what a topic that already drops its oldest records still has stands for it."""
     for p in unread:
-        bounded = _deletes(settings[p.topic]) and int(settings[p.topic].get("retention.bytes", -1)) >= 0
+        bounded = _is_deleting(settings[p.topic]) and int(settings[p.topic].get("retention.bytes", -1)) >= 0
         share = (behind.ends[p] - behind.position[p]) / max(1, behind.ends[p] - behind.firsts[p])
         if bounded and behind.firsts[p] > 0 and share > HALF:
             sentence = f"Lane {behind.lane} has yet to read {share:.0%} of {p}, of which retention.bytes drops the oldest."
-            return Diagnosis("error" if share > 1 - MOST else "warning", behind.name, sentence, _step(p, "bytes"))
+            return Diagnosis("error" if share > 1 - MOST else "warning", behind.name, sentence, _next_step(p, "bytes"))
     return None
 
 
-def _deletes(settings: Mapping[str, str]) -> bool:
+def _is_deleting(settings: Mapping[str, str]) -> bool:
     return "delete" in settings.get("cleanup.policy", "delete")
 
 
-def _step(partition: TopicPartition, what: str = "ms") -> str:
+def _next_step(partition: TopicPartition, what: str = "ms") -> str:
     return f"Start the daemon or repair the lane; raise retention.{what} of topic {partition.topic} until it has caught up."

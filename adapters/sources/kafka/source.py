@@ -9,14 +9,14 @@ from contextlib import closing
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Stop
 
-from .cluster import Cached, Cluster, Topic, partitions_of
+from .cluster import CachedEnds, Cluster, Topic, list_partitions
+from .data_loss_check import find_losses, refuse_losses
 from .fetch_errors import FetchFailures
-from .follow import ApplyBatch, Following
-from .group import GroupOffsets
-from .losses import lost, refuse
+from .group_offsets import GroupOffsets
 from .options import KafkaOptions
-from .reader import Reader
-from .watch import Watch, patiently
+from .reader import PartitionReader
+from .stream_loop import ApplyBatch, StreamLoop
+from .topic_poller import TopicPoller, retry_patiently
 
 log = logging.getLogger(__name__)
 
@@ -31,13 +31,13 @@ class KafkaSource:
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = KafkaOptions.read(options)
         self._cluster = Cluster(self._options)
-        self._ends = Cached(self._cluster)
+        self._ends = CachedEnds(self._cluster)
         self._group = GroupOffsets(self._options)
         self._failures = FetchFailures(self._options.patience_seconds)
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """As the port says. A topic that is created again while it is read is a DataLoss within about a second."""
-        topics = patiently(self._cluster.topics, self._options.patience_seconds, stop)
+        topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
             return
         self._warn(topics)
@@ -56,19 +56,19 @@ class KafkaSource:
         failures: FetchFailures,
     ) -> None:
         wait_ms = 500 if until is None else 50
-        with closing(Reader(self._options, self._cluster.remember, wait_ms)) as reader:
+        with closing(PartitionReader(self._options, self._cluster.note_error, wait_ms)) as reader:
             reader.assign(starts, until)
-            with closing(Watch(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as watch:
-                Following(reader, watch, failures).run(apply_batch, stop)
+            with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=until is None)) as watch:
+                StreamLoop(reader, watch, failures).run(apply_batch, stop)
 
     def _starts(self, start: Position, topics: Mapping[str, Topic]) -> dict[TopicPartition, int]:
-        refuse(lost(self._cluster, topics, start, {}))
-        there = partitions_of(topics)
+        refuse_losses(find_losses(self._cluster, topics, start, {}))
+        there = list_partitions(topics)
         fresh = self._cluster.firsts(p for p in there if p not in start)
         return {p: start[p] if p in start else fresh[p] for p in there}
 
     def _warn(self, topics: Mapping[str, Topic]) -> None:
-        for pattern in self._cluster.wanted.unmatched(topics):
+        for pattern in self._cluster.wanted.find_unmatched(topics):
             log.warning("No topic matches %r yet; it is read as soon as there is one.", pattern)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
@@ -81,23 +81,25 @@ class KafkaSource:
 
     def _prepare_read(self, start: Position, until: Position) -> tuple[Mapping[str, Topic], dict[TopicPartition, int]]:
         """The topics, and per wanted partition of `until` where reading begins. DataLoss when some of that is gone."""
-        topics = self._cluster.settled(until)
+        topics = self._cluster.find_topics(until)
         wanted = [p for p in until if self._cluster.wanted(p.topic)]
-        refuse(lost(self._cluster, topics, start.only(wanted), {}) | lost(self._cluster, topics, until, {}))
+        refuse_losses(
+            find_losses(self._cluster, topics, start.only(wanted), {}) | find_losses(self._cluster, topics, until, {})
+        )
         firsts = self._cluster.firsts(p for p in wanted if p not in start)
         return topics, {p: start.get(p, firsts.get(p, 0)) for p in wanted}
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
         """As the port says. Topics that `topics` does not match are nobody's loss."""
-        return lost(self._cluster, self._cluster.settled(position), position, identity)
+        return find_losses(self._cluster, self._cluster.find_topics(position), position, identity)
 
     def start(self) -> Position:
         """As the port says; a time that lies after every record means the end."""
-        return Position(self._cluster.beginnings(partitions_of(self._cluster.topics())))
+        return Position(self._cluster.beginnings(list_partitions(self._cluster.topics())))
 
     def beginning(self) -> Position:
         """As the port says."""
-        return Position(self._cluster.firsts(partitions_of(self._cluster.topics())))
+        return Position(self._cluster.firsts(list_partitions(self._cluster.topics())))
 
     def end(self) -> Position:
         """As the port says: the end of what may be read, at most a second old."""
@@ -105,7 +107,7 @@ class KafkaSource:
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
         """See `ports.source.NamesTopics`."""
-        return self._cluster.wanted.unmatched_with_similar(self._cluster.names())
+        return self._cluster.wanted.find_unmatched_with_similar(self._cluster.names())
 
     def committed(self, position: Position) -> None:
         """Publish `position` as offsets of the group, so that lag tools see it; failing to is logged, nothing more.

@@ -4,9 +4,9 @@
 (clause 3.3.2); `formats` and `dts` write it as records. With the same seed it is the same.
 """
 
-from .conditions import violated
-from .formats import FORMATS, raw_frame
-from .simulator import Change, Tpcc
-from .tables import TABLES, Table
+from .conditions import find_violations
+from .formats import FORMATS, make_raw_frame
+from .simulator import RowChange, Tpcc
+from .tables import TABLES, TpccTable
 
-__all__ = ["FORMATS", "TABLES", "Change", "Table", "Tpcc", "raw_frame", "violated"]
+__all__ = ["FORMATS", "TABLES", "RowChange", "Tpcc", "TpccTable", "find_violations", "make_raw_frame"]

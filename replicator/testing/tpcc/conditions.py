@@ -11,14 +11,14 @@ Tables = Mapping[str, Iterable[Mapping[str, Any]]]
 ZERO = Decimal(0)
 
 
-def violated(tables: Tables) -> list[int]:
+def find_violations(tables: Tables) -> list[int]:
     """The numbers of the conditions that rows of these tables violate."""
     found = {name: list(rows) for name, rows in tables.items()}
-    checks = {**_of_districts(found), **_of_orders(found), **_of_money(found)}
+    checks = {**_check_districts(found), **_check_orders(found), **_check_money(found)}
     return [number for number, holds in sorted(checks.items()) if not holds]
 
 
-def _of_districts(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
+def _check_districts(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
     orders, waiting = defaultdict(list), defaultdict(list)
     counted: Counter[tuple[int, int]] = Counter()
     lines = Counter((r["ol_w_id"], r["ol_d_id"]) for r in t["order_line"])
@@ -27,7 +27,7 @@ def _of_districts(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
         counted[r["o_w_id"], r["o_d_id"]] += r["o_ol_cnt"]
     for r in t["new_order"]:
         waiting[r["no_w_id"], r["no_d_id"]].append(r["no_o_id"])
-    ytd = _sums(((r["d_w_id"],), r["d_ytd"]) for r in t["district"])
+    ytd = _sum_by_key(((r["d_w_id"],), r["d_ytd"]) for r in t["district"])
     last = {(r["d_w_id"], r["d_id"]): r["d_next_o_id"] - 1 for r in t["district"]}
     return {
         1: all(r["w_ytd"] == ytd[(r["w_id"],)] for r in t["warehouse"]),
@@ -40,7 +40,7 @@ def _of_districts(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
     }
 
 
-def _of_orders(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
+def _check_orders(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
     waiting = {(r["no_w_id"], r["no_d_id"], r["no_o_id"]) for r in t["new_order"]}
     orders = {(r["o_w_id"], r["o_d_id"], r["o_id"]): r for r in t["orders"]}
     lines = Counter((r["ol_w_id"], r["ol_d_id"], r["ol_o_id"]) for r in t["order_line"])
@@ -55,12 +55,12 @@ def _of_orders(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
     }
 
 
-def _of_money(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
-    by_warehouse = _sums(((r["h_w_id"],), r["h_amount"]) for r in t["history"])
-    by_district = _sums(((r["h_w_id"], r["h_d_id"]), r["h_amount"]) for r in t["history"])
-    by_customer = _sums(((r["h_c_w_id"], r["h_c_d_id"], r["h_c_id"]), r["h_amount"]) for r in t["history"])
+def _check_money(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
+    by_warehouse = _sum_by_key(((r["h_w_id"],), r["h_amount"]) for r in t["history"])
+    by_district = _sum_by_key(((r["h_w_id"], r["h_d_id"]), r["h_amount"]) for r in t["history"])
+    by_customer = _sum_by_key(((r["h_c_w_id"], r["h_c_d_id"], r["h_c_id"]), r["h_amount"]) for r in t["history"])
     buyer = {(r["o_w_id"], r["o_d_id"], r["o_id"]): (r["o_w_id"], r["o_d_id"], r["o_c_id"]) for r in t["orders"]}
-    delivered = _sums(
+    delivered = _sum_by_key(
         (buyer.get((r["ol_w_id"], r["ol_d_id"], r["ol_o_id"]), ()), r["ol_amount"])
         for r in t["order_line"]
         if r["ol_delivery_d"] is not None
@@ -74,7 +74,7 @@ def _of_money(t: Mapping[str, list[Mapping[str, Any]]]) -> dict[int, bool]:
     }
 
 
-def _sums(amounts: Iterable[tuple[tuple[Any, ...], Decimal]]) -> dict[tuple[Any, ...], Decimal]:
+def _sum_by_key(amounts: Iterable[tuple[tuple[Any, ...], Decimal]]) -> dict[tuple[Any, ...], Decimal]:
     found: dict[tuple[Any, ...], Decimal] = defaultdict(lambda: ZERO)
     for key, amount in amounts:
         found[key] += amount

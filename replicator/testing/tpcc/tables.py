@@ -17,7 +17,7 @@ WHOLE, TEXT, LOCAL, INSTANT, MONEY, RATE = (
 
 
 @dataclass(frozen=True)
-class Table:
+class TpccTable:
     """`columns` with the names of their types as configurations spell them, in order. `keys`: none for a table without."""
 
     name: str
@@ -30,14 +30,14 @@ class Table:
         return f"{SCHEMA}.{self.name}"
 
 
-def _table(name: str, keys: str, **columns: str) -> Table:
-    return Table(name, columns, tuple(keys.split()))
+def _table(name: str, keys: str, **columns: str) -> TpccTable:
+    return TpccTable(name, columns, tuple(keys.split()))
 
 
 _ADDRESS = ("street_1", "street_2", "city", "state", "zip")
 _DISTRICTS = tuple(f"s_dist_{n:02}" for n in range(1, 11))
 
-TABLES: Mapping[str, Table] = {
+TABLES: Mapping[str, TpccTable] = {
     table.name: table
     for table in (
         _table(

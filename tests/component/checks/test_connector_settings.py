@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 from paths import PROJECT
 
-from adapters.checks.connect import ConnectCheck
-from adapters.checks.connector_settings import losses
+from adapters.observability.checks.connect import ConnectCheck
+from adapters.observability.checks.connector_settings import find_losses
 from replicator.cli import main
-from replicator.domain.connectors import Connector, row_loss
+from replicator.domain.connectors import Connector, find_row_loss
 
 CLASSES = {
     "postgresql": "io.debezium.connector.postgresql.PostgresConnector",
@@ -37,7 +37,7 @@ AVRO = "io.confluent.connect.avro.AvroConverter"
 def lost(kind: str = "postgresql", *wanted: str, **said: str) -> list[str]:
     """The settings that lose something; underscores are dots."""
     own = {name.replace("_", "."): value for name, value in said.items()}
-    return [loss.setting for loss in losses({"connector.class": CLASSES[kind], **WELL, **own}, frozenset(wanted))]
+    return [loss.setting for loss in find_losses({"connector.class": CLASSES[kind], **WELL, **own}, frozenset(wanted))]
 
 
 @pytest.mark.parametrize("kind", CLASSES)
@@ -75,14 +75,14 @@ def test_a_setting_that_loses(kind, setting, value):
 
 def test_a_default_that_loses_is_told_and_another_database_is_not_asked():
     bare = {"connector.class": CLASSES["postgresql"], "value.converter": JSON, "key.converter": AVRO}
-    assert [(loss.setting, loss.value) for loss in losses(bare)] == [
+    assert [(loss.setting, loss.value) for loss in find_losses(bare)] == [
         ("interval.handling.mode", "numeric"),
         ("key.converter.ignore.default.for.nullables", "false"),
         ("value.converter.replace.null.with.default", "true"),
         ("skipped.operations", "t"),
     ]
     assert lost("mysql", interval_handling_mode="numeric") == []
-    assert list(losses({"connector.class": "org.example.Other", "decimal.handling.mode": "double"})) == []
+    assert list(find_losses({"connector.class": "org.example.Other", "decimal.handling.mode": "double"})) == []
 
 
 def test_what_only_some_pipelines_miss():
@@ -94,7 +94,7 @@ def test_what_only_some_pipelines_miss():
 
 def test_the_shipped_connector_loses_nothing():
     said = json.loads((PROJECT / "connectors" / "postgres-source-connector.json").read_text())["config"]
-    assert list(losses(said, frozenset({"transactions", "tombstones"}))) == []
+    assert list(find_losses(said, frozenset({"transactions", "tombstones"}))) == []
 
 
 @pytest.fixture
@@ -199,10 +199,10 @@ def test_a_connector_that_stands_within_a_transaction(worker, state, metadata, o
     [(True, 18, True), (True, 17, True), (True, 16, False), (False, 18, False), (None, None, True), (True, None, True)],
 )
 def test_rows_of_open_transactions_are_lost_with_newer_servers(metadata, server, is_told):
-    loss = row_loss(Connector("postgresql", "3.5.0.Final", metadata), server=server)
+    loss = find_row_loss(Connector("postgresql", "3.5.0.Final", metadata), server=server)
     assert loss is not None and ("open meanwhile" in loss.sentence) is is_told
     assert ("provide.transaction.metadata=false" in loss.next_step) is is_told
-    assert row_loss(Connector("mysql", "3.5.0.Final")) is None
+    assert find_row_loss(Connector("mysql", "3.5.0.Final")) is None
 
 
 CONFIG = """\

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from adapters.checks.event_log import event_log_check
-from adapters.checks.postgres import PostgresCheck
-from adapters.checks.source_database import SourceDatabaseCheck
+from adapters.dispatch.checks import event_log_check
+from adapters.observability.checks.source_database import SourceDatabaseCheck
+from adapters.sinks.postgres.check import PostgresCheck
 from replicator.ports.diagnosis import Diagnosis
 from replicator.ports.frames import Lane
 

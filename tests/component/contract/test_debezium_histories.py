@@ -5,9 +5,9 @@ from hypothesis import assume
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from replicator.testing.contract import for_all
-from replicator.testing.debezium import raw_frame
+from replicator.testing.debezium import make_raw_frame
 from replicator.testing.histories import History, histories
-from replicator.testing.source import Shape, Statement
+from replicator.testing.source import Statement, StreamShape
 
 
 def test_decoded_changes_are_those_of_the_history():
@@ -16,7 +16,7 @@ def test_decoded_changes_are_those_of_the_history():
     @for_all(history=histories(toast=True))
     def check(history):
         assume(keys_are_known(history))
-        raw = raw_frame(history)
+        raw = make_raw_frame(history)
         routed = engine.route(raw, decoder)
         table = history.table()
         decoded = []
@@ -35,9 +35,9 @@ def test_decoded_changes_are_those_of_the_history():
 
 def test_a_run_of_truncates_has_the_key_of_its_table():
     engine, decoder = LocalEngine(), DebeziumJsonDecoder({})
-    history = History(Shape(toast=True), (Statement("write"), Statement("truncate")))
+    history = History(StreamShape(toast=True), (Statement("write"), Statement("truncate")))
     for end in (1, 2):
-        (run,) = engine.route(raw_frame(history, end - 1, end), decoder).runs
+        (run,) = engine.route(make_raw_frame(history, end - 1, end), decoder).runs
         assert decoder.learn(run.frame, run.table, run.fingerprint).keys == ("k1",)
 
 

@@ -8,19 +8,19 @@ from servers.schema_registry import API
 from support.avro_of_connect import Avro, told
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from adapters.decoders.debezium_avro.schemas import schemas_of
+from adapters.decoders.debezium_avro.schemas import get_schemas
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.testing.contract import for_all
-from replicator.testing.debezium import raw_frame
+from replicator.testing.debezium import make_raw_frame
 from replicator.testing.decoder_contract import DecoderContract
-from replicator.testing.histories import histories, random_history
+from replicator.testing.histories import histories, make_random_history
 
 
 class TestDebeziumAvroDecoder(DecoderContract):
     @pytest.fixture(autouse=True)
     def _registry(self, registry):
         self.url = f"{registry}{API}"
-        self.good = Avro(self.url).frame(raw_frame(random_history(1, 30, toast=True, keys=("composite",))))
+        self.good = Avro(self.url).frame(make_raw_frame(make_random_history(1, 30, toast=True, keys=("composite",))))
 
     def new_decoder(self):
         return DebeziumAvroDecoder({"registry": {"url": self.url}})
@@ -32,13 +32,13 @@ class TestDebeziumAvroDecoder(DecoderContract):
 @pytest.mark.parametrize("tombstones", ["ignore", "delete"])
 def test_random_histories_in_avro_are_what_they_are_in_json(registry, tombstones):
     url = f"{registry}{API}"
-    schemas_of.cache_clear()  # Of ids that mutated records made up, some are given out now.
+    get_schemas.cache_clear()  # Of ids that mutated records made up, some are given out now.
     avro = Avro(url)
 
     @for_all(history=histories(toast=True))
     def check(history):
         spoken = {e.version for e in history.events if e.key is not None}
         assume(history.events and (not history.table().keys or spoken == {e.version for e in history.events}))
-        raw = raw_frame(history)
+        raw = make_raw_frame(history)
         mine = DebeziumAvroDecoder({"registry": {"url": url}, "tombstones": tombstones})
         assert told(mine, avro.frame(raw)) == told(DebeziumJsonDecoder({"tombstones": tombstones}), raw)

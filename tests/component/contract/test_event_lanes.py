@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from adapters.dispatch.event_store import DeltaEventLanes, DeltaEventStore, PostgresEventLanes, PostgresEventStore
 from adapters.engines.local import LocalEngine
-from adapters.sinks.event_store import DeltaEventLanes, DeltaEventStore, PostgresEventLanes, PostgresEventStore
 from replicator.testing.event_lanes_contract import EventLanesContract
 
 LIMITS = {"limits": {"message_bytes": 1500}}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from adapters.sinks.event_store import DeltaEventStore, PostgresEventStore
+from adapters.dispatch.event_store import DeltaEventStore, PostgresEventStore
 from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.fake_event_store import FakeEventStore
 

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pytest
 from support.projected_database import ProjectedDatabase
 
-from adapters.projections import LocalProjector
-from adapters.projections.pg_tables import PostgresTables
-from adapters.sql import pg_refreshed
-from replicator.application.refreshing import Refreshing
+from adapters.gold import LocalProjector, postgres_refreshes
+from adapters.gold.postgres_tables import PostgresTables
+from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
-from replicator.domain.projections import Projection
+from replicator.domain.projection import Projection
 from replicator.ports.projector import Projector
-from replicator.testing.projector_contract import FIRST, SCHEMA, sums
+from replicator.testing.projector_contract import FIRST_ROWS, SCHEMA, make_projection
 
 pytestmark = pytest.mark.postgres
 OF_REFRESHES = "application_name LIKE 'replicator refreshes%'"
@@ -47,32 +46,35 @@ class TestPostgresProjector(ProjectedDatabase):
 
     def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wherever in its transaction, and where it does not hear of its commit; a first one, and one of groups."""
-        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.put("orders", rows)
         for then in ("full", "groups"):
             for place in ("oid_of", "remove", "insert", "note"):
                 with monkeypatch.context() as killing:
-                    killing.setattr("adapters.projections.pg_tables." + place, _die)
+                    killing.setattr("adapters.gold.postgres_tables." + place, _die)
                     with pytest.raises(Killed):
-                        self._refresh(sums())
+                        self._refresh(make_projection())
                 assert not self._is_made() if then == "full" else ("Rome", 1, 5) in self._found()
             self._heard_nothing(monkeypatch)
-            assert self._refresh(sums()).kind == "current"
+            assert self._refresh(make_projection()).kind == "current"
             self.add("orders", rows.slice(2, 1))
-        assert self._refresh(sums()).kind == "groups"
+        assert self._refresh(make_projection()).kind == "groups"
         assert ("Rome", 3, 15) in self._found() and self.commits("sums") == 3
 
     def test_what_others_gave_the_table_stays(self) -> None:
         """Grants, indexes, comments, columns; through a full refresh, and through one of another query."""
         rows = self._first()
-        self._refresh(sums())
+        self._refresh(make_projection())
         name = self._quoted("sums")
         self._asked("DROP ROLE IF EXISTS gold_reader", "CREATE ROLE gold_reader", f"GRANT SELECT ON {name} TO gold_reader")
         self._asked(f"CREATE INDEX gold_city ON {name} (city)", f"ALTER TABLE {name} ADD COLUMN mine int")
         self.add("orders", rows.slice(2, 1))
-        assert self._refresh(sums()).kind == "groups"
-        assert self._refresh(sums(key=None)).kind == "current"
-        assert self._refresh(_of_all(sums(query=OTHER, fingerprint="another"))).reason == "the projection was changed"
+        assert self._refresh(make_projection()).kind == "groups"
+        assert self._refresh(make_projection(key=None)).kind == "current"
+        assert (
+            self._refresh(_of_all(make_projection(query=OTHER, fingerprint="another"))).reason
+            == "the projection was changed"
+        )
         assert self.rows("sums").column_names == ["city", "orders", "mine", "last", "half"]
         assert ("Rome", 2, None, "c", 5.0) in self._found()
         ((may, has),) = self._asked(
@@ -85,35 +87,35 @@ class TestPostgresProjector(ProjectedDatabase):
     def test_whatever_others_write_is_noticed(self, wrote: str) -> None:
         """Also what they do while a refresh is at work: they wait for it."""
         self._first()
-        self._refresh(sums())
+        self._refresh(make_projection())
         found = self._found()
         self._asked(wrote.format(self._quoted("sums")))
-        done = self._refresh(sums())
+        done = self._refresh(make_projection())
         assert (done.kind, done.reason) == ("full", "no earlier refresh of it can be gone on from")
         assert self._found() == found
-        assert self._refresh(sums()).kind == "current"
+        assert self._refresh(make_projection()).kind == "current"
 
     def test_a_refresh_waits_for_others_and_does_not_lose_what_they_did(self) -> None:
         """Their rows are not there yet when it looks, nor when it begins to write."""
         rows = self._first()
-        self._refresh(sums())
+        self._refresh(make_projection())
         found = self._found()
         self.add("orders", rows.slice(2, 1))
         with ThreadPoolExecutor(1) as pool, psycopg.connect(self.dsn) as others:
             others.execute(f"INSERT INTO {self._quoted('sums')} (city) VALUES ('Nowhere')".encode())
-            refreshing = pool.submit(self._refresh, sums())
+            refreshing = pool.submit(self._refresh, make_projection())
             while not self._asked(f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {OF_REFRESHES}"):
                 assert not refreshing.done()
             others.commit()
             with pytest.raises(Retryable, match="somebody else wrote"):
                 refreshing.result()
-        assert self._refresh(sums()).kind == "full"
+        assert self._refresh(make_projection()).kind == "full"
         assert self._found() == {*found - {("Rome", 1, 5)}, ("Rome", 2, 10)}
 
     def test_others_wait_for_a_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """And what they then do is noticed."""
         rows = self._first()
-        self._refresh(sums())
+        self._refresh(make_projection())
         self.add("orders", rows.slice(2, 1))
 
         def meanwhile(*given: Any) -> None:
@@ -122,50 +124,50 @@ class TestPostgresProjector(ProjectedDatabase):
                 with pytest.raises(psycopg.errors.LockNotAvailable):
                     others.execute(f"DELETE FROM {self._quoted('sums')} WHERE city = 'Oslo'".encode())
                 assert others.execute(f"SELECT count(*) FROM {self._quoted('sums')}".encode()).fetchone() == (4,)
-            pg_refreshed.note(*given)
+            postgres_refreshes.write_refresh(*given)
 
         with monkeypatch.context() as patched:
-            patched.setattr("adapters.projections.pg_tables.note", meanwhile)
-            assert self._refresh(sums()).kind == "groups"
-        assert self._refresh(sums()).kind == "current"
+            patched.setattr("adapters.gold.postgres_tables.write_refresh", meanwhile)
+            assert self._refresh(make_projection()).kind == "groups"
+        assert self._refresh(make_projection()).kind == "current"
 
     def test_a_role_that_may_only_write_rows(self) -> None:
         """Refreshes a table that the owner has made."""
         rows = self._first()
-        self._refresh(sums())
+        self._refresh(make_projection())
         self._asked("DROP ROLE IF EXISTS gold_writer", "CREATE ROLE gold_writer LOGIN")
         self._asked(f"GRANT USAGE ON SCHEMA {self._quoted()}, _replicator TO gold_writer")
         tables = f"ALL TABLES IN SCHEMA {self._quoted()}, _replicator"
         self._asked(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO gold_writer")
         self.options["sinks"]["pg"]["dsn"] = self.dsn.replace("user=tester", "user=gold_writer")
         self.add("orders", rows.slice(2, 1))
-        assert self._refresh(sums()).kind == "groups"
+        assert self._refresh(make_projection()).kind == "groups"
         with pytest.raises(EnvironmentProblem):
-            self._refresh(_of_all(sums(query=OTHER, fingerprint="another")))
+            self._refresh(_of_all(make_projection(query=OTHER, fingerprint="another")))
         assert ("Rome", 2, 10) in self._found()
         self._asked("DROP OWNED BY gold_writer", "DROP ROLE gold_writer")
 
     def test_without_the_guard_everything_is_computed(self) -> None:
         """What happened meanwhile is not known."""
         self._first()
-        self._refresh(sums())
-        self._asked(f"DROP TRIGGER {pg_refreshed.GUARD} ON {self._quoted('sums')}")
-        assert self._refresh(sums()).kind == "full"
-        assert self._refresh(sums()).kind == "current"
+        self._refresh(make_projection())
+        self._asked(f"DROP TRIGGER {postgres_refreshes.GUARD} ON {self._quoted('sums')}")
+        assert self._refresh(make_projection()).kind == "full"
+        assert self._refresh(make_projection()).kind == "current"
 
     def test_a_table_that_was_dropped_is_made_again(self) -> None:
         self._first()
-        self._refresh(sums())
+        self._refresh(make_projection())
         found = self._found()
         self._asked(f"DROP TABLE {self._quoted('sums')}")
-        assert self._refresh(sums()).kind == "full"
+        assert self._refresh(make_projection()).kind == "full"
         assert self._found() == found
 
     def test_a_value_that_the_server_does_not_take(self) -> None:
         """Nothing is written, and no value is told."""
         self.put("orders", pa.table([[1], ["s3cr3t\0"], [2], ["x"]], schema=SCHEMA))
         with pytest.raises(Fatal) as refused:
-            self._refresh(sums())
+            self._refresh(make_projection())
         assert "s3cr3t" not in str(refused.value) and not self._is_made()
 
     def test_types_of_a_result(self) -> None:
@@ -176,7 +178,7 @@ class TestPostgresProjector(ProjectedDatabase):
             "'NaN'::DOUBLE AS nan, {'a': id} AS doc, CAST(NULL AS VARCHAR) AS nothing FROM orders WHERE id = 1"
         )
         self._first()
-        self._refresh(_of_all(sums(query=query, key=None, partition_by=None)))
+        self._refresh(_of_all(make_projection(query=query, key=None, partition_by=None)))
         (row,) = self.rows("sums").to_pylist()
         assert row["list"] == ["Oslo", "a"] and dict(row["doc"]) == {"a": 1} and str(row["nan"]) == "nan"
         assert (row["yes"], str(row["day"]), bytes(row["raw"]), row["nothing"]) == (True, "2024-02-29", b"x", None)
@@ -186,13 +188,13 @@ class TestPostgresProjector(ProjectedDatabase):
         """When versions are to end."""
         self._first()
         projector = self.new_projector()
-        Refreshing(projector, "tests").refresh(self._there(sums()))
-        assert projector.end_versions(self._there(sums())) == ""
+        ProjectionRefresher(projector, "tests").refresh(self._there(make_projection()))
+        assert projector.end_versions(self._there(make_projection())) == ""
         assert self._asked("SELECT relpages > 0 FROM pg_class WHERE relname = 'sums'") == [(True,)]
         projector.close()
 
     def _first(self) -> pa.Table:
-        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA)
+        rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.put("orders", rows)
         return rows
 
@@ -207,4 +209,4 @@ class TestPostgresProjector(ProjectedDatabase):
         with monkeypatch.context() as losing:
             losing.setattr(PostgresTables, "replace", lost)
             with pytest.raises(Retryable):
-                self._refresh(sums())
+                self._refresh(make_projection())

@@ -9,29 +9,29 @@ from support.postgres_target import PostgresTarget
 from support.restored_targets import FromLake, by_first
 
 from adapters.sinks.postgres import PostgresSink
-from replicator.testing.seeds_contract import SeedsContract
+from replicator.testing.restore_contract import RestoreContract
 
 
-class TestIntoLake(FromLake, SeedsContract):
+class TestIntoLake(FromLake, RestoreContract):
     """Written in process."""
 
     def new_target(self):
         return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
 
 
-class TestIntoPartitions(FromLake, SeedsContract):
+class TestIntoPartitions(FromLake, RestoreContract):
     """Whose rows lie otherwise."""
 
-    unkept = ""
+    unsupported_text = ""
 
     def new_target(self):
         return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", by_first)
 
 
-class TestFromPartitions(FromLake, SeedsContract):
+class TestFromPartitions(FromLake, RestoreContract):
     """Of before snapshots were plain lakes, whatever their lane was told."""
 
-    kinds = ("scd1",)
+    case_names = ("scd1",)
 
     def new_lake(self):
         folder = self.parent / f"snapshot{next(self.numbers)}"
@@ -41,11 +41,11 @@ class TestFromPartitions(FromLake, SeedsContract):
         return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
 
 
-class TestIntoPostgres(FromLake, SeedsContract):
+class TestIntoPostgres(FromLake, RestoreContract):
     """A database."""
 
     pytestmark = pytest.mark.postgres
-    unkept = "a\0b"
+    unsupported_text = "a\0b"
 
     @pytest.fixture(autouse=True)
     def database(self, postgres_dsn: str):

@@ -8,8 +8,8 @@ from support.partitioned import by_key, by_value, moving_history
 from support.variants import COMMIT_TESTS
 
 from adapters.engines.local import LocalEngine
-from replicator.testing.delivery import Delivering, assert_equals_model
-from replicator.testing.sink_columns import SinkColumns
+from replicator.testing.delivery import DeliveryRun, assert_equals_model
+from replicator.testing.sink_column_versions import SinkColumnVersions
 from replicator.testing.sink_contract import SinkContract
 
 
@@ -31,7 +31,7 @@ class TestDeltaRsSink(OnDisk, SinkContract):
     """`DeltaRsSink`."""
 
 
-class TestSequencesPerColumn(OnDisk, SinkColumns):
+class TestSequencesPerColumn(OnDisk, SinkColumnVersions):
     """Kept beside the target."""
 
 
@@ -48,7 +48,7 @@ class Partitioned(OnDisk):
     def test_rows_that_move(self, seed):
         """Rows go from partition to partition by changes of their keys and of their values."""
         with self.target() as target:
-            delivering = Delivering(self.new_engine(), target, moving_history(seed), "scd1")
+            delivering = DeliveryRun(self.new_engine(), target, moving_history(seed), "scd1")
             delivering.run()
             assert_equals_model(delivering)
 
@@ -68,7 +68,7 @@ class TestPartitionedByValue(Partitioned, SinkContract):
 
 
 @pytest.mark.slow
-class TestColumnsPartitionedByValue(OnDisk, SinkColumns):
+class TestColumnsPartitionedByValue(OnDisk, SinkColumnVersions):
     """A row moves from partition to partition by a part of it."""
 
     one_in = 10

@@ -8,7 +8,7 @@ from servers.object_store import ObjectStore
 from support.variants import COMMIT_TESTS
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.testing.sink_contract import SinkContract
 
 

@@ -5,12 +5,11 @@ import pytest
 from support.postgres_target import PostgresTarget
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.postgres import PostgresSink
-from adapters.sql import pg_versions_here
-from adapters.sql.pg_versions_here import VersionsHere
-from replicator.testing.sink_columns import SinkColumns
+from adapters.sinks.postgres import PostgresSink, scd2_in_process
+from adapters.sinks.postgres.scd2_in_process import InProcessScd2
+from replicator.testing.sink_column_versions import SinkColumnVersions
 from replicator.testing.sink_contract import SinkContract
-from replicator.testing.sink_shapes import SinkShapes
+from replicator.testing.sink_row_transforms import SinkRowTransforms
 
 pytestmark = pytest.mark.postgres
 
@@ -29,7 +28,7 @@ class TestPostgresSink(OnPostgres, SinkContract):
         self.dsn = postgres_dsn
 
 
-class TestSequencesPerColumn(OnPostgres, SinkColumns):
+class TestSequencesPerColumn(OnPostgres, SinkColumnVersions):
     """Kept beside the target."""
 
     @pytest.fixture(autouse=True)
@@ -37,7 +36,7 @@ class TestSequencesPerColumn(OnPostgres, SinkColumns):
         self.dsn = postgres_dsn
 
 
-class TestPostgresInEnglish(OnPostgres, SinkShapes):
+class TestPostgresInEnglish(OnPostgres, SinkRowTransforms):
     """In a database in which `a` comes before `B`: what is ordered by text is ordered by its bytes all the same."""
 
     @pytest.fixture(autouse=True)
@@ -87,13 +86,13 @@ class InParts(OnPostgres, SinkContract):
 @pytest.mark.parametrize("promise", HISTORIES)
 def test_histories_in_parts(postgres_dsn, promise, monkeypatch):
     """As many as a batch has keys."""
-    monkeypatch.setattr(pg_versions_here, "PART", 1)
+    monkeypatch.setattr(scd2_in_process, "PART", 1)
     promise(InParts(postgres_dsn))
 
 
 @pytest.mark.parametrize("promise", [*HISTORIES, SinkContract.test_sales_in_any_order])
 def test_histories_in_the_server(postgres_dsn, promise, monkeypatch):
-    monkeypatch.setattr(VersionsHere, "judged", None)
+    monkeypatch.setattr(InProcessScd2, "judge_parts", None)
     with psycopg.connect(postgres_dsn) as connection:
         connection.execute(WITH_ROW_SECURITY)
     promise(InTheServer(postgres_dsn))

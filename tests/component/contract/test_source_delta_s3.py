@@ -10,7 +10,7 @@ from support.table_of_rows import VERSION, ReadsRows
 
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position
-from replicator.testing.source_contract import SourceContract, records
+from replicator.testing.source_contract import SourceContract, make_records
 
 
 class TestStoredLog(SourceContract):
@@ -30,7 +30,7 @@ class TestStoredLog(SourceContract):
 def test_a_commit_that_does_not_say_how_large_a_file_is(s3):
     """Of one that it removes it need not; where that one was removed since then, its version cannot be read."""
     stream = StoredRowsStream(s3, 1000, "feed")
-    stream.publish(records(stream, 0, 3))
+    stream.publish(make_records(stream, 0, 3))
     first = stream.version()
     stream.table().delete()
     entry = f"_delta_log/{first + 1:020}.json"

@@ -18,7 +18,7 @@ from replicator.testing.source_contract import SourceContract
 
 @dataclass
 class StoredArchive:
-    """`source_contract.Stream` of recorded topics in a bucket."""
+    """`source_contract.SourceStream` of recorded topics in a bucket."""
 
     files: StoredFiles
     folder: Any

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from support.recorded_log import TIMES, LogStream
 
-from adapters.sql.pg_logged import INDEX
+from adapters.postgres.event_log_reader import INDEX
 from replicator.testing.source_contract import SourceContract
 
 pytestmark = pytest.mark.postgres

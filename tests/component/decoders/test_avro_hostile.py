@@ -12,15 +12,15 @@ from confluent_kafka.schema_registry.schema_registry_client import SchemaReferen
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import strategies as st
 
-from adapters.arrow.avro import FREE_BYTES
-from adapters.arrow.connect.value_schema import ValueSchema
-from adapters.arrow.json.limits import Limits
-from adapters.decoders.debezium_avro.schemas import LONGEST_SCHEMA, known_of
-from adapters.decoders.debezium_avro.texts import _read
+from adapters.arrow.record_limits import RecordLimits
+from adapters.decoders.avro.datum_reader import FREE_BYTES
+from adapters.decoders.avro.value_schema import ValueSchema
+from adapters.decoders.debezium_avro.json_text import _read_body
+from adapters.decoders.debezium_avro.schemas import LONGEST_SCHEMA, read_registered_schema
 from replicator.domain.errors import Reject
 from replicator.testing.contract import for_all
 
-LIMITS = Limits()
+LIMITS = RecordLimits()
 TREE = {"type": "record", "name": "a.Tree", "fields": [{"name": "left", "type": ["null", "a.Tree"]}]}
 LIST = {
     "type": "record",
@@ -34,11 +34,11 @@ def record(**fields: object) -> dict[str, object]:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 
-def known(schema: object, limits: Limits = LIMITS) -> ValueSchema | Reject:
-    return known_of(Schema(schema if isinstance(schema, str) else json.dumps(schema), "AVRO"), limits)
+def known(schema: object, limits: RecordLimits = LIMITS) -> ValueSchema | Reject:
+    return read_registered_schema(Schema(schema if isinstance(schema, str) else json.dumps(schema), "AVRO"), limits)
 
 
-def refusal(schema: object, limits: Limits = LIMITS) -> str:
+def refusal(schema: object, limits: RecordLimits = LIMITS) -> str:
     found = known(schema, limits)
     assert isinstance(found, Reject)
     return str(found)
@@ -97,18 +97,18 @@ def test_a_union_within_a_union_of_one_is_no_way_round():
 
 def test_schemas_that_refer_to_others_or_are_too_long_are_refused():
     reference = SchemaReference("a.Tree", "trees", 1)
-    found = known_of(Schema(json.dumps(record(a="int")), "AVRO", [reference]), LIMITS)
+    found = read_registered_schema(Schema(json.dumps(record(a="int")), "AVRO", [reference]), LIMITS)
     assert isinstance(found, Reject) and "refers to other schemas" in str(found)
     assert refusal(json.dumps(record(a="int")) + " " * LONGEST_SCHEMA).startswith("TOO_LARGE: its Avro schema is longer")
 
 
 def test_as_deep_as_a_record_may_be_is_good():
-    found = known(nested(60), Limits(depth=500))
+    found = known(nested(60), RecordLimits(depth=500))
     assert isinstance(found, ValueSchema)
-    assert isinstance(_read(found, b"\x02" * 60 + b"\x0e"), bytes)
-    deeper = known(nested(120), Limits(depth=500))
+    assert isinstance(_read_body(found, b"\x02" * 60 + b"\x0e"), bytes)
+    deeper = known(nested(120), RecordLimits(depth=500))
     assert isinstance(deeper, ValueSchema)
-    assert isinstance(_read(deeper, b"\x02" * 120 + b"\x0e"), bytes)
+    assert isinstance(_read_body(deeper, b"\x02" * 120 + b"\x0e"), bytes)
 
 
 def long(value: int) -> bytes:
@@ -136,7 +136,7 @@ def test_bodies_that_claim_more_than_they_hold_cost_nothing(schema, body):
     found = known(schema)
     assert isinstance(found, ValueSchema)
     tracemalloc.start()
-    said = _read(found, body)
+    said = _read_body(found, body)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(said, Reject) and said.code in ("MALFORMED", "TOO_LARGE")
@@ -149,7 +149,7 @@ def test_small_items_that_become_large_are_bounded(items):
     assert isinstance(found, ValueSchema)
     most = FREE_BYTES * 16
     tracemalloc.start()
-    said = _read(found, long(most) + b"\0" * (most + 1))
+    said = _read_body(found, long(most) + b"\0" * (most + 1))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert isinstance(said, Reject) and said.code == "TOO_LARGE", said
@@ -159,7 +159,7 @@ def test_small_items_that_become_large_are_bounded(items):
 def test_a_long_array_of_numbers_is_good():
     found = known(record(a={"type": "array", "items": "int"}))
     assert isinstance(found, ValueSchema)
-    assert isinstance(_read(found, long(1_000_000) + b"\2" * 1_000_000 + b"\0"), bytes)
+    assert isinstance(_read_body(found, long(1_000_000) + b"\2" * 1_000_000 + b"\0"), bytes)
 
 
 PAIR = [{"name": "key", "type": "int"}, {"name": "value", "type": "float"}]
@@ -199,7 +199,7 @@ def whole() -> bytes:
 def test_what_is_not_changed_is_read():
     found = known(WHOLE)
     assert isinstance(found, ValueSchema)
-    said = _read(found, whole())
+    said = _read_body(found, whole())
     assert isinstance(said, bytes)
     payload = {"i": 7, "s": "text", "d": [0.5, None, "NaN"], "m": {"a": "AQI="}, "p": [[1, "Infinity"]], "e": "BLUE"}
     assert json.loads(said)["payload"] == {**payload, "f": "AAECAw=="}
@@ -215,7 +215,7 @@ def test_a_decimal_below_the_point_is_read():
     decimal = {"type": "bytes", "logicalType": "decimal", "scale": -2, "precision": 64, "connect.version": 1}
     found = known(record(a={**decimal, "connect.name": "org.apache.kafka.connect.data.Decimal"}))
     assert isinstance(found, ValueSchema)
-    said = json.loads(_read(found, b"\2\1"))
+    said = json.loads(_read_body(found, b"\2\1"))
     assert said["payload"] == {"a": "AQ=="}
     (field,) = said["schema"]["fields"]
     assert (field["parameters"], field["version"]) == ({"scale": "-2"}, 1)
@@ -227,5 +227,5 @@ def test_mutated_bodies_are_read_or_refused():
 
     @for_all(at=st.integers(0, len(body)), junk=st.binary(max_size=12), cut=st.integers(0, 4))
     def check(at, junk, cut):
-        said = _read(found, body[:at] + junk + body[at + cut :])
+        said = _read_body(found, body[:at] + junk + body[at + cut :])
         assert isinstance(said, Reject) or json.loads(said)["payload"].keys() == {f["name"] for f in WHOLE["fields"]}

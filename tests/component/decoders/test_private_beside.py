@@ -15,7 +15,7 @@ from support.veiled_records import HMAC, digest, told
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
+from replicator.domain.transform.columns import Mask
 
 ID, EMAIL = column("id", "int32", optional=False), column("email", "string")
 ROW = {"id": 1, "email": "sentinel-1"}
@@ -39,9 +39,9 @@ def kept(records: pa.Table, by: Any = None) -> dict[str, Any]:
     """What is stored, which has no sentinel in it, and stays as it is when it is stored again; but for what has no
     schema, in which nothing says that it is masked."""
     by = by or decoder()
-    veiled = by.veiled(records)
+    veiled = by.mask_records(records)
     assert b"sentinel" not in told(veiled) + repr(by.envelope(veiled).to_pylist()).encode()
-    assert by.veiled(veiled).equals(veiled) or not (veiled["value"][0].as_py() or b"").startswith(b'{"schema"')
+    assert by.mask_records(veiled).equals(veiled) or not (veiled["value"][0].as_py() or b"").startswith(b'{"schema"')
     (row,) = veiled.to_pylist()
     found: dict[str, Any] = row
     return found
@@ -113,7 +113,7 @@ def test_headers_of_others_have_names_alone() -> None:
     said = {"redo_sql": "'sentinel'"}
     others = frame(event([ID, EMAIL], after=ROW, source={**said, "table": "u"}), b'{"x":1}', headers=headers)
     for private in (MASKS, {"public.t": {"email": HMAC}}):
-        assert decoder(private).veiled(others).equals(others)
+        assert decoder(private).mask_records(others).equals(others)
 
 
 CHANGES = {"source": {"schema": "public", "query": "'sentinel'"}, "ts_ms": 1, "databaseName": "shop", "schemaName": "public"}
@@ -146,7 +146,7 @@ def test_records_that_are_no_changes(kind: str) -> None:
 def test_marks_of_transactions_stay_whole() -> None:
     value = json.dumps({"status": "END", "id": "5:1", "event_count": 1, "data_collections": [], "ts_ms": 5}).encode()
     records = frame(value, b'{"id":"5:1"}', "cdc.transaction")
-    assert decoder().veiled(records).equals(records)
+    assert decoder().mask_records(records).equals(records)
 
 
 def test_records_that_are_no_changes_in_avro(registry: str) -> None:
@@ -156,12 +156,12 @@ def test_records_that_are_no_changes_in_avro(registry: str) -> None:
     value = json.dumps({"schema": schema, "payload": {"databaseName": "shop", "ddl": "'sentinel'"}}).encode()
     avro = Avro(f"{registry}{API}")
     unsaid: Any = DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}, "private": {"public.u": {"email": HMAC}}})
-    assert unsaid.veiled(avro.frame(frame(TYPED))).equals(avro.frame(frame(TYPED)))
+    assert unsaid.mask_records(avro.frame(frame(TYPED))).equals(avro.frame(frame(TYPED)))
     records = avro.frame(frame(value, None, "cdc"))
     assert by.route(records)["ignored"].to_pylist() == ["schema_change"]
     found = kept(records, by)
     assert json.loads(found["value"])["payload"] == {"databaseName": "shop", "ddl": None}
-    assert by.route(by.veiled(records)).equals(by.route(records))
+    assert by.route(by.mask_records(records)).equals(by.route(records))
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_what_a_topic_tells_of_what_cannot_be_read(private: Any, topic: str, is_
     """Connectors put `_` for what topics cannot have, and transforms several tables into one."""
     by = decoder(private)
     for records in (frame(b"sentinel", None, topic), frame(None, b'{"x":{"email":"sentinel"}}', topic)):
-        assert by.veiled(records).equals(records) == is_kept
-        assert is_kept or b"sentinel" not in told(by.veiled(records))
+        assert by.mask_records(records).equals(records) == is_kept
+        assert is_kept or b"sentinel" not in told(by.mask_records(records))
 
 
 def test_records_without_schema_are_masked_once() -> None:
@@ -194,18 +194,18 @@ def test_records_without_schema_are_masked_once() -> None:
     records = pa.concat_tables(
         [frame(BARE, b'{"id":1}'), frame(json.dumps(payload_of("d", None, ROW)).encode(), b'{"id":1}')]
     )
-    for some in (records, by.veiled(records), pa.concat_tables([records, by.veiled(records), records])):
+    for some in (records, by.mask_records(records), pa.concat_tables([records, by.mask_records(records), records])):
         spec = by.learn(some, "public.t", by.route(some)["fingerprint"][0].as_py())
         rows = by.decode(some, spec).to_pylist()
         assert {(row["_error"], row["id"], row["email"]) for row in rows} == {(None, digest("1"), digest("sentinel-1"))}
         assert [row["_op"] for row in rows] == ["c", "d"] * (len(rows) // 2)
-    assert by.veiled(by.veiled(records)).equals(by.veiled(records))
+    assert by.mask_records(by.mask_records(records)).equals(by.mask_records(records))
 
 
 def test_a_mask_that_comes_later_applies_to_what_is_stored_without_schema() -> None:
     said = {"schema": {"public.t": {"id": "int64", "email": "string"}}}
     first, later = (decoder({"public.t": masks}, **said) for masks in ({"id": HMAC}, {"id": HMAC, "email": HMAC}))
-    records = first.veiled(frame(BARE, b'{"id":1}'))
+    records = first.mask_records(frame(BARE, b'{"id":1}'))
     spec = later.learn(records, "public.t", later.route(records)["fingerprint"][0].as_py())
     (row,) = later.decode(records, spec).to_pylist()
     assert (row["_error"], row["id"], row["email"]) == (None, digest("1"), digest("sentinel-1"))
@@ -216,7 +216,7 @@ def test_what_is_rejected_without_a_schema_is_rejected_again(wrong: Any) -> None
     by = decoder({"public.t": {"id": HMAC}}, schema={"public.t": {"id": "int64", "email": "string"}})
     records = frame(json.dumps(payload_of("c", {**ROW, "id": wrong})).encode(), b'{"id":1}')
     spec = by.learn(records, "public.t", by.route(records)["fingerprint"][0].as_py())
-    (live,), (again,) = (by.decode(some, spec).to_pylist() for some in (records, by.veiled(records)))
+    (live,), (again,) = (by.decode(some, spec).to_pylist() for some in (records, by.mask_records(records)))
     assert (live["_error"] is None, again["_error"] is None) == (False, False)
 
 

@@ -15,10 +15,10 @@ from servers.schema_registry import API, answering, gate
 from support.avro_of_connect import Avro
 from support.debezium_events import ID, event, raw
 
-from adapters.checks.registry import RegistryCheck
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from adapters.registry.client import Registry, UnknownSchema
-from adapters.registry.options import RegistryOptions
+from adapters.kafka.schema_registry.client import Registry, UnknownSchema
+from adapters.kafka.schema_registry.options import RegistryOptions
+from adapters.observability.checks.registry import RegistryCheck
 from replicator.domain.errors import EnvironmentProblem, Retryable
 
 SECRET = "hunter2-secret"
@@ -32,9 +32,9 @@ def registry_at(url: str, **more: object) -> Registry:
 def test_a_schema_is_there_or_not(registry):
     url = f"{registry}{API}"
     (value,) = Avro(url).frame(raw([event([ID], after={"id": 1})]))["value"].to_pylist()
-    assert "cdc.public.t" in (registry_at(url).schema(int.from_bytes(value[1:5], "big")).schema_str or "")
+    assert "cdc.public.t" in (registry_at(url).read_schema(int.from_bytes(value[1:5], "big")).schema_str or "")
     with pytest.raises(UnknownSchema):
-        registry_at(url).schema(888_888)
+        registry_at(url).read_schema(888_888)
 
 
 def test_schemas_that_are_known_need_no_registry_and_others_wait_for_it(registry):
@@ -59,10 +59,10 @@ def test_schemas_that_are_known_need_no_registry_and_others_wait_for_it(registry
 def test_credentials_that_are_refused_stop_and_are_not_shown(status):
     with answering(status, b'{"error_code": 40101, "message": "no"}') as (url, asked):
         with pytest.raises(EnvironmentProblem, match=rf"refuses these credentials \(HTTP {status}\)") as stopped:
-            registry_at(url, user="u", password=SECRET).schema(1)
+            registry_at(url, user="u", password=SECRET).read_schema(1)
         assert SECRET not in str(stopped.value) and asked == ["Basic dTpodW50ZXIyLXNlY3JldA=="]
         with pytest.raises(EnvironmentProblem, match="asks for credentials"):
-            registry_at(url).schema(1)
+            registry_at(url).read_schema(1)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_credentials_that_are_refused_stop_and_are_not_shown(status):
 )
 def test_other_answers_wait_or_stop_and_never_reject(status, body, kind, said):
     with answering(status, body) as (url, _), pytest.raises(kind, match=said) as raised:
-        registry_at(url).schema(1)
+        registry_at(url).read_schema(1)
     assert type(raised.value) is kind and raised.value.next_step
 
 
@@ -105,11 +105,11 @@ def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
 def test_a_registry_behind_tls_is_trusted_by_its_authority(registry, tmp_path):
     file, context = certificate(tmp_path)
     with gate(registry, context) as before:
-        assert registry_at(before.url, ca=str(file)).subjects() >= 0
+        assert registry_at(before.url, ca=str(file)).count_subjects() >= 0
         with pytest.raises(EnvironmentProblem, match="a certificate that is not trusted"):
-            registry_at(before.url).schema(1)
+            registry_at(before.url).read_schema(1)
     with pytest.raises(EnvironmentProblem, match="cannot be read"):
-        registry_at("https://h", ca=str(tmp_path / "missing.pem")).schema(1)
+        registry_at("https://h", ca=str(tmp_path / "missing.pem")).read_schema(1)
 
 
 def test_doctor_says_what_it_found(registry):

@@ -27,21 +27,21 @@ from support.avro_of_connect import Avro
 from support.debezium_events import ID, column, event, payload_of, raw
 from support.dts_records import BIGINT, NAMESPACE, PARTS, encoded, record, whole
 
-from adapters.arrow.json.spelling import node_of
-from adapters.arrow.messages.message import Form
-from adapters.decoders.canal_json.decoder import Canal, CanalJsonDecoder
+from adapters.decoders.canal_json.decoder import CanalFormat, CanalJsonDecoder
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.decoders.dts_avro import types as dts
-from adapters.decoders.dts_avro.decoder import Dts, DtsAvroDecoder
+from adapters.decoders.dts_avro.decoder import DtsAvroDecoder, DtsFormat
+from adapters.decoders.json.type_names import find_reader
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
+from adapters.decoders.messages.message import MessageFormat
 from adapters.decoders.ogg_json import OggJsonDecoder
 from adapters.decoders.rows import RowsDecoder
-from adapters.decoders.rows.dms import DmsParquetDecoder
+from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
 from adapters.delta.types import storage_type
-from adapters.sources.files.once.typed import read_as, written
-from adapters.sql.pg_types import new_type
+from adapters.postgres.types import new_type
+from adapters.sources.files.immutable.typed_rows import chunk_to_json, find_read_type
 from replicator.domain.change import RAW
 from replicator.domain.table import Column
 from replicator.ports.decoder import Decoder
@@ -132,19 +132,19 @@ def decoded(decoder: Decoder, frame: pa.Table) -> tuple[Column, dict[str, Any]]:
 
 
 def parquet(name: str) -> pa.DataType | None:
-    return read_as(PARQUET[name] if name in PARQUET else pa.type_for_alias(name.removesuffix("[day]")))
+    return find_read_type(PARQUET[name] if name in PARQUET else pa.type_for_alias(name.removesuffix("[day]")))
 
 
-def of(form: Form, said: str) -> Column | None:
+def of(form: MessageFormat, said: str) -> Column | None:
     """The column that a form makes of a type."""
     return form.column("v", said)
 
 
 MAKE: Mapping[str, Callable[[str], Column | pa.DataType | None]] = {
     "debezium": lambda said: sent(said)[0],
-    "declared": lambda said: node_of(said).type,
-    "mysql": partial(of, Canal()),
-    "dts": partial(of, Dts()),
+    "declared": lambda said: find_reader(said).type,
+    "mysql": partial(of, CanalFormat()),
+    "dts": partial(of, DtsFormat()),
     "parquet": parquet,
 }
 
@@ -257,7 +257,7 @@ def dms_parquet(said: str, value: str) -> dict[str, Any]:
     if pa.types.is_binary(arrow) or pa.types.is_fixed_size_binary(arrow):
         found = found.encode()
     cell = pa.array([found]).cast(arrow) if isinstance(found, str) else pa.array([found], arrow)
-    prefix, columns = written(pa.record_batch({"Op": ["I"], "id": [1], "v": cell}))
+    prefix, columns = chunk_to_json(pa.record_batch({"Op": ["I"], "id": [1], "v": cell}))
     [row] = zip(*columns.values(), strict=True)
     body = {"_file": 1, "_row": 1, **dict(zip(columns, row, strict=True))}
     return made(DmsParquetDecoder({"keys": {"*": ["id"]}}), prefix + msgspec.json.encode(body) + b"}")

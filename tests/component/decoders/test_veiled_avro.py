@@ -14,9 +14,9 @@ from support.veiled_records import CUT, HMAC, NOTHING, decoded, seen, told
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.testing.contract import EXAMPLES
-from replicator.testing.debezium import raw_frame
-from replicator.testing.histories import histories, random_history
-from replicator.testing.kinds import KINDS
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.histories import histories, make_random_history
+from replicator.testing.value_types import VALUE_TYPES
 
 MASKS = {"k1": HMAC, "v1": CUT}
 
@@ -35,33 +35,36 @@ def test_what_is_stored_decodes_as_the_record_did(url: str) -> None:
     avro = Avro(url)
 
     @settings(max_examples=EXAMPLES)
-    @given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(KINDS)))
+    @given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(VALUE_TYPES)))
     def check(history: Any) -> None:
-        by, raw = decoder(url), raw_frame(history)
+        by, raw = decoder(url), make_raw_frame(history)
         records = avro.frame(raw)
-        veiled, again = by.veiled(records), pickle.loads(pickle.dumps(by))
+        veiled, again = by.mask_records(records), pickle.loads(pickle.dumps(by))
         live = decoded(records, by)
         assert decoded(veiled, again) == live
         assert live == decoded(raw, DebeziumJsonDecoder({"private": {"public.items": MASKS}}))
-        assert again.veiled(veiled).equals(veiled)
+        assert again.mask_records(veiled).equals(veiled)
 
     check()
 
 
 def test_no_value_is_stored(url: str) -> None:
-    raw = raw_frame(random_history(3, 40, toast=True, keys=("text",)))
+    raw = make_raw_frame(make_random_history(3, 40, toast=True, keys=("text",)))
     records, by = Avro(url).frame(raw), decoder(url)
     clear = decoded(records, DebeziumAvroDecoder({"registry": {"url": url}}))
     values = {row[name] for row in clear for name in MASKS if isinstance(row.get(name), str) and len(row[name]) > 6}
     assert seen(values, raw)
-    assert seen(values, by.veiled(records)) == []
+    assert seen(values, by.mask_records(records)) == []
 
 
 def test_what_cannot_be_read_is_withheld(url: str) -> None:
-    records, by = Avro(url).frame(raw_frame(random_history(1, 3, toast=True, keys=("int",)))), decoder(url, {"v1": NOTHING})
+    records, by = (
+        Avro(url).frame(make_raw_frame(make_random_history(1, 3, toast=True, keys=("int",)))),
+        decoder(url, {"v1": NOTHING}),
+    )
     at = records.column_names.index("value")
     broken = records.set_column(at, records.schema.field("value"), [[b"sentinel"] * len(records)])
-    assert b"sentinel" not in told(by.veiled(broken))
+    assert b"sentinel" not in told(by.mask_records(broken))
     others = DebeziumAvroDecoder({"registry": {"url": url}, "private": {"public.items": {}, "public.secret": MASKS}})
-    assert others.veiled(broken).equals(broken)
-    assert others.veiled(records).equals(records)
+    assert others.mask_records(broken).equals(broken)
+    assert others.mask_records(records).equals(records)

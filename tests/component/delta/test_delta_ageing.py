@@ -10,22 +10,22 @@ import pyarrow as pa
 import pytest
 from support.delta_writes import ITEMS, changes_of, items, write_of
 
-from adapters.delta import ledger as ledgers
-from adapters.delta.layout import Lake
-from adapters.delta.tables import opened
+from adapters.delta.lake import Lake
+from adapters.delta.tables import open_table
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta import tombstones as ledgers
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Retryable
-from replicator.domain.policies import plan_for
-from replicator.domain.retention import PARTS
-from replicator.domain.shape import Shape
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.retention import HORIZON_COUNT
+from replicator.domain.transform.rows import RowTransforms
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = replace(lane_of("scd1"), options={"change_data_feed": True})
+LANE = replace(make_lane("scd1"), options={"change_data_feed": True})
 HOUR = timedelta(hours=1)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-SOFT = plan_for("scd1", ITEMS, None, Shape(soft_deletes=True), retention=PARTS * HOUR)
+SOFT = plan_for("scd1", ITEMS, None, RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
 
 
 def give(folder: Path, rows: list, start: int, hour: float) -> None:
@@ -35,9 +35,9 @@ def give(folder: Path, rows: list, start: int, hour: float) -> None:
         sink.prepare(LANE, SOFT)
         for number, row in enumerate(rows, start):
             write = write_of([row], number, lane=LANE)
-            folded = engine.fold(engine.shape(changes_of([row], number), SOFT).frame, SOFT)
+            folded = engine.fold(engine.transform_rows(changes_of([row], number), SOFT).frame, SOFT)
             write = replace(write, plan=SOFT, folded=folded, at=BEGINNING + hour * HOUR)
-            sink.apply([write], no_rejects)
+            sink.apply([write], refuse_rejects)
     finally:
         sink.close()
 
@@ -48,7 +48,7 @@ def marks(folder: Path) -> dict[int, bool]:
 
 
 def feed(folder: Path) -> list[tuple[int, str]]:
-    table = opened(Lake.at(str(folder)).table("items"))
+    table = open_table(Lake.at(str(folder)).table("items"))
     changes = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=0)).read_all().to_pylist()
     return [(row["id"], row["_change_type"]) for row in sorted(changes, key=lambda row: row["_commit_version"])]
 
@@ -71,7 +71,7 @@ def test_killed_after_the_rows_went(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise Retryable("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ledgers, "forget_entries", killed)
+        patched.setattr(ledgers, "delete_entries", killed)
         with pytest.raises(Retryable, match="killed"):
             give(tmp_path, items(3), 3, hour=20)
     assert marks(tmp_path) == {2: False}
@@ -83,6 +83,6 @@ def test_killed_after_the_rows_went(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_writer_in_between_takes_nothing_away(tmp_path: Path) -> None:
     """Somebody else deletes the marked row first: the lane removes it with what is there then."""
     give(tmp_path, [*items(1, 2, 5), *items(1, op="d"), *items(5, op="d")], 0, hour=0)
-    opened(Lake.at(str(tmp_path)).table("items")).delete("id = 1")
+    open_table(Lake.at(str(tmp_path)).table("items")).delete("id = 1")
     give(tmp_path, items(3), 5, hour=20)
     assert marks(tmp_path) == {2: False, 3: False}

@@ -11,19 +11,19 @@ from deltalake import DeltaTable
 
 from adapters.delta.commits import LaneLog
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import Retryable
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Write
-from replicator.testing.delivery import lane_of
+from replicator.testing.delivery import make_lane
 
-LANE, PLACE = lane_of("scd1"), TopicPartition("cdc.public.items", 0)
+LANE, PLACE = make_lane("scd1"), TopicPartition("cdc.public.items", 0)
 ITEMS = TableSpec("public.items", tuple(Column(n, pa.int64()) for n in ("id", "a", "b")), ("id",), 1)
-PLAN = plan_for("scd1", ITEMS, None, Shape(by_column=True))
+PLAN = plan_for("scd1", ITEMS, None, RowTransforms(has_column_versions=True))
 
 
 def write(start: int, *rows: Mapping[str, Any]) -> Write[pa.Table]:

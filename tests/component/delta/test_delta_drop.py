@@ -17,20 +17,21 @@ from deltalake import DeltaTable, write_deltalake
 from servers.object_store import ObjectStore
 from support.delta_writes import ITEMS, items, write_of
 
-from adapters.delta import dropping, stored
+from adapters.delta import stored_folder
 from adapters.delta.folders import LocalFolder
-from adapters.delta.layout import Lake
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.delta.lake import Lake
+from adapters.sinks.delta import lane_removal
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.ports.frames import Lane
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
-LOG = lane_of("append")
+LANE = make_lane("scd1")
+LOG = make_lane("append")
 WHOLE = [*items(1, 2), *items(1, op="d"), *items(3), *items(2, op="u", v="new"), *items(4)]
 
 
@@ -59,9 +60,11 @@ def fill(options: Any, lane: Lane) -> DeltaRsSink:
     sink = DeltaRsSink(options)
     sink.prepare(lane, plan_for(lane.policy, ITEMS))
     for start in range(len(WHOLE)):
-        sink.apply([write_of(WHOLE[start : start + 1], start, lane=lane)], no_rejects)
+        sink.apply([write_of(WHOLE[start : start + 1], start, lane=lane)], refuse_rejects)
         if start == 3:
-            table = Lake.at(options["path"], stored.Storage.model_validate(options.get("storage", {}))).table(lane.into)
+            table = Lake.at(options["path"], stored_folder.Storage.model_validate(options.get("storage", {}))).table(
+                lane.into
+            )
             DeltaTable(table.uri, storage_options=table.options).alter.set_table_properties(
                 {"delta.enableChangeDataFeed": "true"}
             )
@@ -79,7 +82,7 @@ def rows(sink: DeltaRsSink) -> list[tuple[int, str]]:
 def load(sink: DeltaRsSink, lane: Lane) -> list[tuple[int, str]]:
     """What the target holds after everything has come from the beginning."""
     sink.prepare(lane, plan_for(lane.policy, ITEMS))
-    sink.apply([write_of(WHOLE, lane=lane)], no_rejects)
+    sink.apply([write_of(WHOLE, lane=lane)], refuse_rejects)
     return rows(sink)
 
 
@@ -131,7 +134,7 @@ def killed_drops(options: Callable[[], Any], lane: Lane, arm: Callable[[Killer],
         else:
             assert (rows(again) == held) if state == before else (state is None and load(again, lane) == held), after
         again.drop(lane)
-        assert not again.belongings(lane) and again.state(lane) is None
+        assert not again.list_artifacts(lane) and again.state(lane) is None
         assert load(again, lane) == held
         again.close()
 
@@ -164,7 +167,7 @@ def test_a_drop_that_was_killed_in_a_store(s3: ObjectStore, lane: Lane) -> None:
                 for path in [paths] if isinstance(paths, str) else list(paths):
                     killer(lambda path=path: delete(store, path))
 
-            patched.setattr(stored.obstore, "delete", one_by_one)
+            patched.setattr(stored_folder.obstore, "delete", one_by_one)
 
         return patch
 
@@ -174,7 +177,7 @@ def test_a_drop_that_was_killed_in_a_store(s3: ObjectStore, lane: Lane) -> None:
 def test_what_goes_and_what_stays(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     sink.remember(LANE, FIRST)
-    listed = {one.what: one.where for one in sink.belongings(LANE)}
+    listed = {one.what: one.where for one in sink.list_artifacts(LANE)}
     home = tmp_path / "_replicator"
     assert listed == {
         "table": str(tmp_path / "items"),
@@ -202,10 +205,10 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(tmp_path: Path) -
     options = {"path": str(tmp_path)}
     sink = fill(options, LANE)
     assert (10, "own") in rows(sink) and (2, "new") in rows(sink)
-    assert {one.what for one in sink.belongings(LANE) if one.stays} == {"table", "positions"}
+    assert {one.what for one in sink.list_artifacts(LANE) if one.stays} == {"table", "positions"}
     for _ in range(2):
         sink.drop(LANE)
-        assert rows(sink) == [(10, "own")] and not sink.belongings(LANE) and sink.state(LANE) is None
+        assert rows(sink) == [(10, "own")] and not sink.list_artifacts(LANE) and sink.state(LANE) is None
     assert load(sink, LANE) == [(2, "new"), (3, "v3"), (4, "v4"), (10, "own")]
     sink.close()
 
@@ -216,7 +219,7 @@ def test_a_table_of_somebody_else_is_not_the_lanes(tmp_path: Path) -> None:
     foreign = pa.table({"id": [10], "v": ["own"]})
     write_deltalake(str(tmp_path / "items"), foreign)
     sink = DeltaRsSink(options)
-    assert not sink.belongings(LANE)
+    assert not sink.list_artifacts(LANE)
     sink.drop(LANE)
     assert rows(sink) == [(10, "own")]
     shutil.rmtree(tmp_path / "items")
@@ -229,9 +232,9 @@ def test_a_table_of_somebody_else_is_not_the_lanes(tmp_path: Path) -> None:
                     sink.drop(LANE)
         shutil.rmtree(tmp_path / "items")
         write_deltalake(str(tmp_path / "items"), foreign)
-        assert "table" not in {one.what for one in sink.belongings(LANE)}
+        assert "table" not in {one.what for one in sink.list_artifacts(LANE)}
         sink.drop(LANE)
-        assert not sink.belongings(LANE) and rows(sink) == [(10, "own")]
+        assert not sink.list_artifacts(LANE) and rows(sink) == [(10, "own")]
         shutil.rmtree(tmp_path / "items")
     sink.close()
 
@@ -246,7 +249,7 @@ def test_a_table_whose_log_is_damaged(tmp_path: Path, damage: str) -> None:
         for commit in log[:-1]:
             commit.unlink()
     sink = DeltaRsSink({"path": str(tmp_path)})
-    assert "table" in {one.what for one in sink.belongings(LANE)}
+    assert "table" in {one.what for one in sink.list_artifacts(LANE)}
     sink.drop(LANE)
     assert load(sink, LANE) == [(2, "new"), (3, "v3"), (4, "v4")]
     sink.close()
@@ -255,9 +258,9 @@ def test_a_table_whose_log_is_damaged(tmp_path: Path, damage: str) -> None:
 def test_a_table_that_is_gone_already(tmp_path: Path) -> None:
     sink = fill({"path": str(tmp_path)}, LANE)
     shutil.rmtree(tmp_path / "items")
-    assert "table" not in {one.what for one in sink.belongings(LANE)}
+    assert "table" not in {one.what for one in sink.list_artifacts(LANE)}
     sink.drop(LANE)
-    assert not sink.belongings(LANE)
+    assert not sink.list_artifacts(LANE)
     sink.close()
 
 
@@ -300,5 +303,5 @@ def test_an_instance_that_writes_on_is_noticed(tmp_path: Path, monkeypatch: pyte
         sink.state(LANE)
     monkeypatch.undo()
     sink.drop(LANE)
-    assert not sink.belongings(LANE) and dropping.MARK not in str(list(tmp_path.rglob("*")))
+    assert not sink.list_artifacts(LANE) and lane_removal.MARK not in str(list(tmp_path.rglob("*")))
     sink.close()

@@ -14,19 +14,19 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from adapters.delta.event_log import DeltaEventLog
-from adapters.sinks.delta_rs import DeltaRsSink
-from adapters.sinks.event_log import event_log_sink
+from adapters.dispatch.event_log import event_log_sink
+from adapters.sinks.delta.event_log import DeltaEventLog
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal, Fenced
-from replicator.domain.event_log import EVENT_LOG, event_log_plan
-from replicator.domain.plan import Counts, Facts, LaneState
-from replicator.domain.policies import plan_for
+from replicator.domain.event_log import EVENT_LOG, make_event_log_plan
+from replicator.domain.policy.plan import Counts, Facts, LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.frames import Folded, Lane, Write
-from replicator.testing.sink_base import no_rejects
+from replicator.ports.frames import FoldedChanges, Lane, Write
+from replicator.testing.sink_base import refuse_rejects
 
-PLAN = event_log_plan()
+PLAN = make_event_log_plan()
 TAKEN = datetime(2024, 2, 29, 23, 59, 59, 999999, UTC)
 HOSTILE = "cdc./../a b=ü%"
 
@@ -46,7 +46,9 @@ def write(
     frame = pa.Table.from_pylist(rows, PLAN.target_schema)
     place = TopicPartition(topic, 0)
     span = Span(Position({place: start}), Position({place: end}))
-    return Write(lane(source), PLAN, Folded(frame, Facts(), Counts(), frame.num_rows, frame.nbytes), span, {topic: "id"})
+    return Write(
+        lane(source), PLAN, FoldedChanges(frame, Facts(), Counts(), frame.num_rows, frame.nbytes), span, {topic: "id"}
+    )
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def offsets(log: DeltaEventLog, topic: str = "cdc.items") -> list[int]:
 
 
 def test_records_stay_as_they_came(log: DeltaEventLog, path: Path) -> None:
-    done = log.apply([write(5, 8)], no_rejects)["raw.shop"]
+    done = log.apply([write(5, 8)], refuse_rejects)["raw.shop"]
     assert (done.counts, done.position) == (Counts(applied=3), write(5, 8).span.end)
     row = log.read("cdc_events", where='"offset" = 6').to_pylist()[0]
     assert {name: row[name] for name in ("event_id", "value", "key", "error", "date")} == {
@@ -84,30 +86,30 @@ def test_records_stay_as_they_came(log: DeltaEventLog, path: Path) -> None:
 
 
 def test_redelivery_is_told_by_the_position(log: DeltaEventLog) -> None:
-    log.apply([write(0, 4)], no_rejects)
-    assert log.apply([write(0, 4)], no_rejects)["raw.shop"].counts == Counts(duplicate=4)
-    assert log.apply([write(2, 6)], no_rejects)["raw.shop"].counts == Counts(applied=2, duplicate=2)
+    log.apply([write(0, 4)], refuse_rejects)
+    assert log.apply([write(0, 4)], refuse_rejects)["raw.shop"].counts == Counts(duplicate=4)
+    assert log.apply([write(2, 6)], refuse_rejects)["raw.shop"].counts == Counts(applied=2, duplicate=2)
     with pytest.raises(DataLoss, match="lanes skip"):
-        log.apply([write(7, 8)], no_rejects)
-    log.apply([write(6, 6)], no_rejects)
+        log.apply([write(7, 8)], refuse_rejects)
+    log.apply([write(6, 6)], refuse_rejects)
     assert offsets(log) == list(range(6))
     assert log.state(lane()) == LaneState(write(0, 6).span.end, identity=(("cdc.items", "id"),), rule="event_log")
 
 
 def test_sources_share_the_table_and_not_the_position(log: DeltaEventLog, path: Path) -> None:
     for i in range(3):
-        log.apply([write(i, i + 1), write(i, i + 1, HOSTILE, "other")], no_rejects)
+        log.apply([write(i, i + 1), write(i, i + 1, HOSTILE, "other")], refuse_rejects)
     assert offsets(log) == offsets(log, HOSTILE) == [0, 1, 2]
     assert {p.name for p in path.parent.iterdir()} == {"cdc_events"}
     log.reset(lane())
     assert (offsets(log), offsets(log, HOSTILE)) == ([], [0, 1, 2])
     assert log.state(lane()) is None
-    log.apply([write(0, 2)], no_rejects)
+    log.apply([write(0, 2)], refuse_rejects)
     assert offsets(log) == [0, 1]
 
 
 def test_table_refuses_other_rewrites(log: DeltaEventLog, path: Path) -> None:
-    log.apply([write(0, 2)], no_rejects)
+    log.apply([write(0, 2)], refuse_rejects)
     log.reset(lane("other"))
     with pytest.raises(DeltaError, match=r"(?i)append"):
         DeltaTable(str(path)).delete()
@@ -118,12 +120,12 @@ def test_table_refuses_other_rewrites(log: DeltaEventLog, path: Path) -> None:
 
 
 def test_record_without_time_lies_in_the_day_it_came(log: DeltaEventLog) -> None:
-    log.apply([write(0, 1, at=None)], no_rejects)
+    log.apply([write(0, 1, at=None)], refuse_rejects)
     assert log.read("cdc_events")["date"].to_pylist() == [date(2024, 2, 29)]
 
 
 def test_vacuum_leaves_positions_alone(log: DeltaEventLog, path: Path) -> None:
-    log.apply([write(0, 2)], no_rejects)
+    log.apply([write(0, 2)], refuse_rejects)
     DeltaTable(str(path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert log.state(lane()) is not None
 
@@ -134,18 +136,18 @@ def test_second_instance_is_fenced(log: DeltaEventLog, path: Path) -> None:
 
 
 def test_skip_moves_the_state_alone(log: DeltaEventLog) -> None:
-    log.apply([write(0, 2)], no_rejects)
+    log.apply([write(0, 2)], refuse_rejects)
     state = log.state(lane())
     assert state is not None
     log.skip(lane(), replace(state, position=write(0, 9).span.end))
-    assert log.apply([write(9, 10)], no_rejects)["raw.shop"].counts == Counts(applied=1)
+    assert log.apply([write(9, 10)], refuse_rejects)["raw.shop"].counts == Counts(applied=1)
     assert offsets(log) == [0, 1, 9]
 
 
 def test_records_without_a_position_are_left_alone(log: DeltaEventLog, path: Path) -> None:
-    log.apply([write(0, 2), write(0, 2, HOSTILE, "other")], no_rejects)
+    log.apply([write(0, 2), write(0, 2, HOSTILE, "other")], refuse_rejects)
     (path / "_replicator" / "positions" / "shop" / "raw.shop" / "1.json").write_text("{}")
-    for act in (lambda: log.state(lane()), lambda: log.apply([write(2, 3)], no_rejects)):
+    for act in (lambda: log.state(lane()), lambda: log.apply([write(2, 3)], refuse_rejects)):
         with pytest.raises(DataLoss, match="lanes resync"):
             act()
     with pytest.raises(DataLoss, match=r"cannot be told.*remove the folder"):
@@ -156,7 +158,7 @@ def test_records_without_a_position_are_left_alone(log: DeltaEventLog, path: Pat
     log.reset(lane())
     assert log.state(lane()) is None
     log.prepare(lane(), PLAN)
-    log.apply([write(0, 2)], no_rejects)
+    log.apply([write(0, 2)], refuse_rejects)
     assert offsets(log) == [0, 1]
 
 
@@ -173,29 +175,29 @@ def test_exactly_one_place_is_needed(options: dict[str, object]) -> None:
 
 
 def test_records_that_another_lane_wrote_do_not_come_again(log: DeltaEventLog) -> None:
-    log.apply([write(5, 8)], no_rejects)
+    log.apply([write(5, 8)], refuse_rejects)
     with pytest.raises(DataLoss, match=re.escape("records of topic cdc.items that lane raw.other has not written")):
-        log.apply([write(5, 8, source="other")], no_rejects)
-    log.apply([write(8, 9, source="other")], no_rejects)
-    log.apply([write(0, 2, topic="cdc.more", source="other")], no_rejects)
+        log.apply([write(5, 8, source="other")], refuse_rejects)
+    log.apply([write(8, 9, source="other")], refuse_rejects)
+    log.apply([write(0, 2, topic="cdc.more", source="other")], refuse_rejects)
     assert offsets(log) == [5, 6, 7, 8]
 
 
 def test_records_of_a_topic_that_was_not_skipped_do_not_come_again(log: DeltaEventLog) -> None:
     """The command names every partition of the log, so that one is enough."""
     for topic, end in (("cdc.items", 8), ("cdc.more", 9)):
-        log.apply([write(5, end, topic=topic)], no_rejects)
+        log.apply([write(5, end, topic=topic)], refuse_rejects)
     log.prepare(lane("other"), PLAN)
     log.skip(lane("other"), LaneState(position=Position({TopicPartition("cdc.items", 0): 8})))
     with pytest.raises(DataLoss, match=re.escape("records of topic cdc.more that lane raw.other has not written")) as lost:
-        log.apply([write(5, 9, topic="cdc.more", source="other")], no_rejects)
+        log.apply([write(5, 9, topic="cdc.more", source="other")], refuse_rejects)
     assert "`replicator lanes skip raw.other --until cdc.items:0:8,cdc.more:0:9`" in lost.value.next_step
-    log.apply([write(8, 9, source="other")], no_rejects)
+    log.apply([write(8, 9, source="other")], refuse_rejects)
     assert (offsets(log), offsets(log, "cdc.more")) == ([5, 6, 7, 8], [5, 6, 7, 8])
 
 
 def test_a_mirror_is_not_merged_into_the_log(log: DeltaEventLog, path: Path) -> None:
-    log.apply([write(5, 8)], no_rejects)
+    log.apply([write(5, 8)], refuse_rejects)
     table = TableSpec("public.cdc_events", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
     sink = DeltaRsSink({"path": str(path.parent)})
     mirror = Lane("lake.cdc_events", "shop", "shop", table.name, "lake", "cdc_events", "scd1")

@@ -12,24 +12,24 @@ from deltalake import DeltaTable
 from support.delta_writes import items, write_of
 
 from adapters.delta import merge
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.change import OP, Op
-from replicator.domain.expr import AllOf
-from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.domain.policy.expr import AllOf
+from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.ports.frames import Write
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
 
 def _written(folder: Path, policy: str) -> tuple[list[str], list[dict[str, Any]]]:
     """The operations of the commits that had rows, and the rows, of which one is deleted before it was there."""
-    sink, lane = DeltaRsSink({"path": str(folder)}), lane_of(policy)
+    sink, lane = DeltaRsSink({"path": str(folder)}), make_lane(policy)
     first = write_of(items(1, 2, 3), policy=policy)
     gone = pa.array([Op.CREATE.value, Op.DELETE.value, Op.CREATE.value])
     frame = first.folded.frame.set_column(first.folded.frame.column_names.index(OP), OP, gone)
     sink.prepare(lane, first.plan)
-    sink.apply([write_of_frame(first, frame)], no_rejects)
-    sink.apply([write_of(items(3, 4, op="u", v="new"), 3, policy=policy)], no_rejects)
+    sink.apply([write_of_frame(first, frame)], refuse_rejects)
+    sink.apply([write_of(items(3, 4, op="u", v="new"), 3, policy=policy)], refuse_rejects)
     sink.close()
     table = DeltaTable(str(folder / "items"))
     rows = table.to_pyarrow_table().drop_columns([CDC_APPLIED_AT]).to_pylist()
@@ -38,7 +38,7 @@ def _written(folder: Path, policy: str) -> tuple[list[str], list[dict[str, Any]]
 
 def write_of_frame(write: Write[pa.Table], frame: pa.Table) -> Write[pa.Table]:
     """The same write with other rows."""
-    folded = replace(write.folded, frame=frame, facts=replace(write.folded.facts, deletes=True))
+    folded = replace(write.folded, frame=frame, facts=replace(write.folded.facts, has_deletes=True))
     return replace(write, folded=folded)
 
 
@@ -46,7 +46,7 @@ def write_of_frame(write: Write[pa.Table], frame: pa.Table) -> Write[pa.Table]:
 def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
     operations, rows = _written(tmp_path / "appended", policy)
     assert operations == ["CREATE TABLE", "WRITE", "MERGE"]
-    monkeypatch.setattr(merge, "takes_rows_as_they_are", lambda _: False)
+    monkeypatch.setattr(merge, "can_insert_as_is", lambda _: False)
     merged, same = _written(tmp_path / "merged", policy)
     assert merged == ["CREATE TABLE", "MERGE", "MERGE"]
     assert rows == same
@@ -56,7 +56,7 @@ def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: p
 def test_a_plan_that_inserts_otherwise_is_merged() -> None:
     """As one under which deletes leave rows."""
     plan = write_of(items(1)).plan
-    assert merge.takes_rows_as_they_are(plan)
+    assert merge.can_insert_as_is(plan)
     insert = next(clause for clause in plan.clauses if not clause.matched)
     for other in (replace(insert, when=AllOf(())), replace(insert, assign=insert.assign[1:])):
-        assert not merge.takes_rows_as_they_are(replace(plan, clauses=(other,)))
+        assert not merge.can_insert_as_is(replace(plan, clauses=(other,)))

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from support.delta_writes import items, write_of
 
-from adapters.delta import ledger as ledgers
-from adapters.delta.layout import Lake
-from adapters.delta.tables import opened
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.delta.lake import Lake
+from adapters.delta.tables import open_table
+from adapters.sinks.delta import tombstones as ledgers
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Retryable
-from replicator.domain.policies import plan_for
-from replicator.domain.retention import PARTS
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.retention import HORIZON_COUNT
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 HOUR = timedelta(hours=1)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -36,7 +36,7 @@ def with_sink(folder: Path, rows: list, start: int, hour: float) -> list:
     """A new instance applies the rows; what it rejects."""
     sink = DeltaRsSink({"path": str(folder)})
     write = write_of(rows, start)
-    plan = plan_for("scd1", write.plan.table, retention=PARTS * HOUR)
+    plan = plan_for("scd1", write.plan.table, retention=HORIZON_COUNT * HOUR)
     write = replace(write, plan=plan, at=BEGINNING + hour * HOUR)
     rejects: list = []
     try:
@@ -48,7 +48,7 @@ def with_sink(folder: Path, rows: list, start: int, hour: float) -> list:
 
 
 def remembered(folder: Path) -> list[int]:
-    table = opened(Lake.at(str(folder)).tombstones("items"))
+    table = open_table(Lake.at(str(folder)).tombstones("items"))
     return sorted(row["_cdc_seq_1"] for row in table.to_pyarrow_table().to_pylist())
 
 
@@ -63,14 +63,14 @@ def test_the_ledger_shrinks(lake: Path) -> None:
     assert remembered(lake) == [1, 3, 4]
     with_sink(lake, items(5), 5, hour=19.5)
     assert remembered(lake) == [4]
-    assert state(lake).forgotten.high == (3,)
+    assert state(lake).purged_up_to.high == (3,)
 
 
 @pytest.mark.parametrize("removed", [False, True])
 def test_killed_between_the_floor_and_what_it_removes(lake: Path, monkeypatch: pytest.MonkeyPatch, removed: bool) -> None:
     """The next instance removes it, before it judges anything; and only once: what comes to be remembered then stays."""
     with_sink(lake, items(2, op="d"), 3, hour=0)
-    real = ledgers.forget_entries
+    real = ledgers.delete_entries
 
     def killed(*entries) -> None:
         if removed:
@@ -78,15 +78,15 @@ def test_killed_between_the_floor_and_what_it_removes(lake: Path, monkeypatch: p
         raise Retryable("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ledgers, "forget_entries", killed)
+        patched.setattr(ledgers, "delete_entries", killed)
         with pytest.raises(Retryable, match="killed"):
             with_sink(lake, items(5), 4, hour=20)
-    assert state(lake).owed
+    assert state(lake).purge_pending
     assert remembered(lake) == ([] if removed else [1, 3])
     old = ("u", {"id": 2, "v": "late", "_seq_1": 2})
     rejects = with_sink(lake, [*items(5), old], 4, hour=20)
     assert [row["_seq_1" if "_seq_1" in row else "_cdc_seq_1"] for row in rejects] == [2]
-    assert not state(lake).owed
+    assert not state(lake).purge_pending
     assert remembered(lake) == []
 
 
@@ -104,7 +104,7 @@ def test_a_lane_that_was_written_before_there_was_a_retention_begins_with_nothin
     sink.reset(LANE)
     write = write_of([*items(1), *items(4, op="d")])
     sink.prepare(LANE, write.plan)
-    sink.apply([write], no_rejects)
+    sink.apply([write], refuse_rejects)
     sink.close()
-    assert (state(lake).forgotten, state(lake).deletes) == (None, ())
+    assert (state(lake).purged_up_to, state(lake).delete_horizons) == (None, ())
     assert not with_sink(lake, [("u", {"id": 3, "v": "x", "_seq_1": 0})], 2, hour=99)

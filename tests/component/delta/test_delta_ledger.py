@@ -9,27 +9,27 @@ import pytest
 from deltalake import DeltaTable
 from support.delta_writes import items, write_of
 
-from adapters.delta.layout import Lake
-from adapters.delta.ledger import DeltaTombstoneLedger
-from adapters.delta.positions import Positions
+from adapters.delta.lake import Lake
+from adapters.delta.position_files import PositionFiles
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.domain.plan import LaneState
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.tombstones import DeltaTombstones
+from replicator.domain.policy.plan import LaneState
 from replicator.ports.engine import Engine
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
-from replicator.testing.sink_contract import LedgerContract
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
+from replicator.testing.sink_contract import TombstoneContract
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 
 
-class TestDeltaTombstoneLedger(LedgerContract):
+class TestDeltaTombstoneLedger(TombstoneContract):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.lake = Lake.at(str(tmp_path))
 
-    def new_ledger(self) -> DeltaTombstoneLedger:
-        return DeltaTombstoneLedger(self.lake)
+    def new_tombstones(self) -> DeltaTombstones:
+        return DeltaTombstones(self.lake)
 
     def new_engine(self) -> Engine[Any]:
         return LocalEngine()
@@ -52,11 +52,11 @@ def ids(sink: DeltaRsSink) -> list[int]:
 def test_older_update_does_not_bring_a_deleted_row_back(tmp_path: Path) -> None:
     """Also for the next instance; and a delete at another offset that says the same is a duplicate."""
     sink = open_at(tmp_path)
-    sink.apply([write_of([*items(1, 2), *items(1, op="d")])], no_rejects)
+    sink.apply([write_of([*items(1, 2), *items(1, op="d")])], refuse_rejects)
     sink.close()
     sink = open_at(tmp_path)
     late = write_of([("u", {"id": 1, "v": "late", "_seq_1": 1}), ("d", {"id": 1, "_seq_1": 2})], 3)
-    counts = sink.apply([late], no_rejects)[LANE.id].counts
+    counts = sink.apply([late], refuse_rejects)[LANE.id].counts
     assert counts.applied == 0
     assert ids(sink) == [2]
     assert sink.state(LANE) == LaneState(late.span.end, (2,), None, (2,), rule="scd1 by id")
@@ -66,39 +66,39 @@ def test_older_update_does_not_bring_a_deleted_row_back(tmp_path: Path) -> None:
 def test_delete_whose_commit_died_is_applied_when_it_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dead attempt has left its entry in the ledger; it must not count against the delete it is of."""
     sink = open_at(tmp_path)
-    sink.apply([write_of([*items(1, 2, 3), *items(3, op="d")])], no_rejects)
+    sink.apply([write_of([*items(1, 2, 3), *items(3, op="d")])], refuse_rejects)
     delete = write_of([("d", {"id": 1, "_seq_1": 1})], 4)
 
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-        dying.setattr(Positions, "announce", killed)
-        sink.apply([delete], no_rejects)
+        dying.setattr(PositionFiles, "announce", killed)
+        sink.apply([delete], refuse_rejects)
     sink.close()
     assert DeltaTable(str(tmp_path / "_replicator" / "tombstones" / "items")).count() == 2
     sink = open_at(tmp_path)
     assert ids(sink) == [1, 2]
-    assert sink.apply([delete], no_rejects)[LANE.id].counts.applied == 1
+    assert sink.apply([delete], refuse_rejects)[LANE.id].counts.applied == 1
     assert ids(sink) == [2]
     sink.close()
 
 
 def test_a_delete_whose_commit_died_does_not_hide_what_comes_again_without_it(tmp_path: Path, monkeypatch: Any) -> None:
     sink = open_at(tmp_path)
-    sink.apply([write_of([*items(1, 2), ("d", {"id": 2, "_seq_1": 9})])], no_rejects)
+    sink.apply([write_of([*items(1, 2), ("d", {"id": 2, "_seq_1": 9})])], refuse_rejects)
     update, delete = ("u", {"id": 1, "v": "newer", "_seq_1": 7}), ("d", {"id": 1, "_seq_1": 8})
     with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-        dying.setattr(Positions, "announce", killed)
-        sink.apply([write_of([update, delete], 3)], no_rejects)
+        dying.setattr(PositionFiles, "announce", killed)
+        sink.apply([write_of([update, delete], 3)], refuse_rejects)
     sink.close()
     sink = open_at(tmp_path)
-    sink.apply([write_of([update], 3)], no_rejects)
+    sink.apply([write_of([update], 3)], refuse_rejects)
     assert [row["v"] for row in sink.read("items").to_pylist()] == ["newer"]
-    sink.apply([write_of([delete], 4)], no_rejects)
+    sink.apply([write_of([delete], 4)], refuse_rejects)
     assert ids(sink) == []
     sink.close()
 
 
 def test_batch_without_deletes_writes_no_ledger(tmp_path: Path) -> None:
     sink = open_at(tmp_path)
-    sink.apply([write_of(items(1, 2))], no_rejects)
+    sink.apply([write_of(items(1, 2))], refuse_rejects)
     assert not (tmp_path / "_replicator" / "tombstones").exists()
     sink.close()

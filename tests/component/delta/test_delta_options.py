@@ -15,16 +15,16 @@ import pytest
 from deltalake import DeltaTable
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.delta import upkeep
+from adapters.delta import maintenance
 from adapters.delta.partitions import NULL_FOLDER
 from adapters.delta.tables import RANDOM_FOLDERS, STATISTICS
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.domain.table import Column, TableSpec
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
 SALES = TableSpec(
     "public.items",
@@ -36,7 +36,7 @@ LINE = "config/replicator.yaml:7"
 
 
 def lane(policy: str = "scd1", **options: Any) -> Any:
-    return replace(lane_of(policy), options=options, config_line=LINE)
+    return replace(make_lane(policy), options=options, config_line=LINE)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
     made.close()
 
 
-def put(sink: DeltaRsSink, of: Any, rows: list[Any], *, table: TableSpec = SALES, reject: Any = no_rejects) -> Any:
+def put(sink: DeltaRsSink, of: Any, rows: list[Any], *, table: TableSpec = SALES, reject: Any = refuse_rejects) -> Any:
     """Applies the rows at the offsets where the lane stands."""
     state = sink.state(of)
     write = write_of(rows, state.position[PARTITION_0] if state else 0, table=table, lane=of)
@@ -233,7 +233,7 @@ def test_deletion_vectors_are_refused(sink: DeltaRsSink) -> None:
 def compactions(tmp_path: Path, options: dict[str, Any], entry: dict[str, Any]) -> int:
     made = DeltaRsSink({"path": str(tmp_path), **options})
     of = lane(**entry)
-    for i in range(2 * upkeep.FEWEST_FILES + 4):
+    for i in range(2 * maintenance.FEWEST_FILES + 4):
         put(made, of, items(i), table=ITEMS)
     made.close()
     return sum(entry["operation"] == "OPTIMIZE" for entry in DeltaTable(str(tmp_path / "items")).history())
@@ -259,7 +259,7 @@ def test_compaction_counts_commits_of_all_runs(tmp_path: Path) -> None:
         made = DeltaRsSink({"path": str(tmp_path)})
         assert "OPTIMIZE" not in operations(tmp_path)
         put(made, of, items(i), table=ITEMS)
-        made.apply([write_of(items(i), i, table=ITEMS, lane=of)], no_rejects)
+        made.apply([write_of(items(i), i, table=ITEMS, lane=of)], refuse_rejects)
         made.close()
     assert operations(tmp_path)[0] == "OPTIMIZE"
 
@@ -271,10 +271,10 @@ def operations(lake: Path) -> list[str]:
 
 def test_partitions_that_have_a_file_each_are_left_alone(sink: DeltaRsSink, tmp_path: Path) -> None:
     of = lane(partition_by=("id",), compact_every=1)
-    for i in range(upkeep.FEWEST_FILES + 4):
+    for i in range(maintenance.FEWEST_FILES + 4):
         put(sink, of, items(i), table=ITEMS)
     table = DeltaTable(str(tmp_path / "items"))
-    assert len(table.file_uris()) > upkeep.FEWEST_FILES and not upkeep._is_scattered(table)
+    assert len(table.file_uris()) > maintenance.FEWEST_FILES and not maintenance._is_scattered(table)
 
 
 def upgraded(table: Path, protocol: dict[str, Any]) -> int:
@@ -316,14 +316,14 @@ def test_a_newer_protocol_is_refused_by_name(
     with pytest.raises(Fatal, match=named) as refused:
         if reopened:
             sink.prepare(of, write.plan)
-        sink.apply([write], no_rejects)
+        sink.apply([write], refuse_rejects)
     assert "nothing was written" in refused.value.sentence
     log = tmp_path / "items" / "_delta_log"
     assert max(int(f.stem) for f in log.glob("*.json")) == version
     upgraded_log = log / f"{version:020}.json"
     upgraded_log.unlink()
     sink.prepare(of, write.plan)
-    assert sink.apply([write], no_rejects)[of.id].position == Position({PARTITION_0: 2})
+    assert sink.apply([write], refuse_rejects)[of.id].position == Position({PARTITION_0: 2})
 
 
 def test_a_table_of_another_lane_is_refused(sink: DeltaRsSink, tmp_path: Path) -> None:

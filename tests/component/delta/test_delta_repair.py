@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from support.delta_writes import ITEMS, items, write_of
 
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import DataLoss
-from replicator.domain.policies import plan_for
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.domain.policy.policies import plan_for
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "removed": Path.unlink,
     "emptied": lambda file: file.write_bytes(b""),
@@ -35,7 +35,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
 
 def put(sink: DeltaRsSink, start: int) -> None:
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    sink.apply([write_of(items(start, start + 1, start + 2), start)], no_rejects)
+    sink.apply([write_of(items(start, start + 1, start + 2), start)], refuse_rejects)
 
 
 def ids(sink: DeltaRsSink) -> list[int]:

@@ -13,28 +13,29 @@ from support.crash_runs import assert_equals_model, run_until, with_deletes
 from support.delta_crash import batches, deliver
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.checks.delta import DeltaCheck
-from adapters.delta import positions, storage, stored
+from adapters.delta import position_files, stored_folder
 from adapters.delta.commits import LaneLog
-from adapters.delta.event_log import DeltaEventLog
-from adapters.delta.stored import StoredFolder
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.delta.stored_folder import StoredFolder
+from adapters.object_store import options
+from adapters.sinks.delta.check import DeltaCheck
+from adapters.sinks.delta.event_log import DeltaEventLog
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
-from replicator.domain.plan import LaneState
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 POSITIONS = f"_replicator/positions/testing/{LANE.id}"
 
 FIRST = SchemaVersion(1, ITEMS, ITEMS.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC))
 
 
 def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
-    return sink.apply([write_of(list(rows), start)], no_rejects)[LANE.id]
+    return sink.apply([write_of(list(rows), start)], refuse_rejects)[LANE.id]
 
 
 def ready(options: Any) -> DeltaRsSink:
@@ -65,7 +66,7 @@ def test_what_lies_in_the_store(s3: ObjectStore) -> None:
 
 
 def test_old_positions_go(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "KEPT", 2)
+    monkeypatch.setattr(position_files, "KEPT", 2)
     lake = s3.lake()
     sink = ready(lake)
     for i in range(4):
@@ -125,7 +126,7 @@ def test_an_attempt_that_died_keeps_its_number(s3: ObjectStore, monkeypatch: pyt
     lake = s3.lake()
     slow = ready(lake)
     put(slow, *items(1))
-    snapshot = slow._lanes._held[f"testing/{LANE.id}"]._current()
+    snapshot = slow._lanes._held[f"testing/{LANE.id}"]._take_snapshot()
     log = slow._lanes._held[f"testing/{LANE.id}"]._log
     announced = log._positions.announce(2, LaneState(Position({PARTITION_0: 9})), None)
     again = ready(lake)
@@ -133,7 +134,7 @@ def test_an_attempt_that_died_keeps_its_number(s3: ObjectStore, monkeypatch: pyt
     assert f"{POSITIONS}/3.json" in s3.keys(lake["path"])
     state = DeltaRsSink(lake).state(LANE)
     assert state is not None and state.position == Position({PARTITION_0: 2})
-    assert announced.version == 2 and log._positions.read(2) == announced
+    assert announced.version == 2 and log._positions.read_record(2) == announced
     with pytest.raises(Fenced):
         log.commit(snapshot, LaneState(Position({PARTITION_0: 9})), None, None)
     assert DeltaRsSink(lake).state(LANE) == state
@@ -176,14 +177,14 @@ def lost_answer(commit: Any) -> Any:
 
     def lost(self: LaneLog, *arguments: Any) -> int:
         commit(self, *arguments)
-        return int(self._landed())  # type: ignore[call-arg]
+        return int(self._has_landed())  # type: ignore[call-arg]
 
     return lost
 
 
 def test_a_claim_whose_answer_was_lost_is_ones_own(s3: ObjectStore) -> None:
     """The library sends a request again whose answer did not come, and then finds its own file."""
-    folder = StoredFolder.at(str(s3.lake()["path"]), storage.Storage.model_validate(s3.storage))
+    folder = StoredFolder.at(str(s3.lake()["path"]), options.Storage.model_validate(s3.storage))
     assert folder.claim("1.json", {"attempt": "a"}) and folder.claim("1.json", {"attempt": "a"})
     assert not folder.claim("1.json", {"attempt": "b"})
 
@@ -200,7 +201,7 @@ def test_keys_of_the_environment(s3: ObjectStore, monkeypatch: pytest.MonkeyPatc
 def test_the_event_log_in_a_store(s3: ObjectStore) -> None:
     lake = s3.lake()
     log = DeltaEventLog(lake)
-    assert log.tables() == [] and log.state(lane_of("event_log", "log")) is None
+    assert log.tables() == [] and log.state(make_lane("event_log", "log")) is None
 
 
 REFUSALS = {
@@ -240,7 +241,7 @@ def test_a_key_that_is_refused(asking: ObjectStore) -> None:
 
 
 def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "RETRIES", 0)
+    monkeypatch.setattr(options, "RETRIES", 0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -267,7 +268,7 @@ def test_doctor_finds_a_store_that_it_can_write(s3: ObjectStore) -> None:
 
 
 def test_doctor_finds_a_store_without_conditions(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = stored.obstore.put
-    monkeypatch.setattr(stored.obstore, "put", lambda *args, **_: original(*args, mode="overwrite"))
+    original = stored_folder.obstore.put
+    monkeypatch.setattr(stored_folder.obstore, "put", lambda *args, **_: original(*args, mode="overwrite"))
     found = DeltaCheck("sink lake", s3.lake()).diagnose()
     assert found[-1].severity == "error" and "made twice" in found[-1].sentence

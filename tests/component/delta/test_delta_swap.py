@@ -17,20 +17,20 @@ from support.delta_writes import ITEMS, PARTITION_0, changes_of, items, write_of
 
 from adapters.delta import commits, table_writer
 from adapters.delta.folders import LocalFolder
-from adapters.delta.swapping import MARK
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.table_swap import MARK
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.plan import LaneState
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane, Write
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 ANEW = replace(LANE, id=f"{LANE.id}__replay", into=f"{LANE.into}__replay")
 OLD = [*items(1, 2, v="old"), *items(5, v="old")]
 NEW = [*items(1, 2, 3, v="new"), *items(3, op="d"), *items(5, 6, v="new")]
@@ -47,7 +47,7 @@ def filled(path: Path, lane: Lane = LANE) -> DeltaRsSink:
     sink = DeltaRsSink({"path": str(path)})
     for one, rows in ((lane, OLD), (made(lane), NEW)):
         sink.prepare(one, plan_for(one.policy, ITEMS))
-        sink.apply([write_of(rows, lane=one)], no_rejects)
+        sink.apply([write_of(rows, lane=one)], refuse_rejects)
     sink.remember(made(lane), FIRST)
     return sink
 
@@ -69,7 +69,7 @@ def beside(lane: Lane, sequence: int) -> Write[pa.Table]:
     """A row of key 3 beside the stream, that old."""
     plan = plan_for(lane.policy, ITEMS)
     changes = changes_of(items(3, v="back"), sequence)
-    return Write(lane, plan, LocalEngine().fold(changes, plan), Span(Position(), Position()), beside=True)
+    return Write(lane, plan, LocalEngine().fold(changes, plan), Span(Position(), Position()), out_of_band=True)
 
 
 def test_the_rows_the_state_and_what_is_remembered_are_exchanged(tmp_path: Path) -> None:
@@ -80,9 +80,11 @@ def test_the_rows_the_state_and_what_is_remembered_are_exchanged(tmp_path: Path)
     sink.drop(ANEW)
     assert sink.tables() == [LANE.into] and rows(tmp_path) == LATE["new"]
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    done = sink.apply([beside(LANE, 2)], no_rejects)[LANE.id]  # Older than the delete, of which only the other table knew.
+    done = sink.apply([beside(LANE, 2)], refuse_rejects)[
+        LANE.id
+    ]  # Older than the delete, of which only the other table knew.
     assert done.counts.superseded == 1 and rows(tmp_path) == LATE["new"]
-    sink.apply([write_of(items(9), len(NEW), lane=LANE)], no_rejects)
+    sink.apply([write_of(items(9), len(NEW), lane=LANE)], refuse_rejects)
     assert (9, "v9") in rows(tmp_path)
     sink.close()
 
@@ -132,14 +134,14 @@ def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         found = again.state(LANE)
         which = "old" if found == old else "new"
         seen.add(which)
-        assert which == "old" or replace(found or LaneState(), took="") == new
+        assert which == "old" or replace(found or LaneState(), copied_from="") == new
         assert rows(path) == LATE[which], after
         if after % 2:
             again.swap(LANE, ANEW, anew)
             which = "new"
         again.prepare(LANE, plan_for("scd1", ITEMS))
         assert again.state(LANE) == (old if which == "old" else new)
-        done = again.apply([beside(LANE, 2)], no_rejects)[LANE.id]
+        done = again.apply([beside(LANE, 2)], refuse_rejects)[LANE.id]
         assert done.counts.superseded == (which == "new"), after
         again.close()
         if ended:
@@ -173,10 +175,10 @@ def test_other_columns_and_another_policy(tmp_path: Path) -> None:
     history = replace(ANEW, policy="scd2")
     sink = DeltaRsSink({"path": str(tmp_path)})
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    sink.apply([write_of(OLD, lane=LANE)], no_rejects)
+    sink.apply([write_of(OLD, lane=LANE)], refuse_rejects)
     sink.prepare(history, plan_for("scd2", table))
     changes = [("c", {"id": 1, "w": "a"}), ("u", {"id": 1, "w": "b"}), ("d", {"id": 1, "w": None})]
-    sink.apply([write_of(changes, table=table, lane=history)], no_rejects)
+    sink.apply([write_of(changes, table=table, lane=history)], refuse_rejects)
     wanted = sink.read(ANEW.into)
     sink.swap(LANE, history, anew)
     sink.drop(history)
@@ -184,7 +186,7 @@ def test_other_columns_and_another_policy(tmp_path: Path) -> None:
     assert found.schema == wanted.schema and found.num_rows == 2
     now = replace(LANE, policy="scd2")
     sink.prepare(now, plan_for("scd2", table))
-    sink.apply([write_of([("c", {"id": 1, "w": "c"})], 3, table=table, lane=now)], no_rejects)
+    sink.apply([write_of([("c", {"id": 1, "w": "c"})], 3, table=table, lane=now)], refuse_rejects)
     assert sorted(sink.read(LANE.into)["w"].to_pylist()) == ["a", "b", "c"]
     sink.close()
 

@@ -16,15 +16,15 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from support.delta_writes import ITEMS, items, write_of
 
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import ConfigProblem, Fatal, Reject, RejectCode
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Lane
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def test_refused_column_names_are_kept_apart_and_read_back(sink: DeltaRsSink, tm
     table = TableSpec("t", columns, ("the id",), 1)
     prepare(sink, table)
     rows = [("c", {"the id": 1, "a, b": "x", "c=d": "y"}), ("c", {"the id": 2, "a, b": "p", "c=d": "q"})]
-    sink.apply([write_of(rows, table=table)], no_rejects)
+    sink.apply([write_of(rows, table=table)], refuse_rejects)
     partial = [("u", {"the id": 1, "a, b": None, "c=d": "new", "_unsent": ["a, b"]})]
-    sink.apply([write_of(partial, 2, table=table)], no_rejects)
+    sink.apply([write_of(partial, 2, table=table)], refuse_rejects)
     moved = {"the id": 3, "a, b": None, "c=d": "q", "_unsent": ["a, b"], "_moved_from": {"the id": 2}}
-    sink.apply([write_of([("d", {"the id": 2, "_moved_to": True}), ("c", moved)], 3, table=table)], no_rejects)
+    sink.apply([write_of([("d", {"the id": 2, "_moved_to": True}), ("c", moved)], 3, table=table)], refuse_rejects)
     found = sink.read("items", where='"the id" > 0').sort_by("the id").select([c.name for c in columns]).to_pylist()
     assert [list(row.values()) for row in found] == [[1, "x", "new"], [3, "p", "q"]]
     assert [f.name for f in DeltaTable(str(tmp_path / "items")).schema().fields][:3] == [
@@ -120,36 +120,36 @@ def test_refused_column_names_are_kept_apart_and_read_back(sink: DeltaRsSink, tm
 
 def test_added_column_is_null_before_and_filled_after(sink: DeltaRsSink) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1))], no_rejects)
+    sink.apply([write_of(items(1))], refuse_rejects)
     stamp = Column("at", pa.timestamp("us"))
     wider = TableSpec(ITEMS.name, (*ITEMS.columns, stamp), ITEMS.keys, 1)
     prepare(sink, wider)
     at = datetime(2024, 2, 29, 12, 0, 0, 123456)
-    sink.apply([write_of([("c", {"id": 2, "v": "b", "at": at})], 1, table=wider)], no_rejects)
+    sink.apply([write_of([("c", {"id": 2, "v": "b", "at": at})], 1, table=wider)], refuse_rejects)
     prepare(sink)
-    sink.apply([write_of(items(3), 2)], no_rejects)
+    sink.apply([write_of(items(3), 2)], refuse_rejects)
     assert {r["id"]: r["at"] for r in sink.read("items").to_pylist()} == {1: None, 2: at, 3: None}
 
 
 def test_rows_below_the_position_are_left_out_whatever_they_hold(sink: DeltaRsSink) -> None:
     """Also rows that the table never had: the operator has skipped them."""
     prepare(sink)
-    sink.apply([write_of(items(1))], no_rejects)
+    sink.apply([write_of(items(1))], refuse_rejects)
     state = sink.state(LANE)
     assert state is not None
     sink.skip(LANE, replace(state, position=write_of(items(1, 2, 3)).span.end))
-    counts = sink.apply([write_of(items(1, 2, 3, 4))], no_rejects)[LANE.id].counts
+    counts = sink.apply([write_of(items(1, 2, 3, 4))], refuse_rejects)[LANE.id].counts
     assert (counts.applied, counts.duplicate) == (1, 3)
     assert sorted(sink.read("items")["id"].to_pylist()) == [1, 4]
 
 
 def test_truncate_that_comes_again_is_one_row_of_an_append(sink: DeltaRsSink) -> None:
     """It has no key to be found by."""
-    lane = lane_of("append", "log")
+    lane = make_lane("append", "log")
     again = [("t", {"_seq_1": 1}), *items(2)]
     for write in (write_of([*items(1), ("t", {})], lane=lane), write_of(again, 2, lane=lane)):
         sink.prepare(lane, write.plan)
-        counts = sink.apply([write], no_rejects)[lane.id].counts
+        counts = sink.apply([write], refuse_rejects)[lane.id].counts
     assert (counts.applied, counts.duplicate) == (1, 1)
     assert sink.read("log").sort_by("_cdc_seq_1")["_cdc_op"].to_pylist() == ["c", "t", "c"]
 
@@ -181,7 +181,7 @@ def test_every_reader_finds_edge_values(name: str, sink: DeltaRsSink, tmp_path: 
     table = TableSpec("t", (Column("id", pa.int64()), Column("v", kind)), ("id",), 1)
     prepare(sink, table)
     for i, value in enumerate(values):
-        sink.apply([write_of([("c", {"id": i, "v": value})], i, table=table)], no_rejects)
+        sink.apply([write_of([("c", {"id": i, "v": value})], i, table=table)], refuse_rejects)
     delta = DeltaTable(str(tmp_path / "items"))
     for i, value in enumerate(values):
         wanted = pa.scalar(value, kind)
@@ -236,9 +236,9 @@ def _through_duckdb(delta: DeltaTable, value: Any) -> pa.Table:
 
 def test_queries_now_and_then(sink: DeltaRsSink) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1, 2))], no_rejects)
+    sink.apply([write_of(items(1, 2))], refuse_rejects)
     between = datetime.now(UTC)
-    sink.apply([write_of([*items(3), *items(1, op="d")], 2)], no_rejects)
+    sink.apply([write_of([*items(3), *items(1, op="d")], 2)], refuse_rejects)
     assert sink.tables() == ["items"]
     assert sorted(sink.read("items")["id"].to_pylist()) == [2, 3]
     assert sorted(sink.read("items", version=1)["id"].to_pylist()) == [1, 2]
@@ -251,7 +251,7 @@ def test_queries_now_and_then(sink: DeltaRsSink) -> None:
 
 def test_queries_that_cannot_be_answered(sink: DeltaRsSink) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1))], no_rejects)
+    sink.apply([write_of(items(1))], refuse_rejects)
     with pytest.raises(Fatal, match="versions 0 to 1"):
         sink.read("items", version=9)
     with pytest.raises(Fatal, match="versions 0 to 1"):
@@ -272,7 +272,7 @@ def test_queries_that_cannot_be_answered(sink: DeltaRsSink) -> None:
 )
 def test_condition_reads_nothing_but_the_table(sink: DeltaRsSink, where: str) -> None:
     prepare(sink)
-    sink.apply([write_of(items(1))], no_rejects)
+    sink.apply([write_of(items(1))], refuse_rejects)
     with pytest.raises(ConfigProblem, match="condition"):
         sink.read("items", where=where)
     assert not Path("/tmp/out.csv").exists()

@@ -16,31 +16,31 @@ from deltalake import DeltaTable
 from support.shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.delta.lane import DeltaLane
-from adapters.delta.transactions import TransactionTable
 from adapters.engines.local import LocalEngine
-from adapters.monitor.prometheus import PrometheusTelemetry
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.application.lanes import Lanes
-from replicator.application.options import Options
-from replicator.application.pipeline import Pipeline
-from replicator.application.register import FileRegister
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules, TransactionRules
-from replicator.application.shared import Shared
+from adapters.observability.prometheus import PrometheusTelemetry
+from adapters.sinks.delta.lane import DeltaLane
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.transaction_table import TransactionTable
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.options import RuntimeOptions
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.file_register import FileRegister
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules, TransactionRules
 from replicator.domain.errors import Fatal, ReplicatorError, Retryable
 from replicator.domain.position import Position
-from replicator.domain.transactions import Complete
+from replicator.domain.transactions import CompletenessWatermark
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 
-QUICK = Options(
+QUICK = RuntimeOptions(
     first_delay=0.001,
     longest_delay=0.002,
-    tell_every=0.05,
+    report_every=0.05,
     hold_idle=0.02,
     catch_up_turn=0.05,
     handover_bytes=1,
@@ -64,20 +64,20 @@ class World:
     folder: Path
     shop: Shop
     sinks: Sequence[str] = ("lake",)
-    options: Options = QUICK
+    options: RuntimeOptions = QUICK
     rules: TransactionRules = RULES
     store: FakeStore = field(default_factory=FakeStore)
     letters: FakeDeadLetters = field(default_factory=FakeDeadLetters)
 
-    def start(self, source: FakeSource) -> tuple[Supervisor[Any], Shared[Any]]:
+    def start(self, source: FakeSource) -> tuple[Supervisor[Any], RuntimeContext[Any]]:
         engine, stop, gauges = LocalEngine(), threading.Event(), PrometheusTelemetry("1")
         rejects = Rejects(self.letters, engine, stop, self.options, gauges)
-        shared: Shared[Any] = Shared(engine, Lanes(gauges), rejects, gauges, self.options, stop)
+        shared: RuntimeContext[Any] = RuntimeContext(engine, LaneRuns(gauges), rejects, gauges, self.options, stop)
         self.sink = DeltaRsSink({"path": str(self.folder / "lake")})
         made = {"lake": self.sink, "other": FakeSink(self.store)}
         workers = {name: Worker(name, made[name], shared) for name in self.sinks}
-        place = Place("s", source, self.lanes_of, (), workers, FileRegister(self.folder / "state"), self.rules)
-        self.pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
+        place = SourceContext("s", source, self.lanes_of, (), workers, FileRegister(self.folder / "state"), self.rules)
+        self.pipeline = SourcePipeline(place, DebeziumJsonDecoder({}), shared)
         return Supervisor([self.pipeline], tuple(workers.values()), self.letters, shared), shared
 
     def lanes_of(self, table: str) -> TableRules:
@@ -157,7 +157,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) -> Itera
 
     with monkeypatch.context() as patch:
         patch.setattr(DeltaLane, "_commit", around("a lane", DeltaLane._commit))
-        patch.setattr(TransactionTable, "_put", around("publishing", TransactionTable._put))
+        patch.setattr(TransactionTable, "_write_row", around("publishing", TransactionTable._write_row))
         yield
 
 
@@ -257,7 +257,10 @@ def test_what_is_visible_in_part_is_so_after_another_start(tmp_path: Path) -> No
         for _ in range(2):
             world.once(pieces)
             assert not world.wrong() and world.table("order_items")
-            assert world.pipeline.flow.alignment is not None and not world.pipeline.flow.alignment.exact
+            assert (
+                world.pipeline.progress.transaction_progress is not None
+                and not world.pipeline.progress.transaction_progress.exact
+            )
 
     shop.transaction(shop.new_order(60), halfway)
 
@@ -353,7 +356,7 @@ def test_what_cannot_be_published_keeps_no_row_back(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(TransactionTable, "_put", refuses)
+        patch.setattr(TransactionTable, "_write_row", refuses)
         supervisor = world.once(shop.pieces())
     assert supervisor is not None
     assert world.rows() == shop.rows and world.told() is None
@@ -366,7 +369,7 @@ def test_sources_and_pipelines_have_rows_of_their_own(tmp_path: Path) -> None:
         sink = DeltaRsSink({"path": str(tmp_path)})
         for pipeline, source in names:
             lane = replace(lane_of("orders"), pipeline=pipeline, source=source)
-            sink.publish([lane], Complete(source, f"{pipeline}.{source}", None, True))
+            sink.publish([lane], CompletenessWatermark(source, f"{pipeline}.{source}", None, True))
         sink.close()
         table = DeltaTable(str(tmp_path / "_replicator" / "transactions"))
         found = table.to_pyarrow_table().to_pylist()

@@ -15,18 +15,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.delta import table_writer, upkeep
+from adapters.delta import maintenance, table_writer
 from adapters.delta.folders import LocalFolder
-from adapters.delta.tables import opened
-from adapters.delta.versions import SparkNeeded, end_versions, vacuum
-from adapters.sinks.dead_letters_delta import DeltaDeadLetters
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.delta.old_versions import SparkNeeded, end_versions, vacuum_files
+from adapters.delta.tables import open_table
+from adapters.sinks.delta.dead_letters import DeltaDeadLetters
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Fatal
 from replicator.ports.dead_letters import DeadLetter
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 NOW = timedelta(0)
 DAY = 86_400.0
 
@@ -42,7 +42,7 @@ def put(sink: DeltaRsSink, rows: list[Any], of: Any = LANE) -> None:
     state = sink.state(of)
     write = write_of(rows, state.position[PARTITION_0] if state else 0, table=ITEMS, lane=of)
     sink.prepare(of, write.plan)
-    sink.apply([write], no_rejects)
+    sink.apply([write], refuse_rejects)
 
 
 def parquet(folder: Path) -> set[str]:
@@ -102,7 +102,7 @@ def test_files_that_the_log_does_not_name_go_too(tmp_path: Path) -> None:
     DeltaTable(str(folder)).create_checkpoint()
     (folder / "part-of-one-that-died.parquet").write_bytes(b"rows")
     assert len(parquet(folder)) == 3
-    assert end_versions(LocalFolder(folder), opened(LocalFolder(folder))) == ""
+    assert end_versions(LocalFolder(folder), open_table(LocalFolder(folder))) == ""
     assert parquet(folder) == needed(folder)
 
 
@@ -124,7 +124,7 @@ def test_what_others_keep_in_the_folder_stays(tmp_path: Path, caplog: pytest.Log
     (folder / foreign).write_bytes(b"of others")
     made_old(folder)
     removed = parquet(folder) - needed(folder) - {foreign}
-    assert vacuum(DeltaTable(str(folder)), 0) == 1 and (folder / foreign).exists()
+    assert vacuum_files(DeltaTable(str(folder)), 0) == 1 and (folder / foreign).exists()
     assert len(removed) == 1 and not removed & parquet(folder)
     assert foreign in caplog.text
 
@@ -137,7 +137,7 @@ def test_partitions_and_change_data_are_of_the_table(tmp_path: Path, caplog: pyt
     DeltaTable(str(folder)).update({"a": "a + 1"})
     assert any(name.startswith("_change_data/") for name in parquet(folder))
     made_old(folder)
-    assert vacuum(DeltaTable(str(folder)), 0) > 2 and not caplog.text
+    assert vacuum_files(DeltaTable(str(folder)), 0) > 2 and not caplog.text
     assert {Path(name).name for name in parquet(folder)} == needed(folder)
 
 
@@ -148,7 +148,7 @@ def test_a_table_of_which_not_all_files_are_known_is_refused(tmp_path: Path) -> 
     log = f'{{"protocol": {{"minReaderVersion": 3, "minWriterVersion": 7, {str(marks)[1:-1]}}}}}'.replace("'", '"')
     (folder / "_delta_log" / f"{1:020}.json").write_text(log + "\n")
     with pytest.raises(SparkNeeded, match="deletion vectors"):
-        vacuum(DeltaTable(str(folder)), 0)
+        vacuum_files(DeltaTable(str(folder)), 0)
 
 
 class Clock:
@@ -164,7 +164,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    for module in (upkeep, table_writer):
+    for module in (maintenance, table_writer):
         monkeypatch.setattr(module, "time", made)
     return made
 
@@ -222,7 +222,7 @@ def test_versions_behind_a_vacuum_stand_where_the_lane_does(sink: DeltaRsSink, t
     sink.vacuum(LANE, NOW, dry_run=False)
     newest = DeltaTable(str(tmp_path / "items")).version()
     state = sink.state(LANE)
-    assert state is not None and next(iter(sink.standings(LANE))) == (newest, state.position)
+    assert state is not None and next(iter(sink.read_version_positions(LANE))) == (newest, state.position)
 
 
 def test_dead_letters_go_on_when_their_files_were_compacted_and_deleted(tmp_path: Path) -> None:

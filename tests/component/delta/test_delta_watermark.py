@@ -15,7 +15,7 @@ import pytest
 from support.shop_stream import COLUMNS, Broker, Shop
 from test_delta_transactions import QUICK, RULES, Breaks, Killed, World, lane_of, watched
 
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.position import Position, TopicPartition
 
 Records = list[dict[str, Any]]

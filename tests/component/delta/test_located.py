@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from adapters.delta.folders import LocalFolder
-from adapters.delta.storage import Storage
-from adapters.delta.stored import StoredFolder
+from adapters.delta.stored_folder import StoredFolder
+from adapters.object_store.options import Storage
 
 
 @pytest.mark.parametrize(
@@ -19,11 +19,11 @@ from adapters.delta.stored import StoredFolder
     ],
 )
 def test_in_an_object_store(said: str, place: str) -> None:
-    assert str(StoredFolder.at("s3://lake/log", Storage(region="eu-west-1")).located(said, 3)) == place
+    assert str(StoredFolder.at("s3://lake/log", Storage(region="eu-west-1")).locate(said, 3)) == place
 
 
 @pytest.mark.parametrize(
     ("said", "place"), [("a%20b/p.parquet", "/log/a b/p.parquet"), ("file:///x/p%23.parquet", "/x/p#.parquet")]
 )
 def test_on_a_disk(said: str, place: str) -> None:
-    assert LocalFolder("/log").located(said, 3) == Path(place)
+    assert LocalFolder("/log").locate(said, 3) == Path(place)

@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
 
-from adapters.sinks.event_store import DeltaEventStore
-from replicator.domain.events import new_event
+from adapters.dispatch.event_store import DeltaEventStore
+from replicator.domain.events import make_event
 
 DOCUMENT = PROJECT / "docs" / "events.md"
 VIEW = DOCUMENT.read_text(encoding="utf-8").partition("```sql\n")[2].partition("```")[0]
@@ -24,7 +24,7 @@ def store(tmp_path):
 
 
 def emit(store, of, kind, **data) -> datetime:
-    (done,) = store.append([new_event(of, "Customer", kind, data)])
+    (done,) = store.append([make_event(of, "Customer", kind, data)])
     return done.event.created_at
 
 

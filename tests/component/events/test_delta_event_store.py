@@ -13,11 +13,11 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from support.event_writers import begin, versions, writer
 
-from adapters.delta import event_store as module
-from adapters.sinks.event_store import DeltaEventStore
+from adapters.dispatch.event_store import DeltaEventStore
+from adapters.sinks.delta import event_store as module
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.events import NewEvent, VersionConflict
-from replicator.testing.event_store_contract import HOSTILE, emitted
+from replicator.testing.event_store_contract import HOSTILE, make_sample_event
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def store_in(folder: Path, **more: object) -> DeltaEventStore:
 
 
 def new(number: int, **more: object) -> NewEvent:
-    return emitted(number, **more)
+    return make_sample_event(number, **more)
 
 
 def test_the_table_is_append_only_and_its_log_is_kept(folder):

@@ -8,13 +8,13 @@ import time
 import psycopg
 import pytest
 
+from adapters.dispatch.event_store import PostgresEventLanes, PostgresEventStore
 from adapters.engines.local import LocalEngine
-from adapters.sinks.event_store import PostgresEventLanes, PostgresEventStore
-from adapters.sql import pg_event_table
+from adapters.postgres import event_table
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
-from replicator.testing.event_lanes_base import emitted
-from replicator.testing.sink_base import full_disk, no_rejects
-from replicator.testing.stored_outbox import Outbox, Sent, refuse_gaps
+from replicator.testing.event_lanes_base import make_sample_event
+from replicator.testing.sink_base import fail_on_rejects, refuse_rejects
+from replicator.testing.stored_outbox import OutboxRecords, SentEvent, refuse_gaps
 
 pytestmark = pytest.mark.postgres
 ENGINE = LocalEngine()
@@ -39,15 +39,15 @@ def store(place):
     opened.close()
 
 
-def put(sink, write, reject=no_rejects):
+def put(sink, write, reject=refuse_rejects):
     sink.prepare(write.lane, write.plan)
     return sink.apply([write], reject)[write.lane.id].counts
 
 
 def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
     """Killed between the two and the commit, there is neither."""
-    outbox = Outbox({0: [Sent(0), Sent(1)]})
-    put(sink, outbox.write(ENGINE, 0, 1))
+    outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
+    put(sink, outbox.make_write(ENGINE, 0, 1))
 
     def killed():
         with psycopg.connect(postgres_dsn, autocommit=True) as other:
@@ -58,23 +58,23 @@ def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
 
     sink.looked_up = killed
     with pytest.raises(ReplicatorError):
-        put(sink, outbox.write(ENGINE, 1, 2))
-    assert len(store.read("order")) == 1 and sink.state(outbox.lane).position == outbox.write(ENGINE, 0, 1).span.end
+        put(sink, outbox.make_write(ENGINE, 1, 2))
+    assert len(store.read("order")) == 1 and sink.state(outbox.lane).position == outbox.make_write(ENGINE, 0, 1).span.end
     sink.looked_up = lambda: None
-    assert put(sink, outbox.write(ENGINE, 1, 2)).applied == 1
+    assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
     refuse_gaps(store.read("order"))
 
 
 @pytest.mark.parametrize("most", [500, 1])
 def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, most):
     """Of its aggregates; of all, where it has more than a transaction locks."""
-    monkeypatch.setattr(pg_event_table, "MOST_LOCKS", most)
-    outbox = Outbox({0: [Sent(0), Sent(1, "A2")]})
-    store.append([emitted(0)])
+    monkeypatch.setattr(event_table, "MOST_LOCKS", most)
+    outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1, "A2")]})
+    store.append([make_sample_event(0)])
     done: list[int] = []
 
     def emit():
-        done.append(store.append([emitted(1)])[0].event.event_version)
+        done.append(store.append([make_sample_event(1)])[0].event.event_version)
 
     waiting = threading.Thread(target=emit)
 
@@ -86,15 +86,15 @@ def test_who_emits_waits_for_the_lane(sink, store, monkeypatch, postgres_dsn, mo
             assert other.execute(told, ("replicator events %",)).fetchall() == [("advisory",)] and not done
 
     sink.looked_up = meanwhile
-    put(sink, outbox.write(ENGINE, 0, 2))
+    put(sink, outbox.make_write(ENGINE, 0, 2))
     waiting.join(20)
     assert done == [3]
     assert [e.event_id for e in store.read("order", "A1")] == ["emitted-0", "sent-0", "emitted-1"]
 
 
 def test_many_aggregates_in_one_write(sink, store):
-    outbox = Outbox({0: [Sent(n, f"A{n % 1500}") for n in range(3000)]})
-    assert put(sink, outbox.write(ENGINE, 0, 3000)).applied == 3000
+    outbox = OutboxRecords({0: [SentEvent(n, f"A{n % 1500}") for n in range(3000)]})
+    assert put(sink, outbox.make_write(ENGINE, 0, 3000)).applied == 3000
     found = store.read("order")
     refuse_gaps(found)
     assert len(found) == 3000
@@ -102,38 +102,38 @@ def test_many_aggregates_in_one_write(sink, store):
 
 def test_an_id_that_another_aggregate_gets_at_this_moment(sink, store):
     """The whole transaction is made anew, and the event is a duplicate then."""
-    outbox = Outbox({0: [Sent(0), Sent(1)]})
-    heads = sink._events._heads
+    outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
+    heads = sink._events._read_heads
 
     def late(cursor, aggregates):
-        sink._events._heads = heads
-        store.append([emitted(0, "A9", event_id="sent-0")])
+        sink._events._read_heads = heads
+        store.append([make_sample_event(0, "A9", event_id="sent-0")])
         return heads(cursor, aggregates)
 
-    sink._events._heads = late
-    counts = put(sink, outbox.write(ENGINE, 0, 2))
+    sink._events._read_heads = late
+    counts = put(sink, outbox.make_write(ENGINE, 0, 2))
     assert (counts.applied, counts.duplicate) == (1, 1)
     assert {(e.event_id, e.aggregate_id) for e in store.read("order")} == {("sent-1", "A1"), ("sent-0", "A9")}
     refuse_gaps(store.read("order"))
 
 
 def test_a_lane_whose_store_is_gone_says_so(sink, postgres_dsn):
-    outbox = Outbox({0: [Sent(0), Sent(1)]})
-    put(sink, outbox.write(ENGINE, 0, 1))
+    outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
+    put(sink, outbox.make_write(ENGINE, 0, 1))
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("DROP SCHEMA events CASCADE")
     with pytest.raises(DataLoss, match=r"events\.events is gone"):
-        put(sink, outbox.write(ENGINE, 1, 2))
+        put(sink, outbox.make_write(ENGINE, 1, 2))
 
 
 def test_several_lanes_commit_together(sink, store):
     """One that cannot keep its rejects keeps the other from committing too."""
-    one, other = Outbox({0: [Sent(0)]}), Outbox({0: [Sent(1, payload="[]")]}, "others")
-    writes = [each.write(ENGINE, 0, 1) for each in (one, other)]
+    one, other = OutboxRecords({0: [SentEvent(0)]}), OutboxRecords({0: [SentEvent(1, payload="[]")]}, "others")
+    writes = [each.make_write(ENGINE, 0, 1) for each in (one, other)]
     for write in writes:
         sink.prepare(write.lane, write.plan)
     with pytest.raises(Fatal, match="disk full"):
-        sink.apply(writes, full_disk)
+        sink.apply(writes, fail_on_rejects)
     assert [sink.state(write.lane) for write in writes] == [None, None] and not store.read("order")
     done = sink.apply(writes, lambda *_: None)
     assert [done[write.lane.id].counts.as_tuple() for write in writes] == [(1, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 1)]

@@ -6,11 +6,11 @@ import psycopg
 import pytest
 from support.event_writers import begin, versions, writer
 
-from adapters.sinks.event_store import PostgresEventStore
-from replicator.application.emitting import Emitting
+from adapters.dispatch.event_store import PostgresEventStore
+from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
-from replicator.domain.events import EventLimits, new_event
-from replicator.testing.event_store_contract import emitted
+from replicator.domain.events import EventLimits, make_event
+from replicator.testing.event_store_contract import make_sample_event
 
 pytestmark = pytest.mark.postgres
 RELATION = "events.events"
@@ -24,7 +24,7 @@ def store(postgres_dsn):
 
 
 def test_the_table_takes_inserts_only(store, postgres_dsn):
-    store.append([emitted(1)])
+    store.append([make_sample_event(1)])
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         for statement in (f"UPDATE {RELATION} SET event_type = ''", f"DELETE FROM {RELATION}", f"TRUNCATE {RELATION}"):
             with pytest.raises(psycopg.errors.FeatureNotSupported, match="appended only"):
@@ -36,11 +36,11 @@ def test_another_table_is_refused(postgres_dsn):
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE public.taken (event_id text)")
     with pytest.raises(ConfigProblem, match=r"public\.taken"):
-        PostgresEventStore({"dsn": postgres_dsn, "schema": "public", "table": "taken"}).append([emitted(1)])
+        PostgresEventStore({"dsn": postgres_dsn, "schema": "public", "table": "taken"}).append([make_sample_event(1)])
 
 
 def test_a_role_that_may_only_write_rows(store, postgres_dsn):
-    store.append([emitted(1)])
+    store.append([make_sample_event(1)])
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS events_writer")
         connection.execute("CREATE ROLE events_writer LOGIN")
@@ -48,16 +48,16 @@ def test_a_role_that_may_only_write_rows(store, postgres_dsn):
         info = psycopg.conninfo.conninfo_to_dict(postgres_dsn)
         theirs = PostgresEventStore({"dsn": psycopg.conninfo.make_conninfo(**info | {"user": "events_writer"})})
         with pytest.raises(EnvironmentProblem):
-            theirs.append([emitted(2)])
+            theirs.append([make_sample_event(2)])
         connection.execute(f"GRANT INSERT ON {RELATION} TO events_writer")
-        assert theirs.append([emitted(2)])[0].event.event_version == 2
+        assert theirs.append([make_sample_event(2)])[0].event.event_version == 2
         theirs.close()
 
 
 def test_a_writer_that_asks_for_no_lock_is_noticed(store, postgres_dsn):
     """Its version is taken, so ours is the next one."""
-    store.append([emitted(1)])
-    heads = store._table._heads
+    store.append([make_sample_event(1)])
+    heads = store._table._read_heads
 
     def late(cursor, aggregates):
         found = heads(cursor, aggregates)
@@ -69,8 +69,8 @@ def test_a_writer_that_asks_for_no_lock_is_noticed(store, postgres_dsn):
                 )
         return found
 
-    store._table._heads = late
-    assert store.append([emitted(2)])[0].event.event_version == 3
+    store._table._read_heads = late
+    assert store.append([make_sample_event(2)])[0].event.event_version == 3
     assert [e.event_id for e in store.read("Customer")] == ["event-1", "theirs", "event-2"]
 
 
@@ -86,7 +86,7 @@ def test_a_lost_answer_is_asked_for_again(store, monkeypatch):
         return done
 
     monkeypatch.setattr(store, "append", answerless)
-    (done,) = Emitting(store, EventLimits()).emit([new_event("C101", "Customer", "Created", {}, expected_version=0)])
+    (done,) = EventEmitter(store, EventLimits()).emit([make_event("C101", "Customer", "Created", {}, expected_version=0)])
     assert done.event == lost[0][0].event
     assert store.version("Customer", "C101") == 1
 

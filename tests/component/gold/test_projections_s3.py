@@ -10,7 +10,7 @@ from servers.object_store import ObjectStore
 
 from adapters.delta.folders import Folder
 from adapters.delta.options import LakeOptions
-from adapters.projections import LocalProjector
+from adapters.gold import LocalProjector
 from replicator.ports.projector import Projector
 from replicator.testing.projector_contract import ProjectorContract
 
@@ -24,7 +24,7 @@ class StoredLake(ProjectorContract):
     def new_projector(self) -> Projector:
         return LocalProjector({"sinks": {"lake": self.options}})
 
-    def put(self, table: str, rows: pa.Table) -> None:
+    def replace_rows(self, table: str, rows: pa.Table) -> None:
         folder = self._folder(table)
         write_deltalake(folder.uri, rows, mode="overwrite", storage_options=folder.options)
 
@@ -39,7 +39,7 @@ class StoredLake(ProjectorContract):
         return DeltaTable(folder.uri, storage_options=folder.options)
 
     def _folder(self, table: str) -> Folder:
-        return LakeOptions.checked(self.options).lake.table(table)
+        return LakeOptions.from_options(self.options).lake.table(table)
 
 
 def test_groups_are_replaced(s3: ObjectStore) -> None:

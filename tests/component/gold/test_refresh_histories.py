@@ -16,12 +16,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import strategies as st
 
-from adapters.delta import data_files, group_ranges
-from adapters.delta.mirrors import CHANGE_DATA_FEED
-from adapters.projections import LocalProjector
-from replicator.application.refreshing import Refreshing
-from replicator.domain.projections import Input, Projection
-from replicator.settings.queries import Said, read_query
+from adapters.gold import LocalProjector, data_files, group_ranges
+from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
+from replicator.application.operations.refresh import ProjectionRefresher
+from replicator.domain.projection import Projection, ProjectionInput
+from replicator.settings.queries import QueryContext, read_query
 from replicator.testing.contract import EXAMPLES, for_all
 
 pytestmark = pytest.mark.slow
@@ -113,7 +112,7 @@ def _check(lake: Path, history: list[list[tuple[str, Any]]], kinds: Counter[str]
     write_deltalake(lake / "places", places([("Oslo", "x"), ("Rome", "y")]))
     database = {"gold": {"holds": "postgres", "dsn": dsn, "schema": "gold"}} if dsn else {}
     projector = LocalProjector({"sinks": {"lake": {"path": str(lake)}, **database}})
-    refreshing = Refreshing(projector, "tests")
+    refreshing = ProjectionRefresher(projector, "tests")
     for batch in ([], *history):
         for what, how in batch:
             _change(lake, what, how)
@@ -126,9 +125,9 @@ def _check(lake: Path, history: list[list[tuple[str, Any]]], kinds: Counter[str]
 
 def projection(name: str) -> Projection:
     column, text = QUERIES[name]
-    query, wrong = read_query(text, Said("local", ["users", "places"], column))
+    query, wrong = read_query(text, QueryContext("local", ["users", "places"], column))
     assert query is not None, wrong
-    inputs = tuple(Input(table, "lake", table, key, query.columns) for table, key in query.keys.items())
+    inputs = tuple(ProjectionInput(table, "lake", table, key, query.columns) for table, key in query.keys.items())
     return Projection(name, query.text, inputs, "lake", name, (), column, name)
 
 

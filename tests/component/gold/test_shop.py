@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from paths import PROJECT
 
-from adapters.projections import LocalProjector
-from adapters.sinks.event_store import DeltaEventStore
-from replicator.application.refreshing import Refreshed, Refreshing
+from adapters.dispatch.event_store import DeltaEventStore
+from adapters.gold import LocalProjector
+from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
 from replicator.domain.events import NewEvent
-from replicator.settings import load
+from replicator.settings import load_settings
 from replicator.wiring import projections
 
 EXAMPLES = PROJECT / "config" / "examples"
@@ -83,12 +83,12 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refreshed(project: Path) -> dict[str, Refreshed]:
-    loaded = load(project / "config" / "replicator.yaml", environ={})
-    refreshing = Refreshing(
+def refreshed(project: Path) -> dict[str, RefreshResult]:
+    loaded = load_settings(project / "config" / "replicator.yaml", environ={})
+    refreshing = ProjectionRefresher(
         LocalProjector({"sinks": {name: {"path": one.path} for name, one in loaded.settings.sinks.items()}}), ""
     )
-    return {one.name: refreshing.refresh(one) for one in projections.projections(loaded)}
+    return {one.name: refreshing.refresh(one) for one in projections.build_projections(loaded)}
 
 
 def gold(project: Path, name: str) -> set[tuple[Any, ...]]:
@@ -146,16 +146,16 @@ def test_customers_out_of_their_events(tmp_path: Path) -> None:
     (tmp_path / "config" / "replicator.yaml").write_text(
         f"{text}\nevent_store: {{path: ./events}}\nprojections: {{customers_now: {said}}}\n"
     )
-    loaded = load(tmp_path / "config" / "replicator.yaml", environ={})
+    loaded = load_settings(tmp_path / "config" / "replicator.yaml", environ={})
     store = DeltaEventStore({"path": str(tmp_path / "events")})
 
     def emit(number: int, kind: str, of: str = "C101", **data: str) -> None:
         event = {"event_id": f"{of}-{number}", "event_type": kind, "aggregate_id": of, "aggregate_type": "Customer"}
         store.append([NewEvent(**event, event_data=data)])
 
-    def refresh() -> Refreshed:
-        with projections.refreshing(loaded) as refreshing:
-            (one,) = projections.projections(loaded)
+    def refresh() -> RefreshResult:
+        with projections.open_refresher(loaded) as refreshing:
+            (one,) = projections.build_projections(loaded)
             return refreshing.refresh(one)
 
     def view() -> dict[str, tuple[Any, ...]]:

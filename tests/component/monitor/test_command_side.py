@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from adapters.monitor.server import HttpServer
-from replicator.application.emitting import Emitting
+from adapters.http.server import HttpServer
+from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits
 from replicator.testing.fake_event_store import FakeEventStore
@@ -34,7 +34,7 @@ def store():
 
 @pytest.fixture
 def post(store):
-    emitting = Emitting(store, EventLimits(MOST, entries=10, depth=5), patience=0)
+    emitting = EventEmitter(store, EventLimits(MOST, entries=10, depth=5), patience=0)
     side = HttpServer({"token": TOKEN, "message_bytes": MOST})
     client = TestClient(side.app(emitting.emit, NO_READS), raise_server_exceptions=False)
 

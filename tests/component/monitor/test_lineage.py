@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from adapters.monitor.lineage import FileLineage, HttpLineage
-from replicator.application.refreshing import Refreshing
+from adapters.observability.openlineage import FileLineage, HttpLineage
+from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import EnvironmentProblem, Retryable
-from replicator.domain.lineage import dataset
-from replicator.domain.projections import Projection, Read, Record, Work
-from replicator.ports.projector import Replaced
+from replicator.domain.lineage import to_dataset
+from replicator.domain.projection import InputVersion, Projection, RefreshRecord, RefreshWork
+from replicator.ports.projector import ReplaceResult
 
 
 class Server(HTTPServer):
@@ -53,19 +53,19 @@ def server() -> Iterator[Server]:
 def test_a_line_for_each_event(tmp_path):
     file = tmp_path / "folder" / "lineage.jsonl"
     for number in range(2):
-        FileLineage({"path": str(file)}).tell({"number": number, "text": "line\nend"})
+        FileLineage({"path": str(file)}).send_event({"number": number, "text": "line\nend"})
     assert [json.loads(line)["number"] for line in file.read_text().splitlines()] == [0, 1]
     with pytest.raises(EnvironmentProblem):
-        FileLineage({"path": str(tmp_path)}).tell({})
+        FileLineage({"path": str(tmp_path)}).send_event({})
 
 
 def test_a_request_for_each_event(server):
-    HttpLineage({"url": server.url, "token": "t0ken"}).tell({"number": 1})
-    HttpLineage({"url": server.url}).tell({"number": 2})
+    HttpLineage({"url": server.url, "token": "t0ken"}).send_event({"number": 1})
+    HttpLineage({"url": server.url}).send_event({"number": 2})
     assert server.taken == [("Bearer t0ken", {"number": 1}), (None, {"number": 2})]
     server.code = 401
     with pytest.raises(EnvironmentProblem, match="401"):
-        HttpLineage({"url": server.url}).tell({})
+        HttpLineage({"url": server.url}).send_event({})
 
 
 class Projector:
@@ -78,13 +78,13 @@ class Projector:
         return f"/lake/{table}"
 
     def reads(self, projection):
-        return {"users": Read("u", 1)}
+        return {"users": InputVersion("u", 1)}
 
     def last(self, projection):
         return None
 
-    def replace(self, projection, work: Work, record: Record) -> Replaced:
-        return Replaced(1, 2)
+    def replace(self, projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
+        return ReplaceResult(1, 2)
 
 
 def test_a_refresh_counts_though_nobody_takes_its_lineage(server):
@@ -92,11 +92,11 @@ def test_a_refresh_counts_though_nobody_takes_its_lineage(server):
     server.server_close()
     away = HttpLineage({"url": server.url})
     with pytest.raises(Retryable):
-        away.tell({})
-    done = Refreshing(Projector(), "tests", away).refresh(Projection("gold", "SELECT 1", (), "lake", "gold"))
+        away.send_event({})
+    done = ProjectionRefresher(Projector(), "tests", away).refresh(Projection("gold", "SELECT 1", (), "lake", "gold"))
     assert (done.version, done.rows) == (1, 2)
 
 
 def test_tables_are_named_by_where_they_lie():
-    assert dataset("/a/lake/users") == ("file", "/a/lake/users")
-    assert dataset("s3://bucket/lake/users") == ("s3://bucket", "lake/users")
+    assert to_dataset("/a/lake/users") == ("file", "/a/lake/users")
+    assert to_dataset("s3://bucket/lake/users") == ("s3://bucket", "lake/users")

@@ -13,12 +13,12 @@ import psutil
 import pytest
 from starlette.testclient import TestClient
 
-from adapters.monitor import connections
-from adapters.monitor.page import PageMonitor
-from adapters.monitor.prometheus import PrometheusTelemetry
+from adapters.http import connections
+from adapters.http.status_page import PageMonitor
+from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
-from replicator.domain.plan import Counts
-from replicator.ports.dead_letters import LetterGroup
+from replicator.domain.policy.plan import Counts
+from replicator.ports.dead_letters import DeadLetterGroup
 from replicator.ports.monitor import Views
 from replicator.ports.telemetry import Pace
 
@@ -210,7 +210,7 @@ def filled() -> PrometheusTelemetry:
     telemetry.consumed("shop", 7)
     telemetry.ignored("shop", "heartbeat", 2)
     telemetry.rejected("shop", "public.customers", "decode", "OUT_OF_RANGE", 3)
-    gone, there = LetterGroup("shop", "public.customers", ""), LetterGroup("shop", "", "")
+    gone, there = DeadLetterGroup("shop", "public.customers", ""), DeadLetterGroup("shop", "", "")
     telemetry.dead_letters({gone: 3, there: 1})
     telemetry.dead_letters({there: 2})
     telemetry.changes("lake.customers", Counts(1, 2, 3, 4, 5, 6))

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from servers.chromium import ran
 
-from adapters.monitor.server import HttpServer
-from replicator.domain.timeline import Entry
-from replicator.ports.read_side import RowHistory, Target
+from adapters.http.server import HttpServer
+from replicator.domain.timeline import HistoryEntry
+from replicator.ports.read_side import ReadTarget, RowHistory
 
 HARM = (
     "<script>document.title='taken'</script>",
@@ -36,11 +36,11 @@ class OneRow:
         new = {**row, "v0": HARM[1], "v4": None, "long": "x" * 5_000, "wide": ["<b>", True, None]}
         place: tuple[Any, ...] = ("cdc.public.t", 0, 7, HARM[3])
         entries = [
-            Entry("c", at, (1,), *place, None, row, ()),
-            Entry("u", at, (2,), *place, row, new, ("v0", "v4", "long", "wide")),
-            Entry("d", None, (3,), *place, new, None, ()),
+            HistoryEntry("c", at, (1,), *place, None, row, ()),
+            HistoryEntry("u", at, (2,), *place, row, new, ("v0", "v4", "long", "wide")),
+            HistoryEntry("d", None, (3,), *place, new, None, ()),
         ]
-        return RowHistory(Target(name, ("id",), "scd1", "public.t", True), entries, 2)
+        return RowHistory(ReadTarget(name, ("id",), "scd1", "public.t", True), entries, 2)
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from support.exported import DECLARED, Row, export, export_text, successive, ver
 
 from replicator import pipelines as dp
 from replicator.domain.errors import ExitCode
-from replicator.settings import load
-from replicator.wiring.configuration import installed
-from replicator.wiring.offline import resync
+from replicator.settings import load_settings
+from replicator.wiring.configuration import list_plugins
+from replicator.wiring.stored_lanes import resync_lane
 
 pytestmark = pytest.mark.filterwarnings("ignore:no table matched")  # As long as there was no row.
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "8"))
@@ -180,7 +180,7 @@ def load_anew(one: dp.Pipeline, folder: Path) -> None:
     file.parent.mkdir()
     file.write_text(json.dumps(one.config()))
     for lane in ("lake.items", "lake.items_history"):
-        resync(load(file, plugins=installed()), lane)
+        resync_lane(load_settings(file, plugins=list_plugins()), lane)
     one.run(until_caught_up=True)
 
 

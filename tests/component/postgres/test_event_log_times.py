@@ -14,14 +14,14 @@ from deltalake import DeltaTable
 from support.pg_case import fetch, no_rejects
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.dispatch.event_log import event_log_sink
 from adapters.engines.local import LocalEngine
-from adapters.sinks.event_log import event_log_sink
-from adapters.sources.files.batches import Columns
-from adapters.sources.files.records import parse
-from replicator.domain.event_log import event_log_plan
-from replicator.domain.plan import Counts, Facts
+from adapters.sources.files.archive_records import parse_line
+from adapters.sources.files.batch_builder import RecordColumns
+from replicator.domain.event_log import make_event_log_plan
+from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Folded, Lane, Write
+from replicator.ports.frames import FoldedChanges, Lane, Write
 
 pytestmark = pytest.mark.postgres
 
@@ -39,19 +39,19 @@ def line(offset: int) -> bytes:
 
 
 def write() -> Write[pa.Table]:
-    records = Columns()
+    records = RecordColumns()
     for i in range(len(RECORD_TIMES)):
-        records.put(parse(line(i)))
-    raw = pa.Table.from_batches([records.frame()])
+        records.add(parse_line(line(i)))
+    raw = pa.Table.from_batches([records.to_batch()])
     rows = LocalEngine().log(raw, DebeziumJsonDecoder({}))
     span = Span(Position({PLACE: 0}), Position({PLACE: rows.num_rows}))
     lane = Lane("raw.shop", "tests", "shop", "", "raw", "shop", "event_log")
-    return Write(lane, event_log_plan(), Folded(rows, Facts(), Counts(), rows.num_rows, rows.nbytes), span)
+    return Write(lane, make_event_log_plan(), FoldedChanges(rows, Facts(), Counts(), rows.num_rows, rows.nbytes), span)
 
 
 def put(**options: Any) -> None:
     with closing(event_log_sink(options)) as sink:
-        sink.prepare(write().lane, event_log_plan())
+        sink.prepare(write().lane, make_event_log_plan())
         assert sink.apply([write()], no_rejects)["raw.shop"].counts == Counts(applied=len(RECORD_TIMES))
 
 

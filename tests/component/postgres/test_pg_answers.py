@@ -14,14 +14,14 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, no_rejects, opened, put, table_of
 
-from adapters.checks.postgres import PostgresCheck
+from adapters.postgres import answer_timeout, copy
+from adapters.postgres.connection import PostgresSession
+from adapters.sinks.postgres.check import PostgresCheck
 from adapters.sources.backfill import PostgresBackfill
-from adapters.sources.backfill.postgres.place import walsender
-from adapters.sources.delta.query.check import QueryCheck
-from adapters.sources.delta.query.database import Database
-from adapters.sources.delta.query.options import QueryOptions
-from adapters.sql import pg_answers, pg_copy
-from adapters.sql.pg_connection import Session
+from adapters.sources.backfill.postgres.snapshot import open_walsender
+from adapters.sources.query.check import QueryCheck
+from adapters.sources.query.database import QueryDatabase
+from adapters.sources.query.options import QueryOptions
 from replicator.domain.errors import Retryable
 
 pytestmark = pytest.mark.postgres
@@ -85,7 +85,7 @@ def path(postgres_dsn: str) -> Iterator[tuple[Middlebox, str]]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("LOOK_AFTER", 0.4), ("SURE_AFTER", 0.4), ("HURRIED", 0.4), ("LOOK_SECONDS", 2.0)):
-        monkeypatch.setattr(pg_answers, name, seconds)
+        monkeypatch.setattr(answer_timeout, name, seconds)
 
 
 def row(number: int) -> dict[str, object]:
@@ -122,7 +122,7 @@ def test_a_slow_network_is_not_taken_for_a_dead_one(
     path: tuple[Middlebox, str], quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was sent may be on its way for longer than the time after which the server is asked."""
-    monkeypatch.setattr(pg_copy, "MESSAGE_BYTES", 512)
+    monkeypatch.setattr(copy, "MESSAGE_BYTES", 512)
     box, dsn = path
     feed = Feed(TABLE)
     with opened(dsn) as sink:
@@ -138,8 +138,8 @@ def test_one_look_that_fails_ends_no_statement(
 ) -> None:
     """As while the server has too many clients for a moment."""
     _, dsn = path
-    looks, look = iter([(None, None)]), pg_answers.look
-    monkeypatch.setattr(pg_answers, "look", lambda *asked: next(looks, look(*asked)))
+    looks, look = iter([(None, None)]), answer_timeout.read_backend_activity
+    monkeypatch.setattr(answer_timeout, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
     with opened(dsn, answer_timeout=0.1) as sink, sink.lanes.session.using("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"
@@ -166,7 +166,7 @@ def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, st
         began = time.monotonic()
         with pytest.raises(Retryable, match="has not answered"):
             sink.apply([feed.write(row(2))], no_rejects)
-        assert time.monotonic() - began < 20 < pg_answers.LOOK_AFTER
+        assert time.monotonic() - began < 20 < answer_timeout.LOOK_AFTER
 
 
 def url_of(dsn: str) -> str:
@@ -174,31 +174,31 @@ def url_of(dsn: str) -> str:
     return "postgresql://{user}@{host}:{port}/{dbname}".format(**given)
 
 
-def database(dsn: str) -> Database:
+def database(dsn: str) -> QueryDatabase:
     fetch(dsn, "CREATE TABLE sales (id bigint PRIMARY KEY)")
     given = {"dsn": url_of(dsn), "table": "sales", "cursor_column": "id", "keys": ("id",), "state": "."}
-    return Database(QueryOptions.read(given))
+    return QueryDatabase(QueryOptions.read(given))
 
 
 def test_a_source_that_asks_a_database_is_not_kept_waiting(path: tuple[Middlebox, str], quick: None) -> None:
     box, dsn = path
     asked = database(dsn)
-    with pytest.raises(Retryable, match="has not answered"), asked.reading() as reading:
+    with pytest.raises(Retryable, match="has not answered"), asked.connect() as reading:
         box.die()
-        reading.highest()
-    with asked.reading() as reading:
-        assert reading.highest() is None
+        reading.read_highest()
+    with asked.connect() as reading:
+        assert reading.read_highest() is None
 
 
 def test_a_source_that_asks_a_database_ends_with_the_program(path: tuple[Middlebox, str]) -> None:
     box, dsn = path
     asked = database(dsn)
     began = time.monotonic()
-    with pytest.raises(Retryable, match="has not answered"), asked.reading() as reading:
+    with pytest.raises(Retryable, match="has not answered"), asked.connect() as reading:
         box.die()
-        threading.Timer(0.5, asked.end).start()
-        reading.highest()
-    assert time.monotonic() - began < 20 < pg_answers.LOOK_AFTER
+        threading.Timer(0.5, asked.cancel).start()
+        reading.read_highest()
+    assert time.monotonic() - began < 20 < answer_timeout.LOOK_AFTER
 
 
 def test_commands_of_replication_are_not_kept_waiting(path: tuple[Middlebox, str], quick: None, tmp_path: Path) -> None:
@@ -219,7 +219,10 @@ def test_commands_of_replication_are_not_kept_waiting(path: tuple[Middlebox, str
 def test_commands_of_replication_may_wait_for_open_transactions(path: tuple[Middlebox, str], quick: None) -> None:
     _, dsn = path
     fetch(dsn, "CREATE TABLE items (id bigint PRIMARY KEY)")
-    with psycopg.connect(dsn) as changing, closing(walsender(Session(dsn, "backfill", answer_timeout=0.5))) as sender:
+    with (
+        psycopg.connect(dsn) as changing,
+        closing(open_walsender(PostgresSession(dsn, "backfill", answer_timeout=0.5))) as sender,
+    ):
         changing.execute("INSERT INTO items VALUES (1)")
         threading.Timer(4, changing.commit).start()
         began = time.monotonic()

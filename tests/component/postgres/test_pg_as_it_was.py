@@ -13,13 +13,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from support.snapshotted import Snapshotted
 
-from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
-from replicator.testing.delivery import canonical_rows
-from replicator.testing.histories import random_history
-from replicator.testing.model import fold
-from replicator.wiring.reading import read
+from replicator.testing.delivery import to_canonical_rows
+from replicator.testing.histories import make_random_history
+from replicator.testing.model import fold_changes
+from replicator.wiring.target_reader import read_target
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 
@@ -34,7 +34,7 @@ def columns_of(*tables: pa.Table) -> list[str]:
 
 def same(one: pa.Table, other: pa.Table) -> bool:
     columns = columns_of(one, other)
-    return bool(canonical_rows(one.to_pylist(), columns) == canonical_rows(other.to_pylist(), columns))
+    return bool(to_canonical_rows(one.to_pylist(), columns) == to_canonical_rows(other.to_pylist(), columns))
 
 
 def shop_into(dsn: str, folder: Path, seed: int) -> Snapshotted:
@@ -43,14 +43,14 @@ def shop_into(dsn: str, folder: Path, seed: int) -> Snapshotted:
     url = f"postgresql://{parts['user']}:{parts.get('password', '')}@{parts['host']}:{parts['port']}/{parts['dbname']}"
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE SCHEMA IF NOT EXISTS mirror")
-    history = random_history(seed, 40, toast=True, keys=("int",))
+    history = make_random_history(seed, 40, toast=True, keys=("int",))
     history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
     target = f'}}\n  target: {{kind: postgres, dsn: "{url}", schema: mirror'
     return Snapshotted(folder / "shop", history, f"{{sink: target, into: items_{seed}}}", target)
 
 
 def then(shop: Snapshotted, seed: int, as_of: Any = None) -> pa.Table:
-    return read(shop.loaded, f"target.items_{seed}", as_of=as_of)
+    return read_target(shop.loaded, f"target.items_{seed}", as_of=as_of)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))])
@@ -70,6 +70,6 @@ def test_it_is_what_it_held_then_and_what_the_model_says(postgres_dsn: str, tmp_
         following = [change.ts for change in history.changes(end) if change.ts is not None]
         if following and min(following) > max(times):
             assert same(then(shop, seed, max(times)), held[end]), (seed, end)
-        due, _ = fold("scd1", table.column_names, table.keys, history.changes(0, end))
+        due, _ = fold_changes("scd1", table.column_names, table.keys, history.changes(0, end))
         there = {c.name for c in plan_for("scd1", table).target} & set(columns_of(found))
-        assert canonical_rows(found.to_pylist(), sorted(there)) == canonical_rows(due, sorted(there)), (seed, end)
+        assert to_canonical_rows(found.to_pylist(), sorted(there)) == to_canonical_rows(due, sorted(there)), (seed, end)

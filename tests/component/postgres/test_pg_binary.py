@@ -8,8 +8,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from adapters.sql.pg_binary import copy_binary, goes_binary
-from adapters.sql.pg_copy import copy_rows, copy_statement
+from adapters.postgres.copy import copy_rows, copy_statement
+from adapters.sinks.postgres.binary_copy import can_copy_binary, copy_binary
 from replicator.testing.contract import SEED
 
 pytestmark = pytest.mark.postgres
@@ -46,7 +46,7 @@ def rows_of(rng, count):
 
 def test_both_formats_come_to_the_same(postgres_dsn):
     rows = rows_of(Random(SEED), 9000)
-    assert goes_binary(rows)
+    assert can_copy_binary(rows)
     columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in KINDS.items())
     forms = ["array" if pa.types.is_list(kind) else "plain" for _, kind, _ in KINDS.values()]
     with psycopg.connect(postgres_dsn, options="-c timezone=UTC") as connection, connection.cursor() as cursor:
@@ -75,4 +75,4 @@ def test_both_formats_come_to_the_same(postgres_dsn):
     ids=lambda column: str(column.type),
 )
 def test_what_may_be_another_value_there_does_not_go_so(column):
-    assert not goes_binary(pa.table({"id": pa.array([1], pa.int64()), "v": column}))
+    assert not can_copy_binary(pa.table({"id": pa.array([1], pa.int64()), "v": column}))

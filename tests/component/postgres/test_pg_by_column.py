@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, Rejects, fetch, opened, put, table_of
 
-from replicator.domain.shape import Shape
+from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres
 
@@ -20,7 +20,7 @@ ROWS = "SELECT id, a, b, _cdc_seq_1, _cdc_unsent FROM mirror.items ORDER BY 1"
 
 def feed(key: pa.DataType | None = None, text: pa.DataType | None = None) -> Feed:
     table = table_of({"id": key or pa.int64(), "a": pa.int64(), "b": text or pa.string()})
-    return Feed(table, shape=Shape(by_column=True))
+    return Feed(table, shape=RowTransforms(has_column_versions=True))
 
 
 def part(sequence: int, column: str, value: Any, key: Any = 1) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def test_what_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     fetch(dsn, f"CREATE UNLOGGED TABLE _replicator.staging_{number}_abc (a int)")
     place = "lane pg.items of pipeline tests"
-    assert {one.what: one.where for one in sink.belongings(feed.lane) if not one.stays} == {
+    assert {one.what: one.where for one in sink.list_artifacts(feed.lane) if not one.stays} == {
         "table": "mirror.items",
         "remembered deletes": f"_replicator.tombstones_{number}",
         "staging table": f"_replicator.staging_{number}_abc",
@@ -82,7 +82,7 @@ def test_a_table_that_another_lane_writes_too(filled: tuple[str, Feed, PostgresS
         """INSERT INTO _replicator.positions (pipeline, lane, target, epoch, writer)
                   VALUES ('else', 'pg.items', '"mirror"."items"', 1, '')""",
     )
-    (table,) = [one for one in sink.belongings(feed.lane) if one.stays]
+    (table,) = [one for one in sink.list_artifacts(feed.lane) if one.stays]
     assert table.stays == "lane pg.items of pipeline else writes it too: it stays as it is"
     sink.drop(feed.lane)
     assert fetch(dsn, "SELECT id FROM mirror.items") == [(1,)]
@@ -91,16 +91,16 @@ def test_a_table_that_another_lane_writes_too(filled: tuple[str, Feed, PostgresS
 
 def test_what_depends_on_the_table_is_named_and_nothing_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = filled
-    before, listed = sink.state(feed.lane), sink.belongings(feed.lane)
+    before, listed = sink.state(feed.lane), sink.list_artifacts(feed.lane)
     fetch(dsn, "CREATE VIEW mirror.best AS SELECT id FROM mirror.items")
     with pytest.raises(Fatal, match=r"view mirror\.best depends on table mirror\.items") as refused:
         sink.drop(feed.lane)
     assert "Drop these first" in refused.value.next_step
-    assert sink.state(feed.lane) == before and sink.belongings(feed.lane) == listed
+    assert sink.state(feed.lane) == before and sink.list_artifacts(feed.lane) == listed
     put(sink, feed.write({"id": 3, "v": 3}))
     fetch(dsn, "DROP VIEW mirror.best")
     sink.drop(feed.lane)
-    assert not sink.belongings(feed.lane)
+    assert not sink.list_artifacts(feed.lane)
 
 
 @pytest.mark.parametrize("after", range(1, 9))
@@ -130,7 +130,7 @@ def test_a_drop_that_was_killed_removed_nothing(
                 pass
             else:
                 assert next(statements) <= after, "it was not killed"
-                assert after > 4 and not sink.belongings(feed.lane)
+                assert after > 4 and not sink.list_artifacts(feed.lane)
                 return
     with opened(dsn) as again:
         assert again.state(feed.lane) == before and again.belongings(feed.lane) == listed
@@ -150,6 +150,6 @@ def test_a_lane_that_another_instance_writes(filled: tuple[str, Feed, PostgresSi
 def test_a_position_whose_table_is_gone(filled: tuple[str, Feed, PostgresSink]) -> None:
     dsn, feed, sink = filled
     fetch(dsn, "DROP TABLE mirror.items")
-    assert "table" not in {one.what for one in sink.belongings(feed.lane)}
+    assert "table" not in {one.what for one in sink.list_artifacts(feed.lane)}
     sink.drop(feed.lane)
-    assert not sink.belongings(feed.lane)
+    assert not sink.list_artifacts(feed.lane)

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Rejects, fetch, no_rejects
 
-from adapters.sinks.event_log import event_log_sink
+from adapters.dispatch.event_log import event_log_sink
 from replicator.domain.errors import DataLoss
-from replicator.domain.event_log import EVENT_LOG, event_log_plan
-from replicator.domain.plan import Counts, Facts, LaneState
+from replicator.domain.event_log import EVENT_LOG, make_event_log_plan
+from replicator.domain.policy.plan import Counts, Facts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.ports.frames import Folded, Lane, Write
+from replicator.ports.frames import FoldedChanges, Lane, Write
 
 pytestmark = pytest.mark.postgres
 
-PLAN = event_log_plan()
+PLAN = make_event_log_plan()
 
 
 def lane_of(source: str = "shop") -> Lane:
@@ -32,7 +32,7 @@ def write(start: int, end: int, topic: str = "cdc.public.a", lane: Lane | None =
         rows.append({**dict.fromkeys(schema.names), **known, "headers": '[["h", "é"], ["b", {"base64": "AA=="}]]', **values})
     frame = pa.Table.from_pylist(rows, schema)
     at = TopicPartition(topic, 0)
-    folded = Folded(frame, Facts(), Counts(), frame.num_rows, frame.nbytes)
+    folded = FoldedChanges(frame, Facts(), Counts(), frame.num_rows, frame.nbytes)
     return Write(lane or lane_of(), PLAN, folded, Span(Position({at: start}), Position({at: end})))
 
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
 
-from adapters.sql import pg_versions_here
-from adapters.sql.local_parts import parts_by_key
+from adapters.apply.key_slices import split_by_key
+from adapters.sinks.postgres import scd2_in_process
 
 pytestmark = pytest.mark.postgres
 
@@ -48,16 +48,16 @@ def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkey
     streams, rejects = [Feed(table, lane) for lane in lanes], [Rejects(), Rejects()]
 
     def by_key(rows, keys, size):
-        sizes.append(len(parts := parts_by_key(rows, keys, size)))
+        sizes.append(len(parts := split_by_key(rows, keys, size)))
         return parts
 
-    monkeypatch.setattr(pg_versions_here, "parts_by_key", by_key)
+    monkeypatch.setattr(scd2_in_process, "split_by_key", by_key)
     counts = []
     with opened(postgres_dsn) as sink:
         for _ in range(5):
             rows = changes_of_many_keys(rng)
             for stream, refused, size in zip(streams, rejects, (1_000, 7), strict=True):
-                monkeypatch.setattr(pg_versions_here, "PART", size)
+                monkeypatch.setattr(scd2_in_process, "PART", size)
                 sink.prepare(stream.lane, stream.plan)
                 counts.append(sink.apply([stream.write(*rows)], refused)[stream.lane.id].counts)
     assert counts[::2] == counts[1::2] and sizes[1] > 5 and set(sizes[::2]) == {1}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
 
-from replicator.domain.shape import Shape
+from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres
 
@@ -32,10 +32,10 @@ def test_a_key_that_was_widened_is_remembered(postgres_dsn):
 @pytest.mark.parametrize(
     ("policy", "keys", "shape"),
     [
-        ("scd1", ("id",), Shape(sequence_by=("at",))),
-        ("scd1", ("id",), Shape(by_column=True)),
-        ("scd1", ("id", "at"), Shape()),
-        ("scd2", ("id",), Shape()),
+        ("scd1", ("id",), RowTransforms(sequence_by=("at",))),
+        ("scd1", ("id",), RowTransforms(has_column_versions=True)),
+        ("scd1", ("id", "at"), RowTransforms()),
+        ("scd2", ("id",), RowTransforms()),
     ],
     ids=["sequence", "columns", "key", "history"],
 )

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
 
-from adapters.sql.pg_kinds import _fault
+from adapters.postgres.relation_kinds import _describe_fault
 from replicator.domain.errors import ConfigProblem
 
 pytestmark = pytest.mark.postgres
@@ -57,5 +57,5 @@ def test_a_view_takes_the_rows_of_an_append_lane(postgres_dsn: str) -> None:
     ],
 )
 def test_by_kind(kind: str, version: int, rules: bool, merges: bool, words: str) -> None:
-    fault = _fault(kind, version, rules, merges=merges)
+    fault = _describe_fault(kind, version, rules, merges=merges)
     assert words in fault and bool(words) == bool(fault)

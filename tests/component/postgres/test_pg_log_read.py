@@ -17,22 +17,22 @@ from support.pg_case import fetch
 from support.recorded_log import RecordedLog
 from support.snapshotted import ENTRIES, Snapshotted, is_of_model, times_of
 
-from adapters.sources.postgres_log import PostgresLogSource
-from adapters.sql.pg_logged import INDEX
+from adapters.postgres.event_log_reader import INDEX
+from adapters.sources.event_log.postgres import PostgresLogSource
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
-from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.selection import Misasked
-from replicator.ports.read_side import Wanted
+from replicator.domain.read_query import InvalidReadQuery
+from replicator.ports.read_side import PageRequest
 from replicator.settings import Loaded
-from replicator.testing.histories import History, random_history
-from replicator.wiring import comparing, configuration, histories, reading, seeding, snapshots
+from replicator.testing.histories import History, make_random_history
+from replicator.wiring import change_history, checkpoint_restore, checkpoints, configuration, dry_run, target_reader
+from replicator.wiring.as_of import resolve_as_of
+from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
-from replicator.wiring.moments import moment_of
-from replicator.wiring.read_side import Targets
-from replicator.wiring.rebuilding import Replay
-from replicator.wiring.running import run_once
+from replicator.wiring.read_side import ConfiguredTargets
+from replicator.wiring.rebuild import RebuildRequest
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
@@ -59,11 +59,11 @@ class TwoLogs(Snapshotted):
         file = self.folder / "config" / "other.yaml"
         said = said.replace(", snapshots: {every: 1 day, keep: 2}", "")
         file.write_text(said.replace("{sink: raw}, {sink: raw_pg}", named))
-        return configuration.read(file, None, ())
+        return configuration.read_config(file, None, ())
 
 
 def made(config: Loaded) -> dict[str, Any]:
-    run_once(Container(loaded=config))
+    run_until_caught_up(Container(loaded=config))
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
@@ -76,14 +76,14 @@ def rows(table: pa.Table) -> list[str]:
 
 
 def then(config: Loaded, name: str, at: datetime | Position) -> pa.Table:
-    return reading.read(config, f"lake.{name}", as_of=at, from_log=True)
+    return target_reader.read_target(config, f"lake.{name}", as_of=at, from_log=True)
 
 
 @pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
 def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: str, seed: int) -> None:
     """Random histories, recorded in random pieces; as it was at random places and times, of which the model tells too."""
     chance = random.Random(seed)
-    history = random_history(seed, 40, toast=True, keys=("int",), disorder=chance.choice((0, 0, 6)))
+    history = make_random_history(seed, 40, toast=True, keys=("int",), disorder=chance.choice((0, 0, 6)))
     shop = TwoLogs(tmp_path / "shop", postgres_dsn, history, entry)
     count = len(shop.history.events)
     ends = [*sorted(chance.sample(range(1, count), 2)), count]
@@ -92,40 +92,44 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
     if chance.random() < 0.5:
         fetch(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
     lake, database = shop.with_log("raw"), shop.with_log("raw_pg")
-    assert histories.log_of(shop.loaded, "public.items")[1] == "raw", "of two the one in the lake"
-    lane = database.settings.lanes_for("public.items")[0]
-    assert histories.log_of(database, "public.items")[1] == "raw_pg"
-    (changes, read), (wanted, wanted_read) = (histories.audit(one, "public.items", {}, quiet) for one in (database, lake))
+    assert change_history.find_log(shop.loaded, "public.items")[1] == "raw", "of two the one in the lake"
+    lane = database.settings.resolve_lanes("public.items")[0]
+    assert change_history.find_log(database, "public.items")[1] == "raw_pg"
+    (changes, read), (wanted, wanted_read) = (
+        change_history.read_audit(one, "public.items", {}, quiet) for one in (database, lake)
+    )
     assert changes.equals(wanted) and changes.num_rows and read == wanted_read
     since, until = sorted(at for _, at in chance.sample(times_of(history), 2))
     period = {"since": since.isoformat(), "until": until.isoformat()}
-    assert histories.audit(database, "public.items", period, quiet) == histories.audit(lake, "public.items", period, quiet)
+    assert change_history.read_audit(database, "public.items", period, quiet) == change_history.read_audit(
+        lake, "public.items", period, quiet
+    )
     [name] = history.table().keys
     keys = {str(e.change.image[name]) for e in history.events if e.change is not None and name in e.change.image}
     for key in sorted(keys)[:4]:
-        found, wanted = (histories.history(one, "public.items", [key], quiet) for one in (database, lake))
+        found, wanted = (change_history.read_history(one, "public.items", [key], quiet) for one in (database, lake))
         assert found == wanted and found[0], key
     there = shop.history.position(count)
     for end in ends[:-1]:
         place = Position({place: at for place, at in shop.history.position(end).items() if at})
         if set(place) == set(there):
-            assert moment_of(database, lane, place) == moment_of(lake, lane, place)
+            assert resolve_as_of(database, lane, place) == resolve_as_of(lake, lane, place)
             assert rows(then(database, lane.into, place)) == rows(then(lake, lane.into, place))
     for _, moment in chance.sample(times_of(shop.history), 3):
-        assert moment_of(database, lane, moment) == moment_of(lake, lane, moment)
+        assert resolve_as_of(database, lane, moment) == resolve_as_of(lake, lane, moment)
         found = then(database, lane.into, moment)
         assert rows(found) == rows(then(lake, lane.into, moment)), moment
         assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
-    made(seeding.prepared(database, Replay(lane, "again")))
-    now = reading.read(database, f"lake.{lane.into}")
-    assert rows(reading.read(database, "lake.again")) == rows(now)
-    compared = comparing.compare(database, lane, made)
+    made(checkpoint_restore.prepare_rebuild(database, RebuildRequest(lane, "again")))
+    now = target_reader.read_target(database, f"lake.{lane.into}")
+    assert rows(target_reader.read_target(database, "lake.again")) == rows(now)
+    compared = dry_run.compare_target(database, lane, made)
     assert compared["exact"] and compared["same"] == now.num_rows and not compared["differing"]
 
 
 def shop_of(dsn: str, folder: Path, seed: int = 1) -> tuple[TwoLogs, Loaded]:
     """A lane that is caught up, and the configuration with the log in the database alone."""
-    shop = TwoLogs(folder / "shop", dsn, random_history(seed, 40, toast=True, keys=("int",)), "plain")
+    shop = TwoLogs(folder / "shop", dsn, make_random_history(seed, 40, toast=True, keys=("int",)), "plain")
     shop.reach(len(shop.history.events))
     return shop, shop.with_log("raw_pg")
 
@@ -141,23 +145,26 @@ LOST = {
 def test_a_log_that_lacks_records_is_refused(postgres_dsn: str, tmp_path: Path, lost: str) -> None:
     """By what makes a table of it; the part that is missing is named."""
     shop, database = shop_of(postgres_dsn, tmp_path)
-    lane, place = database.settings.lanes_for("public.items")[0], shop.history.position(len(shop.history.events))
+    lane, place = database.settings.resolve_lanes("public.items")[0], shop.history.position(len(shop.history.events))
     before = rows(then(database, lane.into, place))
     fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
-    for ask in (lambda: then(database, lane.into, place), lambda: seeding.prepared(database, Replay(lane, "again"))):
-        with pytest.raises((DataLoss, Misasked), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
+    for ask in (
+        lambda: then(database, lane.into, place),
+        lambda: checkpoint_restore.prepare_rebuild(database, RebuildRequest(lane, "again")),
+    ):
+        with pytest.raises((DataLoss, InvalidReadQuery), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
             ask()
     assert rows(then(shop.with_log("raw"), lane.into, place)) == before
 
 
 def test_the_read_side_tells_the_same(postgres_dsn: str, tmp_path: Path) -> None:
     shop, database = shop_of(postgres_dsn, tmp_path)
-    lane, (_, moment) = database.settings.lanes_for("public.items")[0], times_of(shop.history)[20]
-    here, there = Targets(database), Targets(shop.with_log("raw"))
+    lane, (_, moment) = database.settings.resolve_lanes("public.items")[0], times_of(shop.history)[20]
+    here, there = ConfiguredTargets(database), ConfiguredTargets(shop.with_log("raw"))
     name = f"lake.{lane.into}"
     [target] = [one for one in here.targets() if one.name == name]
     assert target in there.targets()
-    wanted = Wanted(limit=10, as_of=moment, from_log=True)
+    wanted = PageRequest(limit=10, as_of=moment, from_log=True)
     page, [key] = here.rows(name, wanted), target.key
     assert page.rows.num_rows and rows(page.rows) == rows(there.rows(name, wanted).rows)
     one = str(page.rows[key][0].as_py())
@@ -193,9 +200,9 @@ def test_who_reads_may_stop_or_fail_while_more_is_to_come(postgres_dsn: str) -> 
 
 def test_the_moments_of_one_are_found_on_either_engine(postgres_dsn: str, tmp_path: Path) -> None:
     shop, database = shop_of(postgres_dsn, tmp_path)
-    lane, (_, moment) = database.settings.lanes_for("public.items")[0], times_of(shop.history)[5]
+    lane, (_, moment) = database.settings.resolve_lanes("public.items")[0], times_of(shop.history)[5]
     on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
-    assert moment_of(on_spark, lane, moment) == moment_of(database, lane, moment)
+    assert resolve_as_of(on_spark, lane, moment) == resolve_as_of(database, lane, moment)
 
 
 def test_records_that_go_while_it_is_read_are_missed(postgres_dsn: str) -> None:
@@ -215,7 +222,7 @@ def test_records_that_go_while_it_is_read_are_missed(postgres_dsn: str) -> None:
     with pytest.raises(DataLoss, match=r"Records 4 to 5 of cdc\.public\.items\[0\] are not in the event log"):
         source.run(Position(), take, stop, once=False)
     assert seen == [0, 1, 2, 3]
-    again = source.through(Position())
+    again = source.follow_from(Position())
     again.refresh()
     fetch(postgres_dsn, "CREATE TABLE cdc_raw.made AS TABLE cdc_raw.cdc_events")
     fetch(postgres_dsn, "DROP TABLE cdc_raw.cdc_events; ALTER TABLE cdc_raw.made RENAME TO cdc_events")
@@ -274,8 +281,8 @@ TOPICS = [
 def test_topics_of_all_names_are_read_apart(postgres_server: Any, indexed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a database that orders texts as a language does; each record once, where somebody has put it in twice, also where
     one is the last of those that the server gives at once."""
-    monkeypatch.setattr("adapters.sql.pg_logged.FIRST_ROWS", 1)
-    monkeypatch.setattr("adapters.sql.pg_logged.MOST_ROWS", 3)
+    monkeypatch.setattr("adapters.postgres.event_log_reader.FIRST_ROWS", 1)
+    monkeypatch.setattr("adapters.postgres.event_log_reader.MOST_ROWS", 3)
     dsn = postgres_server.database(language="de")
     log, wanted = RecordedLog("", dsn=dsn), dict[TopicPartition, range]()
     for number, topic in enumerate(TOPICS):
@@ -291,7 +298,10 @@ def test_topics_of_all_names_are_read_apart(postgres_server: Any, indexed: bool,
         assert dict(source.start()) == {at: found.start for at, found in mine.items()}
         assert dict(source.end()) == {at: found.stop for at, found in mine.items()}
         source.read(
-            source.start(), source.end(), lambda batch, to=seen: to.extend(batch.frame.to_pylist()), threading.Event()
+            source.start(),
+            source.end(),
+            lambda batch, to=seen: to.record_failure(batch.frame.to_pylist()),
+            threading.Event(),
         )
         assert [(row["topic"], row["partition"], row["offset"]) for row in seen] == [
             (at.topic, at.partition, offset) for at in sorted(mine) for offset in mine[at]
@@ -302,10 +312,10 @@ def test_topics_of_all_names_are_read_apart(postgres_server: Any, indexed: bool,
 def test_what_is_not_done_with_it_is_refused(postgres_dsn: str, tmp_path: Path) -> None:
     """Snapshots, and replays by another engine."""
     _, database = shop_of(postgres_dsn, tmp_path)
-    lane = database.settings.lanes_for("public.items")[0]
+    lane = database.settings.resolve_lanes("public.items")[0]
     with pytest.raises(ConfigProblem, match="the event log raw_pg is in a database, beside which no snapshots are kept"):
-        snapshots.take(database, lane)
+        checkpoints.take_checkpoint(database, lane)
     on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
     with pytest.raises(ConfigProblem, match="from where the engine 'spark' does not read it"):
-        seeding.prepared(on_spark, Replay(lane, "again"))
+        checkpoint_restore.prepare_rebuild(on_spark, RebuildRequest(lane, "again"))
     assert not [*tmp_path.rglob("asked.json")]

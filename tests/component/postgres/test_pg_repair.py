@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, opened, put, table_of
 
-from adapters.sql.pg_state import to_json
+from adapters.postgres.lane_state import state_to_json
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 
 pytestmark = pytest.mark.postgres
 
-GOOD = json.loads(to_json(LaneState()))
+GOOD = json.loads(state_to_json(LaneState()))
 WRONG = [
     *({}, [], None, "x", 5),
     *({**GOOD, name: 5} for name in GOOD),

@@ -12,13 +12,18 @@ from paths import PROJECT
 from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
 
 from replicator.domain.errors import EnvironmentProblem
-from replicator.domain.shape import Shape
+from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres
 
 PAGE = PROJECT / "docs" / "security.md"
 OF_A_SUPERUSER, OF_THE_OWNER = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
-CASES = [("scd1", Shape()), ("scd1", Shape(soft_deletes=True)), ("scd2", Shape()), ("append", Shape())]
+CASES = [
+    ("scd1", RowTransforms()),
+    ("scd1", RowTransforms(soft_deletes=True)),
+    ("scd2", RowTransforms()),
+    ("append", RowTransforms()),
+]
 COLUMNS = {"id": pa.int64(), "v": pa.string()}
 TABLE, WIDER = table_of(COLUMNS), table_of({**COLUMNS, "w": pa.int64()})
 
@@ -59,7 +64,7 @@ def made(roles: Roles, feed: Feed) -> str:
 
 
 @pytest.mark.parametrize(("policy", "shape"), CASES, ids=["scd1", "soft", "scd2", "append"])
-def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: Shape) -> None:
+def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: RowTransforms) -> None:
     feed = Feed(TABLE, lane_of(policy=policy), shape=shape)
     writer = made(roles, feed)
     changes: list[tuple[dict[str, Any], str]] = [

@@ -14,8 +14,8 @@ import pytest
 import trustme
 from support.pg_case import Feed, fetch, opened, put, table_of
 
-from adapters.checks import pg_ask
-from adapters.checks.postgres import PostgresCheck
+from adapters.observability.checks import postgres_connection
+from adapters.sinks.postgres.check import PostgresCheck
 from replicator.domain.errors import EnvironmentProblem
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
@@ -148,7 +148,7 @@ def told(dsn: str) -> list[tuple[str, str]]:
 def test_doctor_says_what_others_can_read(secured: Secured, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not of a server on this machine."""
     assert not told(postgres_dsn)
-    monkeypatch.setattr(pg_ask, "_is_here", lambda _: False)
+    monkeypatch.setattr(postgres_connection, "_is_local", lambda _: False)
     assert [severity for severity, _ in told(secured.dsn())] == ["ok"]
     assert [severity for severity, _ in told(postgres_dsn)] == ["warning"]
     assert told(secured.dsn(sslmode="require")) == [("warning", "With sslmode require, who answers is not checked.")]

@@ -14,16 +14,25 @@ import pytest
 from support.snapshotted import ENTRIES, Snapshotted
 from test_pg_as_it_was import same, shop_into
 
-from replicator.application import joining
+from replicator.application.operations import cutover
 from replicator.domain.errors import DataLoss, RejectCode
 from replicator.domain.position import Position
 from replicator.ports.dead_letters import DeadLetter
 from replicator.settings import Loaded
 from replicator.settings.sinks import DeadLetterSettings
-from replicator.wiring import adapters, comparing, dropping, exchanging, reading, seeding, shortening, snapshots
+from replicator.wiring import (
+    adapters,
+    checkpoint_restore,
+    checkpoints,
+    drop,
+    dry_run,
+    log_retention,
+    table_swap,
+    target_reader,
+)
+from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
-from replicator.wiring.rebuilding import Replay
-from replicator.wiring.running import run_once
+from replicator.wiring.rebuild import RebuildRequest
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(900)]
 OPTIONS = {
@@ -34,12 +43,12 @@ MORE = [pytest.param(name, seed, marks=pytest.mark.long) for name in OPTIONS for
 
 
 def made(config: Loaded) -> dict[str, Any]:
-    run_once(Container(loaded=config))
+    run_until_caught_up(Container(loaded=config))
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
 def read(shop: Snapshotted, name: str) -> pa.Table:
-    return reading.read(shop.loaded, f"target.{name}")
+    return target_reader.read_target(shop.loaded, f"target.{name}")
 
 
 @pytest.mark.parametrize(("name", "seed"), [*SEEDS, *MORE])
@@ -51,21 +60,21 @@ def test_a_target_begins_with_a_snapshot(postgres_dsn: str, tmp_path: Path, name
     shop.config(entry, f", retention: 1 milliseconds{parts}")
     count = len(shop.history.events)
     shop.reach(count // 2)
-    snapshots.take(shop.loaded, shop.lane)
+    checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(count)
     live, said = read(shop, table), list[str]()
-    made(seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append))
+    made(checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "again"), said.append))
     assert len(said) == 1 and "target.again: going on from snapshot 1" in said[0]
     assert same(read(shop, "again"), live)
-    compared = comparing.compare(shop.loaded, shop.lane, made)
+    compared = dry_run.compare_target(shop.loaded, shop.lane, made)
     assert compared["exact"] and compared["same"] == live.num_rows and not compared["differing"]
-    dropping.drop(shop.loaded, joining.beside(adapters.lane(shop.loaded, shop.lane), "again"))
-    done = shortening.shorten(shop.loaded, shortening.opening(shop.loaded))
+    drop.drop_lane(shop.loaded, cutover.make_rebuild_lane(adapters.build_lane(shop.loaded, shop.lane), "again"))
+    done = log_retention.truncate_logs(shop.loaded, log_retention.make_asker(shop.loaded))
     assert done["raw"], "behind the snapshot nobody needs it"
-    exchanging.exchange(shop.loaded, shop.lane, made, said.append)
+    table_swap.swap_target(shop.loaded, shop.lane, made, said.append)
     assert len(said) == 2 and "going on from snapshot 1" in said[1] and same(read(shop, table), live)
     again = Container(loaded=shop.loaded)
-    run_once(again)
+    run_until_caught_up(again)
     assert {lane.counts["applied"] for lane in again.status().report().lanes} == {0}
 
 
@@ -79,20 +88,22 @@ def test_as_it_was_is_told_from_a_snapshot_behind_which_the_log_is_shortened(pos
     """Never shorter than what the oldest one needs."""
     shop = shop_into(postgres_dsn, tmp_path, 6)
     shop.config("{sink: target, into: items_6}", f", retention: 1 milliseconds{postgres_dsn_of(shop)}")
-    shorten = partial(shortening.shorten, ask=shortening.opening(shop.loaded))
+    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.loaded))
     count, held = len(shop.history.events), {}
     for end in (count // 3, count // 2, count):
         shop.reach(end)
         held[end] = read(shop, "items_6")
         assert end > count // 3 or shorten(shop.loaded) == {}, "there is no snapshot"
         if end < count:
-            snapshots.take(shop.loaded, shop.lane)
-    first = snapshots.known(shop.loaded, shop.lane)[0]
+            checkpoints.take_checkpoint(shop.loaded, shop.lane)
+    first = checkpoints.list_checkpoints(shop.loaded, shop.lane)[0]
     assert shorten(shop.loaded)["raw"] == dict(first.position)
     for end, rows in held.items():
-        assert same(reading.read(shop.loaded, "target.items_6", as_of=Position(shop.history.position(end))), rows)
+        assert same(
+            target_reader.read_target(shop.loaded, "target.items_6", as_of=Position(shop.history.position(end))), rows
+        )
     with pytest.raises(DataLoss, match="ends by the time"):
-        reading.read(shop.loaded, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
+        target_reader.read_target(shop.loaded, "target.items_6", as_of=Position(shop.history.position(count // 3 - 1)))
 
 
 def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_path: Path) -> None:
@@ -100,7 +111,7 @@ def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_
     shop, said = shop_into(postgres_dsn, tmp_path, 7), list[str]()
     count = len(shop.history.events)
     shop.reach(count)
-    snapshots.take(shop.loaded, shop.lane)
+    checkpoints.take_checkpoint(shop.loaded, shop.lane)
     with psycopg.connect(postgres_dsn, autocommit=True) as connection:
         connection.execute(
             "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -109,7 +120,7 @@ def test_rows_that_the_database_refuses_are_no_beginning(postgres_dsn: str, tmp_
             "CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION refuse()"
         )
         try:
-            config = seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append)
+            config = checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "again"), said.append)
         finally:
             connection.execute("DROP EVENT TRIGGER refuse; DROP FUNCTION refuse()")
     made(config)
@@ -121,14 +132,14 @@ def test_rows_that_only_a_lake_refuses_are_not_left_out(postgres_dsn: str, tmp_p
     """The snapshot has rejected a row for a value that it cannot keep, and a database might."""
     shop, said = shop_into(postgres_dsn, tmp_path, 8), list[str]()
     shop.reach(len(shop.history.events))
-    taken, shelf = snapshots.take(shop.loaded, shop.lane), snapshots.shelf_of(shop.loaded, shop.lane)
+    taken, shelf = checkpoints.take_checkpoint(shop.loaded, shop.lane), checkpoints.find_store(shop.loaded, shop.lane)
     assert shelf is not None
-    place = DeadLetterSettings.model_construct(path=str(shelf.path(taken) / "dead_letters"))
+    place = DeadLetterSettings.model_construct(path=str(shelf.get_folder(taken) / "dead_letters"))
     there = replace(shop.loaded, settings=shop.loaded.settings.model_copy(update={"dead_letters": place}))
     told = ("apply", RejectCode.OUT_OF_RANGE, "no", "public.items", "", None, datetime.now(UTC), datetime.now(UTC))
-    store = adapters.dead_letters(there)
-    store.write([DeadLetter("one", f"target.{snapshots.THEN}", *told)])
+    store = adapters.build_dead_letters(there)
+    store.write([DeadLetter("one", f"target.{checkpoints.AS_OF_FOLDER}", *told)])
     store.close()
-    made(seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append))
+    made(checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "again"), said.append))
     assert "number 1 lacks rows with values that no lake keeps" in said[1]
     assert same(read(shop, "again"), read(shop, "items_8"))

@@ -10,8 +10,8 @@ import pytest
 from support.pg_case import Feed, Rejects, fetch, opened, put, table_of
 
 from replicator.domain.errors import ReplicatorError
-from replicator.domain.retention import PARTS
-from replicator.domain.shape import Shape
+from replicator.domain.policy.retention import HORIZON_COUNT
+from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres
 
@@ -21,7 +21,7 @@ WHEN = datetime.fromtimestamp(1_700_000_000, UTC)
 
 
 def feed() -> Feed:
-    return Feed(table_of({"id": pa.int64(), "v": pa.string()}), shape=Shape(soft_deletes=True))
+    return Feed(table_of({"id": pa.int64(), "v": pa.string()}), shape=RowTransforms(soft_deletes=True))
 
 
 def test_the_view_holds_the_living_rows_and_follows_the_columns(postgres_dsn):
@@ -90,14 +90,14 @@ class Keeping(Feed):
 
     @property
     def plan(self):
-        return replace(super().plan, retention=PARTS * HOUR)
+        return replace(super().plan, retention=HORIZON_COUNT * HOUR)
 
     def write(self, *rows, op="u"):
         return replace(super().write(*rows, op=op), at=BEGINNING + self.hour * HOUR)
 
 
 def keeping() -> Keeping:
-    return Keeping(table_of({"id": pa.int64(), "v": pa.string()}), shape=Shape(soft_deletes=True))
+    return Keeping(table_of({"id": pa.int64(), "v": pa.string()}), shape=RowTransforms(soft_deletes=True))
 
 
 def test_what_a_truncate_marked_of_a_table_that_was_there_before_goes_too(postgres_dsn):

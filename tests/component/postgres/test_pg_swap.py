@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
 
-from adapters.sinks.postgres import PostgresSink
-from adapters.sql import pg_swapping
+from adapters.sinks.postgres import PostgresSink, table_swap
 from replicator.domain.errors import Fatal, Fenced
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 
 pytestmark = pytest.mark.postgres
 ITEMS = table_of({"id": pa.int32(), "v": pa.int64()})
@@ -50,7 +49,7 @@ def test_the_table_the_state_and_what_is_remembered_are_exchanged(filled: tuple[
     dsn, sink, feed = filled
     state = sink.state(ANEW)
     assert sink.swap(LANE, ANEW, anew) == state == sink.state(LANE) and sink.state(ANEW) is None
-    assert fetch(dsn, OLD_ROWS) == NEW and not sink.belongings(ANEW)
+    assert fetch(dsn, OLD_ROWS) == NEW and not sink.list_artifacts(ANEW)
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     assert tables(dsn) == {
         "mirror.items",
@@ -67,7 +66,7 @@ def test_the_table_the_state_and_what_is_remembered_are_exchanged(filled: tuple[
     assert fetch(dsn, OLD_ROWS) == NEW, "the delete is remembered"
     put(sink, later.write({"id": 4, "v": 4, "w": "x"}))
     assert fetch(dsn, OLD_ROWS) == [*NEW, (4, 4)]
-    assert "table" in {one.what for one in sink.belongings(LANE) if not one.stays}
+    assert "table" in {one.what for one in sink.list_artifacts(LANE) if not one.stays}
 
 
 def test_what_others_made_of_the_table_is_kept(filled: tuple[str, PostgresSink, Feed]) -> None:
@@ -177,7 +176,7 @@ def test_a_reader_finds_the_old_rows_or_the_new(
             while not stop.is_set():
                 found.add(tuple(connection.execute(OLD_ROWS).fetchall()))
 
-    monkeypatch.setattr(pg_swapping, "READERS_SECONDS", 0.3)
+    monkeypatch.setattr(table_swap, "READERS_SECONDS", 0.3)
     with psycopg.connect(dsn) as earlier:
         earlier.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         earlier.execute("SELECT 1")

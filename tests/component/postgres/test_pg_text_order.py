@@ -7,8 +7,8 @@ import pytest
 from support.pg_case import Feed, fetch, lane_of, opened, table_of
 
 from replicator.domain.errors import Fatal
-from replicator.domain.policies import plan_for
-from replicator.domain.shape import Shape
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.transform.rows import RowTransforms
 
 pytestmark = pytest.mark.postgres
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.postgres
 def test_text_of_a_language_cannot_order(postgres_dsn: str, kind: str, fits: bool) -> None:
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, _cdc_seq_1 {kind})")
     feed = Feed(table_of({"id": pa.int64(), "at": pa.string()}))
-    plan = plan_for("scd1", feed.table, None, Shape(("at",)))
+    plan = plan_for("scd1", feed.table, None, RowTransforms(("at",)))
     with opened(postgres_dsn) as sink:
         if fits:
             sink.prepare(lane_of(), plan)

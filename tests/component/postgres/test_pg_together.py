@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from support.pg_case import Feed, Rejects, fetch, lane_of, no_rejects, opened, table_of
 
-from replicator.domain.plan import Counts
+from replicator.domain.policy.plan import Counts
 
 pytestmark = pytest.mark.postgres
 

@@ -18,26 +18,26 @@ from support.shop_stream import COLUMNS, MARKS, Broker, Rows, Shop
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
-from adapters.monitor.prometheus import PrometheusTelemetry
+from adapters.observability.prometheus import PrometheusTelemetry
 from adapters.sinks.postgres import PostgresSink
-from replicator.application.lanes import Lanes
-from replicator.application.options import Options
-from replicator.application.pipeline import Pipeline
-from replicator.application.register import FileRegister
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules, TransactionRules
-from replicator.application.shared import Shared
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.options import RuntimeOptions
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.file_register import FileRegister
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules, TransactionRules
 from replicator.domain.errors import ExitCode
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 
 pytestmark = pytest.mark.postgres
 
-QUICK = Options(
-    first_delay=0.001, longest_delay=0.002, tell_every=0.05, hold_idle=0.02, catch_up_turn=0.05, handover_bytes=1
+QUICK = RuntimeOptions(
+    first_delay=0.001, longest_delay=0.002, report_every=0.05, hold_idle=0.02, catch_up_turn=0.05, handover_bytes=1
 )
 RULES = TransactionRules(MARKS, patience=30.0)
 TORN = """
@@ -129,7 +129,7 @@ class World:
     folder: Path
     rules: TransactionRules | None = RULES
     lanes: Sequence[str] = ("pg",)
-    options: Options = QUICK
+    options: RuntimeOptions = QUICK
     store: FakeStore = field(default_factory=FakeStore)
     letters: FakeDeadLetters = field(default_factory=FakeDeadLetters)
 
@@ -139,8 +139,8 @@ class World:
 
     def start(self, source: FakeSource, reader: Reader | None = None, at: Any = None) -> tuple[Supervisor[Any], Any]:
         engine, stop, gauges = LocalEngine(), threading.Event(), PrometheusTelemetry("1")
-        shared: Shared[Any] = Shared(
-            engine, Lanes(gauges), Rejects(self.letters, engine, stop, self.options, gauges), gauges, self.options, stop
+        shared: RuntimeContext[Any] = RuntimeContext(
+            engine, LaneRuns(gauges), Rejects(self.letters, engine, stop, self.options, gauges), gauges, self.options, stop
         )
         self.sink = Watched({"dsn": self.dsn, "schema": "mirror"})
         self.sink.told = reader.look if reader else self.sink.told
@@ -148,8 +148,8 @@ class World:
         sinks = {"pg": self.sink, "other": FakeSink(self.store)}
         workers = {name: Worker(name, sinks[name], shared) for name in self.lanes}
         register = FileRegister(self.folder)
-        place = Place("s", source, self.lanes_of, (), workers, register, self.rules)
-        pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
+        place = SourceContext("s", source, self.lanes_of, (), workers, register, self.rules)
+        pipeline = SourcePipeline(place, DebeziumJsonDecoder({}), shared)
         return Supervisor([pipeline], tuple(workers.values()), self.letters, shared), pipeline
 
     def once(self, pieces: Sequence[pa.Table], reader: Reader | None = None, at: Any = None) -> Any:
@@ -159,7 +159,7 @@ class World:
         except Killed:
             self.sink.close()  # As the server does once the connection is gone.
             return None
-        held_back = pipeline.held_back  # Where the pieces end within a transaction.
+        held_back = pipeline.held_back_problem  # Where the pieces end within a transaction.
         assert code is (held_back.code if held_back else ExitCode.OK), supervisor.problem
         return pipeline
 
@@ -242,7 +242,7 @@ def test_a_transaction_that_is_too_large_becomes_visible_in_parts(postgres_dsn: 
     assert {small, last} <= set(reader.seen) and reader.exact < len(reader.seen)
     assert world.rows() == shop.rows and large in shop.after
     assert world.told() == (last, True, [])
-    assert pipeline.flow.alignment.exact and not pipeline.flow.alignment.held_bytes
+    assert pipeline.progress.transaction_progress.exact and not pipeline.progress.transaction_progress.held_bytes
 
 
 @pytest.mark.parametrize("lacking", [MARKS, "cdc.public.order_items"])
@@ -259,7 +259,7 @@ def test_what_never_comes_is_not_waited_for_for_ever(postgres_dsn: str, tmp_path
     thread = threading.Thread(target=supervisor.run, kwargs={"once": False}, daemon=True)
     thread.start()
     wait_until(lambda: world.there() and world.rows()["orders"] == shop.rows["orders"])
-    assert not pipeline.flow.alignment.exact
+    assert not pipeline.progress.transaction_progress.exact
     pipeline._shared.stop.set()
     thread.join(10)
     assert not thread.is_alive()

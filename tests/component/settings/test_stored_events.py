@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.monitor.prometheus import PrometheusTelemetry
-from replicator.application.lanes import Lanes
-from replicator.domain.plan import Counts
+from adapters.observability.prometheus import PrometheusTelemetry
+from replicator.application.lane_runs import LaneRuns
+from replicator.domain.policy.plan import Counts
 from replicator.domain.position import Position
-from replicator.settings.schema import plain_options
-from replicator.wiring import adapters, parts, projections
+from replicator.settings.schema import to_plain_options
+from replicator.wiring import adapters, build, projections
 
 CONFIG = """\
 pipeline: shop
@@ -47,7 +47,7 @@ def change(folder):
 
 def test_the_store_is_a_sink_of_its_name(change):
     loaded = change().load()
-    lake, lane = loaded.settings.lanes_for("outbox.event.order")
+    lake, lane = loaded.settings.resolve_lanes("outbox.event.order")
     assert (lane.sink, lane.into, lane.policy, lane.is_mirror, lake.is_mirror) == (
         "event_store",
         "order",
@@ -55,14 +55,14 @@ def test_the_store_is_a_sink_of_its_name(change):
         False,
         True,
     )
-    said = plain_options(loaded.settings.sinks["event_store"])
+    said = to_plain_options(loaded.settings.sinks["event_store"])
     assert said["path"] == str(loaded.root / "events") and said["compact_every"] == 7
-    assert adapters._of_store(loaded, loaded.settings.sinks["event_store"]) == {
+    assert adapters._list_store_options(loaded, loaded.settings.sinks["event_store"]) == {
         "path": said["path"],
         "compact_every": 7,
         "limits": {"message_bytes": 16 * 1024 * 1024, "entries": 4096, "depth": 64},
     }
-    assert [one.id for one in parts.rules_for(loaded, "outbox")("outbox.event.order").lanes] == [
+    assert [one.id for one in build.build_rules_for(loaded, "outbox")("outbox.event.order").lanes] == [
         "lake.order",
         "event_store.order",
     ]
@@ -72,7 +72,7 @@ def test_nobody_is_shown_a_sink_that_nobody_wrote(change):
     loaded = change(STORE, "event_store: {dsn: 'postgresql://u:s3cr3t@h/d'}\n").load()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        shown = loaded.redacted()
+        shown = loaded.to_redacted()
     assert set(shown["sinks"]) == {"lake"} and "s3cr3t" not in repr((shown, loaded.settings))
 
 
@@ -83,33 +83,33 @@ def test_where_no_table_names_it_there_is_none(change):
 def test_a_sink_that_is_called_so_is_that_sink(change):
     lake = "  lake: {kind: delta, path: ./lake}\n"
     loaded = change(lake, lake + "  event_store: {kind: delta, path: ./other}\n").load()
-    assert loaded.settings.lanes_for("outbox.event.order")[1].is_mirror
+    assert loaded.settings.resolve_lanes("outbox.event.order")[1].is_mirror
 
 
 def test_what_is_said_for_other_targets_is_theirs(change):
     said = "defaults: {policy: scd1, tombstone_retention: 1 days, deletes: soft}\ntables:\n"
-    lake, lane = change("tables:\n", said).load().settings.lanes_for("outbox.event.order")
+    lake, lane = change("tables:\n", said).load().settings.resolve_lanes("outbox.event.order")
     assert lake.retention == timedelta(days=1) and lake.shape.soft_deletes
     assert (lane.policy, lane.retention, bool(lane.shape), lane.watermark) == ("append", None, False, None)
 
 
 def test_events_can_be_chosen(change):
     said = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
-    lane = change(ENTRY, said).load().settings.lanes_for("outbox.event.order")[1]
+    lane = change(ENTRY, said).load().settings.resolve_lanes("outbox.event.order")[1]
     assert lane.shape.words == ("where type = 'OrderPlaced'",) and not lane.shape.rows_leave
 
 
 def test_projections_of_the_store_follow_its_lanes(change):
     """A commit of any of them is news of what they read."""
     loaded = change().load()
-    lanes = Lanes(PrometheusTelemetry())
-    runs = [lanes.add(lane) for lane in adapters.lanes(loaded, "outbox.event.order", "outbox")]
-    before = projections._committed(lanes)
+    lanes = LaneRuns(PrometheusTelemetry())
+    runs = [lanes.add(lane) for lane in adapters.build_lanes(loaded, "outbox.event.order", "outbox")]
+    before = projections._list_committed(lanes)
     assert set(before) == {"lake.order", "event_store.order", "event_store"}
-    lanes.settled(runs[0], Position(), Counts(), None)
-    assert projections._committed(lanes)["event_store"] == before["event_store"]
-    lanes.settled(runs[1], Position(), Counts(), None)
-    assert projections._committed(lanes)["event_store"] != before["event_store"]
+    lanes.record_commit(runs[0], Position(), Counts(), None)
+    assert projections._list_committed(lanes)["event_store"] == before["event_store"]
+    lanes.record_commit(runs[1], Position(), Counts(), None)
+    assert projections._list_committed(lanes)["event_store"] != before["event_store"]
 
 
 WRONG = [

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 from support.exported import Row, successive
 
-from adapters.delta.locks import LaneLock
-from adapters.sources.delta.snapshots import SnapshotsSource, asking
-from adapters.sources.delta.snapshots.asked import Asked
-from adapters.sources.delta.snapshots.check import SnapshotsCheck
-from adapters.sources.delta.snapshots.journal import Journal
-from adapters.sql import pg_query, pg_reader
-from adapters.sql.pg_query import SnapshotQuery, table_query
+from adapters.delta.lane_lock import LaneLock
+from adapters.postgres import query, table_reader
+from adapters.postgres.query import SnapshotQuery, table_query
+from adapters.sources.snapshot_diff import SnapshotsSource, query_poll
+from adapters.sources.snapshot_diff.check import SnapshotsCheck
+from adapters.sources.snapshot_diff.journal import SnapshotJournal
+from adapters.sources.snapshot_diff.query_snapshots import QuerySnapshots
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
 
@@ -131,8 +131,8 @@ def test_it_asks_again_while_it_runs(shop, tmp_path):
 def test_it_asks_no_sooner_than_it_is_told_to(shop, tmp_path, monkeypatch):
     shop.put([A])
     asked, stop = [], threading.Event()
-    unharmed = SnapshotQuery.read
-    monkeypatch.setattr(SnapshotQuery, "read", lambda self: asked.append(1) or unharmed(self))
+    unharmed = SnapshotQuery.read_rows
+    monkeypatch.setattr(SnapshotQuery, "read_rows", lambda self: asked.append(1) or unharmed(self))
     threading.Timer(4, stop.set).start()
     source(shop, tmp_path, every=60).run(Position(), lambda batch: None, stop, once=False)
     assert len(asked) == 1
@@ -168,7 +168,7 @@ def test_what_is_slow_stops_neither_the_stream_nor_its_end(shop, tmp_path, monke
 
 
 def test_the_first_is_waited_for(shop, tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "FIRST_WITHIN", 0.1)
+    monkeypatch.setattr(query_poll, "FIRST_WITHIN", 0.1)
     shop.put([A])
     one = source(shop, tmp_path, query=SLOW.format(1))
     told = []
@@ -280,10 +280,10 @@ class Killed(BaseException):
 def test_a_kill_at_any_moment_gives_nothing_twice(shop, tmp_path, monkeypatch, seed, kill):
     """However often reading is killed, the changes lead from each state to the next, in rising versions."""
     moment, after = kill
-    unharmed = getattr(Journal, moment)
+    unharmed = getattr(SnapshotJournal, moment)
     calls = iter(range(1000))
 
-    def killed(self: Journal, *given: Any) -> None:
+    def killed(self: SnapshotJournal, *given: Any) -> None:
         if after:
             unharmed(self, *given)
         if next(calls) % 3:
@@ -291,7 +291,7 @@ def test_a_kill_at_any_moment_gives_nothing_twice(shop, tmp_path, monkeypatch, s
         if not after:
             unharmed(self, *given)
 
-    monkeypatch.setattr(Journal, moment, killed)
+    monkeypatch.setattr(SnapshotJournal, moment, killed)
     state: dict[tuple, tuple] = {}
     at, last = Position(), 0
     for rows in successive(random.Random(seed), 5):
@@ -320,7 +320,9 @@ def test_a_kill_at_any_moment_gives_nothing_twice(shop, tmp_path, monkeypatch, s
 def test_versions_rise_where_the_clock_does_not(shop):
     shop.put([A])
     future = (time.time_ns() // 1000) + 10**12
-    found = Asked(SnapshotQuery(shop.dsn, table_query("items"), "reading items"), "items").next({5: None, future: None})
+    found = QuerySnapshots(SnapshotQuery(shop.dsn, table_query("items"), "reading items"), "items").read_next(
+        {5: None, future: None}
+    )
     assert found.version == future + 1
 
 
@@ -337,13 +339,13 @@ def test_another_process_reads_what_is_read_here(shop, tmp_path):
 def test_it_is_one_moment_and_writes_nothing(shop):
     names = ("transaction_isolation", "transaction_read_only", "enable_hashjoin")
     text = "SELECT " + ", ".join(f"current_setting('{name}') AS {name}" for name in names) + " -- as it is;"
-    _, found = SnapshotQuery(shop.dsn, text, "looking").read()
+    _, found = SnapshotQuery(shop.dsn, text, "looking").read_rows()
     assert found.to_pylist() == [dict(zip(names, ("repeatable read", "on", "on"), strict=True))]
 
 
 def test_rows_come_in_batches(shop, monkeypatch):
-    monkeypatch.setattr(pg_query, "BATCH", 3)
-    _, found = SnapshotQuery(shop.dsn, "SELECT n FROM generate_series(1, 8) AS g(n);", "counting").read()
+    monkeypatch.setattr(query, "BATCH", 3)
+    _, found = SnapshotQuery(shop.dsn, "SELECT n FROM generate_series(1, 8) AS g(n);", "counting").read_rows()
     assert found["n"].to_pylist() == list(range(1, 9))
     assert [len(chunk) for chunk in found["n"].chunks] == [3, 3, 2]
 
@@ -390,8 +392,8 @@ def test_types(shop):
     shop.run("CREATE TYPE mood AS ENUM ('happy')", "CREATE DOMAIN small AS smallint")
     text = "SELECT " + ", ".join(f'{sql} AS "c{n}"' for n, (sql, _, _) in enumerate(TYPES))
     query = SnapshotQuery(shop.dsn, text, "reading types")
-    _, found = query.read()
-    assert [field.type for field in found.schema] == [kind for _, kind, _ in TYPES] == [f.type for f in query.columns()]
+    _, found = query.read_rows()
+    assert [field.type for field in found.schema] == [kind for _, kind, _ in TYPES] == [f.type for f in query.read_columns()]
     for (sql, _, value), column in zip(TYPES, found.columns, strict=True):
         assert value is None or column.to_pylist() == [value], sql
 
@@ -410,8 +412,8 @@ def test_a_table_has_the_types_that_readers_of_targets_see(shop):
     ]
     shop.run(f'CREATE TABLE "Odd ""one" ({", ".join(columns)})')
     shop.run("""INSERT INTO "Odd ""one" VALUES (1, 2.50, 'infinity', '24:00', '{1}', '{x,y}', '{"a": 1}', 'z')""")
-    reader = pg_reader.TableReader(shop.dsn, "public", 60)
-    _, found = SnapshotQuery(shop.dsn, table_query('public.Odd "one'), "reading").read()
+    reader = table_reader.TableReader(shop.dsn, "public", 60)
+    _, found = SnapshotQuery(shop.dsn, table_query('public.Odd "one'), "reading").read_rows()
     assert found.equals(reader.read('Odd "one')) and found.num_rows == 1
 
 

@@ -19,8 +19,8 @@ from support.kafka_fixtures import Broker, Running, Seen
 from adapters.sources.kafka import KafkaSource
 from adapters.sources.kafka.cluster import Cluster
 from adapters.sources.kafka.options import KafkaOptions
-from adapters.sources.kafka.reader import Reader
-from adapters.sources.kafka.watch import BELIEVED, Watch
+from adapters.sources.kafka.reader import PartitionReader
+from adapters.sources.kafka.topic_poller import BELIEVED, TopicPoller
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, Retryable
 from replicator.domain.position import Position, TopicPartition
@@ -194,8 +194,8 @@ def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
     broker.create(topic)
     run = following(source_of(f"{topic}*"))
     run.until(lambda: bool(run.seen.batches))
-    monkeypatch.setattr(Watch, "_find", held(Watch._find, "search"))
-    monkeypatch.setattr(Reader, "_look", held(Reader._look, "look"))
+    monkeypatch.setattr(TopicPoller, "_find_new", held(TopicPoller._find_new, "search"))
+    monkeypatch.setattr(PartitionReader, "_refresh_topic", held(PartitionReader._refresh_topic, "look"))
     fresh = [f"{topic}.{n}" for n in range(30)]
     broker.create(*fresh)
     for name in fresh:
@@ -273,7 +273,7 @@ def test_to_read_a_topic_no_other_is_asked_about(
     broker.create(topic, *(f"{topic}.{n}" for n in range(3)))
     broker.produce(topic, numbers(2))
     asked: set[str] = set()
-    described, offsets = Cluster.described, Cluster._offsets
+    described, offsets = Cluster.describe_topics, Cluster._offsets
 
     def describe(cluster: Cluster, names: Iterable[str], *args: Any, **named: Any) -> Any:
         names = set(names)
@@ -285,7 +285,7 @@ def test_to_read_a_topic_no_other_is_asked_about(
         asked.update(p.topic for p in partitions)
         return offsets(cluster, partitions, *args, **named)
 
-    monkeypatch.setattr(Cluster, "described", describe)
+    monkeypatch.setattr(Cluster, "describe_topics", describe)
     monkeypatch.setattr(Cluster, "_offsets", find)
     seen = Seen()
     source_of(f"{topic}*").read(at(topic, 0), at(topic, 2), seen, threading.Event())
@@ -341,19 +341,19 @@ def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Br
     broker.produce(topic, numbers(10))
     options = KafkaOptions.read({"bootstrap_servers": broker.address, "topics": [topic], "batch_records": 3})
     cluster, place = Cluster(options), TopicPartition(topic, 0)
-    watch = Watch(cluster, cluster.topics(), 5, grow=False)
-    with closing(Reader(options, cluster.remember)) as reader:
+    watch = TopicPoller(cluster, cluster.topics(), 5, grow=False)
+    with closing(PartitionReader(options, cluster.note_error)) as reader:
         reader.assign({place: 0}, {place: 10})
         seen: list[int] = []
-        while not reader.finished():
+        while not reader.is_finished():
             seen += [o for chunk in reader.gather(1).chunks for o in chunk["offset"].to_pylist()]
             if len(seen) == 3:
                 reader._refused[place] = "out of range"
-            for refused, said in reader.refused().items():
+            for refused, said in reader.take_refused().items():
                 watch.confirm_loss(refused, reader.next[refused], said)
-                reader.again(refused)
+                reader.resume(refused)
         assert seen == [*range(10)]
-    watch = Watch(cluster, cluster.topics(), 5, grow=False)
+    watch = TopicPoller(cluster, cluster.topics(), 5, grow=False)
     for _ in range(BELIEVED):
         watch.confirm_loss(place, 10, "out of range")
     with pytest.raises(DataLoss, match="cannot be read on from offset 10: out of range"):

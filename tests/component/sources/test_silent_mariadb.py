@@ -12,10 +12,10 @@ import pytest
 from adapters.sources.backfill import MariaDbBackfill
 from adapters.sources.backfill.mariadb import check
 from adapters.sources.backfill.mariadb.check import MariaDbCheck
-from adapters.sources.delta.query import database
-from adapters.sources.delta.query.check import QueryCheck
-from adapters.sources.delta.query.database import Database
-from adapters.sources.delta.query.options import QueryOptions
+from adapters.sources.query import database
+from adapters.sources.query.check import QueryCheck
+from adapters.sources.query.database import QueryDatabase
+from adapters.sources.query.options import QueryOptions
 from replicator.domain.errors import Retryable
 
 QUERY = {"table": "sales", "cursor_column": "id", "keys": ("id",)}
@@ -46,7 +46,7 @@ def test_the_url_says_how_long_an_answer_may_take(dsn: str, tmp_path: Path) -> N
     patient = f"{dsn}?read_timeout=1"
     with (
         pytest.raises(Retryable, match="timed out") as told,
-        Database(QueryOptions.read({"dsn": patient, "state": ".", **QUERY})).reading(),
+        QueryDatabase(QueryOptions.read({"dsn": patient, "state": ".", **QUERY})).connect(),
     ):
         pass
     assert "read_timeout" in told.value.next_step

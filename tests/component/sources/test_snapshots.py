@@ -19,11 +19,11 @@ from deltalake import DeltaTable
 from support.exported import SCHEMA, export, successive
 from support.full_disk import full_disk
 
-from adapters.delta.locks import LaneLock
-from adapters.sources.delta.snapshots import SnapshotsSource
-from adapters.sources.delta.snapshots.check import SnapshotsCheck
-from adapters.sources.delta.snapshots.found import Folder, snapshots
-from adapters.sources.delta.snapshots.journal import Journal
+from adapters.delta.lane_lock import LaneLock
+from adapters.sources.snapshot_diff import SnapshotsSource
+from adapters.sources.snapshot_diff.check import SnapshotsCheck
+from adapters.sources.snapshot_diff.file_snapshots import SnapshotFolder, list_snapshots
+from adapters.sources.snapshot_diff.journal import SnapshotJournal
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position
 
@@ -127,7 +127,7 @@ def test_later_ones_come_while_it_runs(tmp_path):
 )
 def test_names_end_in_versions(tmp_path, name, version):
     export(tmp_path, name, [A])
-    assert [s.version for s in snapshots(str(tmp_path / "items"))] == [version]
+    assert [s.version for s in list_snapshots(str(tmp_path / "items"))] == [version]
 
 
 def test_a_folder_is_a_snapshot_once_it_says_so(tmp_path):
@@ -147,17 +147,17 @@ def test_a_folder_is_a_snapshot_once_it_says_so(tmp_path):
 
 def test_a_folder_whose_mark_a_copy_brought_first_waits_for_its_files(tmp_path, monkeypatch):
     """Rows of the missing files would be deleted."""
-    monkeypatch.setattr("adapters.sources.delta.snapshots.found.SETTLED_SECONDS", 600.0)
+    monkeypatch.setattr("adapters.sources.snapshot_diff.file_snapshots.SETTLED_SECONDS", 600.0)
     folder = tmp_path / "items" / "v1"
     folder.mkdir(parents=True)
     (folder / "_SUCCESS").touch()
-    supply = Folder(str(folder.parent), "")
-    assert supply.next({}) is None, "no file has come"
+    supply = SnapshotFolder(str(folder.parent), "")
+    assert supply.read_next({}) is None, "no file has come"
     export(tmp_path / "parts", 1, [A]).rename(folder / "part-1.parquet")
     os.utime(folder / "part-1.parquet", (0, 0))
-    assert supply.next({}) is None and supply.settles_in({}) > 500
-    monkeypatch.setattr("adapters.sources.delta.snapshots.found.SETTLED_SECONDS", 0.0)
-    taken = supply.next({})
+    assert supply.read_next({}) is None and supply.seconds_until_stable({}) > 500
+    monkeypatch.setattr("adapters.sources.snapshot_diff.file_snapshots.SETTLED_SECONDS", 0.0)
+    taken = supply.read_next({})
     assert taken is not None and taken.rows.num_rows == 1
 
 
@@ -279,7 +279,7 @@ def test_names_whose_order_is_not_said_are_refused(tmp_path, names):
 def test_numbers_alone_may_have_any_width(tmp_path):
     for name, row in (("v9", A), ("v10", B), ("x_100", A)):
         export(tmp_path, name, [row])
-    assert [s.version for s in snapshots(str(tmp_path / "items"))] == [9, 10, 100]
+    assert [s.version for s in list_snapshots(str(tmp_path / "items"))] == [9, 10, 100]
 
 
 def parquet(folder: Path, version: int, columns: list[tuple[str, Any]]) -> Path:
@@ -400,10 +400,10 @@ def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, m
         export(tmp_path / "whole", version, rows)
         export(tmp_path / "cut", version, rows)
     expected, _ = read(source(tmp_path / "whole", allow_empty=True))
-    unharmed = getattr(Journal, moment)
+    unharmed = getattr(SnapshotJournal, moment)
     calls = iter(range(100))
 
-    def killed(self: Journal, *given: Any) -> None:
+    def killed(self: SnapshotJournal, *given: Any) -> None:
         if after:
             unharmed(self, *given)
         if next(calls) % 3:
@@ -411,7 +411,7 @@ def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, m
         if not after:
             unharmed(self, *given)
 
-    monkeypatch.setattr(Journal, moment, killed)
+    monkeypatch.setattr(SnapshotJournal, moment, killed)
     for _ in range(40):
         try:
             found, _ = read(source(tmp_path / "cut", allow_empty=True))
@@ -461,8 +461,8 @@ def test_other_keys_stop(tmp_path, keys, is_there):
     if not is_there:
         file.unlink()
     other = source(tmp_path, keys=keys)
-    for ask in (other.start, other.end, other.look, lambda: other.losses(at, {}), lambda: read(other, at)):
-        if ask == other.look and not is_there:
+    for ask in (other.start, other.end, other.before_refresh, lambda: other.losses(at, {}), lambda: read(other, at)):
+        if ask == other.before_refresh and not is_there:
             continue  # Nothing to take in.
         with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), and `keys` says \(id") as caught:
             ask()
@@ -474,7 +474,7 @@ def test_other_keys_stop(tmp_path, keys, is_there):
 def test_keys_that_took_nothing_in_may_be_corrected(tmp_path, monkeypatch):
     export(tmp_path, 1, [A, B, C])
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "_commit", lambda *_: (_ for _ in ()).throw(Killed))
+        patched.setattr(SnapshotJournal, "_commit_changes", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
             read(source(tmp_path, keys=("id",)))
     assert len(read(source(tmp_path))[0]) == 3

@@ -12,7 +12,8 @@ import pytest
 from servers.object_store import BUCKET, ObjectStore, object_store
 from support.stored_files import StoredFiles
 
-from adapters.delta import storage, stored_files
+from adapters.object_store import files as stored_files
+from adapters.object_store import options
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.check import ArchiveCheck
 from adapters.sources.files.dms import DmsFilesSource
@@ -104,14 +105,14 @@ def test_an_object_that_is_replaced_while_it_is_read(files: StoredFiles, monkeyp
     monkeypatch.setattr(stored_files, "BLOCK", 64)
     name = f"{USERS}/20211017-194324349.csv"
     files.put(name, "".join(f"I,{n}\n" for n in range(100)))
-    original = stored_files.StoredPath.block
+    original = stored_files.StoredPath.read_block
 
     def block(path: Any, start: int, end: int) -> Any:
         if start:
             files.put(name, "".join(f"U,{n}\n" for n in range(100)))
         return original(path, start, end)
 
-    monkeypatch.setattr(stored_files.StoredPath, "block", block)
+    monkeypatch.setattr(stored_files.StoredPath, "read_block", block)
     with pytest.raises(Retryable, match="was replaced while it was read"):
         read(files.options)
 
@@ -150,8 +151,8 @@ def test_an_archive_that_is_put_again_with_more(files: StoredFiles) -> None:
 def test_an_object_that_goes_between_listing_and_reading(files: StoredFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     files.put("a.jsonl", LINE % (0, 0))
     files.put("b.jsonl", LINE % (1, 1))
-    listed = ArchiveSource(files.options)._listed()
-    monkeypatch.setattr(ArchiveSource, "_listed", lambda _: listed)
+    listed = ArchiveSource(files.options)._list_files()
+    monkeypatch.setattr(ArchiveSource, "_list_files", lambda _: listed)
     files.drop("a.jsonl")
     assert read(files.options, of=ArchiveSource) == [b"v1"]
 
@@ -196,7 +197,7 @@ def test_a_key_that_is_refused(asking: ObjectStore, of: Any) -> None:
 
 
 def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "RETRIES", 0)
+    monkeypatch.setattr(options, "RETRIES", 0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -210,16 +211,16 @@ def test_a_store_that_goes_away_while_a_file_is_read() -> None:
         files = StoredFiles(store)
         files.put("a.jsonl", LINE % (0, 0))
         source = ArchiveSource(files.options)
-        listed = source._listed()
+        listed = source._list_files()
         store.stop()
         with pytest.raises(Retryable, match="cannot be reached"):
             source._delivery(_delivered(), lambda _: None, threading.Event()).read(listed)
 
 
 def _delivered() -> Any:
-    from adapters.sources.files.delivered import Delivered
+    from adapters.sources.files.delivery_progress import DeliveryProgress
 
-    return Delivered({})
+    return DeliveryProgress({})
 
 
 def test_keys_that_no_path_can_name(files: StoredFiles) -> None:

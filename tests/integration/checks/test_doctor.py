@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from paths import PROJECT
 from support.cli_program import run_program
 
-from adapters.checks.connect import ConnectCheck
-from adapters.checks.source_database import SourceDatabaseCheck
+from adapters.observability.checks.connect import ConnectCheck
+from adapters.observability.checks.source_database import SourceDatabaseCheck
 from adapters.sources.kafka.check import KafkaCheck
 from adapters.stack import EmbeddedStack, StackPorts
 from replicator.ports.diagnosis import Diagnosis
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
-    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.free())
+    running = EmbeddedStack(PROJECT, tmp_path_factory.mktemp("stack"), StackPorts.find_free())
     try:
         running.up()
         running.register_connector()

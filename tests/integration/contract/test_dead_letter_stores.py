@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 from servers.kafka import Broker
 
-from adapters.sinks.dead_letters_delta import DeltaDeadLetters
-from adapters.sinks.dead_letters_kafka import KafkaDeadLetters
-from adapters.sinks.dead_letters_postgres import PostgresDeadLetters
+from adapters.sinks.delta.dead_letters import DeltaDeadLetters
+from adapters.sinks.kafka import KafkaDeadLetters
+from adapters.sinks.postgres.dead_letter_store import PostgresDeadLetters
 from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.fakes import FakeDeadLetters
 

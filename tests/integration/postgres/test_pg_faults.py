@@ -14,8 +14,8 @@ import pytest
 from paths import PROJECT, TESTS
 from support.pg_case import TOPIC, Feed, fetch, no_rejects, opened, put, table_of
 
+from adapters.postgres import connection
 from adapters.sinks.postgres import PostgresSink
-from adapters.sql import pg_connection
 from replicator.domain.errors import EnvironmentProblem, Fenced, Retryable
 
 pytestmark = pytest.mark.postgres
@@ -84,12 +84,12 @@ def test_backend_is_terminated(postgres_dsn: str, where: str, query: str, rows: 
 
 
 def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from adapters.sql import pg_copy
+    from adapters.postgres import copy
 
     feed = Feed(TABLE)
     with opened(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
-        encode = pg_copy.csv_bytes
+        encode = copy.to_csv
 
         def lose(batch: pa.RecordBatch, forms: list[str]) -> memoryview:
             fetch(
@@ -99,7 +99,7 @@ def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.M
             return encode(batch, forms)
 
         write = feed.write(*MANY)
-        monkeypatch.setattr(pg_copy, "csv_bytes", lose)
+        monkeypatch.setattr(copy, "to_csv", lose)
         with pytest.raises(Retryable):
             sink.apply([write], no_rejects)
         monkeypatch.undo()
@@ -110,7 +110,7 @@ def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("landed", [True, False])
 def test_answer_of_commit_is_lost(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, landed: bool) -> None:
     """Whether the commit landed or not, the caller asks for the state, repeats the write, and it is there once."""
-    from adapters.sql.pg_sink import PostgresLanes
+    from adapters.sinks.postgres.lanes import PostgresLanes
 
     feed = Feed(TABLE)
     with opened(postgres_dsn) as sink:
@@ -256,7 +256,7 @@ def test_read_only_role_is_told_what_to_do(postgres_dsn: str) -> None:
 
 def test_a_lock_of_somebody_else_ends_as_the_remedy_says(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement does not wait for it for ever, and nothing of the write is there twice afterwards."""
-    monkeypatch.setitem(pg_connection.SETTINGS, "lock_timeout", "200ms")
+    monkeypatch.setitem(connection.SETTINGS, "lock_timeout", "200ms")
     feed = Feed(TABLE)
     with opened(postgres_dsn) as sink, closing(psycopg.connect(postgres_dsn)) as other:
         put(sink, feed.write(ROWS[0]))

@@ -18,13 +18,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition, admin
 from servers.kafka import Broker
 
-from adapters.sinks.dead_letters_kafka import KafkaDeadLetters, options
-from adapters.sinks.dead_letters_kafka.check import LettersCheck
-from adapters.sinks.dead_letters_kafka.journal import Journal
-from adapters.sinks.dead_letters_kafka.messages import Message
+from adapters.sinks.kafka import KafkaDeadLetters, options
+from adapters.sinks.kafka.check import DeadLetterTopicCheck
+from adapters.sinks.kafka.letter_log import DeadLetterLog
+from adapters.sinks.kafka.messages import DeadLetterMessage
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
 from replicator.ports.dead_letters import DeadLetter
-from replicator.testing.dead_letter_contract import letter
+from replicator.testing.dead_letter_contract import make_dead_letter
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 
@@ -76,7 +76,7 @@ def test_a_message_has_the_headers_of_connect(broker: Broker, letters: dict[str,
     """The record is its key and value; its own headers come first, then Connect's, then ours."""
     store = KafkaDeadLetters(letters)
     headers = json.dumps([["trace", "a"], ["bytes", {"base64": "/w=="}], ["none", None]])
-    store.write([replace(letter(1), headers=headers)])
+    store.write([replace(make_dead_letter(1), headers=headers)])
     (message,) = seen(broker, letters["topic"])
     assert (message.key(), message.value()) == (b"\x00key", b"\xff\x00")
     assert message.headers()[:3] == [("trace", b"a"), ("bytes", b"\xff"), ("none", None)]
@@ -107,16 +107,16 @@ def test_a_message_has_the_headers_of_connect(broker: Broker, letters: dict[str,
 
 
 ODD = [
-    replace(letter(1), key=b"", record=b"", headers="[]"),
-    replace(letter(2), key=None, record=None, headers=None, timestamp=None),
+    replace(make_dead_letter(1), key=b"", record=b"", headers="[]"),
+    replace(make_dead_letter(2), key=None, record=None, headers=None, timestamp=None),
     # A record that was a letter before, of somebody else.
     replace(
-        letter(3),
+        make_dead_letter(3),
         timestamp=None,
         headers=json.dumps([["replicator.timestamp", "2020-01-01T00:00:00+00:00"], ["replicator.event", "removed"]]),
     ),
-    replace(letter(4), headers=json.dumps([["a\0b", "c"], ["", None], ["a\0b", None]])),
-    replace(letter(5), record=b"x" * 20_000_000),
+    replace(make_dead_letter(4), headers=json.dumps([["a\0b", "c"], ["", None], ["a\0b", None]])),
+    replace(make_dead_letter(5), record=b"x" * 20_000_000),
 ]
 
 
@@ -126,9 +126,9 @@ def test_what_is_odd_comes_back_as_it_was(letters: dict[str, Any]) -> None:
 
 
 def test_a_topic_that_is_made_here_forgets_nothing(broker: Broker, letters: dict[str, Any]) -> None:
-    KafkaDeadLetters(letters).write([letter(1)])
-    assert [found.severity for found in LettersCheck("letters", letters).diagnose()] == ["ok"]
-    found = LettersCheck("letters", {**letters, "production": True}).diagnose()
+    KafkaDeadLetters(letters).write([make_dead_letter(1)])
+    assert [found.severity for found in DeadLetterTopicCheck("letters", letters).diagnose()] == ["ok"]
+    found = DeadLetterTopicCheck("letters", {**letters, "production": True}).diagnose()
     assert [(each.severity, "replication factor of 1" in each.sentence) for each in found] == [
         ("ok", False),
         ("warning", True),
@@ -141,9 +141,9 @@ def test_messages_of_others_stay_theirs(broker: Broker, letters: dict[str, Any])
     broker.create(topic)
     broker.produce(topic, [b"of a connector"], headers=[("__connect.errors.topic", b"x"), ("replicator.event", b"\xff")])
     store, other = KafkaDeadLetters(letters), KafkaDeadLetters({**letters, "pipeline": "other"})
-    store.write([letter(1)])
-    other.write([letter(1), letter(2)])
-    assert list(store.read()) == [letter(1)]
+    store.write([make_dead_letter(1)])
+    other.write([make_dead_letter(1), make_dead_letter(2)])
+    assert list(store.read()) == [make_dead_letter(1)]
     store.remove(store.read())
     assert (list(store.read()), len(other.read())) == ([], 2)
     assert bounds(broker, topic)[0] == 0
@@ -153,8 +153,8 @@ def test_messages_of_others_stay_theirs(broker: Broker, letters: dict[str, Any])
 def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, letters: dict[str, Any]) -> None:
     """Up to the first message of a letter that is there; all of it when none is."""
     store, topic = KafkaDeadLetters(letters), letters["topic"]
-    store.write([letter(1), letter(2), letter(3)])
-    store.write([letter(2, minutes=1)])
+    store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(3)])
+    store.write([make_dead_letter(2, minutes=1)])
     found = {each.offset: each for each in store.read()}
     store.remove([found[3]])
     assert bounds(broker, topic) == (0, 5)
@@ -164,24 +164,24 @@ def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, letters: di
     assert list(again.read()) == [found[2]] and found[2].attempts == 2
     again.remove([found[2]])
     assert bounds(broker, topic) == (7, 7) and list(store.read()) == []
-    store.write([letter(2, minutes=9)])
-    assert list(again.read()) == [letter(2, minutes=9)]
+    store.write([make_dead_letter(2, minutes=9)])
+    assert list(again.read()) == [make_dead_letter(2, minutes=9)]
 
 
 def test_a_compacted_topic_is_refused(broker: Broker, letters: dict[str, Any]) -> None:
     broker.create(letters["topic"], config={"cleanup.policy": "compact"})
     with pytest.raises(ConfigProblem, match="compacted") as refused:
-        KafkaDeadLetters(letters).write([letter(1)])
+        KafkaDeadLetters(letters).write([make_dead_letter(1)])
     assert bounds(broker, letters["topic"]) == (0, 0)
-    assert [found.severity for found in LettersCheck("letters", letters).diagnose()] == ["ok", "error"]
+    assert [found.severity for found in DeadLetterTopicCheck("letters", letters).diagnose()] == ["ok", "error"]
     assert "Set its cleanup.policy to delete" in refused.value.next_step
     configure(broker, letters["topic"], "cleanup.policy", "delete")
-    await_written(KafkaDeadLetters(letters), letter(1))
+    await_written(KafkaDeadLetters(letters), make_dead_letter(1))
 
 
 def test_a_topic_that_forgets_by_itself_is_told_of(broker: Broker, letters: dict[str, Any]) -> None:
     broker.create(letters["topic"], config={"retention.ms": "604800000"})
-    (_, warning) = LettersCheck("letters", letters).diagnose()
+    (_, warning) = DeadLetterTopicCheck("letters", letters).diagnose()
     assert (warning.severity, "by retention.ms" in warning.sentence) == ("warning", True)
     assert "retention.ms=-1" in warning.next_step
 
@@ -189,11 +189,11 @@ def test_a_topic_that_forgets_by_itself_is_told_of(broker: Broker, letters: dict
 def test_a_record_that_the_topic_does_not_take_is_told(broker: Broker, letters: dict[str, Any]) -> None:
     broker.create(letters["topic"], config={"max.message.bytes": "5000"})
     store = KafkaDeadLetters(letters)
-    long = replace(letter(1), record=b"x" * 10_000)
+    long = replace(make_dead_letter(1), record=b"x" * 10_000)
     with pytest.raises(EnvironmentProblem, match=r"max\.message\.bytes") as refused:
         store.write([long])
-    store.write([letter(2)])
-    assert list(store.read()) == [letter(2)]
+    store.write([make_dead_letter(2)])
+    assert list(store.read()) == [make_dead_letter(2)]
     assert refused.value.next_step == "Raise it with kafka-configs."
     configure(broker, letters["topic"], "max.message.bytes", "50000")
     await_written(store, long)
@@ -203,37 +203,37 @@ def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch:
     """The same store goes on; nothing is said to be written that is not."""
     monkeypatch.setattr(options, "DURABLE", {**options.DURABLE, "message.timeout.ms": "6000"})
     store = KafkaDeadLetters({"bootstrap_servers": own_broker.address, "topic": "letters", "pipeline": "shop"})
-    store.write([letter(1)])
+    store.write([make_dead_letter(1)])
     own_broker.service.kill()
     with pytest.raises(Retryable):
-        store.write([letter(2)])
+        store.write([make_dead_letter(2)])
     with pytest.raises(Retryable):
         store.read()
     own_broker.start()
-    store.write([letter(2), letter(3)])
+    store.write([make_dead_letter(2), make_dead_letter(3)])
     assert {each.offset for each in store.read()} == {1, 2, 3}
 
 
 def test_a_reject_is_written_while_letters_are_counted(letters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    store, take = KafkaDeadLetters(letters), Journal.take
-    store.write([letter(1)])
-    writing = threading.Thread(target=store.write, args=([letter(2)],), daemon=True)
+    store, take = KafkaDeadLetters(letters), DeadLetterLog.apply_message
+    store.write([make_dead_letter(1)])
+    writing = threading.Thread(target=store.write, args=([make_dead_letter(2)],), daemon=True)
 
-    def written_meanwhile(journal: Journal, offset: int, message: Message) -> None:
-        monkeypatch.setattr(Journal, "take", take)
+    def written_meanwhile(journal: DeadLetterLog, offset: int, message: DeadLetterMessage) -> None:
+        monkeypatch.setattr(DeadLetterLog, "apply_message", take)
         writing.start()
         writing.join(60)
         assert not writing.is_alive()
         take(journal, offset, message)
 
-    monkeypatch.setattr(Journal, "take", written_meanwhile)
+    monkeypatch.setattr(DeadLetterLog, "apply_message", written_meanwhile)
     assert sum(store.count_open().values()) == 1
     assert sum(store.count_open().values()) == 2
 
 
 def test_several_processes_may_write(letters: dict[str, Any]) -> None:
     program = (
-        "import json, sys; from adapters.sinks.dead_letters_kafka import KafkaDeadLetters\n"
+        "import json, sys; from adapters.sinks.kafka import KafkaDeadLetters\n"
         "from replicator.testing.dead_letter_contract import letter\n"
         "store = KafkaDeadLetters(json.loads(sys.argv[1]))\n"
         "for i in range(10): store.write([letter(i), letter(100 * int(sys.argv[2]) + i)])"

@@ -14,7 +14,7 @@ import pytest
 from support.asked_database import SALES, STAMP, Asked, payloads, read, source
 from support.full_disk import full_disk
 
-from adapters.sources.delta.query.journal import Journal
+from adapters.sources.query.journal import QueryJournal
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position
 
@@ -273,9 +273,9 @@ class Killed(BaseException):
 
 def killing(monkeypatch: pytest.MonkeyPatch, commit: int, after: bool) -> None:
     """Before or after the commit of that number, as if the program were killed there."""
-    appended, unharmed = [], Journal.append
+    appended, unharmed = [], QueryJournal.append
 
-    def append(self: Journal, *arguments: Any) -> None:
+    def append(self: QueryJournal, *arguments: Any) -> None:
         if len(appended) == commit and not after:
             raise Killed
         unharmed(self, *arguments)
@@ -283,7 +283,7 @@ def killing(monkeypatch: pytest.MonkeyPatch, commit: int, after: bool) -> None:
         if len(appended) == commit + 1 and after:
             raise Killed
 
-    monkeypatch.setattr(Journal, "append", append)
+    monkeypatch.setattr(QueryJournal, "append", append)
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -18,9 +18,9 @@ from servers.object_store import BUCKET, ObjectStore
 from support.small_spark import SMALL
 from support.stored_files import StoredFiles
 
-from replicator.pipelines.running import run
+from replicator.pipelines.program_run import run_pipeline
 from replicator.pipelines.s3_events import handle
-from replicator.wiring.configuration import read
+from replicator.wiring.configuration import read_config
 
 pytestmark = pytest.mark.postgres
 
@@ -162,7 +162,7 @@ def test_files_that_arrive_while_it_runs(users: Users) -> None:
     stop, ended = threading.Event(), []
     running = threading.Thread(
         target=lambda: ended.append(
-            run(read(users.config, None, ["tables.1.source=bucket"]), once=False, stop=stop, served=False)
+            run_pipeline(read_config(users.config, None, ["tables.1.source=bucket"]), once=False, stop=stop, served=False)
         )
     )
     running.start()
@@ -187,7 +187,7 @@ def test_what_has_accumulated_is_one_merge(users: Users, engine: str) -> None:
     def once() -> set[int]:
         said = ["tables.1.source=bucket", "sources.bucket.mode=batch", "limits.batch_bytes=1KiB"]
         said += [f"engine={engine}", f"spark={json.dumps(SMALL)}"] if engine == "spark" else []
-        report = run(read(users.config, None, said), once=True, stop=None, served=False)
+        report = run_pipeline(read_config(users.config, None, said), once=True, stop=None, served=False)
         return {lane["counts"]["applied"] for lane in report["lanes"]}
 
     users.put(first=LOAD, cdc=CHANGES)

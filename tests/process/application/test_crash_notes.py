@@ -16,7 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.engines.local import LocalEngine
-from replicator.application.crashes import DEATHS, MAIN, PARTS, Crashes, Suspect, cut
+from replicator.application.quarantine.poison_records import (
+    MAIN_READER,
+    MAX_CRASHES,
+    SPLITS,
+    PoisonRecordFinder,
+    SuspectedSpan,
+    split_span,
+)
 from replicator.domain.change import RAW
 from replicator.domain.errors import DecoderDied
 from replicator.domain.position import Position, Span, TopicPartition
@@ -29,12 +36,12 @@ TOPICS = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 class NoLetters:
     """Dead letters that nothing got to yet."""
 
-    def crashed(self, source: str) -> Sequence[Any]:
+    def list_crashed(self, source: str) -> Sequence[Any]:
         return ()
 
 
-def crashes(path: Path) -> Crashes[pa.Table]:
-    return Crashes(path, LocalEngine(), NoLetters(), "shop", threading.Lock())  # type: ignore[arg-type]
+def crashes(path: Path) -> PoisonRecordFinder[pa.Table]:
+    return PoisonRecordFinder(path, LocalEngine(), NoLetters(), "shop", threading.Lock())  # type: ignore[arg-type]
 
 
 def span_of(start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> Span:
@@ -68,14 +75,14 @@ def dies(run: Callable[[], None]) -> bool:
 def one_run(path: Path, spans: Sequence[Span], killers: set[Place], by: str, kill: Callable[[], None]) -> None:
     """A start of the program that reads everything from its beginning."""
     watch = crashes(path)
-    spared = set(watch._notes.condemned)
-    watch.begin()
+    spared = set(watch._notes.poison_records)
+    watch.begin_run()
     for span in spans:
-        for piece in watch.pieces(batch_of(span), by, lambda: None):
-            with watch.decoding(piece.span):
+        for piece in watch.split_batch(batch_of(span), by, lambda: None):
+            with watch.note_decoding(piece.span):
                 if places(piece) & killers - spared:
                     kill()
-    watch.end()
+    watch.end_run()
 
 
 def condemned(path: Path) -> set[Place]:
@@ -90,7 +97,7 @@ def test_two_that_kill_in_two_partitions_are_both_condemned(tmp_path):
     path, end = tmp_path / "shop.crashes", dict.fromkeys(TOPICS, 3)
     killers = {(*place, 1) for place in TOPICS}
     deaths = 0
-    while dies(lambda: one_run(path, [span_of(dict.fromkeys(end, 0), end)], killers, MAIN, suicide)):
+    while dies(lambda: one_run(path, [span_of(dict.fromkeys(end, 0), end)], killers, MAIN_READER, suicide)):
         deaths += 1
         assert deaths <= 30
     assert condemned(path) == killers
@@ -111,12 +118,12 @@ def test_exactly_the_records_that_kill_are_condemned(lengths, data, tmp_path_fac
     everything = sorted(place for span in spans for place in places(batch_of(span)))
     killers = set(data.draw(st.lists(st.sampled_from(everything), max_size=2))) if everything else set()
     deaths = 0
-    while dies(lambda: one_run(path, spans, killers, MAIN, lambda: os.kill(os.getpid(), signal.SIGKILL))):
+    while dies(lambda: one_run(path, spans, killers, MAIN_READER, lambda: os.kill(os.getpid(), signal.SIGKILL))):
         deaths += 1
         assert deaths <= 20
     assert condemned(path) == killers
     # The first death is not noted; then the whole, two cuts, and one record so often as it has to be.
-    assert deaths <= 1 + len(killers) * (1 + 2 + DEATHS)
+    assert deaths <= 1 + len(killers) * (1 + 2 + MAX_CRASHES)
     assert (deaths == 0) == (not killers)
 
 
@@ -124,13 +131,13 @@ def test_a_record_that_killed_once_too_rarely_is_decoded(tmp_path):
     """Somebody kills the program whenever one record is decoded, alone; then stops doing so, one time before it counts."""
     path, spans = tmp_path / "shop.crashes", [span_of({TOPICS[0]: 0}, {TOPICS[0]: 40})]
     victim = {(*TOPICS[0], 17)}
-    for _ in range(1 + 1 + 1 + DEATHS - 1):
-        assert dies(lambda: one_run(path, spans, victim, MAIN, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    for _ in range(1 + 1 + 1 + MAX_CRASHES - 1):
+        assert dies(lambda: one_run(path, spans, victim, MAIN_READER, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     assert json.loads(path.read_text())["decoding"]["span"] == {"start": {"a": {"0": 17}}, "end": {"a": {"0": 18}}}
-    assert not dies(lambda: one_run(path, spans, set(), MAIN, lambda: None))
+    assert not dies(lambda: one_run(path, spans, set(), MAIN_READER, lambda: None))
     assert condemned(path) == set() and json.loads(path.read_text())["suspect"] is None
     # It begins anew.
-    assert dies(lambda: one_run(path, spans, victim, MAIN, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    assert dies(lambda: one_run(path, spans, victim, MAIN_READER, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     assert condemned(path) == set() and crashes(path)._notes.suspect is None
 
 
@@ -140,13 +147,13 @@ def test_deaths_elsewhere_count_for_nothing(tmp_path):
 
     def run() -> None:
         watch = crashes(path)
-        watch.begin()
-        for piece in watch.pieces(batch_of(span_of({TOPICS[0]: 0}, {TOPICS[0]: 1})), MAIN, lambda: None):
-            with watch.decoding(piece.span):
+        watch.begin_run()
+        for piece in watch.split_batch(batch_of(span_of({TOPICS[0]: 0}, {TOPICS[0]: 1})), MAIN_READER, lambda: None):
+            with watch.note_decoding(piece.span):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for _ in range(3 * DEATHS):
+    for _ in range(3 * MAX_CRASHES):
         assert dies(run)
     notes = json.loads(path.read_text())
     assert (notes["decoding"], notes["suspect"], notes["condemned"]) == (None, None, [])
@@ -160,19 +167,19 @@ def test_who_decodes_is_told_apart(tmp_path):
             lambda: one_run(path, spans, {(*TOPICS[0], 17)}, "lake.items", lambda: os.kill(os.getpid(), signal.SIGKILL))
         )
     watch = crashes(path)
-    assert len(list(watch.pieces(batch_of(spans[0]), MAIN, lambda: None))) == 1
-    assert len(list(watch.pieces(batch_of(spans[0]), "lake.items", lambda: None))) > 10
+    assert len(list(watch.split_batch(batch_of(spans[0]), MAIN_READER, lambda: None))) == 1
+    assert len(list(watch.split_batch(batch_of(spans[0]), "lake.items", lambda: None))) > 10
 
 
 def test_nothing_is_noted_after_a_run_that_ended(tmp_path):
     path = tmp_path / "shop.crashes"
     for _ in range(2):
         watch = crashes(path)
-        watch.begin()
+        watch.begin_run()
         before = path.stat().st_ino
-        with watch.decoding(span_of({TOPICS[0]: 0}, {TOPICS[0]: 1})):
+        with watch.note_decoding(span_of({TOPICS[0]: 0}, {TOPICS[0]: 1})):
             assert path.stat().st_ino == before
-        watch.end()
+        watch.end_run()
         assert not json.loads(path.read_text())["running"]
 
 
@@ -180,17 +187,17 @@ def test_a_worker_that_died_counts_as_if_the_program_had(tmp_path):
     """The decoder runs elsewhere: the program is told, and ends by itself."""
     path, span = tmp_path / "shop.crashes", span_of({TOPICS[0]: 3}, {TOPICS[0]: 4})
 
-    def run() -> Crashes[pa.Table]:
+    def run() -> PoisonRecordFinder[pa.Table]:
         watch = crashes(path)
-        watch.begin()
-        with pytest.raises(DecoderDied), watch.decoding(span):
+        watch.begin_run()
+        with pytest.raises(DecoderDied), watch.note_decoding(span):
             raise DecoderDied("a worker ended")
-        watch.end()
+        watch.end_run()
         return watch
 
-    for _ in range(DEATHS + 1):
+    for _ in range(MAX_CRASHES + 1):
         run()
-    assert crashes(path)._notes.condemned == ((*TOPICS[0], 3),)
+    assert crashes(path)._notes.poison_records == ((*TOPICS[0], 3),)
 
 
 @pytest.mark.parametrize("written", ["", "{", '{"suspect": {"span": 1}}', "[]"])
@@ -198,8 +205,8 @@ def test_notes_that_cannot_be_read_are_none(tmp_path, written):
     path = tmp_path / "shop.crashes"
     path.write_text(written)
     watch = crashes(path)
-    watch.begin()
-    watch.end()
+    watch.begin_run()
+    watch.end_run()
     assert condemned(path) == set()
 
 
@@ -210,7 +217,7 @@ def test_notes_that_cannot_be_read_are_none(tmp_path, written):
 def test_pieces_touch_and_leave_nothing_out(whole, suspected):
     span = span_of({p: a for p, (a, _) in whole.items()}, {p: a + n for p, (a, n) in whole.items()})
     suspicious = span_of({p: a for p, (a, _) in suspected.items()}, {p: a + n for p, (a, n) in suspected.items()})
-    pieces = cut(span, suspicious)
+    pieces = split_span(span, suspicious)
     together = pieces[0]
     for piece in pieces[1:]:
         assert all(piece.start[p] == together.end.get(p, piece.start[p]) for p in piece.start)
@@ -222,11 +229,14 @@ def test_pieces_touch_and_leave_nothing_out(whole, suspected):
                 o for o in range(piece.start[p], end) if p in suspicious.end and suspicious.start[p] <= o < suspicious.end[p]
             ]
             size = suspicious.end[p] - suspicious.start[p] if inside else 0
-            assert not inside or (len(inside) == end - piece.start[p] and len(inside) <= -(-size // PARTS))
+            assert not inside or (len(inside) == end - piece.start[p] and len(inside) <= -(-size // SPLITS))
     assert sum(len(places(batch_of(piece))) for piece in pieces) == len(places(batch_of(span)))
 
 
 def test_a_suspect_is_a_place_only_when_it_is_one_record():
-    assert Suspect(span_of({TOPICS[0]: 3}, {TOPICS[0]: 4}), MAIN).place == (*TOPICS[0], 3)
-    assert Suspect(span_of({TOPICS[0]: 3}, {TOPICS[0]: 5}), MAIN).place is None
-    assert Suspect(span_of({TOPICS[0]: 3, TOPICS[1]: 0}, {TOPICS[0]: 4, TOPICS[1]: 1}), MAIN).place is None
+    assert SuspectedSpan(span_of({TOPICS[0]: 3}, {TOPICS[0]: 4}), MAIN_READER).record_position == (*TOPICS[0], 3)
+    assert SuspectedSpan(span_of({TOPICS[0]: 3}, {TOPICS[0]: 5}), MAIN_READER).record_position is None
+    assert (
+        SuspectedSpan(span_of({TOPICS[0]: 3, TOPICS[1]: 0}, {TOPICS[0]: 4, TOPICS[1]: 1}), MAIN_READER).record_position
+        is None
+    )

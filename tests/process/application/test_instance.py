@@ -9,12 +9,12 @@ import sys
 import pytest
 from support.full_disk import full_disk
 
-from replicator.application.instance import InstanceLock
+from replicator.application.instance_lock import InstanceLock
 from replicator.domain.errors import EnvironmentProblem, Fenced
 
 HOLDER = """
 import sys, time, pathlib
-from replicator.application.instance import InstanceLock
+from replicator.application.instance_lock import InstanceLock
 InstanceLock(pathlib.Path(sys.argv[1]), "shop").hold()
 print("held", flush=True)
 time.sleep(600)
@@ -23,13 +23,13 @@ time.sleep(600)
 
 def test_a_second_instance_is_fenced_until_the_first_ends(tmp_path):
     first, second = InstanceLock(tmp_path / "state", "shop"), InstanceLock(tmp_path / "state", "shop")
-    first.hold()
+    first.acquire()
     with pytest.raises(Fenced, match=rf"pipeline shop runs \(process {os.getpid()}\)"):
-        second.hold()
-    InstanceLock(tmp_path / "other", "shop").hold()
+        second.acquire()
+    InstanceLock(tmp_path / "other", "shop").acquire()
     first.release()
     first.release()
-    second.hold()
+    second.acquire()
     second.release()
 
 
@@ -37,20 +37,20 @@ def test_a_killed_instance_leaves_no_lock(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
         with pytest.raises(Fenced, match=f"process {holder.pid}"):
-            InstanceLock(tmp_path, "shop").hold()
+            InstanceLock(tmp_path, "shop").acquire()
         holder.kill()
         holder.wait()
-    InstanceLock(tmp_path, "shop").hold()
+    InstanceLock(tmp_path, "shop").acquire()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "state").write_text("a file")
     with pytest.raises(EnvironmentProblem, match="state"):
-        InstanceLock(tmp_path / "state", "shop").hold()
+        InstanceLock(tmp_path / "state", "shop").acquire()
 
 
 def test_a_state_folder_without_room_is_named_and_its_lock_is_freed(tmp_path):
     first = InstanceLock(tmp_path, "shop")
     with full_disk(), pytest.raises(EnvironmentProblem, match=rf"{tmp_path}/lock cannot be written \(File too large\)"):
-        first.hold()
-    InstanceLock(tmp_path, "shop").hold()
+        first.acquire()
+    InstanceLock(tmp_path, "shop").acquire()

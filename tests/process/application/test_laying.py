@@ -18,30 +18,31 @@ from support.application_world import QUICK
 from support.tuple_ports import Gauges, Machine, MemoryRegister
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.engines.local import LocalEngine, ahead
-from adapters.engines.local.child import NUMBER, Child
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.application import laid, laying
-from replicator.application.lanes import Lanes
-from replicator.application.pipeline import Pipeline
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules
-from replicator.application.shared import Shared
+from adapters.engines.local import LocalEngine
+from adapters.engines.prefetch import decode_pool
+from adapters.engines.prefetch.worker_process import NUMBER, DecodeWorker
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.application.delivery import bulk_load, spill_files
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules
 from replicator.domain.errors import ExitCode, Retryable
-from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
+from replicator.domain.policy.policies import plan_for
 from replicator.ports.frames import Lane
-from replicator.testing.debezium import raw_frame
-from replicator.testing.delivery import canonical_rows
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.fakes import FakeDeadLetters, FakeSource
-from replicator.testing.histories import History, random_history
-from replicator.testing.kinds import EPOCH
-from replicator.testing.model import fold
-from replicator.testing.sink_base import simple, writes
-from replicator.testing.source import Shape, Statement
+from replicator.testing.histories import History, make_random_history
+from replicator.testing.model import fold_changes
+from replicator.testing.sink_base import make_history, make_writes
+from replicator.testing.source import Statement, StreamShape
+from replicator.testing.value_types import EPOCH
 
 GATHERING = replace(QUICK, gather=60.0, handover_bytes=1)
 """Each batch is a piece."""
@@ -95,16 +96,16 @@ class Program:
         engine, stop, gauges = LocalEngine(self.options), threading.Event(), Gauges()
         self.letters = FakeDeadLetters()
         self.sink = Sink(folder / "lake", faults)
-        self.shared = Shared(
-            engine, Lanes(gauges), Rejects(self.letters, engine, stop, GATHERING, gauges), gauges, GATHERING, stop
+        self.shared = RuntimeContext(
+            engine, LaneRuns(gauges), Rejects(self.letters, engine, stop, GATHERING, gauges), gauges, GATHERING, stop
         )
         self.worker = Worker("s", self.sink, self.shared, folder / "laid")
         self.lane = Lane("s.x", "p", "s", "public.items", "s", "x", policy, {}, "c:1")
         rules = TableRules((self.lane,))
         register = MemoryRegister({} if seen is None else seen, Machine())
         self.source = Source(pieces)
-        place = Place("s", self.source, lambda _: rules, (), {"s": self.worker}, register)
-        self.pipeline = Pipeline(place, DebeziumJsonDecoder({}), self.shared)
+        place = SourceContext("s", self.source, lambda _: rules, (), {"s": self.worker}, register)
+        self.pipeline = SourcePipeline(place, DebeziumJsonDecoder({}), self.shared)
 
     def run(self) -> ExitCode:
         return Supervisor([self.pipeline], (self.worker,), self.letters, self.shared).run(once=True)
@@ -115,23 +116,23 @@ class Program:
 
 def pieces_of(history: History) -> list[pa.Table]:
     edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
-    return [raw_frame(history, a, b) for a, b in pairwise(edges)]
+    return [make_raw_frame(history, a, b) for a, b in pairwise(edges)]
 
 
 def as_the_model(history: History, policy: str, program: Program) -> None:
     table = history.table()
     changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
-    rows, _ = fold(policy, table.column_names, table.keys, changes)
+    rows, _ = fold_changes(policy, table.column_names, table.keys, changes)
     columns = [c.name for c in plan_for(policy, table).target if c.name not in (CDC_APPLIED_AT, EVENT_ID)]
-    there, due = canonical_rows(program.rows(), columns), canonical_rows(rows, columns)
+    there, due = to_canonical_rows(program.rows(), columns), to_canonical_rows(rows, columns)
     assert (dict(due - there), dict(there - due)) == ({}, {}), columns
-    counts = program.shared.lanes.all()[0].counts
+    counts = program.shared.lanes.list_runs()[0].counts
     assert counts.rejected == 0
 
 
 def in_order(seed: int) -> History:
     """Every change in the order of its sequence, in few batches; what moves rows or clears the table among them."""
-    history = random_history(seed, 40, toast=True, keys=("int", "text", "composite"))
+    history = make_random_history(seed, 40, toast=True, keys=("int", "text", "composite"))
     return replace(history, shape=replace(history.shape, scramble=None, shuffle=None, partitions=1, unseen=False))
 
 
@@ -140,7 +141,7 @@ def in_order(seed: int) -> History:
 def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path) -> None:
     history = in_order(seed)
     program = Program(tmp_path, pieces_of(history), policy)
-    assert program.run() is ExitCode.OK, program.shared.lanes.all()[0].problem
+    assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
     if history.changes():
         as_the_model(history, policy, program)
     assert not list((tmp_path / "laid").rglob("*.arrow"))
@@ -150,10 +151,10 @@ def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path)
 @pytest.mark.parametrize("seed", range(8))
 def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As large ones are, whatever is in them."""
-    monkeypatch.setattr(laying, "ALONE", 0)
+    monkeypatch.setattr(bulk_load, "MIN_FOLD_BYTES", 0)
     test_histories_end_as_the_model_says(seed, policy, tmp_path)
-    history = simple(*steady()[0].statements, Statement("write", 3, salt=70), Statement("delete", 4))
-    program = Program(tmp_path / "other", [raw_frame(history, 0, 40), raw_frame(history, 40)], policy)
+    history = make_history(*steady()[0].statements, Statement("write", 3, salt=70), Statement("delete", 4))
+    program = Program(tmp_path / "other", [make_raw_frame(history, 0, 40), make_raw_frame(history, 40)], policy)
     assert program.run() is ExitCode.OK
     as_the_model(history, policy, program)
 
@@ -164,12 +165,14 @@ def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Pat
 def test_histories_that_are_decoded_ahead_end_so_too(
     seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, ask, is_ready = [], Child.ask, Child.is_ready
-    monkeypatch.setattr(Child, "ask", lambda self, how, raw: asked.append(raw.num_rows) or ask(self, how, raw))
+    asked, ask, is_ready = [], DecodeWorker.send_request, DecodeWorker.is_ready
     monkeypatch.setattr(
-        Child, "is_ready", lambda self: self._line.poll(60) and is_ready(self) if not self._is_ready else True
+        DecodeWorker, "send_request", lambda self, how, raw: asked.append(raw.num_rows) or ask(self, how, raw)
     )
-    monkeypatch.setattr(ahead, "FEW", 1)
+    monkeypatch.setattr(
+        DecodeWorker, "is_ready", lambda self: self._line.poll(60) and is_ready(self) if not self._is_ready else True
+    )
+    monkeypatch.setattr(decode_pool, "FEW", 1)
     monkeypatch.setattr(Program, "options", {"ahead": 2})
     test_a_new_target_is_one_commit(policy, tmp_path / "steady")
     assert len(asked) > 2
@@ -185,9 +188,9 @@ def steady() -> tuple[History, list[pa.Table]]:
         else Statement("write", random.randrange(9), salt=n)
         for n in range(64)
     ]
-    history = simple(*acts)
+    history = make_history(*acts)
     edges = [*range(0, len(history.events), len(history.events) // 8), len(history.events)]
-    return history, [raw_frame(history, a, b) for a, b in pairwise(edges) if a < b]
+    return history, [make_raw_frame(history, a, b) for a, b in pairwise(edges) if a < b]
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
@@ -197,9 +200,9 @@ def test_a_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
     assert program.run() is ExitCode.OK
     assert program.sink.did == ["load"]
     as_the_model(history, policy, program)
-    assert program.shared.lanes.all()[0].counts.total == len(history.changes())
-    more = simple(*history.statements, *writes(1, 2, salt=90), Statement("delete", 3))
-    again = Program(tmp_path, [*pieces, raw_frame(more, len(history.events), len(more.events))], policy)
+    assert program.shared.lanes.list_runs()[0].counts.total == len(history.changes())
+    more = make_history(*history.statements, *make_writes(1, 2, salt=90), Statement("delete", 3))
+    again = Program(tmp_path, [*pieces, make_raw_frame(more, len(history.events), len(more.events))], policy)
     assert again.run() is ExitCode.OK
     assert again.sink.did == ["apply"], "a target with rows is merged into"
     as_the_model(more, policy, again)
@@ -210,15 +213,15 @@ def test_a_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
 def test_a_killed_program_goes_on(after: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a piece is laid down, it is made again; those before it are not read again, but for the last of them."""
     history, pieces = steady()
-    say, said = laid.Laid._say, []
+    say, said = spill_files.SpillFiles._write_manifest, []
 
-    def dies(self: laid.Laid) -> None:
+    def dies(self: spill_files.SpillFiles) -> None:
         said.append(None)
         if len(said) == after:
             raise Killed
         say(self)
 
-    monkeypatch.setattr(laid.Laid, "_say", dies)
+    monkeypatch.setattr(spill_files.SpillFiles, "_write_manifest", dies)
     seen: dict[str, Any] = {}
     killed = Program(tmp_path, pieces, policy, seen=seen)
     with pytest.raises(Killed):
@@ -242,7 +245,7 @@ def test_a_load_that_fails_is_repeated(when: str, error: BaseException, tmp_path
             program.run()
         program.sink.close()
         program = Program(tmp_path, pieces, "scd1")
-    assert program.run() is ExitCode.OK, program.shared.lanes.all()[0].problem
+    assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
     as_the_model(history, "scd1", program)
     assert not list((tmp_path / "laid").rglob("*.arrow"))
 
@@ -271,7 +274,7 @@ def test_a_load_is_shown_as_a_call_of_the_sink(tmp_path: Path) -> None:
     load, calls = program.sink.load, []
 
     def noted(*args: Any) -> Any:
-        calls.append(program.shared.lanes.call_of("s"))
+        calls.append(program.shared.lanes.get_sink_call("s"))
         return load(*args)
 
     program.sink.load = noted  # type: ignore[method-assign]
@@ -292,12 +295,12 @@ def test_what_is_laid_down_waits_when_the_end_is_asked_for(tmp_path: Path) -> No
 def test_what_was_laid_down_is_loaded_before_what_clears_the_table(policy: str, tmp_path: Path) -> None:
     """Also where the first write of a program that goes on is the one that cannot be laid down."""
     history, pieces = steady()
-    more = simple(*history.statements, Statement("truncate"), *writes(1, 2, salt=90))
+    more = make_history(*history.statements, Statement("truncate"), *make_writes(1, 2, salt=90))
     stopped(tmp_path, pieces[:5], policy)
     end = pieces[4]["offset"][-1].as_py() - history.events[0].offset + 1
-    rest = [*pieces[:4], raw_frame(more, end - pieces[4].num_rows, len(more.events))]
+    rest = [*pieces[:4], make_raw_frame(more, end - pieces[4].num_rows, len(more.events))]
     program = Program(tmp_path, rest, policy)
-    assert program.run() is ExitCode.OK, program.shared.lanes.all()[0].problem
+    assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
     assert program.sink.did[0] == "load"
     as_the_model(more, policy, program)
 
@@ -307,14 +310,14 @@ def test_what_nobody_comes_back_for_is_said(tmp_path: Path) -> None:
     stopped(tmp_path, pieces[:5])
     program = Program(tmp_path, pieces[:4], "scd1")
     assert program.run() is ExitCode.RUNTIME and not program.rows()
-    problem = program.shared.lanes.all()[0].problem
+    problem = program.shared.lanes.list_runs()[0].problem
     assert problem is not None and "by no record" in problem.sentence
 
 
 def test_what_a_load_rejects_is_a_letter_with_its_record(tmp_path: Path) -> None:
     """Numbers that have no place in a table that was there before."""
-    history = simple(*writes(*range(6)), shape=Shape(values=("int",), tombstones=False))
-    frames = [raw_frame(history, a, a + 1) for a in range(len(history.events))]
+    history = make_history(*make_writes(*range(6)), shape=StreamShape(values=("int",), tombstones=False))
+    frames = [make_raw_frame(history, a, a + 1) for a in range(len(history.events))]
     program = Program(tmp_path, frames, "scd1")
     table = history.table()
     narrow = replace(table, columns=tuple(replace(c, type=pa.int32()) if c.name == "v1" else c for c in table.columns))
@@ -327,10 +330,10 @@ def test_what_a_load_rejects_is_a_letter_with_its_record(tmp_path: Path) -> None
     letters = program.letters.read()
     assert {json.loads(letter.record)["payload"]["after"]["k1"] for letter in letters} == large
     assert {letter.stage for letter in letters} == {"apply"}
-    assert program.shared.lanes.all()[0].counts.rejected == len(large)
+    assert program.shared.lanes.list_runs()[0].counts.rejected == len(large)
 
 
-@pytest.mark.parametrize("what", [(LocalEngine, "parting", "another hash"), (laid, "FORMAT", 2)])
+@pytest.mark.parametrize("what", [(LocalEngine, "parting", "another hash"), (spill_files, "FORMAT", 2)])
 def test_what_another_program_laid_down_is_laid_down_anew(what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another hash would put a key elsewhere."""
     history, pieces = steady()
@@ -346,7 +349,7 @@ def test_what_was_laid_down_under_another_policy_is_not_gone_on_with(tmp_path: P
     stopped(tmp_path, pieces[:5])
     program = Program(tmp_path, pieces, "scd2")
     assert program.run() is ExitCode.CONFIG and program.sink.did == []
-    problem = program.shared.lanes.all()[0].problem
+    problem = program.shared.lanes.list_runs()[0].problem
     assert problem is not None and "written under" in problem.sentence
 
 
@@ -355,9 +358,9 @@ def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise OSError(28, "No space left on device")
 
     _, pieces = steady()
-    monkeypatch.setattr(laid.Laid, "_say", full)
+    monkeypatch.setattr(spill_files.SpillFiles, "_write_manifest", full)
     program = Program(tmp_path, pieces, "scd1")
     assert program.run() is not ExitCode.OK
-    problem = program.shared.lanes.all()[0].problem
+    problem = program.shared.lanes.list_runs()[0].problem
     assert problem is not None and "No space left on device" in problem.sentence and "Make room" in (problem.next_step or "")
     assert not program.rows()

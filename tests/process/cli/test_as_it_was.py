@@ -15,15 +15,15 @@ import pytest
 from deltalake import DeltaTable
 from support.snapshotted import ENTRIES, Snapshotted, is_of_model, times_of
 
-from adapters.delta.standings import STANDING
+from adapters.delta.version_positions import STANDING
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.selection import Misasked, Selection
-from replicator.testing.histories import History, random_history
-from replicator.testing.source import Shape, Statement
-from replicator.wiring import offline
-from replicator.wiring.reading import read
+from replicator.domain.read_query import InvalidReadQuery, ReadQuery
+from replicator.testing.histories import History, make_random_history
+from replicator.testing.source import Statement, StreamShape
+from replicator.wiring import stored_lanes
+from replicator.wiring.target_reader import read_target
 
 POLICIES = {"plain": "scd1", "versions": "scd2", "changes": "append"}
 SEEDS = [(entry, 1) for entry in POLICIES]
@@ -39,7 +39,7 @@ def rows(table: pa.Table) -> list[str]:
 def asked(shop: Snapshotted, as_of: datetime | Position, **how: Any) -> tuple[pa.Table, str]:
     """The rows, and which of the two has told them."""
     said: list[str] = []
-    found = read(shop.loaded, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
+    found = read_target(shop.loaded, f"lake.{shop.lane.into}", as_of=as_of, tell=said.append, **how)
     return found, said[0].rsplit(": ", 1)[1].split()[0]
 
 
@@ -48,7 +48,7 @@ def test_versions_log_and_model_agree(tmp_path: Path, entry: str, seed: int) -> 
     """Random histories, committed in random pieces; at the place of every commit, and at random times."""
     chance = random.Random(seed)
     disorder = 0 if seed == 1 else chance.choice((0, 0, 6))
-    history = random_history(seed, 40, toast=True, keys=("int",), disorder=disorder)
+    history = make_random_history(seed, 40, toast=True, keys=("int",), disorder=disorder)
     if entry == "soft":  # Of several partitions a change below a truncate depends on where batches end.
         history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
     shop = Snapshotted(tmp_path / "shop", history, entry)
@@ -82,7 +82,7 @@ def agreeing(shop: Snapshotted, entry: str, moment: datetime) -> str:
 def simple(folder: Path) -> Snapshotted:
     """Forty changes of one partition, of which the lake has three commits."""
     writes = tuple(Statement("write", n % 7, salt=n) for n in range(40))
-    shop = Snapshotted(folder / "shop", History(Shape(values=("text", "int"), tombstones=False), writes), "plain")
+    shop = Snapshotted(folder / "shop", History(StreamShape(values=("text", "int"), tombstones=False), writes), "plain")
     for end in (10, 20, 40):
         shop.reach(end)
     return shop
@@ -93,7 +93,7 @@ def test_a_version_whose_files_are_gone_is_made_anew(tmp_path: Path) -> None:
     place, wanted = shop.history.position(20), {"where": "k1 IS NOT NULL"}
     before, by = asked(shop, place)
     assert by == "version"
-    page = {"choose": lambda _: Selection(limit=100)}
+    page = {"choose": lambda _: ReadQuery(limit=100)}
     DeltaTable(str(shop.folder / "lake" / "plain")).vacuum(0, dry_run=False, enforce_retention_duration=False)
     for how in ({}, wanted, page):
         after, by = asked(shop, place, **how)
@@ -115,7 +115,9 @@ def one_batch(folder: Path, entry: str = "plain", begun: int = 0) -> Snapshotted
     """Of two schemas: what came before keys that changed is a commit alone, of a table that has the later column already."""
     before, behind = ([Statement("write", n, salt=n + more) for n in range(6)] for more in (0, 1))
     writes = (*before, Statement("chain", 1, 9, salt=1, mask=3), Statement("add_column"), *behind)
-    shop = Snapshotted(folder / "shop", History(Shape(values=("text", "int"), toast=True, tombstones=False), writes), entry)
+    shop = Snapshotted(
+        folder / "shop", History(StreamShape(values=("text", "int"), toast=True, tombstones=False), writes), entry
+    )
     if begun:
         shop.reach(begun)
     shop.reach(len(shop.history.events))
@@ -139,8 +141,8 @@ def test_where_the_log_cannot_tell_such_a_version_does(tmp_path: Path) -> None:
     shop = one_batch(tmp_path, "{sink: lake, into: plain, columns: {v3: {rename: w3}}}")
     said: list[str] = []
     with pytest.raises(Fatal, match="'columns' names column 'v3'"):
-        read(shop.loaded, "lake.plain", as_of=shop.history.position(6), from_log=True)
-    found = read(shop.loaded, "lake.plain", as_of=shop.history.position(6), tell=said.append)
+        read_target(shop.loaded, "lake.plain", as_of=shop.history.position(6), from_log=True)
+    found = read_target(shop.loaded, "lake.plain", as_of=shop.history.position(6), tell=said.append)
     assert found.num_rows == 6 and found["w3"].null_count == 6
     assert "version 1, with columns of later records; the event log cannot tell: 'columns' names" in said[-1]
 
@@ -150,7 +152,7 @@ def test_versions_of_before_a_lane_was_loaded_anew_do_not_stand_in(tmp_path: Pat
     shop = one_batch(tmp_path, begun=6)
     assert asked(shop, shop.history.position(6))[1] == "version"
     shop.config("{sink: lake, into: plain, columns: {v1: {mask: nothing}}}")
-    offline.resync(shop.loaded, "lake.plain", accept_missing=True)
+    stored_lanes.resync_lane(shop.loaded, "lake.plain", accept_missing=True)
     shop.reach(len(shop.history.events))
     found, by = asked(shop, shop.history.position(6))
     assert by == "from" and found["v1"].null_count == found.num_rows == 6
@@ -166,7 +168,7 @@ REFUSED = {
 def test_places_that_are_none_are_refused(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     for places, sentence in REFUSED.values():
-        with pytest.raises(Misasked, match=sentence):
+        with pytest.raises(InvalidReadQuery, match=sentence):
             asked(shop, Position({TopicPartition(*place): at for place, at in places.items()}))
     with pytest.raises(ConfigProblem, match="a version and a time"):
-        read(shop.loaded, "lake.plain", version=1, as_of=shop.history.position(40))
+        read_target(shop.loaded, "lake.plain", version=1, as_of=shop.history.position(40))

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.sources.backfill.database import Moment, Table, refuse_names
-from adapters.sources.backfill.events import Events
-from adapters.sources.backfill.postgres.columns import Column as PgColumn
+from adapters.sources.backfill.database import BackfillTable, SnapshotPoint, refuse_names
+from adapters.sources.backfill.debezium_events import DebeziumEvents
+from adapters.sources.backfill.postgres.columns import PostgresColumn as PgColumn
 from adapters.sources.backfill.postgres.database import PostgresDatabase
 from replicator.domain.errors import ConfigProblem, Retryable
 from replicator.domain.position import Position, TopicPartition
-from replicator.settings import load
+from replicator.settings import load_settings
 from replicator.wiring import adapters
-from replicator.wiring.backfilling import _is_let_go, _reader, backfill
+from replicator.wiring.backfill import _build_reader, _is_released, backfill_table
 
 CONFIG = """\
 pipeline: shop
@@ -49,7 +49,7 @@ def read(folder: Path, text: str):
     path = folder / "config" / "replicator.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    return load(path)
+    return load_settings(path)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -57,7 +57,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, case):
     old, new, sentence, step = CASES[case]
     assert old in CONFIG
     with pytest.raises(ConfigProblem) as refused:
-        backfill(read(tmp_path, CONFIG.replace(old, new, 1)), "public.orders", lambda _: None)
+        backfill_table(read(tmp_path, CONFIG.replace(old, new, 1)), "public.orders", lambda _: None)
     assert sentence in refused.value.sentence and step in refused.value.next_step
 
 
@@ -78,37 +78,39 @@ def test_what_is_no_reason(tmp_path, case):
     for old, new in READ[case].items():
         text = text.replace(old, new, 1)
     with pytest.raises(Retryable, match=r"127\.0\.0\.1"):
-        backfill(read(tmp_path, text), "public.orders", lambda _: None)
+        backfill_table(read(tmp_path, text), "public.orders", lambda _: None)
 
 
 def test_a_name_that_avro_does_not_have_is_refused():
     """The connector made another of it, which nobody but its settings knows."""
     columns = tuple(SimpleNamespace(name=name) for name in ("id", "a_1", "größe"))
     with pytest.raises(ConfigProblem, match=r"'größe' of public\.orders") as refused:
-        refuse_names(Table("d", "public", "orders", columns, ("id",)))
+        refuse_names(BackfillTable("d", "public", "orders", columns, ("id",)))
     assert "incremental" in refused.value.next_step
-    refuse_names(Table("d", "public", "orders", columns[:2], ("id",)))
+    refuse_names(BackfillTable("d", "public", "orders", columns[:2], ("id",)))
 
 
 def test_rows_of_private_tables_are_masked_before_they_are_written_down(tmp_path):
     """By the decoder of the stream; other masks begin anew, and their keys are shown nowhere."""
     text = CONFIG.replace("    to:", "    columns: {email: {mask: hmac, key: KEY}}\n    to:", 1)
     texts = [text.replace("KEY", word * 16) for word in ("a", "b")]
-    readers = [_reader(read(tmp_path / str(n), one), "public.orders", "shop") for n, one in enumerate((*texts, CONFIG))]
+    readers = [
+        _build_reader(read(tmp_path / str(n), one), "public.orders", "shop") for n, one in enumerate((*texts, CONFIG))
+    ]
     columns = (PgColumn("id", True, "int", "int4", "b", -1), PgColumn("email", False, "text", "text", "b", -1))
-    table = Table("d", "public", "orders", columns, ("id",))
+    table = BackfillTable("d", "public", "orders", columns, ("id",))
     forms = {reader._form(table) for reader in readers}
     assert len(forms) == 3 and not any("a" * 16 in form for form in forms)
-    events = Events(table, PostgresDatabase.log)
-    row = events.read('{"id":1,"email":"ann@example.com"}', Moment((7,), 5))
-    *masked, plain = [str(reader._kept.made([events.key('{"id":1}')], [row])["value"][0]) for reader in readers]
+    events = DebeziumEvents(table, PostgresDatabase.log)
+    row = events.encode_read('{"id":1,"email":"ann@example.com"}', SnapshotPoint((7,), 5))
+    *masked, plain = [str(reader._kept.made([events.encode_key('{"id":1}')], [row])["value"][0]) for reader in readers]
     assert "ann@example.com" in plain and all("ann@" not in one for one in masked) and masked[0] != masked[1]
 
 
 def test_an_engine_that_applies_no_backfills_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(adapters, "names", lambda _: ["kafka", "kafka_spark", "backfills"])
+    monkeypatch.setattr(adapters, "list_names", lambda _: ["kafka", "kafka_spark", "backfills"])
     with pytest.raises(ConfigProblem, match="do not run on the engine 'spark'") as refused:
-        backfill(read(tmp_path, CONFIG.replace("engine: local", "engine: spark")), "public.orders", lambda _: None)
+        backfill_table(read(tmp_path, CONFIG.replace("engine: local", "engine: spark")), "public.orders", lambda _: None)
     assert "--set engine=local" in refused.value.next_step
 
 
@@ -118,10 +120,10 @@ def test_a_table_of_two_sources_needs_the_name_of_one(tmp_path):
     entry = "  - match: public.orders\n    source: other\n    to: [{sink: lake, into: others}]\n"
     loaded = read(tmp_path, CONFIG.replace("sinks:", f"{second}sinks:") + entry)
     with pytest.raises(ConfigProblem, match="comes from several sources") as refused:
-        backfill(loaded, "public.orders", lambda _: None)
+        backfill_table(loaded, "public.orders", lambda _: None)
     assert "shop, other" in refused.value.next_step
     with pytest.raises(ConfigProblem, match="of source 'third'"):
-        backfill(loaded, "public.orders", lambda _: None, source="third")
+        backfill_table(loaded, "public.orders", lambda _: None, source="third")
 
 
 def test_what_waits_for_its_transaction_is_not_applied(tmp_path):
@@ -129,6 +131,6 @@ def test_what_waits_for_its_transaction_is_not_applied(tmp_path):
     loaded = read(tmp_path, CONFIG.replace("[shop]", "[shop, t]\n    transactions: {topic: t}", 1))
     end = Position({TopicPartition("shop", 0): 5, TopicPartition("t", 0): 9, TopicPartition("other", 0): 3})
     for handed, let_go in (({"shop": {"0": 5}, "t": {"0": 1}}, True), ({"shop": {"0": 4}, "t": {"0": 9}}, False)):
-        assert _is_let_go(loaded, "shop", {"handed": handed}, end) is let_go
+        assert _is_released(loaded, "shop", {"handed": handed}, end) is let_go
     plain = read(tmp_path / "plain", CONFIG)
-    assert _is_let_go(plain, "shop", {"handed": {"shop": {"0": 4}}}, end), "halves of key changes are let go by the clock"
+    assert _is_released(plain, "shop", {"handed": {"shop": {"0": 4}}}, end), "halves of key changes are let go by the clock"

@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 from support.cli_program import PROGRAM
 
-from replicator.cli.bar import showing
+from replicator.cli.progress_bar import show_bar
 from replicator.domain.position import Position, TopicPartition
 
 FIRST, END = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -31,7 +31,7 @@ def test_what_it_shows() -> None:
     told, screen = SimpleNamespace(report=lambda: report), io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
     first, end = Position({FIRST: 10, END: 200}), Position({FIRST: 60, END: 220})
-    with showing(told, "orders", first, end, console, every=0.01):
+    with show_bar(told, "orders", first, end, console, every=0.01):
         time.sleep(0.2)
         behind.position = {"orders": {"0": 50, "1": 205}}
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())

@@ -171,7 +171,7 @@ def test_plan_of_spark_starts_no_spark(answer, monkeypatch):
     def session(_options):
         raise AssertionError("plan asked for a Spark session")
 
-    monkeypatch.setattr("adapters.spark.session.session", session)
+    monkeypatch.setattr("adapters.spark.session.open_session", session)
     (lane,) = answer("plan", "products", "--set", "engine=spark")["result"]
     assert lane["keys"] == ["sku"] and "MERGE INTO `products`" in lane["stages"]["write"]
 
@@ -205,7 +205,7 @@ def test_values_that_look_like_markup_are_printed(capsys):
 
 def test_rows_that_are_not_shown_are_told(ask, answer, monkeypatch):
     rows = len(answer("query", "products")["result"])
-    monkeypatch.setattr("replicator.cli.query.SHOWN", rows - 1)
+    monkeypatch.setattr("replicator.cli.query.MAX_SHOWN", rows - 1)
     shown = ask("query", "products").stdout
     assert f"products: the first {rows - 1} rows" in shown and "--limit 0 prints all" in shown
     for whole in (("--limit", "0"), ("--limit", str(rows))):
@@ -244,7 +244,7 @@ def test_times_that_python_cannot_hold_are_printed(capsys):
     import pyarrow as pa
 
     from replicator.cli.query import print_table
-    from replicator.domain.plain import rows as _rows
+    from replicator.domain.plain_values import to_rows as _rows
 
     far = pa.array([2**62, None, 0], pa.int64()).cast(pa.timestamp("us", "UTC"))
     days = pa.array([2**31 - 1, -(2**31), None], pa.int32()).cast(pa.date32())
@@ -315,7 +315,7 @@ REPORT = {
 
 @pytest.mark.parametrize("width", [20, 40, 80, 200])
 def test_status_never_breaks_a_name(width):
-    lines = status_command._shown(REPORT, width).plain.splitlines()
+    lines = status_command._make_view(REPORT, width).plain.splitlines()
     assert any(line.split()[:1] == ["target.a_table_with_quite_a_long_name"] for line in lines)
     text = "\n".join(lines)
     assert "target.a_table_with_quite_a_long_name is suspended: the [/target] was removed\n  Run `replicator" in text

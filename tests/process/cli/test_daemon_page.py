@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from click.testing import Result
 
-from replicator.cli.run import _serve
-from replicator.wiring.adapters import state_folder
-from replicator.wiring.configuration import read
+from replicator.cli.run import _start_page
+from replicator.wiring.adapters import get_state_folder
+from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
 from replicator.wiring.daemon_page import FILE, PageAddress
 
@@ -26,7 +26,7 @@ def test_commands_reach_a_daemon_whose_port_is_taken(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         elsewhere = f"http.address=127.0.0.1:{stranger.getsockname()[1]}"
-        daemon: Any = Container(loaded=read(project / "config" / "replicator.yaml", None, (elsewhere,)))
+        daemon: Any = Container(loaded=read_config(project / "config" / "replicator.yaml", None, (elsewhere,)))
         daemon.instance().hold()
         page = daemon.monitor()
         page.start(daemon.views())
@@ -64,11 +64,11 @@ def test_a_daemon_that_commands_cannot_find_says_so(project: Path, is_taken: boo
     """Its port is taken, or not said, and the file with its address cannot be written."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         port = stranger.getsockname()[1] if is_taken else 0
-        loaded = read(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
+        loaded = read_config(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
         daemon: Any = Container(loaded=loaded)
-        (state_folder(loaded) / FILE).mkdir(parents=True)
+        (get_state_folder(loaded) / FILE).mkdir(parents=True)
         notes: list[str] = []
-        page = _serve(cast(Any, SimpleNamespace(note=notes.append)), daemon)
+        page = _start_page(cast(Any, SimpleNamespace(note=notes.append)), daemon)
         page.close()
     assert [note.startswith("warning: Commands such as `status` do not find the daemon: ") for note in notes] == [
         False,
@@ -82,8 +82,8 @@ def test_a_daemon_that_commands_cannot_find_says_so(project: Path, is_taken: boo
 def test_a_daemon_at_its_configured_address_needs_no_file(project: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    loaded = read(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
-    (state_folder(loaded) / FILE).mkdir(parents=True)
+    loaded = read_config(project / "config" / "replicator.yaml", None, (f"http.address=127.0.0.1:{port}",))
+    (get_state_folder(loaded) / FILE).mkdir(parents=True)
     daemon: Any = Container(loaded=loaded)
     page = daemon.monitor()
     try:

@@ -14,12 +14,13 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 from support.debezium_events import ID, column, event, key
 
-from adapters.arrow import casts, masks
-from adapters.arrow.json import decimals, written
-from adapters.delta.types import storable
-from adapters.sql.conform import cast_column
+from adapters.arrow import decimals, masks
+from adapters.arrow.conform import cast_column
+from adapters.decoders.json import encoder
+from adapters.delta.types import to_storable
+from adapters.transforms import casts
 from replicator.cli import main
-from replicator.domain.plain import plain
+from replicator.domain.plain_values import to_plain
 
 CONFIG = """\
 pipeline: numbers
@@ -48,19 +49,19 @@ def test_every_cast_to_text_gives_the_digits(kind: pa.DataType) -> None:
     wanted = [*map(digits, NUMBERS), None]
     lists = pa.chunked_array([pa.array([list(NUMBERS), None, []], pa.list_(kind)).slice(0, 2)])
     paths = {
-        "kept types of Delta": storable(pa.table({"v": pa.chunked_array([numbers.chunk(0)]).cast(WIDE)}))["v"],
+        "kept types of Delta": to_storable(pa.table({"v": pa.chunked_array([numbers.chunk(0)]).cast(WIDE)}))["v"],
         "a target's column": cast_column(numbers, pa.string())[0],
-        "cast": casts.cast(numbers, pa.string())[0],
-        "expressions": masks.texts(numbers),
+        "cast": casts.cast_values(numbers, pa.string())[0],
+        "expressions": masks.to_texts(numbers),
     }
     assert {name: found.to_pylist() for name, found in paths.items()} == dict.fromkeys(paths, wanted)
-    assert list(written.values(numbers, kind)) == wanted
+    assert list(encoder.to_json_values(numbers, kind)) == wanted
     assert cast_column(lists, pa.list_(pa.string()))[0].to_pylist() == [wanted[:-1], None]
     nested = pa.struct([("m", pa.map_(pa.string(), kind))])
     maps = pa.array([{"m": [("a", TINY)]}, None, {"m": None}], nested)
     texts = decimals.cast_digits(maps, pa.struct([("m", pa.map_(pa.string(), pa.string()))]))
     assert texts.to_pylist() == [{"m": [("a", digits(TINY))]}, None, {"m": None}]
-    assert [plain(number) for number in (numbers[0].as_py(), numbers[1].as_py())] == wanted[:2]
+    assert [to_plain(number) for number in (numbers[0].as_py(), numbers[1].as_py())] == wanted[:2]
 
 
 def test_one_number_has_one_text_in_targets_and_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from support.cli_program import run_program
 from support.dms_folder import settle
 from support.next_layer import LONG_ON_SPARK, run
 
-from replicator.pipelines.running import run as run_inside
-from replicator.wiring.configuration import read
+from replicator.pipelines.program_run import run_pipeline as run_inside
+from replicator.wiring.configuration import read_config
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -109,7 +109,7 @@ def test_full_load_then_changes(users: Path, tmp_path: Path, engine: str) -> Non
 def test_files_that_arrive_while_the_example_runs(users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is noticed when it comes, long before the folder would be looked through."""
     monkeypatch.chdir(tmp_path)
-    loaded = read(Path("config/replicator.yaml"), None, ["sources.bucket.look_every=1 hours"])
+    loaded = read_config(Path("config/replicator.yaml"), None, ["sources.bucket.look_every=1 hours"])
     stop = threading.Event()
     program = threading.Thread(target=lambda: run_inside(loaded, once=False, stop=stop, served=False))
     program.start()

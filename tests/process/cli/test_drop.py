@@ -18,10 +18,10 @@ import pytest
 from deltalake import write_deltalake
 from support.cli_program import PROGRAM, run_program
 
-from adapters.delta.dropping import MARK
 from adapters.delta.folders import LocalFolder
-from adapters.delta.layout import Lake
-from replicator.application.instance import InstanceLock
+from adapters.delta.lake import Lake
+from adapters.sinks.delta.lane_removal import MARK
+from replicator.application.instance_lock import InstanceLock
 
 PARTS = {"table", "schemas", "positions", "register entry"}
 
@@ -67,7 +67,7 @@ def test_on_spark_it_starts_no_spark(answer, project, monkeypatch):
     def session(_options):
         raise AssertionError("drop asked for a Spark session")
 
-    monkeypatch.setattr("adapters.spark.session.session", session)
+    monkeypatch.setattr("adapters.spark.session.open_session", session)
     answer("drop", "products", "--yes", "--set", "engine=spark")
     assert not files_of(project, "products")
 
@@ -91,7 +91,7 @@ def test_a_table_that_the_config_names_no_more(answer, project):
 
 
 def test_what_people_see(ask, project, monkeypatch):
-    monkeypatch.setattr("replicator.cli.session.on_terminal", lambda: True)
+    monkeypatch.setattr("replicator.cli.session.is_on_terminal", lambda: True)
     result = ask("drop", "products", input="n\n")
     assert result.exit_code == 1 and "Remove this of lake.products? [y/N]" in result.output
     assert re.search(rf"^  table +{project}/lake/products$", result.output, re.M)
@@ -211,7 +211,7 @@ def test_a_drop_that_was_killed_is_told_and_repeated(ask, answer, project, monke
 def test_while_another_instance_writes_it(answer, project):
     """A daemon of this pipeline that does not answer; one with another state folder, which has the lane."""
     lock = InstanceLock(project / "state" / "shop", "shop")
-    lock.hold()
+    lock.acquire()
     assert "Another instance of pipeline shop runs" in answer("drop", "products", "--yes", code=5)["error"]["sentence"]
     lock.release()
     from replicator.ports.frames import Lane

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from support.cli_program import PROGRAM, run_program
 
 from replicator.settings import Loaded
-from replicator.wiring import adapters, exchanging
+from replicator.wiring import adapters, table_swap
 
 Answer = Callable[..., dict[str, Any]]
 BIG = "  - {match: public.orders, source: recorded, where: id > 1, to: [{sink: raw}, {sink: lake}]}\n"
@@ -29,7 +29,7 @@ ORDERS = "cdc.public.orders"
 @pytest.fixture(autouse=True)
 def _signals_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of this process leave them alone."""
-    monkeypatch.setattr("replicator.cli.run.on_signals", lambda _: None)
+    monkeypatch.setattr("replicator.cli.run.handle_signals", lambda _: None)
 
 
 def rows(project: Path, name: str = "orders") -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def test_killed_anywhere_it_is_finished_when_it_is_repeated(
     before = rows(project)
     under_other_rules(project)
     after = [row for row in before if row["id"] > 1]
-    real = getattr(exchanging, step)
+    real = getattr(table_swap, step)
 
     def killed(*words: Any) -> Any:
         if when == "after":
@@ -130,7 +130,7 @@ def test_killed_anywhere_it_is_finished_when_it_is_repeated(
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(exchanging, step, killed)
+        patched.setattr(table_swap, step, killed)
         with pytest.raises(Killed):
             answer("replay", "public.orders")
     assert rows(project) == (after if step == "remove" else before)
@@ -146,7 +146,7 @@ def test_what_was_begun_under_other_rules_is_begun_anew(
 
     before = rows(project)
     with monkeypatch.context() as patched:
-        patched.setattr(exchanging, "_swap", killed)
+        patched.setattr(table_swap, "_swap_tables", killed)
         with pytest.raises(Killed):
             answer("replay", "public.orders")
     assert rows(project, "orders__replay") == before
@@ -184,16 +184,16 @@ def test_what_the_log_lacks_is_named(project: Path, answer: Answer) -> None:
 
 def test_what_was_rejected_is_the_lanes(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no other lane afterwards."""
-    real = exchanging.up_to_the_lane
+    real = table_swap.catch_up_with_lane
 
     def rejecting(loaded: Loaded, config: Loaded, asked: Any, make: Any) -> dict[str, Any]:
         done = real(loaded, config, asked, make)
-        store = adapters.dead_letters(config)
+        store = adapters.build_dead_letters(config)
         store.write([replace(store.read()[0], event_id="of-a-lane", lane=asked.id, stage="apply")])
         store.close()
         return done
 
-    monkeypatch.setattr(exchanging, "up_to_the_lane", rejecting)
+    monkeypatch.setattr(table_swap, "catch_up_with_lane", rejecting)
     answer("replay", "public.orders")
     letters = {one["event_id"]: one["lane"] for one in answer("dlq", "list")["result"]}
     assert letters["of-a-lane"] == "lake.orders" and len(letters) == 2

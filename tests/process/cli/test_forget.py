@@ -19,12 +19,12 @@ from support.cli_program import answer_of, run_program
 from support.debezium_events import column, payload_of, schema_of, with_schema
 from support.small_spark import SMALL
 
-from replicator.application.erasures import ErasureList
-from replicator.application.instance import InstanceLock
-from replicator.application.laying import Laying
+from replicator.application.delivery.bulk_load import BulkLoader
+from replicator.application.instance_lock import InstanceLock
+from replicator.application.quarantine.erasure_list import ErasureList
 from replicator.cli import main
 from replicator.domain.erasures import Erasure
-from replicator.wiring.rebuilding import LAID
+from replicator.wiring.rebuild import SPILL_FOLDER
 
 PLANTED, OTHERS = "Ada-Planted", ("Bob-Stays", "Cyd-Stays")
 TOPIC = "cdc.public.customers"
@@ -287,9 +287,9 @@ def test_other_keys_of_the_row_are_told(shop: Path) -> None:
 
 def test_killed_after_the_first_step_it_holds_already_and_goes_on(shop: Path) -> None:
     erasures = ErasureList(shop / "state" / "shop")
-    hashes = erasures.begun()
-    hashed = hashes.of_key("recorded", "public.customers", ("email",), (ADA,))
-    erasures.put(hashes, Erasure("recorded", "public.customers", ("email",), hashed, datetime.now(UTC)))
+    hashes = erasures.open_hashes()
+    hashed = hashes.hash_key("recorded", "public.customers", ("email",), (ADA,))
+    erasures.put_erasure(hashes, Erasure("recorded", "public.customers", ("email",), hashed, datetime.now(UTC)))
     before = DeltaTable(str(shop / "lake" / "history")).to_pyarrow_table().num_rows
     record(shop, [(key(ADA), event(9_000, "u", customer(ADA, PLANTED, 40))), (key(CYD), event(9_001, "d", None))])
     caught_up(shop)
@@ -306,9 +306,9 @@ def test_what_a_killed_replay_had_laid_down_goes(shop: Path, monkeypatch: pytest
 
     again = ("replay", "public.customers", "--lane", "lake.customers", "--into", "again")
     with monkeypatch.context() as killed:
-        killed.setattr(Laying, "load", dies)
+        killed.setattr(BulkLoader, "load_target", dies)
         program(shop, *again, code=1)
-    laid = shop / "state" / "shop" / "replays" / "lake.again" / "shop" / LAID
+    laid = shop / "state" / "shop" / "replays" / "lake.again" / "shop" / SPILL_FOLDER
     assert list(laid.rglob("rows.arrow"))
     program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
     assert not laid.exists()
@@ -329,7 +329,7 @@ def test_what_is_refused(shop: Path) -> None:
     assert "has 1 columns (email), not 2" in refused("public.customers", ADA, "x", "--yes")
     assert "has no table" in refused("public.customers", ADA, "--yes", "--source", "elsewhere")
     lock = InstanceLock(shop / "state" / "shop", "shop")
-    lock.hold()
+    lock.acquire()
     assert "Another instance" in refused("public.customers", ADA, "--yes", code=5)
     lock.release()
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from paths import GOLDEN
 from support.cli_program import answer_of, run_program
 
-from adapters.delta.layout import Lake
-from adapters.delta.tables import opened
+from adapters.delta.lake import Lake
+from adapters.delta.tables import open_table
 
 SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
 CONFIG = """\
@@ -65,7 +65,7 @@ def test_deletes_are_forgotten_after_a_time(tmp_path):
     said = lanes["lake.products"]["tombstones"]
     assert (said["retention"], said["forgotten"]["up_to"]) == ("0:00:01", [2_000, 2_000, 0])
     assert lanes["lake.kept"]["tombstones"] == {"retention": None, "forgotten": None}
-    ledgers = {into: opened(Lake.at(str(tmp_path / "lake")).tombstones(into)).count() for into in ("products", "kept")}
+    ledgers = {into: open_table(Lake.at(str(tmp_path / "lake")).tombstones(into)).count() for into in ("products", "kept")}
     assert ledgers == {"products": 1, "kept": 2}
     time.sleep(1.2)
     lanes, _ = run(tmp_path, record(5, 1_600, 1), record(6, 2_050, 2))

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from adapters.monitor.server import HttpServer
-from replicator.wiring.configuration import read
-from replicator.wiring.read_side import Targets
+from adapters.http.server import HttpServer
+from replicator.wiring.configuration import read_config
+from replicator.wiring.read_side import ConfiguredTargets
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is of the dev group")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -34,7 +34,7 @@ def document(caught_up: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     folder = tmp_path_factory.mktemp("served") / "project"
     shutil.copytree(caught_up, folder)
     server = HttpServer({"address": "127.0.0.1:0"})
-    url = server.start(None, Targets(read(folder / "config" / "replicator.yaml", None, ())))
+    url = server.start(None, ConfiguredTargets(read_config(folder / "config" / "replicator.yaml", None, ())))
     yield schemathesis.openapi.from_url(f"{url}/openapi.json")
     server.close()
 

@@ -17,7 +17,7 @@ from support.cli_program import PROGRAM
 
 from replicator.application.problem import Stopped
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
-from replicator.settings import load
+from replicator.settings import load_settings
 from replicator.wiring import daemon
 
 ORDERS = "cdc.public.orders:0"
@@ -83,7 +83,7 @@ def test_resync_asks_first(ask, monkeypatch):
     assert result.exit_code == 2 and "Repeat with --yes, or on a terminal." in result.output
     refused = json.loads(ask("lanes", "resync", "lake.orders", "--json").stdout)
     assert refused["error"]["sentence"] == "lake.orders was not emptied: nobody is here to be asked"
-    monkeypatch.setattr("replicator.cli.session.on_terminal", lambda: True)
+    monkeypatch.setattr("replicator.cli.session.is_on_terminal", lambda: True)
     result = ask("lanes", "resync", "lake.orders", input="n\n")
     assert result.exit_code == 1 and "Remove every row of lake.orders" in result.output
 
@@ -94,13 +94,13 @@ def test_a_command_waits_for_its_lane_but_not_for_ever():
 
     done: Future[None] = Future()
     with pytest.raises(EnvironmentProblem, match="Lane a has not answered within 0 s"):
-        daemon.answered(lambda: done, "a", 0.01)
+        daemon.await_answer(lambda: done, "a", 0.01)
     threading.Timer(0.05, lambda: done.set_exception(ConfigProblem("no", next_step="do"))).start()
     with pytest.raises(ConfigProblem, match=r"no\. do"):
-        daemon.answered(lambda: done, "a", 5)
+        daemon.await_answer(lambda: done, "a", 5)
     with pytest.raises(EnvironmentProblem, match="ending"):
-        daemon.answered(ending, "a")
-    daemon.answered(lambda: None, "a")
+        daemon.await_answer(ending, "a")
+    daemon.await_answer(lambda: None, "a")
 
 
 class Silent(BaseHTTPRequestHandler):
@@ -125,7 +125,7 @@ def silent(project):
     """The configuration whose page is that daemon's."""
     server = HTTPServer(("127.0.0.1", 0), Silent)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield load(project / "config" / "replicator.yaml", overrides=[f"http.address=127.0.0.1:{server.server_port}"])
+    yield load_settings(project / "config" / "replicator.yaml", overrides=[f"http.address=127.0.0.1:{server.server_port}"])
     server.shutdown()
 
 

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 
 from replicator.cli import main
 from replicator.domain.errors import ExitCode
-from replicator.pipelines.running import RunFailed, run
-from replicator.settings import load
+from replicator.pipelines.program_run import RunFailed, run_pipeline
+from replicator.settings import load_settings
 
 CONFIG = """\
 pipeline: shop
@@ -74,7 +74,7 @@ def daemon(project: Path, step: Callable[[threading.Event], object]) -> None:
     stop = threading.Event()
     helper = threading.Thread(target=step, args=(stop,), daemon=True)
     helper.start()
-    run(load(project / "config" / "replicator.yaml"), once=False, stop=stop, served=False)
+    run_pipeline(load_settings(project / "config" / "replicator.yaml"), once=False, stop=stop, served=False)
     helper.join()
 
 

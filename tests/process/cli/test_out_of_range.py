@@ -13,9 +13,9 @@ from support.debezium_events import ID, TOPIC, column, event, key, payload_of, r
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.cli import main
-from replicator.domain.columns import Mask
 from replicator.domain.errors import ExitCode
 from replicator.domain.out_of_range import OutOfRange
+from replicator.domain.transform.columns import Mask
 
 TIME = "io.debezium.time."
 COLUMNS = [
@@ -58,7 +58,7 @@ def changes(values: list[dict[str, Any]], rules: OutOfRange, *, schema: bool = T
     frame = raw(texts, None if schema else [b'{"id":1}'] * len(texts))
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     live = decoder.decode(frame, spec).to_pylist()
-    stored = decoder.decode(decoder.veiled(frame), spec).to_pylist()
+    stored = decoder.decode(decoder.mask_records(frame), spec).to_pylist()
     assert [row["_error"] for row in live] == [row["_error"] for row in stored], "what is stored is read as it was"
     return live
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.domain.policies import plan_for
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
-from replicator.testing.delivery import lane_of
+from replicator.testing.delivery import make_lane
 
 QUOTES = {"local": '"', "spark": "`"}
 
@@ -21,7 +21,7 @@ def policy(request):
 @pytest.fixture(params=QUOTES)
 def stages(request, policy, project, answer, monkeypatch):
     """The stages of a lane into a lake and one into a database, by sink, and the engine's quote. Nothing is connected to."""
-    monkeypatch.setattr("adapters.spark.session.session", lambda _options: 1 / 0)
+    monkeypatch.setattr("adapters.spark.session.open_session", lambda _options: 1 / 0)
     config = project / "config" / "replicator.yaml"
     mirror = "  mirror: {kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d', schema: \"my schema\"}\n  raw:"
     text = config.read_text().replace("  raw:", mirror, 1).replace("{sink: lake}]", "{sink: lake}, {sink: mirror}]")
@@ -46,13 +46,13 @@ def test_each_sink_shows_what_it_runs(stages, policy, ask):
 
 def test_a_lake_shows_the_names_that_it_keeps(tmp_path):
     table = TableSpec("public.items", (Column("id", pa.int64()), Column("a b", pa.string())), ("id",), 1)
-    shown = DeltaRsSink({"path": str(tmp_path)}).explain(lane_of("scd1"), plan_for("scd1", table))
+    shown = DeltaRsSink({"path": str(tmp_path)}).explain(make_lane("scd1"), plan_for("scd1", table))
     assert '"a_x0020_b"' in shown["write"] and '"a b"' not in shown["write"]
 
 
 def test_views_are_shown(project, answer, monkeypatch):
     """And the names in Spark's catalog, without asking it."""
-    monkeypatch.setattr("adapters.spark.session.session", lambda _options: 1 / 0)
+    monkeypatch.setattr("adapters.spark.session.open_session", lambda _options: 1 / 0)
     config = project / "config" / "replicator.yaml"
     mirror = "  mirror: {kind: postgres, dsn: 'postgresql://u:p@127.0.0.1:1/d', schema: target}\n  raw:"
     text = config.read_text().replace("  raw:", mirror, 1).replace("{sink: lake}]", "{sink: lake}, {sink: mirror}]")
@@ -80,7 +80,7 @@ def test_views_are_shown(project, answer, monkeypatch):
 )
 def test_files_that_cannot_be_laid_out_are_foreseen(project, answer, ask, monkeypatch, case):
     """By the columns that the records have, whichever engine runs."""
-    monkeypatch.setattr("adapters.spark.session.session", lambda _options: 1 / 0)
+    monkeypatch.setattr("adapters.spark.session.open_session", lambda _options: 1 / 0)
     engine, option, said = case
     config = project / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("{sink: lake}]", f"{{sink: lake, {option}}}]") + f"engine: {engine}\n")

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from support.cli_program import run_program
 from support.next_layer import run
 
-from adapters.arrow.masks import written
-from replicator.domain.columns import Mask
+from adapters.arrow.masks import make_text_mask
+from replicator.domain.transform.columns import Mask
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ SOURCE = {"connector": "postgresql", "name": "cdc", "db": "shop", "schema": "pub
 
 
 def masked(value: object, length: int | None = None) -> str:
-    return written(Mask("hmac" if length is None else "truncate", KEY.encode(), length or 0))(str(value))
+    return make_text_mask(Mask("hmac" if length is None else "truncate", KEY.encode(), length or 0))(str(value))
 
 
 def of_table(number: int, payload: object, op: str = "c") -> dict[str, Any]:

@@ -15,8 +15,8 @@ from support.asked_database import Asked
 from support.cli_program import answer_of, run_program
 from support.next_layer import run
 
-from adapters.arrow.masks import written
-from replicator.domain.columns import Mask
+from adapters.arrow.masks import make_text_mask
+from replicator.domain.transform.columns import Mask
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +45,7 @@ SOURCES = ("asked", "people")
 
 
 def digest(value: object, length: int | None = None) -> str:
-    return written(Mask("hmac" if length is None else "truncate", KEY.encode(), length or 0))(str(value))
+    return make_text_mask(Mask("hmac" if length is None else "truncate", KEY.encode(), length or 0))(str(value))
 
 
 def configure(folder: Path, columns: str) -> None:

@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from support.cli_program import PROGRAM, WITH_SIGNALS, run_program
 from support.served_tables import of_config, problem, url
 
-from adapters.monitor.server import HttpServer
-from replicator.wiring.configuration import read
-from replicator.wiring.read_side import Targets
+from adapters.http.server import HttpServer
+from replicator.wiring.configuration import read_config
+from replicator.wiring.read_side import ConfiguredTargets
 
 T0 = "2026-11-20T17:47:00Z"
 
@@ -94,19 +94,19 @@ def test_the_past_takes_no_longer_than_it_may(own: Path) -> None:
 
 def test_one_reads_a_log_at_a_time(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replicator.wiring.read_side.WAIT_SECONDS", 0.01)
-    reads = Targets(read(own, None, ()))
-    with reads._turn(of_the_past=True):
+    reads = ConfiguredTargets(read_config(own, None, ()))
+    with reads._limit_readers(of_the_past=True):
         answer = TestClient(HttpServer({}).app(None, reads)).get("/tables/lake.orders/history/1")
     assert problem(answer, 503) and answer.headers["retry-after"] == "1"
 
 
 def test_four_read_at_once(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replicator.wiring.read_side.WAIT_SECONDS", 0.01)
-    reads = Targets(read(own, None, ()))
+    reads = ConfiguredTargets(read_config(own, None, ()))
     shop, path = TestClient(HttpServer({}).app(None, reads)), "/tables/lake.orders/rows/1"
-    with reads._turn(), reads._turn(), reads._turn():
+    with reads._limit_readers(), reads._limit_readers(), reads._limit_readers():
         assert shop.get(path).status_code == 200
-        with reads._turn():
+        with reads._limit_readers():
             answer = shop.get(path)
     assert problem(answer, 503) and answer.headers["retry-after"] == "1"
     assert shop.get(path).status_code == 200

@@ -19,14 +19,14 @@ from paths import PROJECT
 from support.cli_program import answer_of, run_program
 from support.small_spark import SMALL
 
-from replicator.application.refreshing import Refreshed
+from replicator.application.operations.refresh import RefreshResult
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.settings import ConfigError, Loaded
 from replicator.wiring import projections
-from replicator.wiring.checking import refuse_unusable
-from replicator.wiring.configuration import read
+from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.config_checks import refuse_unusable
+from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
-from replicator.wiring.running import run_once
 
 pytestmark = pytest.mark.slow
 """The program starts several times in each."""
@@ -92,20 +92,20 @@ def features(project: Path) -> dict[int, tuple[Any, ...]]:
 
 
 def config(project: Path) -> Loaded:
-    return read(project / "config" / "replicator.yaml", None, ())
+    return read_config(project / "config" / "replicator.yaml", None, ())
 
 
 def replicate(project: Path) -> None:
     """What `run --until-caught-up` does, in this process."""
     made = Container(loaded=config(project))
-    run_once(made)
-    assert made.keeper().refresh_all(threading.Event()) is None
+    run_until_caught_up(made)
+    assert made.projection_scheduler().refresh_all(threading.Event()) is None
 
 
-def refresh(project: Path, *, full: bool = False) -> Refreshed:
+def refresh(project: Path, *, full: bool = False) -> RefreshResult:
     loaded = config(project)
-    with projections.refreshing(loaded) as refreshing:
-        (done,) = [refreshing.refresh(one, full=full) for one in projections.chosen(loaded, ())]
+    with projections.open_refresher(loaded) as refreshing:
+        (done,) = [refreshing.refresh(one, full=full) for one in projections.select_projections(loaded, ())]
     return done
 
 
@@ -115,7 +115,7 @@ def test_users_features(project: Path) -> None:
     assert [(one["name"], one["status"], one["kind"]) for one in done] == [("users_features", "current", "full")]
     assert features(project) == FEATURES
     put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
-    run_once(Container(loaded=config(project)))
+    run_until_caught_up(Container(loaded=config(project)))
     part = refresh(project)
     assert (part.kind, part.groups) == ("groups", 2)
     (entry,) = DeltaTable(project / GOLD).history(1)
@@ -130,20 +130,20 @@ def test_users_features(project: Path) -> None:
     assert (whole["kind"], whole["rows"], whole["reads"]) == ("full", 10, {"users": 2, "cities": 1})
     assert features(project) == after
     with pytest.raises(ConfigProblem, match="users_features"):
-        projections.chosen(config(project), ["user_features"])
+        projections.select_projections(config(project), ["user_features"])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_users_features_on_spark(project: Path) -> None:
     """The same file, by Spark SQL; the engines go on with each other's table."""
-    run_once(Container(loaded=config(project)))
-    on_spark = read(project / "config" / "replicator.yaml", None, ("engine=spark", f"spark={json.dumps(SMALL)}"))
-    with projections.refreshing(on_spark) as refreshing:
-        (one,) = projections.projections(on_spark)
+    run_until_caught_up(Container(loaded=config(project)))
+    on_spark = read_config(project / "config" / "replicator.yaml", None, ("engine=spark", f"spark={json.dumps(SMALL)}"))
+    with projections.open_refresher(on_spark) as refreshing:
+        (one,) = projections.build_projections(on_spark)
         assert refreshing.refresh(one).kind == "full" and features(project) == FEATURES
         put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
-        run_once(Container(loaded=config(project)))
+        run_until_caught_up(Container(loaded=config(project)))
         part = refreshing.refresh(one)
     assert (part.kind, part.groups) == ("groups", 2)
     assert features(project)[3] == ("Steve Goodwin", "Boston", date(2021, 9, 19), "Massachusetts", 2, 3 / 4, 4)
@@ -164,7 +164,7 @@ def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
 
 def test_gold_follows_while_the_program_runs(project: Path) -> None:
     made = Container(loaded=config(project))
-    keeper, supervisor = made.keeper(), made.supervisor()
+    keeper, supervisor = made.projection_scheduler(), made.supervisor()
     running = threading.Thread(target=supervisor.run, kwargs={"once": False})
     keeper.start()
     running.start()

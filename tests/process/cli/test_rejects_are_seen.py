@@ -11,13 +11,13 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 from support.accounting import samples, unaccounted
 
-from adapters.monitor.html import render
+from adapters.http.status_html import render
 from replicator.cli import main
-from replicator.cli.status import _shown
+from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode
-from replicator.wiring.configuration import read
+from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
-from replicator.wiring.offline import stored_status
+from replicator.wiring.stored_lanes import read_status
 
 CONFIG = """\
 pipeline: shop
@@ -57,7 +57,7 @@ def feed(project: Path, *messages: dict[str, Any] | str) -> None:
 
 
 def run(project: Path) -> tuple[Container, ExitCode]:
-    container = Container(loaded=read(project / "config" / "replicator.yaml", None, ()))
+    container = Container(loaded=read_config(project / "config" / "replicator.yaml", None, ()))
     return container, container.supervisor().run(once=True)
 
 
@@ -91,8 +91,8 @@ def test_rejected_records_are_in_every_number(project: Path) -> None:
     assert "`schema`" in next(e["next_step"] for e in warned if (e["table"], e["code"]) == ("shop.t", "MALFORMED"))
     # People see them on the page, and in `status`, also while nothing runs.
     assert "1 records of table ? rejected" in render(status) and "2 records of table shop.t rejected" in render(status)
-    for report in (status, stored_status(container.loaded())):
-        text = _shown(report, 200).plain
+    for report in (status, read_status(container.loaded())):
+        text = _make_view(report, 200).plain
         assert "source feed: 4 open dead letters" in text and text.splitlines()[4].endswith(" 3"), text
     config = ("--config", str(project / "config" / "replicator.yaml"))
     listed, planned = (CliRunner().invoke(main, [*command, *config]).stdout for command in (("lanes", "list"), ("plan",)))
@@ -121,7 +121,7 @@ def test_what_every_run_rejects_again_is_no_news(project: Path) -> None:
         archive.write_text(archive.read_text() + more)
         container, code = run(project)
         problem = container.supervisor().find_why_nothing_came()
-        ended.append((code, container.supervisor().rejected, problem and problem.exit_code))
+        ended.append((code, container.supervisor().rejected_count, problem and problem.exit_code))
     assert ended == [
         (ExitCode.OK, 1, None), (ExitCode.OK, 1, None), (ExitCode.OK, 2, ExitCode.REJECTS), (ExitCode.OK, 2, None),
     ]  # fmt: skip

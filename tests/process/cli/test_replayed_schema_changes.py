@@ -13,7 +13,7 @@ from support.snapshotted import Snapshotted
 from test_as_it_was import asked, rows
 
 from replicator.testing.histories import History
-from replicator.testing.source import Shape, Statement
+from replicator.testing.source import Statement, StreamShape
 
 Image = dict[str, Any]
 Fields = list[dict[str, Any]]
@@ -65,7 +65,7 @@ def test_values_from_before_are_there(
     tmp_path: Path, alter: Callable[[Fields, Image], None], rule: str, policy: str
 ) -> None:
     writes = tuple(Statement("write", n % 6, salt=n) for n in range(9))
-    history = History(Shape(values=("text", "int"), tombstones=False), writes)
+    history = History(StreamShape(values=("text", "int"), tombstones=False), writes)
     shop = Altered(tmp_path / "shop", history, f"{{sink: lake, into: plain, policy: {policy}, {rule}}}")
     shop.alter = staticmethod(alter)  # type: ignore[method-assign, assignment]
     for end in (CHANGED, len(writes)):

@@ -10,8 +10,8 @@ from support.cli_program import answer_of, run_program
 
 STOPPED_AT_THE_END = """
 import signal, sys
-from replicator.application.keeping import Keeper
-from replicator.application.snapshotting import Snapshotting
+from replicator.application.operations.projection_scheduler import Keeper
+from replicator.application.operations.checkpoint_scheduler import Snapshotting
 from replicator.application.supervisor import Supervisor
 from replicator.cli import main
 

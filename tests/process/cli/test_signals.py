@@ -60,6 +60,6 @@ def test_an_interrupt_is_130(monkeypatch):
     def interrupt(*_args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("replicator.wiring.configuration.read", interrupt)
+    monkeypatch.setattr("replicator.wiring.configuration.read_config", interrupt)
     result = CliRunner().invoke(main, ["check"])
     assert result.exit_code == 130 and "Aborted" not in result.output

@@ -21,21 +21,29 @@ from deltalake import DeltaTable
 from support.cli_program import PROGRAM, run_program
 from support.snapshotted import ENTRIES, ON_SPARK, Snapshotted, rows
 
-from adapters.delta.lane import DeltaLane
-from adapters.delta.mirrors import CHANGE_DATA_FEED, DELETION_VECTORS, Mirrors
-from replicator.application import shelf as shelves
-from replicator.application.shelf import Shelf
-from replicator.domain.borders import Border
+from adapters.sinks.delta.lane import DeltaLane
+from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
+from replicator.application.operations import checkpoint_store as shelves
+from replicator.application.operations.checkpoint_store import CheckpointStore
+from replicator.domain.as_of import LogCut
 from replicator.domain.errors import DataLoss, Fatal
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.state_snapshots import Unfit
+from replicator.ports.checkpoints import CheckpointUnsupported
 from replicator.settings import Loaded
-from replicator.testing.histories import History, random_history
-from replicator.testing.source import Shape, Statement
-from replicator.wiring import exchanging, histories, reading, seeding, shortening, snapshots, snapshotting
+from replicator.testing.histories import History, make_random_history
+from replicator.testing.source import Statement, StreamShape
+from replicator.wiring import (
+    change_history,
+    checkpoint_restore,
+    checkpoint_schedule,
+    checkpoints,
+    log_retention,
+    table_swap,
+    target_reader,
+)
+from replicator.wiring.catch_up_run import run_until_caught_up
 from replicator.wiring.container import Container
-from replicator.wiring.rebuilding import Replay
-from replicator.wiring.running import run_once
+from replicator.wiring.rebuild import RebuildRequest
 
 SEEDS = [(entry, 1) for entry in ENTRIES]
 MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in ENTRIES for seed in range(2, 12)]
@@ -46,7 +54,7 @@ def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, en
     """Random histories, a snapshot at random places of them, a second one that goes on from the first; now, and at a random
     time."""
     chance = random.Random(seed)
-    history = random_history(
+    history = make_random_history(
         seed, 40, toast=True, keys=("int",) if entry == "partitioned" else ("int", "text"), disorder=chance.choice((0, 6))
     )
     if (
@@ -58,7 +66,7 @@ def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, en
     first, second = sorted(chance.sample(range(1, count), 2))
     for end in (first, second):
         shop.reach(end)
-        snapshots.take(shop.loaded, shop.lane)
+        checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(count)
     times = sorted({e.change.ts for e in history.events if e.change is not None and e.change.ts is not None})
     used = []
@@ -73,18 +81,18 @@ def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, en
 def simple(folder: Path, more: str = "") -> Snapshotted:
     """Forty-odd changes under scd1, of one partition."""
     writes = tuple(Statement("write", n % 7, salt=n) for n in range(40))
-    history = History(Shape(values=("text", "int"), tombstones=False), writes)
+    history = History(StreamShape(values=("text", "int"), tombstones=False), writes)
     return Snapshotted(folder / "shop", history, "plain", more)
 
 
 def test_under_other_rules_a_snapshot_is_of_no_use(tmp_path: Path) -> None:
     shop = simple(tmp_path)
     shop.reach(30)
-    taken = snapshots.take(shop.loaded, shop.lane)
-    assert snapshots.take(shop.loaded, shop.lane) == taken, "nothing has come since"
+    taken = checkpoints.take_checkpoint(shop.loaded, shop.lane)
+    assert checkpoints.take_checkpoint(shop.loaded, shop.lane) == taken, "nothing has come since"
     shop.config("{sink: lake, into: plain, deletes: soft}")
     assert shop.replayed(tmp_path / "soft", from_snapshot=True)[-1] is None
-    other = snapshots.take(shop.loaded, shop.lane)
+    other = checkpoints.take_checkpoint(shop.loaded, shop.lane)
     assert other.number == 2 and other.rules != taken.rules
     shop.config("plain")
     assert shop.replayed(tmp_path / "again", from_snapshot=True)[-1] == 1
@@ -95,32 +103,32 @@ def test_of_topics_that_were_made_anew_none_is_usable(tmp_path: Path, monkeypatc
     shop, topic = simple(tmp_path), "cdc.public.items"
     shop.reach(20)
     ids = [((topic, "first"),)]
-    monkeypatch.setattr(snapshots, "identity_of", lambda *_: ids[-1])
-    snapshots.take(shop.loaded, shop.lane)
+    monkeypatch.setattr(checkpoints, "get_topic_identity", lambda *_: ids[-1])
+    checkpoints.take_checkpoint(shop.loaded, shop.lane)
     told = []
     for name in ("first", "second"):
         ids.append(((topic, name),))
-        (one,) = snapshotting.report(shop.loaded, {"lake.plain": "public.items"})
-        told.append((one["usable"], len(snapshots.known(shop.loaded, shop.lane))))
+        (one,) = checkpoint_schedule.report_checkpoints(shop.loaded, {"lake.plain": "public.items"})
+        told.append((one["usable"], len(checkpoints.list_checkpoints(shop.loaded, shop.lane))))
     assert told == [(True, 1), (False, 0)]
 
 
 def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = simple(tmp_path)
     shop.reach(20)
-    taken = snapshots.take(shop.loaded, shop.lane)
+    taken = checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(40)
     whole = shop.replayed(tmp_path / "whole", from_snapshot=False)[:-1]
-    shelf = snapshots.shelf_of(shop.loaded, shop.lane)
+    shelf = checkpoints.find_store(shop.loaded, shop.lane)
     assert shelf is not None
     for step in ("publish", "copy"):
         with monkeypatch.context() as patched:
-            patched.setattr(Shelf, step, killed)
+            patched.setattr(CheckpointStore, step, killed)
             with pytest.raises(Killed):
-                snapshots.take(shop.loaded, shop.lane)
-        assert shelf.known() == [taken] and list(shelf.folder.glob("draft*"))
+                checkpoints.take_checkpoint(shop.loaded, shop.lane)
+        assert shelf.list_usable() == [taken] and list(shelf.folder.glob("draft*"))
         assert shop.replayed(tmp_path / f"begun-{step}", from_snapshot=True) == (*whole, 1)
-    assert snapshots.take(shop.loaded, shop.lane).number == 2 and not list(shelf.folder.glob("draft*"))
+    assert checkpoints.take_checkpoint(shop.loaded, shop.lane).number == 2 and not list(shelf.folder.glob("draft*"))
 
 
 def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -> None:
@@ -128,18 +136,18 @@ def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -
     shop = simple(tmp_path)
     for end in (10, 20):
         shop.reach(end)
-        snapshots.take(shop.loaded, shop.lane)
+        checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(30)
     *whole, _ = shop.replayed(tmp_path / "whole", from_snapshot=False)
-    shelf = snapshots.shelf_of(shop.loaded, shop.lane)
+    shelf = checkpoints.find_store(shop.loaded, shop.lane)
     assert shelf is not None
     next((shelf.folder / "2" / "lake" / "then").glob("*.parquet")).unlink()
     assert shop.replayed(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     told: list[str] = []
-    assert snapshots.take(shop.loaded, shop.lane, told.append).number == 3
+    assert checkpoints.take_checkpoint(shop.loaded, shop.lane, told.append).number == 3
     assert any(str(shelf.folder / "2") in said for said in told) and any("snapshot 1" in said for said in told)
-    assert [one.number for one in shelf.known()] == [1, 3]
-    (one,) = snapshotting.report(shop.loaded, {"lake.plain": "public.items"})
+    assert [one.number for one in shelf.list_usable()] == [1, 3]
+    (one,) = checkpoint_schedule.report_checkpoints(shop.loaded, {"lake.plain": "public.items"})
     assert (one["number"], one["usable"]) == (3, True) and "damaged" in one["error"]
 
 
@@ -147,18 +155,18 @@ def test_one_behind_which_records_are_gone_is_not_gone_on_with(tmp_path: Path, m
     """Unless no later record is asked for. What is said is what helps: to load the lane anew."""
     shop = simple(tmp_path)
     shop.reach(20)
-    taken = snapshots.take(shop.loaded, shop.lane)
+    taken = checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(30)
     ((place, end),) = taken.position.items()
-    monkeypatch.setattr(snapshots, "removed", lambda *_: Position({place: end + 5}))
-    assert snapshots.newest(shop.loaded, shop.lane) is None
-    at = Border(below=taken.position, end=taken.position)
-    assert snapshots.newest(shop.loaded, shop.lane, at) == taken
+    monkeypatch.setattr(checkpoints, "get_removed", lambda *_: Position({place: end + 5}))
+    assert checkpoints.find_newest(shop.loaded, shop.lane) is None
+    at = LogCut(below=taken.position, end=taken.position)
+    assert checkpoints.find_newest(shop.loaded, shop.lane, at) == taken
     with pytest.raises(DataLoss) as refused:
-        snapshots.take(shop.loaded, shop.lane)
+        checkpoints.take_checkpoint(shop.loaded, shop.lane)
     assert f"below offset {end + 5}" in str(refused.value) and "resync lake.plain" in refused.value.next_step
-    monkeypatch.setattr(snapshots, "removed", lambda *_: taken.position)
-    assert snapshots.take(shop.loaded, shop.lane).number == 2
+    monkeypatch.setattr(checkpoints, "get_removed", lambda *_: taken.position)
+    assert checkpoints.take_checkpoint(shop.loaded, shop.lane).number == 2
 
 
 class Killed(BaseException):
@@ -175,11 +183,11 @@ def test_a_log_is_shortened_behind_snapshots_and_says_so(tmp_path: Path) -> None
     place = TopicPartition("cdc.public.items", 0)
     said: list[str] = []
     shop.reach(20)
-    shorten = partial(shortening.shorten, ask=shortening.opening(shop.loaded))
+    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.loaded))
     assert shorten(shop.loaded) == {}, "there is no snapshot"
-    first = snapshots.take(shop.loaded, shop.lane)
+    first = checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(30)
-    snapshots.take(shop.loaded, shop.lane)
+    checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(40)
     at = shop.history.events[10].change
     assert at is not None and at.ts is not None
@@ -190,25 +198,29 @@ def test_a_log_is_shortened_behind_snapshots_and_says_so(tmp_path: Path) -> None
     with pytest.raises(Fatal, match="its retention removed them"):
         shop.replayed(tmp_path / "refused", from_snapshot=False)
     with pytest.raises(DataLoss, match=f"below offset {first.position[place]} of .*ends by the time"):
-        reading.read(shop.loaded, "lake.plain", as_of=at.ts)
+        target_reader.read_target(shop.loaded, "lake.plain", as_of=at.ts)
     last = shop.history.events[first.position[place] - shop.history.events[0].offset - 1].change
     assert last is not None and last.ts is not None
     for then in (last.ts, first.position):
-        found = [reading.read(shop.loaded, "lake.plain", as_of=then, from_log=forced) for forced in (False, True)]
+        found = [
+            target_reader.read_target(shop.loaded, "lake.plain", as_of=then, from_log=forced) for forced in (False, True)
+        ]
         assert found[0].num_rows == found[1].num_rows == first.rows
     with pytest.raises(DataLoss, match="ends by the time"):
-        reading.read(shop.loaded, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True)
-    part = Replay(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
-    made = Container(loaded=seeding.prepared(shop.loaded, part, said.append))
-    run_once(made)
+        target_reader.read_target(
+            shop.loaded, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True
+        )
+    part = RebuildRequest(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
+    made = Container(loaded=checkpoint_restore.prepare_rebuild(shop.loaded, part, said.append))
+    run_until_caught_up(made)
     (only,) = made.status().report().lanes
     assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
     assert len(said) == 2 and "records below offset" in said[0] and "those of them that were asked for" in said[0]
     shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
     with pytest.raises(DataLoss, match="under the rules of today"):
-        snapshots.take(shop.loaded, shop.lane)
-    entries, read = histories.history(shop.loaded, "public.items", ["1"], said.append)
-    assert entries and read.gone == [
+        checkpoints.take_checkpoint(shop.loaded, shop.lane)
+    entries, read = change_history.read_history(shop.loaded, "public.items", ["1"], said.append)
+    assert entries and read.missing_sentences == [
         f"the event log has no records below offset {first.position[place]} of {place} any more: its retention removed them"
     ]
 
@@ -216,28 +228,28 @@ def test_a_log_is_shortened_behind_snapshots_and_says_so(tmp_path: Path) -> None
 @pytest.mark.parametrize("entry", ["by_column", "partitioned", pytest.param("versions", marks=pytest.mark.long)])
 def test_a_target_is_made_anew_from_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
     """In another name, and in the place of the lane's own, which goes on; killed half way it is repeated."""
-    shop = Snapshotted(tmp_path / "shop", random_history(7, 40, toast=True, keys=("int",)), entry)
+    shop = Snapshotted(tmp_path / "shop", make_random_history(7, 40, toast=True, keys=("int",)), entry)
     count = len(shop.history.events)
     shop.reach(count // 2)
-    snapshots.take(shop.loaded, shop.lane)
+    checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(count)
-    asked, said = Replay(shop.lane, "again"), list[str]()
+    asked, said = RebuildRequest(shop.lane, "again"), list[str]()
     with monkeypatch.context() as patched:
-        patched.setattr(DeltaLane, "record", killed)
+        patched.setattr(DeltaLane, "record_state", killed)
         with pytest.raises(Killed):
-            seeding.prepared(shop.loaded, asked, said.append)
-    config = seeding.prepared(shop.loaded, asked, said.append)
-    (taken,) = snapshots.known(shop.loaded, shop.lane)
+            checkpoint_restore.prepare_rebuild(shop.loaded, asked, said.append)
+    config = checkpoint_restore.prepare_rebuild(shop.loaded, asked, said.append)
+    (taken,) = checkpoints.list_checkpoints(shop.loaded, shop.lane)
     assert said == [f"lake.again: going on from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
     made = Container(loaded=config)
-    run_once(made)
+    run_until_caught_up(made)
     lake = tmp_path / "shop" / "lake"
     (lane,) = made.status().report().lanes
     assert lane.counts["applied"] > 0 and rows(lake / "again") == rows(lake / entry)
     assert DeltaTable(str(lake / "again")).metadata().partition_columns == ["k1"] * (entry == "partitioned")
     assert lane.position == next(run.position for run in ran(shop) if run.id == f"lake.{entry}")
     before = rows(lake / entry)
-    done = exchanging.exchange(shop.loaded, shop.lane, make, said.append)
+    done = table_swap.swap_target(shop.loaded, shop.lane, make, said.append)
     assert done["rejected"] == 0 and len(said) == 3 and rows(lake / entry) == before
     assert {run.counts["applied"] for run in ran(shop)} == {0}
 
@@ -249,24 +261,26 @@ def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
     shop = simple(tmp_path)
     for end in (20, 30):
         shop.reach(end)
-        snapshots.take(shop.loaded, shop.lane)
+        checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(40)
     whole = shop.replayed(tmp_path / "whole", from_snapshot=False)[:-1]
-    there, kept = snapshots.shelf_of(shop.loaded, shop.lane), tmp_path / "kept"
+    there, kept = checkpoints.find_store(shop.loaded, shop.lane), tmp_path / "kept"
     assert there is not None
     shutil.copytree(there.folder / "2", kept)
-    real = shelves._copied
+    real = shelves._copy_or_link
 
     def removing(source: str, target: str) -> None:
         real(source, target)
         if source.endswith(".parquet") and (there.folder / "2").exists():
-            there.remove(there.known()[-1])
+            there.remove_checkpoint(there.list_usable()[-1])
 
-    monkeypatch.setattr(shelves, "_copied", removing)
+    monkeypatch.setattr(shelves, "_copy_or_link", removing)
     assert shop.replayed(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
     shutil.copytree(kept, there.folder / "2")
     said = list[str]()
-    run_once(Container(loaded=seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append)))
+    run_until_caught_up(
+        Container(loaded=checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "again"), said.append))
+    )
     assert [sentence.split(" of ")[0] for sentence in said] == [
         f"lake.again: going on from snapshot {number}" for number in (2, 1)
     ]
@@ -274,26 +288,31 @@ def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
 
 
 def make(config: Loaded) -> dict[str, Any]:
-    run_once(Container(loaded=config))
+    run_until_caught_up(Container(loaded=config))
     return {"records": 0, "applied": 0, "rejected": 0}
 
 
 def ran(shop: Snapshotted) -> tuple[Any, ...]:
     made = Container(loaded=shop.loaded)
-    run_once(made)
+    run_until_caught_up(made)
     return tuple(run for run in made.status().report().lanes if run.table)
 
 
 def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, said = simple(tmp_path), list[str]()
     shop.reach(20)
-    assert seeding.candidate(shop.loaded, Replay(shop.lane, "again"), said.append) is None and said == []
-    snapshots.take(shop.loaded, shop.lane)
+    assert (
+        checkpoint_restore.find_checkpoint(shop.loaded, RebuildRequest(shop.lane, "again"), said.append) is None
+        and said == []
+    )
+    checkpoints.take_checkpoint(shop.loaded, shop.lane)
     at = "2020-01-01T00:00:00+00:00"
     for asked in ({"since": at}, {"until": at}, {"policy": "scd2"}):
-        assert seeding.candidate(shop.loaded, Replay(shop.lane, "again", **asked), said.append) is None
-    monkeypatch.delattr(Mirrors, "seed")
-    assert seeding.candidate(shop.loaded, Replay(shop.lane, "again"), said.append) is None
+        assert (
+            checkpoint_restore.find_checkpoint(shop.loaded, RebuildRequest(shop.lane, "again", **asked), said.append) is None
+        )
+    monkeypatch.delattr(MirrorSink, "restore_state")
+    assert checkpoint_restore.find_checkpoint(shop.loaded, RebuildRequest(shop.lane, "again"), said.append) is None
     periods = ("only records of a period", "under the rules of today, ends by the time", "of policy scd1")
     whys = (*periods, "targets in sink lake do not begin with one yet")
     assert len(said) == 4 and all(why in sentence for why, sentence in zip(whys, said, strict=True))
@@ -310,7 +329,7 @@ def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
     """One that was taken for another layout, or another engine, serves; and each can be taken, of the same files."""
     shop = simple(tmp_path)
     shop.reach(20)
-    first = snapshots.take(shop.loaded, shop.lane)
+    first = checkpoints.take_checkpoint(shop.loaded, shop.lane)
     for number, (layout, engine) in enumerate(LAYOUTS.values()):
         shop.engine = ""
         shop.config("plain")
@@ -320,8 +339,8 @@ def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
         shop.config(f"{{sink: lake, into: plain, {layout}}}")
         found = shop.replayed(tmp_path / f"begun{number}", from_snapshot=True)
         assert found == (*whole[:-1], first.number + number) and found[0]
-        assert snapshots.take(shop.loaded, shop.lane).number == first.number + number + 1
-        shelf = snapshots.shelf_of(shop.loaded, shop.lane)
+        assert checkpoints.take_checkpoint(shop.loaded, shop.lane).number == first.number + number + 1
+        shelf = checkpoints.find_store(shop.loaded, shop.lane)
         assert shelf is not None
         for table in shelf.folder.glob("*/lake/then"):
             made = DeltaTable(str(table)).metadata()
@@ -332,24 +351,26 @@ def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkey
     """It says so; and where the log has no beginning any more, nothing is made."""
     shop = simple(tmp_path, ", retention: 1 milliseconds")
     shop.reach(20)
-    snapshots.take(shop.loaded, shop.lane)
+    checkpoints.take_checkpoint(shop.loaded, shop.lane)
     shop.reach(40)
     whole, said = shop.replayed(tmp_path / "whole", from_snapshot=False)[0], list[str]()
-    real = Mirrors.seed
+    real = MirrorSink.restore_state
 
     def unfit(*words: Any) -> None:
         real(*words)
-        raise Unfit("has what nobody keeps")
+        raise CheckpointUnsupported("has what nobody keeps")
 
-    monkeypatch.setattr(Mirrors, "seed", unfit)
-    run_once(Container(loaded=seeding.prepared(shop.loaded, Replay(shop.lane, "again"), said.append)))
+    monkeypatch.setattr(MirrorSink, "restore_state", unfit)
+    run_until_caught_up(
+        Container(loaded=checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "again"), said.append))
+    )
     lake = tmp_path / "shop" / "lake"
     assert rows(lake / "again") == whole
     why = "none can be used, as number 1 has what nobody keeps"
     assert said[1:] == [f"lake.again: the whole event log is read; of the snapshots {why}"]
-    shortening.shorten(shop.loaded, shortening.opening(shop.loaded))
+    log_retention.truncate_logs(shop.loaded, log_retention.make_asker(shop.loaded))
     with pytest.raises(DataLoss, match="as number 1 has what nobody keeps"):
-        seeding.prepared(shop.loaded, Replay(shop.lane, "once_more"))
+        checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "once_more"))
     assert not (lake / "once_more").exists()
 
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
-from adapters.sources.backfill.journal import Kept
-from replicator.application.laid import Laid, Piece
-from replicator.application.records import Records
+from adapters.sources.backfill.journal import BackfillFolder
+from replicator.application.delivery.batch_records import RecordFrame
+from replicator.application.delivery.spill_files import SpillFiles, SpillSlice
 from replicator.cli import main
-from replicator.domain.plan import Counts
+from replicator.domain.policy.plan import Counts
 from replicator.domain.position import Position, Span
 
 CONFIG = """\
@@ -133,18 +133,18 @@ def test_a_power_cut_takes_no_journal_and_no_table_of_a_query(tmp_path: Path, mo
 
 
 def test_a_power_cut_takes_no_row_that_was_read_for_a_backfill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, kept = Disk(monkeypatch), Kept(tmp_path / "state" / "kept", "public.items")
-    kept.hold()
-    kept.begin((1,), "2024-01-01", "1", "")
-    kept.append(kept.made([b"1"], [b"{}"]), {"run": 1, "stage": "rows"})
-    kept.release()
+    disk, kept = Disk(monkeypatch), BackfillFolder(tmp_path / "state" / "kept", "public.items")
+    kept.lock()
+    kept.begin_run((1,), "2024-01-01", "1", "")
+    kept.append(kept.build_records([b"1"], [b"{}"]), {"run": 1, "stage": "rows"})
+    kept.unlock()
     assert disk.lost(tmp_path, "state/**/*.json", "state/**/*.parquet") == []
 
 
 def test_a_power_cut_takes_no_spill_files_that_were_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk, spilled = Disk(monkeypatch), Laid(tmp_path / "state" / "lane", "tests")
+    disk, spilled = Disk(monkeypatch), SpillFiles(tmp_path / "state" / "lane", "tests")
     rows = pa.table({"id": [1, 2]})
     for number in range(2):
-        piece = Piece(number, Span(Position(), Position()), 2, Counts(), (), (), unsent=False, deletes=False)
-        spilled.add(piece, [rows], [Records(rows, rows.nbytes)])
+        piece = SpillSlice(number, Span(Position(), Position()), 2, Counts(), (), (), unsent=False, deletes=False)
+        spilled.add_slice(piece, [rows], [RecordFrame(rows, rows.nbytes)])
     assert disk.lost(tmp_path, "state/lane/*.json", "state/lane/*/*") == []

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from replicator.cli.status import _config as told_of_config
+from replicator.cli.status import _list_changed_files as told_of_config
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
-from replicator.settings import Loaded, load
-from replicator.wiring import adapters, parts
-from replicator.wiring.checks import diagnose
+from replicator.settings import Loaded, load_settings
+from replicator.wiring import adapters, build
 from replicator.wiring.container import Container
+from replicator.wiring.diagnosis import diagnose
 
 CONFIG = """\
 pipeline: shop
@@ -43,11 +43,11 @@ def loaded(tmp_path: Path) -> Loaded:
     file = tmp_path / "config" / "replicator.yaml"
     file.parent.mkdir()
     file.write_text(CONFIG.replace("match: public.*\n", "match: public.orders\n"))
-    return load(file, environ={})
+    return load_settings(file, environ={})
 
 
 def test_each_lane_knows_the_line_of_its_own_entry(loaded):
-    lanes = adapters.lanes(loaded, "public.orders", "recorded")
+    lanes = adapters.build_lanes(loaded, "public.orders", "recorded")
     assert [(lane.id, lane.config_line.rpartition(":")[2]) for lane in lanes] == [
         ("lake.orders", "13"),
         ("lake.every", "14"),
@@ -56,18 +56,18 @@ def test_each_lane_knows_the_line_of_its_own_entry(loaded):
 
 def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded, monkeypatch):
     given = {}
-    monkeypatch.setattr(adapters, "load", lambda *_: given.update)
-    adapters.decoder(loaded, "recorded")
+    monkeypatch.setattr(adapters, "load_adapter", lambda *_: given.update)
+    adapters.build_decoder(loaded, "recorded")
     assert given["keys"] == {"public.orders": ["id"], "public.[a-z]*rs": ["a", "b"]}
     assert given["tombstones"] == {"public.orders": "delete", "public.[a-z]*rs": "ignore"}
     monkeypatch.undo()
-    assert adapters.decoder(loaded, "recorded")
+    assert adapters.build_decoder(loaded, "recorded")
 
 
 def test_a_table_without_keys_is_not_given_those_of_a_glob():
-    from adapters.arrow.debezium.options import Options
+    from adapters.decoders.debezium.options import DebeziumOptions
 
-    options = Options.model_validate(
+    options = DebeziumOptions.model_validate(
         {"keys": {"public.*": ["id"], "public.orders": [], "public.[a-z]*s": ["b"], "public.items*": ["c"]}}
     )
     assert options.keys_of("public.orders") is None
@@ -76,7 +76,7 @@ def test_a_table_without_keys_is_not_given_those_of_a_glob():
 
 
 def test_rules_have_the_keys_of_the_table(loaded):
-    rules = parts.rules_for(loaded, "recorded")
+    rules = build.build_rules_for(loaded, "recorded")
     assert rules("public.orders").keys == ("id",) and rules("public.items") is None
     assert rules("public.buyers").keys == ("a", "b") and rules("public.buyers").event_logs == {"raw"}
 
@@ -85,13 +85,13 @@ def test_rules_have_the_keys_of_the_table(loaded):
 def test_what_is_on_its_way_fits_into_the_memory(loaded, memory, batch):
     """Two sinks: raw batch, decoded batch, and per sink one at work and what waits, two batches where there is room."""
     file = loaded.files[0]
-    bounded = load(file, overrides=[f"limits.memory={memory}"], environ={})
-    assert adapters.batch_bytes(bounded) == batch
-    options = parts.options(bounded)
+    bounded = load_settings(file, overrides=[f"limits.memory={memory}"], environ={})
+    assert adapters.compute_batch_bytes(bounded) == batch
+    options = build.build_options(bounded)
     assert options.hold_bytes == batch <= options.handover_bytes <= 2 * batch
     total = 4 * batch + 2 * options.handover_bytes
     assert total <= bounded.settings.limits.memory or options.handover_bytes == batch
-    assert adapters.source(bounded, "recorded")._options.batch_bytes == batch
+    assert adapters.build_source(bounded, "recorded")._options.batch_bytes == batch
 
 
 def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded):
@@ -107,19 +107,19 @@ def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded):
 
 
 def test_a_check_that_its_package_does_not_bring_is_said(loaded, monkeypatch):
-    monkeypatch.setattr("replicator.wiring.checks.names", lambda _: ())
+    monkeypatch.setattr("replicator.wiring.diagnosis.list_names", lambda _: ())
     assert {d.severity for d in diagnose(loaded)} == {"warning"}
 
 
 def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded, monkeypatch):
-    from replicator.wiring import checks, plugins
+    from replicator.wiring import diagnosis, plugins
 
     def broken(group, name):
         if name == "delta":
             raise EnvironmentProblem("needs a module", next_step="Install it.")
-        return plugins.load(group, name)
+        return plugins.load_adapter(group, name)
 
-    monkeypatch.setattr(checks, "load", broken)
+    monkeypatch.setattr(diagnosis, "load_adapter", broken)
     found = {d.subject: d.severity for d in diagnose(loaded)}
     assert found["sink lake"] == "error" and found["machine"] in ("ok", "warning")
 
@@ -142,7 +142,7 @@ def test_a_notebook_finds_the_config_above_its_folder(caught_up, monkeypatch, tm
 
 def test_status_says_that_a_running_daemon_goes_by_another_config(project):
     file = project / "config" / "replicator.yaml"
-    report = Container(loaded=load(file)).views().status
+    report = Container(loaded=load_settings(file)).views().status
     assert report()["config"] == {"files": [str(file)], "changed": []} and told_of_config(report()) == []
     file.write_text(file.read_text() + "# more\n")
     assert report()["config"]["changed"] == [str(file)]

@@ -3,9 +3,9 @@
 import pytest
 
 from adapters.engines.local import LocalEngine
-from adapters.engines.local.child import NUMBER
-from replicator.testing.engine_ahead import EngineAhead
+from adapters.engines.prefetch.worker_process import NUMBER
 from replicator.testing.engine_contract import EngineContract
+from replicator.testing.engine_prefetch import EnginePrefetchContract
 
 
 class TestLocalEngine(EngineContract):
@@ -14,6 +14,6 @@ class TestLocalEngine(EngineContract):
 
 
 @pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
-class TestLocalEngineAhead(EngineAhead):
+class TestLocalEngineAhead(EnginePrefetchContract):
     def new_engine(self):
         return LocalEngine({"ahead": 2})

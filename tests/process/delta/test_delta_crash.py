@@ -11,10 +11,10 @@ import pytest
 from support.crash_runs import PROGRAM, Options, assert_equals_model, run_until, with_deletes
 from support.delta_crash import POINTS, batches, deliver, history
 
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import Fenced
-from replicator.domain.policies import plan_for
-from replicator.testing.delivery import lane_of
+from replicator.domain.policy.policies import plan_for
+from replicator.testing.delivery import make_lane
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ def test_killed_instance_loses_and_doubles_nothing(point: str, tmp_path: Path) -
         lake = tmp_path / f"lake {count}"
         assert run_until(point, on_disk(lake), count) == -signal.SIGKILL
         again = DeltaRsSink(on_disk(lake))
-        before = again.state(lane_of("scd1"))
+        before = again.state(make_lane("scd1"))
         reached = (
             batches()[count - 1][1] if point in ("after the commit", "before old positions go") else batches()[count - 1][0]
         )
@@ -65,7 +65,7 @@ def test_living_instance_is_named(tmp_path: Path) -> None:
         assert child.stdout.readline() == "held\n"
         second = DeltaRsSink({"path": str(tmp_path)})
         with pytest.raises(Fenced, match=f"process {child.pid}") as fenced:
-            second.prepare(lane_of("scd1"), plan_for("scd1", history().table()))
+            second.prepare(make_lane("scd1"), plan_for("scd1", history().table()))
         assert fenced.value.exit_code == 5
     finally:
         child.kill()

@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from paths import TESTS
 
-from adapters.sinks.dead_letters_delta import DeltaDeadLetters
+from adapters.sinks.delta.dead_letters import DeltaDeadLetters
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.ports.dead_letters import DeadLetter
 

@@ -14,10 +14,10 @@ from deltalake.table import TableMerger
 from support.delta_writes import items, write_of
 
 from adapters.delta import merge
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.allocators import ALONE, SETTINGS
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
 ROWS = 2_000
 
@@ -35,15 +35,15 @@ def test_a_merge_without_room_is_done_without_a_bound(tmp_path: Path, monkeypatc
             raise
 
     sink = DeltaRsSink({"path": str(tmp_path)})
-    lane = lane_of(policy)
+    lane = make_lane(policy)
     loaded = write_of(items(*range(ROWS)), policy=policy)
     sink.prepare(lane, loaded.plan)
-    sink.apply([loaded], no_rejects)
+    sink.apply([loaded], refuse_rejects)
     before = DeltaTable(str(tmp_path / "items")).version()
     changed = write_of(items(*range(ROWS // 2), op="u", v="new"), ROWS, policy=policy)
-    monkeypatch.setattr(merge, "bound", lambda _: 1_000)
+    monkeypatch.setattr(merge, "memory_bound", lambda _: 1_000)
     monkeypatch.setattr(TableMerger, "execute", noted)
-    sink.apply([changed], no_rejects)
+    sink.apply([changed], refuse_rejects)
     assert any(merge.EXHAUSTED in said for said in refused)
     assert DeltaTable(str(tmp_path / "items")).version() == before + 1
     rows = sink.read("items")

@@ -16,19 +16,20 @@ from deltalake.exceptions import DeltaError
 from paths import TESTS
 from support.delta_writes import ITEMS, PARTITION_0, items, write_of
 
-from adapters.delta import commits, lane, merge, upkeep
+from adapters.delta import commits, maintenance, merge
 from adapters.delta.commits import LaneLog
 from adapters.delta.errors import FileGone
 from adapters.delta.table_writer import DeltaRsTableWriter
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta import lane
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.errors import EnvironmentProblem, Fatal, Fenced, Retryable
-from replicator.domain.plan import LaneState
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
 
 
 def put(sink: DeltaRsSink, *rows: Any, start: int = 0) -> Any:
-    return sink.apply([write_of(list(rows), start)], no_rejects)[LANE.id]
+    return sink.apply([write_of(list(rows), start)], refuse_rejects)[LANE.id]
 
 
 def values(sink: DeltaRsSink) -> dict[int, str]:
@@ -92,8 +93,8 @@ def test_foreign_vacuum_is_followed_by_a_redo(sink: DeltaRsSink, tmp_path: Path,
     put(sink, *items(4), start=6)
     stale = DeltaTable(str(tmp_path / "items"))
     clean(tmp_path / "items")
-    monkeypatch.setattr(upkeep, "FEWEST_FILES", 2)
-    upkeep.Upkeep(1).after_commit(stale, 1)
+    monkeypatch.setattr(maintenance, "FEWEST_FILES", 2)
+    maintenance.TableMaintenance(1).after_commit(stale, 1)
     assert stale.version() == DeltaTable(str(tmp_path / "items")).version()
 
 
@@ -113,7 +114,7 @@ def test_upkeep_that_misses_a_file_fails_no_batch(
     table = DeltaTable(str(tmp_path / "items"))
     compact(tmp_path / "items")
     put(sink, *items(2), start=1)
-    upkeep.Upkeep().vacuum(table)
+    maintenance.TableMaintenance().vacuum(table)
     assert len(misses) == 1 and table.version() == DeltaTable(str(tmp_path / "items")).version()
     assert values(sink) == {1: "v1", 2: "v2"}
 
@@ -146,7 +147,7 @@ def test_endless_races_are_left_to_the_caller(sink: DeltaRsSink, tmp_path: Path,
 
 
 def test_writer_without_the_lock_is_fenced_by_the_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapters.delta.locks.fcntl.flock", lambda *_: None)
+    monkeypatch.setattr("adapters.delta.lane_lock.fcntl.flock", lambda *_: None)
     first, second = (DeltaRsSink({"path": str(tmp_path)}) for _ in range(2))
     for each in (first, second):
         each.prepare(LANE, plan_for("scd1", ITEMS))
@@ -192,21 +193,21 @@ def test_commit_that_did_not_land_is_not_applied(sink: DeltaRsSink, monkeypatch:
 
 
 def test_failed_lane_leaves_the_others_applied(sink: DeltaRsSink) -> None:
-    other = lane_of("scd1", "other")
+    other = make_lane("scd1", "other")
     sink.prepare(other, plan_for("scd1", ITEMS))
-    writes = [write_of(items(1), lane=LANE), write_of(items(1), lane=lane_of("scd1", "unprepared"))]
+    writes = [write_of(items(1), lane=LANE), write_of(items(1), lane=make_lane("scd1", "unprepared"))]
     with pytest.raises(Exception, match="not prepared") as failed:
-        sink.apply(writes, no_rejects)
+        sink.apply(writes, refuse_rejects)
     assert failed.value.__notes__ == [f"lanes applied before it: {LANE.id}"]
     assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
 
 
 def test_many_commits_stay_compact(sink: DeltaRsSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "EVERY_COMMITS", 20)
+    monkeypatch.setattr(maintenance, "EVERY_COMMITS", 20)
     for i in range(60):
         put(sink, *items(i), start=i)
     table = DeltaTable(str(tmp_path / "items"))
-    assert len(table.file_uris()) <= 20 + upkeep.FEWEST_FILES
+    assert len(table.file_uris()) <= 20 + maintenance.FEWEST_FILES
     assert table.history(100) and any(entry["operation"] == "OPTIMIZE" for entry in table.history())
     assert values(sink) == {i: f"v{i}" for i in range(60)}
     assert len(list((tmp_path / "_replicator" / "positions" / "testing" / LANE.id).iterdir())) == 20
@@ -216,7 +217,7 @@ CHILD = """
 import resource, signal, sys
 sys.path.insert(0, sys.argv[2])
 from support.delta_writes import *
-from adapters.sinks.delta_rs import DeltaRsSink
+from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.testing.sink_base import no_rejects
 sink = DeltaRsSink({"path": sys.argv[1]})
 write = write_of([("c", {"id": i, "v": "x" * 50 + str(i * 7919)}) for i in range(20000)], 1)

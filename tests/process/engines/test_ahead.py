@@ -17,12 +17,13 @@ import pyarrow as pa
 import pytest
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.engines.local import LocalEngine, ahead
-from adapters.engines.local.child import NUMBER, Child
-from adapters.engines.local.exchange import GROWTH, Exchange
+from adapters.engines.local import LocalEngine
+from adapters.engines.prefetch import decode_pool
+from adapters.engines.prefetch.shared_memory import GROWTH, SharedMemoryFile
+from adapters.engines.prefetch.worker_process import NUMBER, DecodeWorker
 from replicator.domain.change import RAW
-from replicator.testing.debezium import raw_frame
-from replicator.testing.sink_base import simple, writes
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.sink_base import make_history, make_writes
 from replicator.testing.source import Statement
 
 pytestmark = pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
@@ -32,17 +33,17 @@ pytestmark = pytest.mark.skipif(not NUMBER, reason="needs two processors, and fi
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many records each batch had that another process was asked for; small ones are worth it, and it is waited for."""
     numbers: list[int] = []
-    ask, is_ready = Child.ask, Child.is_ready
+    ask, is_ready = DecodeWorker.send_request, DecodeWorker.is_ready
 
-    def counted(self: Child, how: bytes, raw: pa.Table) -> None:
+    def counted(self: DecodeWorker, how: bytes, raw: pa.Table) -> None:
         numbers.append(raw.num_rows)
         ask(self, how, raw)
 
-    monkeypatch.setattr(Child, "ask", counted)
+    monkeypatch.setattr(DecodeWorker, "send_request", counted)
     monkeypatch.setattr(
-        Child, "is_ready", lambda self: self._line.poll(60) and is_ready(self) if not self._is_ready else True
+        DecodeWorker, "is_ready", lambda self: self._line.poll(60) and is_ready(self) if not self._is_ready else True
     )
-    monkeypatch.setattr(ahead, "FEW", 1)
+    monkeypatch.setattr(decode_pool, "FEW", 1)
     return numbers
 
 
@@ -55,15 +56,15 @@ def engine() -> Iterator[LocalEngine]:
 
 def frames(count: int, *more: Statement) -> list[pa.Table]:
     """Frames of 20 changes; `more` are the last ones of all."""
-    history = simple(*(s for n in range(count) for s in writes(*range(20), salt=n)), *more)
+    history = make_history(*(s for n in range(count) for s in make_writes(*range(20), salt=n)), *more)
     edges = [*range(0, len(history.events), 20), len(history.events)]
-    return [raw_frame(history, a, b) for a, b in pairwise(edges) if a < b]
+    return [make_raw_frame(history, a, b) for a, b in pairwise(edges) if a < b]
 
 
 def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tuple[Any, ...]]:
     """What the engine says of each batch, where each is begun while the ones before it are not asked for yet."""
     coming, found = list(batches), []
-    for raw in coming[: engine.ahead]:
+    for raw in coming[: engine.prefetch_depth]:
         engine.begin(raw, decoder)
     for number, raw in enumerate(batches):
         routed = engine.route(raw, decoder)
@@ -73,7 +74,7 @@ def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tup
                 (run.table, run.fingerprint, routed.topics, routed.reject_count, *engine.decode(run, decoder, spec))
             )
         found.append((dict(routed.ignored), routed.rejects.to_pylist(), routed.rejects.schema))
-        for later in batches[number + engine.ahead : number + engine.ahead + 1]:
+        for later in batches[number + engine.prefetch_depth : number + engine.prefetch_depth + 1]:
             engine.begin(later, decoder)
     return found
 
@@ -91,12 +92,12 @@ def test_batches_that_go_one_way_are_decoded_ahead(engine: LocalEngine, asked: l
     batches = frames(8)
     the_same(engine, batches)
     # Before the first batch nothing is known, and those that were begun by then are decoded here.
-    assert asked == [20] * (len(batches) - engine.ahead)
+    assert asked == [20] * (len(batches) - engine.prefetch_depth)
 
 
 def test_others_are_decoded_here(engine: LocalEngine, asked: list[int]) -> None:
     """Tombstones, what cannot be read, truncates without a key, other schemas, and empty batches."""
-    batches = frames(3, Statement("delete", 3), Statement("truncate"), Statement("add"), *writes(1, 2, 3, salt=40))
+    batches = frames(3, Statement("delete", 3), Statement("truncate"), Statement("add"), *make_writes(1, 2, 3, salt=40))
     broken = batches[2].to_pylist()
     broken[4]["value"], broken[9]["value"] = b"{", broken[9]["value"].replace(b'"public"', b'"other"')
     batches = [*batches, pa.Table.from_pylist(broken, RAW), RAW.empty_table(), *batches, *frames(4)]
@@ -115,16 +116,16 @@ def test_a_process_that_was_killed_is_done_without(
         started(self, *args, **more)
 
     monkeypatch.setattr(subprocess.Popen, "__init__", noted)
-    ask = Child.ask
+    ask = DecodeWorker.send_request
 
-    def kills(self: Child, how: bytes, raw: pa.Table) -> None:
+    def kills(self: DecodeWorker, how: bytes, raw: pa.Table) -> None:
         ask(self, how, raw)
         if len(asked) == 3:
             for child in children:
                 os.kill(child.pid, signal.SIGKILL)
                 child.wait()
 
-    monkeypatch.setattr(Child, "ask", kills)
+    monkeypatch.setattr(DecodeWorker, "send_request", kills)
     the_same(engine, frames(12))
     assert len(children) == NUMBER and len(asked) <= 4
     assert "".join(capfd.readouterr()).count("goes on alone") == 1
@@ -155,7 +156,9 @@ def test_a_decoder_that_is_not_known_there_is_done_without(
     kind: Any, engine: LocalEngine, asked: list[int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     the_same(engine, frames(14), kind({}))
-    assert len(asked) in (range(ahead.FAILURES, ahead.FAILURES + engine.ahead) if kind is Local else [0])
+    assert len(asked) in (
+        range(decode_pool.FAILURES, decode_pool.FAILURES + engine.prefetch_depth) if kind is Local else [0]
+    )
     assert "".join(capfd.readouterr()).count("goes on alone") == 1
 
 
@@ -194,8 +197,8 @@ def test_it_ends_without_a_word(asked: list[int], capfd: pytest.CaptureFixture[s
         for raw in batches[:2]:
             engine.begin(raw, decoder)
         engine.rest()
-    begun = Child()
-    begun.leave()
+    begun = DecodeWorker()
+    begun.stop()
     begun.close()
     assert asked and "".join(capfd.readouterr()) == ""
 
@@ -259,7 +262,7 @@ def _children() -> list[str]:
 def test_a_process_ends_with_the_one_that_began_it() -> None:
     """However that ends."""
     program = (
-        "import sys, time; from adapters.engines.local.child import Child; c = Child()\n"
+        "import sys, time; from adapters.engines.prefetch.worker_process import Child; c = Child()\n"
         "while not c.is_ready(): time.sleep(0.01)\n"
         "print(c.close.peek()[2][1].pid, flush=True); time.sleep(60)"
     )
@@ -284,7 +287,7 @@ def _runs(place: Path) -> bool:
 def test_tables_are_exchanged_as_they_are() -> None:
     """Larger and smaller ones, parts of others, with lists and nulls; a copy is still what it was when others come."""
     file = os.memfd_create("test")
-    here, there = Exchange(file), Exchange(file)
+    here, there = SharedMemoryFile(file), SharedMemoryFile(file)
     small = pa.table({"a": [1, None, 3], "b": [["x"], None, []]})
     large = pa.table({"a": list(range(GROWTH // 4)), "b": [["y", None]] * (GROWTH // 4)})
     kept = there.copy(here.write(small))
@@ -297,4 +300,4 @@ def test_tables_are_exchanged_as_they_are() -> None:
 def test_no_option_is_taken_that_there_is_not() -> None:
     with pytest.raises(ValueError, match="has no option 'behind'"):
         LocalEngine({"ahead": 2, "behind": 1})
-    assert LocalEngine().ahead == LocalEngine({"ahead": 0}).ahead == 0
+    assert LocalEngine().prefetch_depth == LocalEngine({"ahead": 0}).prefetch_depth == 0

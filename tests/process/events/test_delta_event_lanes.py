@@ -15,13 +15,13 @@ from deltalake import DeltaTable, write_deltalake
 from paths import PROJECT
 from support.event_writers import begin, versions, writer
 
-from adapters.delta import event_lanes as module
+from adapters.dispatch.event_store import DeltaEventLanes, DeltaEventStore
 from adapters.engines.local import LocalEngine
-from adapters.sinks.event_store import DeltaEventLanes, DeltaEventStore
+from adapters.sinks.delta import event_lanes as module
 from replicator.domain.errors import ConfigProblem, ReplicatorError
-from replicator.testing.event_lanes_base import emitted
-from replicator.testing.sink_base import no_rejects
-from replicator.testing.stored_outbox import Outbox, Sent, refuse_gaps
+from replicator.testing.event_lanes_base import make_sample_event
+from replicator.testing.sink_base import refuse_rejects
+from replicator.testing.stored_outbox import OutboxRecords, SentEvent, refuse_gaps
 
 ENGINE = LocalEngine()
 SPREAD = 60
@@ -38,14 +38,14 @@ def lanes_in(folder: Path) -> DeltaEventLanes:
 
 def put(sink, write):
     sink.prepare(write.lane, write.plan)
-    return sink.apply([write], no_rejects)[write.lane.id].counts
+    return sink.apply([write], refuse_rejects)[write.lane.id].counts
 
 
 def test_who_stores_in_between_is_seen(folder):
     """By the commit itself: ids and versions are looked up anew."""
-    outbox = Outbox({0: [Sent(n) for n in range(4)]})
+    outbox = OutboxRecords({0: [SentEvent(n) for n in range(4)]})
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
-    put(sink, outbox.write(ENGINE, 0, 1))
+    put(sink, outbox.make_write(ENGINE, 0, 1))
 
     def once(*events):
         def interfere():
@@ -54,10 +54,10 @@ def test_who_stores_in_between_is_seen(folder):
 
         sink.numbering.looked_up = interfere
 
-    once(emitted(0))
-    assert put(sink, outbox.write(ENGINE, 1, 2)).applied == 1
-    once(emitted(0, event_id="sent-2"))
-    counts = put(sink, outbox.write(ENGINE, 2, 4))
+    once(make_sample_event(0))
+    assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
+    once(make_sample_event(0, event_id="sent-2"))
+    counts = put(sink, outbox.make_write(ENGINE, 2, 4))
     assert (counts.applied, counts.duplicate) == (1, 1)
     found = store.read("order", "A1")
     assert [e.event_id for e in found] == ["sent-0", "emitted-0", "sent-1", "sent-2", "sent-3"]
@@ -65,26 +65,26 @@ def test_who_stores_in_between_is_seen(folder):
 
 
 def test_a_program_sees_the_lane_in_between(folder):
-    outbox = Outbox({0: [Sent(n) for n in range(2)]})
+    outbox = OutboxRecords({0: [SentEvent(n) for n in range(2)]})
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
-    store.append([emitted(0)])
+    store.append([make_sample_event(0)])
 
     def interfere():
         store.looked_up = lambda: None
-        put(sink, outbox.write(ENGINE, 0, 2))
+        put(sink, outbox.make_write(ENGINE, 0, 2))
 
     store.looked_up = interfere
-    assert store.append([emitted(1)])[0].event.event_version == 4
+    assert store.append([make_sample_event(1)])[0].event.event_version == 4
     refuse_gaps(store.read("order"))
 
 
 def test_a_commit_has_both_transactions(folder):
     """That of the lane, and that of the store, by which Spark refuses what was made beside it; the latter only with
     events."""
-    outbox = Outbox({0: [Sent(0), Sent(0), Sent(1)]})
+    outbox = OutboxRecords({0: [SentEvent(0), SentEvent(0), SentEvent(1)]})
     sink = lanes_in(folder)
     for number in range(3):
-        put(sink, outbox.write(ENGINE, number, number + 1))
+        put(sink, outbox.make_write(ENGINE, number, number + 1))
     table = DeltaTable(folder)
     assert table.transaction_version("replicator/events") == 2
     assert table.transaction_version("replicator/testing/event_store.order") == 3
@@ -94,9 +94,9 @@ def test_a_commit_has_both_transactions(folder):
 
 def test_an_answer_that_is_lost(folder, monkeypatch):
     """Where the commit was made it counts; where it was not, nothing is stored and the position stays."""
-    outbox = Outbox({0: [Sent(n) for n in range(3)]})
+    outbox = OutboxRecords({0: [SentEvent(n) for n in range(3)]})
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
-    put(sink, outbox.write(ENGINE, 0, 1))
+    put(sink, outbox.make_write(ENGINE, 0, 1))
     write = write_deltalake
 
     def lost(*args, **kwargs):
@@ -104,32 +104,32 @@ def test_an_answer_that_is_lost(folder, monkeypatch):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(module, "write_deltalake", lost)
-    assert put(sink, outbox.write(ENGINE, 1, 2)).applied == 1
+    assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
 
     def refused(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "write_deltalake", refused)
     with pytest.raises(ReplicatorError, match="ENOSPC"):
-        put(sink, outbox.write(ENGINE, 2, 3))
-    assert len(store.read("order")) == 2 and sink.state(outbox.lane).position == outbox.write(ENGINE, 1, 2).span.end
+        put(sink, outbox.make_write(ENGINE, 2, 3))
+    assert len(store.read("order")) == 2 and sink.state(outbox.lane).position == outbox.make_write(ENGINE, 1, 2).span.end
     monkeypatch.setattr(module, "write_deltalake", write)
-    assert put(sink, outbox.write(ENGINE, 2, 3)).applied == 1
+    assert put(sink, outbox.make_write(ENGINE, 2, 3)).applied == 1
     refuse_gaps(store.read("order"))
 
 
 def test_another_table_is_refused(folder):
     write_deltalake(folder, pa.table({"event_id": ["x"]}))
-    write = Outbox({0: [Sent(0)]}).write(ENGINE, 0, 1)
+    write = OutboxRecords({0: [SentEvent(0)]}).make_write(ENGINE, 0, 1)
     with pytest.raises(ConfigProblem, match="another table"):
         lanes_in(folder).prepare(write.lane, write.plan)
 
 
 def test_compaction_keeps_every_event(folder):
-    outbox = Outbox({0: [Sent(n, f"A{n % 3}") for n in range(40)]})
+    outbox = OutboxRecords({0: [SentEvent(n, f"A{n % 3}") for n in range(40)]})
     sink, store = lanes_in(folder), DeltaEventStore({"path": str(folder)})
     for number in range(40):
-        put(sink, outbox.write(ENGINE, number, number + 1))
+        put(sink, outbox.make_write(ENGINE, number, number + 1))
     assert len(DeltaTable(folder).file_uris()) < 30
     found = store.read("order")
     assert len(found) == 40
@@ -139,7 +139,7 @@ def test_compaction_keeps_every_event(folder):
 LANE = """
 import json, os, sys
 from adapters.engines.local import LocalEngine
-from adapters.sinks.event_store import DeltaEventLanes
+from adapters.dispatch.event_store import DeltaEventLanes
 from replicator.domain.errors import Retryable
 from replicator.testing.sink_base import no_rejects
 from replicator.testing.stored_outbox import Outbox, Sent

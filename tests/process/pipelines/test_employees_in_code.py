@@ -24,7 +24,7 @@ from support.staff_in_code import FLOW, PARTS
 
 from replicator import pipelines as dp
 from replicator.domain.errors import ExitCode, Fenced
-from replicator.pipelines.running import _ending_on_interrupt
+from replicator.pipelines.program_run import _stop_on_interrupt
 
 PAGE = PROJECT / "docs" / "pipelines-in-code.md"
 PROGRAM, _, AS_AUTO_CDC, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
@@ -154,7 +154,7 @@ def test_an_interrupt_ends_it_in_order_and_is_given_back(staff, tmp_path):
 def test_a_second_interrupt_is_pythons_own():
     stop, before = threading.Event(), signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt), _ending_on_interrupt(stop):
+        with pytest.raises(KeyboardInterrupt), _stop_on_interrupt(stop):
             signal.raise_signal(signal.SIGINT)
             assert stop.is_set()
             signal.raise_signal(signal.SIGINT)

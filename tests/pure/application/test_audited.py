@@ -12,7 +12,7 @@ from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.engines.local import LocalEngine
-from replicator.domain.audited import audited
+from replicator.domain.audit import build_audit
 from replicator.domain.change import RAW
 
 COLUMNS = (column("id", "int32", optional=False), column("text", "string"), column("note", "string"))
@@ -49,7 +49,7 @@ def test_the_columns_that_a_record_says_have_changed(decoder, value, changed):
     (run,) = engine.route(raw, by).runs
     changes, rejects = engine.decode(run, by, engine.learn(run, by))
     assert rejects.num_rows == 0
-    found = audited(changes, engine.learn(run, by), by.envelope(run.frame), run.frame, "text")
+    found = build_audit(changes, engine.learn(run, by), by.envelope(run.frame), run.frame, "text")
     who = found["who"].to_pylist()
     assert who == [None if UNAVAILABLE in texts[1].decode() or len(who) > 1 else "long"] * len(who)
     assert {tuple(told or ()) for told in found["changed"].to_pylist()} == {tuple(changed or ())}

@@ -16,22 +16,22 @@ import pytest
 from support.avro_of_connect import runs
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
-from adapters.sources.backfill.database import Moment, Table
-from adapters.sources.backfill.events import Events
-from adapters.sources.backfill.journal import Kept
+from adapters.sources.backfill.database import BackfillTable, SnapshotPoint
+from adapters.sources.backfill.debezium_events import DebeziumEvents
+from adapters.sources.backfill.journal import BackfillFolder
 from adapters.sources.backfill.postgres.database import PostgresLog
 from adapters.sources.backfill.source import JournalSource
-from replicator.application.backfilled import Backfilled
-from replicator.application.backfilling import Backfilling, deletable, older
+from replicator.application.operations.backfill import BackfillOperation, find_deletable_lanes, older_rows_condition
+from replicator.application.stream.backfilled_source import BackfilledSource
 from replicator.domain.change import RAW
-from replicator.domain.columns import Changed, Mask, Remade
 from replicator.domain.errors import Fatal
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.shape import Shape
-from replicator.ports.backfill import TOPICS, Taken
+from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask
+from replicator.domain.transform.rows import RowTransforms
+from replicator.ports.backfill import TOPICS, BackfillSnapshot
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeSource
-from replicator.testing.source_contract import Reader
+from replicator.testing.source_contract import BatchRecorder
 
 MAIN = TopicPartition("t", 0)
 
@@ -47,14 +47,14 @@ class World:
     batch_bytes: int = 1 << 20
     main: FakeSource = field(default_factory=FakeSource)
 
-    def source(self) -> Backfilled[pa.Table]:
+    def source(self) -> BackfilledSource[pa.Table]:
         clock = count()
         journal = JournalSource({"state": str(self.folder), "batch_bytes": self.batch_bytes})
-        return Backfilled(self.main, journal, lambda: float(next(clock)))
+        return BackfilledSource(self.main, journal, lambda: float(next(clock)))
 
     def write(self, table: str, rows: int, run: int = 1) -> None:
-        kept = Kept(self.folder, table)
-        kept.append(kept.made([b"key"] * rows, [b"x" * 90] * rows), {"run": run, "stage": "rows"})
+        kept = BackfillFolder(self.folder, table)
+        kept.append(kept.build_records([b"key"] * rows, [b"x" * 90] * rows), {"run": run, "stage": "rows"})
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -63,13 +63,13 @@ def test_every_record_comes_once_whatever_the_starts(tmp_path, seed):
     random = Random(seed)
     world = World(tmp_path, random.choice([1, 200, 1 << 20]))
     for table in ("public.a", "public.b/c"):
-        (Kept(tmp_path, table).folder).mkdir(parents=True)
-    reader, written = Reader(lambda frame: frame), {"t": 0, "public.a": 0, "public.b/c": 0}
+        (BackfillFolder(tmp_path, table).folder).mkdir(parents=True)
+    reader, written = BatchRecorder(lambda frame: frame), {"t": 0, "public.a": 0, "public.b/c": 0}
     for _ in range(4):
         for table in random.choices(list(written), k=random.randint(1, 4)):
             rows = random.randint(1, 6)
             if table == "t":
-                world.main.feed(stream(written["t"], written["t"] + rows))
+                world.main.add_records(stream(written["t"], written["t"] + rows))
             else:
                 world.write(table, rows)
             written[table] += rows
@@ -87,7 +87,7 @@ def test_every_record_comes_once_whatever_the_starts(tmp_path, seed):
 
 def test_what_is_written_down_meanwhile_is_read(tmp_path):
     world, stop, found = World(tmp_path), threading.Event(), []
-    Kept(tmp_path, "public.a").folder.mkdir(parents=True)
+    BackfillFolder(tmp_path, "public.a").folder.mkdir(parents=True)
 
     def take(batch):
         found.extend(batch.frame["topic"].to_pylist())
@@ -103,7 +103,7 @@ def test_what_is_written_down_meanwhile_is_read(tmp_path):
 def test_each_part_is_asked_for_what_is_its_own(tmp_path):
     """The stream knows nothing of topics that only backfills have, and a journal that was lost is nobody's loss."""
     world = World(tmp_path)
-    world.main.feed(stream(0, 3))
+    world.main.add_records(stream(0, 3))
     source, gone = world.source(), TopicPartition("_backfill.public.gone", 0)
     assert source.losses(Position({MAIN: 2, gone: 7}), {"_backfill.public.gone": "x"}) == {}
     assert list(source.losses(Position({MAIN: 9, gone: 7}), {})) == [MAIN]
@@ -113,46 +113,50 @@ def test_each_part_is_asked_for_what_is_its_own(tmp_path):
 
 def test_runs_before_the_last_are_removed_and_offsets_go_on(tmp_path):
     """A lane that stands in what is gone reads on behind it; one that begins has the last snapshot."""
-    kept, world, reader = Kept(tmp_path, "public.a"), World(tmp_path), Reader(lambda frame: frame)
-    kept.hold()
-    first = kept.begin((1,), "2024-01-01", "s", "f")
-    kept.append(kept.made([b"a"] * 2, [b"1"] * 2), {"run": first.run, "stage": "rows"})
+    kept, world, reader = BackfillFolder(tmp_path, "public.a"), World(tmp_path), BatchRecorder(lambda frame: frame)
+    kept.lock()
+    first = kept.begin_run((1,), "2024-01-01", "s", "f")
+    kept.append(kept.build_records([b"a"] * 2, [b"1"] * 2), {"run": first.run, "stage": "rows"})
     source = world.source()
     reader.position.update({kept.topic: first.next + 1})
-    second = kept.begin((2, 7), "2024-01-02", "s", "f")
-    kept.append(kept.made([b"b"] * 2, [b"2"] * 2), {"run": second.run, "stage": "rows"})
+    second = kept.begin_run((2, 7), "2024-01-02", "s", "f")
+    kept.append(kept.build_records([b"b"] * 2, [b"2"] * 2), {"run": second.run, "stage": "rows"})
     kept.remove_before(second.run)
     assert (second.run, second.next) == (first.run + 1, first.next + 2)
     assert source.start() == Position({kept.topic: second.next})
     source.read(Position(dict(reader.position)), source.end(), reader, threading.Event())
     assert [row["value"] for row in reader.rows] == [b"2", b"2"]
     kept.remove_before(second.run + 1)
-    assert kept.begin((3,), "2024-01-03", "s", "f").next == second.next + 2
-    kept.release()
+    assert kept.begin_run((3,), "2024-01-03", "s", "f").next == second.next + 2
+    kept.unlock()
 
 
 def test_the_newest_moment_of_what_is_there(tmp_path):
     """By the source's clock, over all tables; what an earlier version wrote down may not say one."""
     journal = JournalSource({"state": str(tmp_path), "batch_bytes": 1})
-    assert journal.moment() is None
-    kept = {name: Kept(tmp_path, name) for name in ("public.a", "public.b")}
+    assert journal.get_newest_time() is None
+    kept = {name: BackfillFolder(tmp_path, name) for name in ("public.a", "public.b")}
     for number, (name, micros) in enumerate([("public.a", 1_000_001), ("public.b", 3_000_000), ("public.a", 2_000_000)]):
         kept[name].folder.mkdir(exist_ok=True)
-        kept[name].append(kept[name].made([b"k"], [b"v"]), {"run": number, "stage": "rows", "micros": micros})
-    kept["public.a"].append(kept["public.a"].made([b"k"], [b"v"]), {"run": 1, "stage": "deletes"})
-    assert journal.moment() == datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)
-    for piece in kept["public.b"].pieces():
+        kept[name].append(kept[name].build_records([b"k"], [b"v"]), {"run": number, "stage": "rows", "micros": micros})
+    kept["public.a"].append(kept["public.a"].build_records([b"k"], [b"v"]), {"run": 1, "stage": "deletes"})
+    assert journal.get_newest_time() == datetime(1970, 1, 1, 0, 0, 3, tzinfo=UTC)
+    for piece in kept["public.b"].list_files():
         piece.path.unlink()
-    assert journal.moment() == Backfilled(FakeSource(), journal).beside() == datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
+    assert (
+        journal.get_newest_time()
+        == BackfilledSource(FakeSource(), journal).get_concurrent_time()
+        == datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)
+    )
 
 
 def test_a_decoder_of_avro_reads_what_was_written_down():
     """And asks no registry for it; in any other topic it is no Avro, as before."""
     columns = tuple(SimpleNamespace(name=n, required=n == "id", sql=t, schema={"type": t}) for n, t in COLUMNS.items())
-    events = Events(Table("d", "public", "a", columns, ("id",)), PostgresLog())
-    moment = Moment((800,), 1_700_000_000_000_000)
-    values = [events.read('{"id":1,"note":"x"}', moment), events.deleted('{"id":2}', moment)]
-    keys = [events.key('{"id":1}'), events.key('{"id":2}')]
+    events = DebeziumEvents(BackfillTable("d", "public", "a", columns, ("id",)), PostgresLog())
+    moment = SnapshotPoint((800,), 1_700_000_000_000_000)
+    values = [events.encode_read('{"id":1,"note":"x"}', moment), events.encode_delete('{"id":2}', moment)]
+    keys = [events.encode_key('{"id":1}'), events.encode_key('{"id":2}')]
 
     def written(topic: str) -> pa.Table:
         rows = [{"topic": topic, "partition": 0, "offset": i, "key": keys[i], "value": values[i]} for i in range(2)]
@@ -167,7 +171,7 @@ def test_a_decoder_of_avro_reads_what_was_written_down():
     ]
     assert set(decoder.route(written("public.a"))["table"].to_pylist()) == {None}
     private = DebeziumAvroDecoder({"registry": {"url": "http://127.0.0.1:1"}, "private": {"public.a": {"note": MASK}}})
-    stored = private.veiled(written("_backfill.public.a"))
+    stored = private.mask_records(written("_backfill.public.a"))
     assert b'"x"' not in stored["value"][0].as_py()
     live, again = (next(runs(private, records))[2] for records in (written("_backfill.public.a"), stored))
     assert live["note"].to_pylist() == again["note"].to_pylist() and len(live["note"][0].as_py()) == 64
@@ -178,7 +182,7 @@ MASK = Mask("hmac", b"k" * 16)
 
 
 def lane(into: str, policy: str = "scd1", **shape: Any) -> Lane:
-    return Lane(f"lake.{into}", "p", "s", "public.a", "lake", into, policy, {}, "c:1", None, Shape(**shape))
+    return Lane(f"lake.{into}", "p", "s", "public.a", "lake", into, policy, {}, "c:1", None, RowTransforms(**shape))
 
 
 class Told:
@@ -189,7 +193,7 @@ class Told:
 
     def rows(self, tell, *, anew=False):
         self.asked.append("rows")
-        return Taken(3, False, (800,), ("id",), "2024-01-01")
+        return BackfillSnapshot(3, False, (800,), ("id",), "2024-01-01")
 
     def deletes(self, keys):
         self.asked.append(sorted(keys["id"].to_pylist()))
@@ -214,7 +218,9 @@ def test_rows_are_applied_before_targets_are_asked(tmp_path):
         types = {"lake.one": pa.int32(), "lake.two": pa.int64()}
         return pa.table({"id": pa.array([7, 9], types[one.id]), "note": ["a", "b"]}) if one.id in types else None
 
-    case = Backfilling(told, waited.append, lambda: Position({MAIN: len(told.asked)}), left, lambda _: None, lambda: None)
+    case = BackfillOperation(
+        told, waited.append, lambda: Position({MAIN: len(told.asked)}), left, lambda _: None, lambda: None
+    )
     outcome = case.run("public.a", [lane("one"), lane("two", "scd2"), lane("none"), lane("every", "append")])
     assert told.asked == ["rows", [7, 9], "finish"]
     assert waited[0][MAIN] == 1 and len(waited) == 2
@@ -235,7 +241,7 @@ def test_lanes_are_looked_at_before_rows_are_read():
     def halted():
         raise Fatal("Lane lake.one is suspended.")
 
-    case = Backfilling(told, lambda _: None, Position, lambda one, where: None, lambda _: None, halted)
+    case = BackfillOperation(told, lambda _: None, Position, lambda one, where: None, lambda _: None, halted)
     with pytest.raises(Fatal, match="suspended"):
         case.run("public.a", [lane("one")])
     assert not told.asked
@@ -247,40 +253,42 @@ def test_a_row_is_older_as_tuples_are(below):
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t (_cdc_seq_1 int, _cdc_seq_2 int, _cdc_seq_3 int)")
         connection.executemany("INSERT INTO t VALUES (?, ?, ?)", every)
-        found = connection.execute(f"FROM t WHERE {older(lane('one'), below)}").fetchall()
+        found = connection.execute(f"FROM t WHERE {older_rows_condition(lane('one'), below)}").fetchall()
     assert sorted(found) == [one for one in every if one[: len(below)] < below]
 
 
 def test_which_targets_are_searched():
-    assert "IS NOT TRUE" in older(lane("soft", soft_deletes=True), (5,))
-    wanted, why = deletable([lane("a"), lane("b", sequence_by=("at",))], ("id",))
+    assert "IS NOT TRUE" in older_rows_condition(lane("soft", soft_deletes=True), (5,))
+    wanted, why = find_deletable_lanes([lane("a"), lane("b", sequence_by=("at",))], ("id",))
     assert wanted == [] and "lake.b orders its changes by at" in why[0] and "c:1" in why[0]
-    wanted, why = deletable([lane("a"), lane("kept", without_deletes=True)], ("id",))
+    wanted, why = find_deletable_lanes([lane("a"), lane("kept", without_deletes=True)], ("id",))
     assert [one.into for one in wanted] == ["a"] and "lake.kept" in why[0]
 
 
 def test_targets_whose_key_has_other_values_are_not_searched():
     """Under another name it has the same ones."""
     rules = {
-        "renamed": Changed(rename="pk"),
-        "cast": Changed(cast=pa.string()),
-        "masked": Changed(mask=MASK),
+        "renamed": ColumnRule(rename="pk"),
+        "cast": ColumnRule(cast=pa.string()),
+        "masked": ColumnRule(mask=MASK),
     }
-    lanes = [lane(into, remade=Remade((("id", rule), ("note", Changed(drop=True))))) for into, rule in rules.items()]
-    wanted, why = deletable(lanes, ("id",))
+    lanes = [
+        lane(into, remade=ColumnTransforms((("id", rule), ("note", ColumnRule(drop=True))))) for into, rule in rules.items()
+    ]
+    wanted, why = find_deletable_lanes(lanes, ("id",))
     assert [one.into for one in wanted] == ["renamed"]
     assert [sentence.partition(" no ")[0] for sentence in why] == ["Of lake.cast", "Of lake.masked"]
     asked = []
-    left = lambda one, _: pa.table({one.shape.remade.now("id"): [1, 2], "x": [0, 0]})  # noqa: E731
+    left = lambda one, _: pa.table({one.shape.column_transforms.now("id"): [1, 2], "x": [0, 0]})  # noqa: E731
     reading = SimpleNamespace(deletes=lambda keys: asked.append(keys.to_pydict()) or keys.num_rows)
-    found = Backfilling(reading, lambda _: None, Position, left, lambda _: None, lambda: None)
-    assert found._delete(wanted, Taken(0, False, (5,), ("id",), "")) == 2 and asked == [{"id": [1, 2]}]
+    found = BackfillOperation(reading, lambda _: None, Position, left, lambda _: None, lambda: None)
+    assert found._delete_missing(wanted, BackfillSnapshot(0, False, (5,), ("id",), "")) == 2 and asked == [{"id": [1, 2]}]
 
 
 def test_the_pace_is_that_of_the_stream(tmp_path):
     """Which an engine tells, or nobody does."""
     main, journal = FakeSource(), JournalSource({"state": str(tmp_path), "batch_bytes": 1})
-    assert Backfilled(main, journal).pace() is None
+    assert BackfilledSource(main, journal).pace() is None
     main.pace, main.engine = lambda: "fast", "spark"
-    both = Backfilled(main, journal)
+    both = BackfilledSource(main, journal)
     assert (both.pace(), both.engine) == ("fast", "spark")

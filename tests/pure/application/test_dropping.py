@@ -8,7 +8,7 @@ from support.histories_of_items import change
 from support.tuple_ports import Crash, Machine
 from test_beginnings import latest
 
-from replicator.application.dropping import belongings, drop
+from replicator.application.operations.drop import drop_lane, list_artifacts
 from replicator.domain.errors import ExitCode, Fatal
 from replicator.domain.position import TopicPartition
 
@@ -21,8 +21,8 @@ def dropped(world, lane_id, machine=None):
     running = world.start(machine)
     sink, register = running.sinks[lane_id.partition(".")[0]], running.pipeline.place.register
     lane = next(lane for table in world.lanes for lane in world.rules(table).lanes if lane.id == lane_id)
-    kept = belongings(sink, register, ["s", "other"], lane)
-    drop(sink, register, ["s", "other"], lane)
+    kept = list_artifacts(sink, register, ["s", "other"], lane)
+    drop_lane(sink, register, ["s", "other"], lane)
     return kept
 
 

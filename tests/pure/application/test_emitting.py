@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.application.emitting import Emitting
+from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import Retryable
-from replicator.domain.event_texts import InvalidEvent, depth_of, read_json, texts_of
-from replicator.domain.events import EventLimits, NewEvent, new_event
+from replicator.domain.event_texts import InvalidEvent, measure_depth, read_json, to_texts
+from replicator.domain.events import EventLimits, NewEvent, make_event
 from replicator.testing.fake_event_store import FakeEventStore
 
 LIMITS = EventLimits()
@@ -44,7 +44,7 @@ class Away(FakeEventStore):
 
 def test_values_become_texts():
     said = {"text": "1.10", "none": None, "yes": True, "number": 1.5, "big": 2**70, "list": [1, None], "map": {"a": "ü"}}
-    assert texts_of("event_data", said) == {
+    assert to_texts("event_data", said) == {
         "text": "1.10",
         "none": None,
         "yes": "true",
@@ -57,7 +57,7 @@ def test_values_become_texts():
 
 @given(value=st.dictionaries(TEXT, JSON, max_size=3))
 def test_both_ways_to_say_it_agree_and_nothing_is_lost(value):
-    texts = texts_of("event_data", value)
+    texts = to_texts("event_data", value)
     assert read_json("event_data", msgspec.json.encode(value).decode()) == texts
     for name, one in value.items():
         kept = texts[name]
@@ -87,7 +87,7 @@ def test_both_ways_to_say_it_agree_and_nothing_is_lost(value):
 )
 def test_what_json_has_not_is_refused(value):
     with pytest.raises(InvalidEvent, match="event_data"):
-        texts_of("event_data", value)
+        to_texts("event_data", value)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_value_without_end_is_refused():
     endless: list[object] = []
     endless.append(endless)
     with pytest.raises(InvalidEvent, match="nested"):
-        texts_of("event_data", {"a": endless})
+        to_texts("event_data", {"a": endless})
 
 
 @pytest.mark.parametrize("name", ["aggregate_id", "aggregate_type", "event_type", "event_id"])
@@ -134,41 +134,41 @@ def test_ids(name, value):
 def test_types_that_name_a_partition(kind, fits):
     """In a folder's name each byte of other signs takes three."""
     if fits:
-        assert new_event("a", kind, "e", {}).aggregate_type == kind
+        assert make_event("a", kind, "e", {}).aggregate_type == kind
     else:
         with pytest.raises(InvalidEvent, match="partition"):
-            new_event("a", kind, "e", {})
+            make_event("a", kind, "e", {})
     with pytest.raises(InvalidEvent, match="partition"):
-        new_event("a", "__HIVE_DEFAULT_PARTITION__", "e", {})
+        make_event("a", "__HIVE_DEFAULT_PARTITION__", "e", {})
 
 
 @pytest.mark.parametrize("version", [-1, 1.0, "1", True])
 def test_versions(version):
     with pytest.raises(InvalidEvent, match="expected_version"):
-        new_event("a", "t", "e", {}, expected_version=version)
+        make_event("a", "t", "e", {}, expected_version=version)
 
 
 def test_limits_are_exact():
-    emitting = Emitting(FakeEventStore(), EventLimits(message_bytes=20, entries=2, depth=2))
+    emitting = EventEmitter(FakeEventStore(), EventLimits(message_bytes=20, entries=2, depth=2))
     fits = {"event_id": "i"}  # With the ids 4 bytes.
-    assert emitting.emit([new_event("a", "t", "e", {"k": "ü" * 7}, {"m": None}, **fits)])[0].is_new
+    assert emitting.emit([make_event("a", "t", "e", {"k": "ü" * 7}, {"m": None}, **fits)])[0].is_new
     for data, said in (
         ({"k": "ü" * 8}, "20 bytes"),
         ({"a": "", "b": "", "c": ""}, "2 entries"),
         ({"a": "[[[]]]"}, "2 levels"),
     ):
         with pytest.raises(InvalidEvent, match=said):
-            emitting.emit([new_event("a", "t", "e", data, event_id="other")])
-    assert emitting.emit([new_event("a", "t", "e", {"a": '["[[["]'}, event_id="j")])[0].is_new
+            emitting.emit([make_event("a", "t", "e", data, event_id="other")])
+    assert emitting.emit([make_event("a", "t", "e", {"a": '["[[["]'}, event_id="j")])[0].is_new
 
 
 def test_depth_counts_brackets_outside_of_texts():
-    assert [depth_of(t) for t in ("", "x[[", "[]", '{"a":[1]}', '["[[",[]]', r'["\"[[["]')] == [0, 0, 1, 2, 2, 1]
+    assert [measure_depth(t) for t in ("", "x[[", "[]", '{"a":[1]}', '["[[",[]]', r'["\"[[["]')] == [0, 0, 1, 2, 2, 1]
 
 
 def test_what_may_pass_is_tried_again_with_the_same_id():
     store = Away(failures=2)
-    (done,) = Emitting(store, LIMITS).emit([new_event("a", "t", "e", {}, expected_version=0)])
+    (done,) = EventEmitter(store, LIMITS).emit([make_event("a", "t", "e", {}, expected_version=0)])
     assert (len(store.events), done.event.event_version) == (1, 1)
     assert {new.event_id for new in store.asked} == {done.event.event_id}
     assert [new.has_new_id for new in store.asked] == [True, False, False]
@@ -176,4 +176,4 @@ def test_what_may_pass_is_tried_again_with_the_same_id():
 
 def test_patience_ends():
     with pytest.raises(Retryable):
-        Emitting(Away(failures=99), LIMITS, patience=0.2).emit([new_event("a", "t", "e", {})])
+        EventEmitter(Away(failures=99), LIMITS, patience=0.2).emit([make_event("a", "t", "e", {})])

@@ -10,8 +10,8 @@ from support.histories_of_items import change, move
 from support.tuple_engine import TupleEngine
 
 from replicator.application.control import Control
-from replicator.application.flow import Flow
-from replicator.application.lanes import LaneStatus
+from replicator.application.lane_runs import LaneStatus
+from replicator.application.stream.source_progress import SourceProgress
 from replicator.domain.errors import Retryable
 from replicator.domain.position import TopicPartition
 
@@ -71,7 +71,7 @@ def assert_right(world: World, running: Running) -> None:
     assert {run.status for run in running.lanes.all()} == {LaneStatus.RUNNING}
 
 
-def assert_counted_once(world: World, flow: Flow) -> None:
+def assert_counted_once(world: World, flow: SourceProgress) -> None:
     ignored = sum(r.kind == "tombstone" or r.table == "private.notes" for r in world.log)
     assert (flow.records, flow.ignored.total()) == (len(world.log), ignored)
 

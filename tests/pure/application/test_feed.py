@@ -8,7 +8,7 @@ from support.application_world import QUICK
 from support.histories_of_items import change, move
 from support.tuple_engine import TupleDecoder, TupleEngine
 
-from replicator.application.feed import Feed, Mark, Part
+from replicator.application.stream.table_buffer import SchemaMark, SchemaSlice, TableBuffer
 from replicator.domain.position import Position, Span, TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -21,11 +21,11 @@ def span(start, end):
 
 
 def feed(at=0, **options):
-    return Feed(TupleEngine(), replace(QUICK, **options), Position({T0: at}))
+    return TableBuffer(TupleEngine(), replace(QUICK, **options), Position({T0: at}))
 
 
 def push(to, rows, start, end):
-    return to.push([tuple(rows)], TABLE, span(start, end), tuple(rows), 100)
+    return to.add_changes([tuple(rows)], TABLE, span(start, end), tuple(rows), 100)
 
 
 def offsets(chunks):
@@ -38,19 +38,19 @@ def test_half_a_key_change_is_held_and_the_end_lies_before_it():
     assert offsets([chunk]) == [[0]] and chunk.end == Position({T0: 2}) == it.released and it.read == Position({T0: 4})
     (chunk,) = push(it, [MOVE[1]], 4, 5)
     assert offsets([chunk]) == [[2, 3, 4]] and chunk.start == Position({T0: 2}) and chunk.end == Position({T0: 5})
-    assert len(chunk.raw) == 2 and not it.holds
+    assert len(chunk.raw) == 2 and not it.has_held
 
 
 def test_what_is_held_is_bounded():
     it = feed(hold_batches=3)
     push(it, [MOVE[0]], 0, 3)
-    assert it.holds
+    assert it.has_held
     seen = [offsets(push(it, [change(i, "c", i)], i, i + 1)) for i in range(3, 6)]
-    assert seen[-1] == [[2, 3, 4, 5]] and not it.holds
+    assert seen[-1] == [[2, 3, 4, 5]] and not it.has_held
     it = feed(hold_bytes=150)
     push(it, [MOVE[0]], 0, 3)
     push(it, [change(3, "c", 3)], 3, 4)
-    assert not it.holds
+    assert not it.has_held
 
 
 def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at_a_time():
@@ -60,33 +60,33 @@ def test_a_run_of_batches_that_each_end_within_a_key_change_is_held_one_batch_at
     for i in range(1, 12, 2):
         rows = [replace(MOVE[1], offset=i), replace(MOVE[0], offset=i + 1)]
         (chunk,) = push(it, rows, i, i + 2)
-        assert offsets([chunk]) == [[i - 1, i]] and it.holds
+        assert offsets([chunk]) == [[i - 1, i]] and it.has_held
 
 
 def test_an_idle_stream_lets_go_after_a_time_however_often_it_was_polled():
     now = [100.0]
-    it = Feed(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    it = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
     push(it, [MOVE[0]], 0, 3)
     now[0] = 104.9
-    assert [it.idle(TABLE) for _ in range(1000)] == [()] * 1000 and it.holds
+    assert [it.release_idle(TABLE) for _ in range(1000)] == [()] * 1000 and it.has_held
     now[0] = 105.0
-    assert offsets(it.idle(TABLE)) == [[2]] and it.idle(TABLE) == ()
+    assert offsets(it.release_idle(TABLE)) == [[2]] and it.release_idle(TABLE) == ()
 
 
 def test_each_batch_with_records_begins_the_wait_anew():
     now = [0.0]
-    it = Feed(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
+    it = TableBuffer(TupleEngine(), replace(QUICK, hold_idle=5.0), Position({T0: 0}), lambda: now[0])
     push(it, [MOVE[0]], 0, 3)
     now[0] = 4.0
     push(it, [change(3, "c", 3)], 3, 4)
     now[0] = 8.9
-    assert it.idle(TABLE) == () and it.holds
+    assert it.release_idle(TABLE) == () and it.has_held
 
 
 def test_a_lane_that_joins_brings_what_it_holds_back():
     main, own = feed(at=3), feed()
     push(own, [change(0, "c", 1), MOVE[0]], 0, 3)
-    main.absorb(own)
+    main.absorb_buffer(own)
     assert main.released == Position({T0: 2}) and main.read == Position({T0: 3})
     assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
 
@@ -95,7 +95,7 @@ def test_what_both_hold_back_is_held_once():
     main, own = feed(), feed()
     for it in (main, own):
         push(it, [change(0, "c", 1), MOVE[0]], 0, 3)
-    main.absorb(own)
+    main.absorb_buffer(own)
     assert offsets(push(main, [MOVE[1]], 3, 5)) == [[2, 4]]
 
 
@@ -108,7 +108,7 @@ def test_segments_end_where_the_next_one_begins():
 
 def test_without_changes_the_stream_goes_on():
     it = feed()
-    (chunk,) = it.push((), None, span(0, 3))
+    (chunk,) = it.add_changes((), None, span(0, 3))
     assert chunk.frame is None and it.released == Position({T0: 3})
 
 
@@ -117,7 +117,7 @@ def place(offset):
 
 
 def part(rows, start):
-    return Part(tuple(rows), Mark(TABLE, place(start)), TABLE)
+    return SchemaSlice(tuple(rows), SchemaMark(TABLE, place(start)), TABLE)
 
 
 def told(chunks):
@@ -127,28 +127,30 @@ def told(chunks):
 
 def test_a_drop_goes_with_what_stands_around_it():
     it = feed()
-    chunks = it.take([part([change(0, "c", 1)], 0), part([change(3, "c", 2)], 2)], TABLE, span(0, 4), drops=[place(1)])
+    chunks = it.add_batch([part([change(0, "c", 1)], 0), part([change(3, "c", 2)], 2)], TABLE, span(0, 4), drops=[place(1)])
     assert offsets(chunks) == [[0, 3]] and told(chunks) == [[(False, 0), (True, 1), (False, 2)]]
-    chunks = it.take([], TABLE, span(4, 6), drops=[place(5)])
+    chunks = it.add_batch([], TABLE, span(4, 6), drops=[place(5)])
     assert offsets(chunks) == [[]] and told(chunks) == [[(True, 5)]]
-    assert told(it.take([part([change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [[(False, 2), (False, 6)]], "it is told once"
+    assert told(it.add_batch([part([change(6, "c", 3)], 6)], TABLE, span(6, 7))) == [[(False, 2), (False, 6)]], (
+        "it is told once"
+    )
 
 
 def test_a_drop_behind_what_is_held_is_held():
     it = feed()
-    first = it.take([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[place(1), place(5)])
+    first = it.add_batch([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 6), drops=[place(1), place(5)])
     assert told(first) == [[(False, 0), (True, 1)]] and it.released == place(2)
-    assert told(it.flush(TABLE)) == [[(False, 0), (True, 5)]]
+    assert told(it.release_all(TABLE)) == [[(False, 0), (True, 5)]]
 
 
 def test_a_drop_in_another_topic_is_none():
     other = Position({TopicPartition("statements", 0): 1})
-    assert told(feed().take([part([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])) == [[(False, 0)]]
+    assert told(feed().add_batch([part([change(0, "c", 1)], 0)], TABLE, span(0, 4), drops=[other])) == [[(False, 0)]]
 
 
 def test_a_lane_that_joins_brings_the_drops_that_it_holds():
     main, own = feed(at=4), feed()
-    own.take([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[place(3), place(4)])
-    main.absorb(own)
-    main.take([part([change(5, "c", 2)], 5)], TABLE, span(4, 6), drops=[place(4)])
-    assert told(main.flush(TABLE)) == [[(False, 0), (True, 3), (True, 4), (False, 5)]]
+    own.add_batch([part([change(0, "c", 1), MOVE[0]], 0)], TABLE, span(0, 5), drops=[place(3), place(4)])
+    main.absorb_buffer(own)
+    main.add_batch([part([change(5, "c", 2)], 5)], TABLE, span(4, 6), drops=[place(4)])
+    assert told(main.release_all(TABLE)) == [[(False, 0), (True, 3), (True, 4), (False, 5)]]

@@ -9,14 +9,14 @@ import pytest
 from support.histories_of_items import change, move
 from support.tuple_engine import TupleDecoder, TupleEngine
 
-from replicator.application.handover import Handed, Slot, joined, rounds
-from replicator.application.lanes import LaneRun
+from replicator.application.delivery.bounded_queue import BoundedQueue, WriteRequest, group_into_rounds, join_writes
+from replicator.application.delivery.retry import Backoff
+from replicator.application.lane_runs import LaneRun
 from replicator.application.problem import Stopped
-from replicator.application.retry import Backoff
-from replicator.domain.plan import Counts
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import Counts
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane, Write
 
 T0 = TopicPartition("t", 0)
@@ -30,7 +30,7 @@ def run_of(name="a.items"):
 
 def handed(run, rows, start, end, *, size=10, plan=PLAN):
     span = Span(Position({T0: start}), Position({T0: end}))
-    return Handed(run, Write(run.lane, plan, ENGINE.fold(tuple(rows), plan), span), 0, (tuple(rows),), size)
+    return WriteRequest(run, Write(run.lane, plan, ENGINE.fold(tuple(rows), plan), span), 0, (tuple(rows),), size)
 
 
 def test_joined_writes_keep_what_the_parts_saw():
@@ -40,33 +40,33 @@ def test_joined_writes_keep_what_the_parts_saw():
         handed(run, [change(3, "t", None)], 3, 4),
         handed(run, [change(4, "c", 5), change(5, "d", 5)], 4, 7),
     ]
-    one = joined(ENGINE, parts)
+    one = join_writes(ENGINE, parts)
     assert one.write.span == Span(Position({T0: 0}), Position({T0: 7}))
     assert one.write.folded.rows + one.write.folded.counts.total == 6
     assert one.write.folded.counts == Counts(folded=4)
     facts = one.write.folded.facts
-    assert (facts.lowest, facts.highest, facts.clear_below, facts.newest) == ((1,), (6,), (4,), 6_000_000)
-    assert facts.deletes and one.size == 30 and len(one.raw) == 3
+    assert (facts.lowest, facts.highest, facts.truncated_at, facts.newest) == ((1,), (6,), (4,), 6_000_000)
+    assert facts.has_deletes and one.size == 30 and len(one.raw) == 3
 
 
 def test_what_is_to_be_marked_is_written_before():
     """Where deletes leave rows, a truncate begins a write of its own; so does a delete whose key may come in any order."""
     run, table = run_of(), TupleDecoder().learn((), "public.items", "0")
-    soft = plan_for("scd1", table, None, Shape(soft_deletes=True))
+    soft = plan_for("scd1", table, None, RowTransforms(soft_deletes=True))
     ordered = replace(soft, table=replace(soft.table, ordered_by=soft.table.columns[:1]))
     parts = [[change(0, "c", 1)], [change(1, "d", 1)], [change(2, "t", None)], [change(3, "c", 1)]]
     for plan, expected in ((PLAN, [4]), (soft, [2, 2]), (ordered, [1, 1, 2])):
         items = [handed(run, rows, at, at + 1, plan=plan) for at, rows in enumerate(parts)]
-        assert [len(group) for (group,) in rounds(items)] == expected
+        assert [len(group) for (group,) in group_into_rounds(items)] == expected
 
 
 def test_a_delete_in_doubt_begins_a_write() -> None:
     """What the changes before it made of its key stands in the target then, and tells, or has it rejected."""
     items = [handed(run_of(), [change(at, "c", 1)], at, at + 1) for at in range(4)]
     write = items[2].write
-    doubted = replace(write, folded=replace(write.folded, facts=replace(write.folded.facts, doubts=True)))
+    doubted = replace(write, folded=replace(write.folded, facts=replace(write.folded.facts, has_doubtful_deletes=True)))
     items[2] = replace(items[2], write=doubted)
-    assert [len(group) for (group,) in rounds(items)] == [2, 2]
+    assert [len(group) for (group,) in group_into_rounds(items)] == [2, 2]
 
 
 def test_rounds_keep_the_order_within_a_lane():
@@ -81,12 +81,12 @@ def test_rounds_keep_the_order_within_a_lane():
         handed(a, [change(5, "c", 2)], 5, 6, plan=other),
         handed(b, [change(3, "c", 2)], 3, 4),
     ]
-    found = [[[items.index(item) for item in group] for group in turn] for turn in rounds(items)]
+    found = [[[items.index(item) for item in group] for group in turn] for turn in group_into_rounds(items)]
     assert found == [[[0, 2], [1]], [[3], [5]], [[4]]]
 
 
 def test_a_full_slot_waits_and_a_stop_ends_the_wait():
-    slot, stop, run = Slot(lambda: 100), threading.Event(), run_of()
+    slot, stop, run = BoundedQueue(lambda: 100), threading.Event(), run_of()
     slot.put([handed(run, [], 0, 1, size=500)], stop)  # An empty slot takes anything.
     assert not slot.has_room()
     stop.set()
@@ -112,7 +112,7 @@ def taken_by_another(slot):
 @pytest.mark.parametrize("ripens", ["full", "closed", "asked"])
 def test_what_gathers_is_given_away_when_it_is_enough(ripens):
     """Or when no more comes, or the sink is asked for something anyway."""
-    slot, run = Slot(lambda: 100, gather=60.0), run_of()
+    slot, run = BoundedQueue(lambda: 100, gather=60.0), run_of()
     items = [handed(run, [change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
     slot.put(items[:1], threading.Event())
     thread, taken = taken_by_another(slot)
@@ -129,7 +129,7 @@ def test_what_gathers_is_given_away_when_it_is_enough(ripens):
 
 
 def test_what_gathers_is_given_away_in_time():
-    slot = Slot(lambda: 100, gather=0.2)
+    slot = BoundedQueue(lambda: 100, gather=0.2)
     slot.put([handed(run_of(), [change(0, "c", 0)], 0, 1)], threading.Event())
     thread, taken = taken_by_another(slot)
     thread.join(30)
@@ -138,11 +138,11 @@ def test_what_gathers_is_given_away_in_time():
 
 def test_delays_grow_to_a_bound():
     backoff = Backoff(0.1, 5.0, jitter=lambda: 1.0)
-    assert [round(backoff.delay(), 3) for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert [round(backoff.next_delay(), 3) for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     backoff.reset()
-    assert Backoff(0.1, 5.0, jitter=lambda: 0.0).delay() == 0.05 and backoff.delay() == 0.1
+    assert Backoff(0.1, 5.0, jitter=lambda: 0.0).next_delay() == 0.05 and backoff.next_delay() == 0.1
     backoff.attempts = 10_000
-    assert backoff.delay() == 5.0
+    assert backoff.next_delay() == 5.0
 
 
 def test_what_a_neutral_write_lies_between_is_not_joined_either():
@@ -154,4 +154,4 @@ def test_what_a_neutral_write_lies_between_is_not_joined_either():
         handed(a, [change(3, "c", 5)], 3, 4),
         handed(a, [change(4, "u", 9, unsent=("name",))], 4, 5),
     ]
-    assert [len(group) for turn in rounds(items) for group in turn] == [2, 1]
+    assert [len(group) for turn in group_into_rounds(items) for group in turn] == [2, 1]

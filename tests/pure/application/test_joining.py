@@ -8,42 +8,51 @@ from typing import Any
 
 import pytest
 
-from replicator.application.joining import Joined, behind, beside, refuse_incomplete, refuse_lost, swapped
-from replicator.application.rules import TransactionRules
+from replicator.application.operations.cutover import (
+    Cutover,
+    find_gap,
+    make_rebuild_lane,
+    refuse_incomplete,
+    refuse_lost_records,
+    swap_tables,
+)
+from replicator.application.table_rules import TransactionRules
 from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Lane
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LANE = Lane("lake.orders", "shop", "db", "public.orders", "lake", "orders", "scd1", config_line="config:9")
-LIVE = LaneState(Position({ONE: 9, TWO: 4}), identity=(("orders", "id-1"),), rule="scd1 by id", high=(9,))
+LIVE = LaneState(Position({ONE: 9, TWO: 4}), identity=(("orders", "id-1"),), rule="scd1 by id", max_sequence=(9,))
 
 
 def at(**offsets: int) -> LaneState:
     places = {"one": ONE, "two": TWO}
-    return LaneState(Position({places[name]: offset for name, offset in offsets.items()}), rule="scd1 where", high=(7,))
+    return LaneState(
+        Position({places[name]: offset for name, offset in offsets.items()}), rule="scd1 where", max_sequence=(7,)
+    )
 
 
 def test_the_lane_goes_on_where_the_new_rows_end() -> None:
     """With everything that belongs to them, and its own ids of topics."""
-    state = Joined(LANE, Position())(LIVE, at(one=5, two=6))
-    assert state.position == Position({ONE: 5, TWO: 6}) and (state.rule, state.high) == ("scd1 where", (7,))
+    state = Cutover(LANE, Position())(LIVE, at(one=5, two=6))
+    assert state.position == Position({ONE: 5, TWO: 6}) and (state.rule, state.max_sequence) == ("scd1 where", (7,))
     assert state.identity == LIVE.identity
-    assert Joined(LANE, Position())(None, at(one=5)).position == Position({ONE: 5})
+    assert Cutover(LANE, Position())(None, at(one=5)).position == Position({ONE: 5})
 
 
 def test_a_partition_that_the_log_does_not_have() -> None:
     """May be one of which nothing was applied; else rows would go."""
-    assert Joined(LANE, Position({TWO: 4}))(LIVE, at(one=9)).position == LIVE.position
+    assert Cutover(LANE, Position({TWO: 4}))(LIVE, at(one=9)).position == LIVE.position
     with pytest.raises(DataLoss, match=r"nothing of orders\[1\]"):
-        Joined(LANE, Position({TWO: 3}))(LIVE, at(one=9))
+        Cutover(LANE, Position({TWO: 3}))(LIVE, at(one=9))
 
 
 def test_none_may_be_ahead_where_lanes_are_together() -> None:
-    assert Joined(LANE, Position(), TransactionRules("marks"))(LIVE, at(one=9, two=3)).position[TWO] == 3
+    assert Cutover(LANE, Position(), TransactionRules("marks"))(LIVE, at(one=9, two=3)).position[TWO] == 3
     with pytest.raises(Fatal, match="ahead") as refused:
-        Joined(LANE, Position(), TransactionRules("marks"))(LIVE, at(one=10, two=4))
+        Cutover(LANE, Position(), TransactionRules("marks"))(LIVE, at(one=10, two=4))
     assert "Repeat" in refused.value.next_step
 
 
@@ -60,14 +69,14 @@ class Source:
 
 
 def test_the_source_has_to_have_what_the_log_lacks() -> None:
-    assert behind(LIVE, at(one=5, two=4)) == Position({ONE: 5})
+    assert find_gap(LIVE, at(one=5, two=4)) == Position({ONE: 5})
     far: Any = Source(6)
     with pytest.raises(DataLoss, match="orders:0:5") as refused:
-        refuse_lost(far, LANE, LIVE, at(one=5, two=4))
+        refuse_lost_records(far, LANE, LIVE, at(one=5, two=4))
     assert "goes on" in refused.value.next_step
-    refuse_lost(far, LANE, LIVE, at(one=6, two=9))
+    refuse_lost_records(far, LANE, LIVE, at(one=6, two=9))
     near: Any = Source(100)
-    refuse_lost(near, LANE, LIVE, at(one=9, two=4))
+    refuse_lost_records(near, LANE, LIVE, at(one=9, two=4))
     assert not near.asked, "it may be away"
 
 
@@ -81,6 +90,6 @@ def test_the_log_has_to_have_what_the_lane_began_with() -> None:
 
 
 def test_a_sink_that_cannot() -> None:
-    assert (beside(LANE, "x").id, beside(LANE, "x").config_line) == ("lake.x", "")
+    assert (make_rebuild_lane(LANE, "x").id, make_rebuild_lane(LANE, "x").config_line) == ("lake.x", "")
     with pytest.raises(ConfigProblem, match="cannot exchange"):
-        swapped(SimpleNamespace(), LANE, beside(LANE, "x"), Joined(LANE, Position()))
+        swap_tables(SimpleNamespace(), LANE, make_rebuild_lane(LANE, "x"), Cutover(LANE, Position()))

@@ -7,52 +7,52 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from replicator.application.keeping import Keeper, Kept
-from replicator.application.refreshing import Refreshed, Refreshing
-from replicator.application.retry import Backoff
+from replicator.application.delivery.retry import Backoff
+from replicator.application.operations.projection_scheduler import ProjectionScheduler, ScheduledProjection
+from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
 from replicator.domain.errors import Retryable
-from replicator.domain.projections import Input, Projection
+from replicator.domain.projection import Projection, ProjectionInput
 
-USERS = Projection("users", "SELECT 1", (Input("u", "lake", "users"),), "lake", "by_city")
-ON_TOP = Projection("top", "SELECT 1", (Input("b", "lake", "by_city"),), "lake", "top")
+USERS = Projection("users", "SELECT 1", (ProjectionInput("u", "lake", "users"),), "lake", "by_city")
+ON_TOP = Projection("top", "SELECT 1", (ProjectionInput("b", "lake", "by_city"),), "lake", "top")
 
 
 class Refreshes:
-    """Stands in for `Refreshing`: says that every refresh committed the next version, or fails."""
+    """Stands in for `ProjectionRefresher`: says that every refresh committed the next version, or fails."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
         self.failing: Exception | None = None
 
-    def refresh(self, projection: Projection, *, full: bool = False) -> Refreshed:
+    def refresh(self, projection: Projection, *, full: bool = False) -> RefreshResult:
         self.done.append(projection.name)
         if self.failing:
             raise self.failing
         version = len(self.done)
-        return Refreshed(projection.name, projection.label, "groups", "", 1, 1, version, {}, 0.0, "run")
+        return RefreshResult(projection.name, projection.label, "groups", "", 1, 1, version, {}, 0.0, "run")
 
 
 class World:
-    def __init__(self, *kept: Kept) -> None:
+    def __init__(self, *kept: ScheduledProjection) -> None:
         self.refreshes: Any = Refreshes()
         self.committed: dict[str, object] = {"lake.users": 1}
         self.time = 0.0
         for one in kept:
             one.backoff = Backoff(first=1.0, jitter=lambda: 1.0)
-        self.keeper = Keeper(kept, self.opening, lambda: self.committed, clock=lambda: self.time)
+        self.keeper = ProjectionScheduler(kept, self.opening, lambda: self.committed, clock=lambda: self.time)
 
     @contextmanager
-    def opening(self) -> Iterator[Refreshing]:
+    def opening(self) -> Iterator[ProjectionRefresher]:
         yield self.refreshes
 
     def looks(self) -> list[str]:
         self.refreshes.done.clear()
-        self.keeper.look(self.refreshes)
+        self.keeper.refresh_due(self.refreshes)
         return list(self.refreshes.done)
 
 
 def test_on_change_follows_commits():
-    world = World(Kept(USERS), Kept(ON_TOP))
+    world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     assert world.looks() == ["users", "top"]
     assert world.looks() == []
     world.committed["lake.other"] = 2
@@ -64,16 +64,16 @@ def test_on_change_follows_commits():
 
 
 def test_a_projection_follows_the_projection_that_it_reads():
-    world = World(Kept(USERS), Kept(ON_TOP))
+    world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     world.looks()
     world.committed["lake.users"] = 2
     world.refreshes.done = ["one", "two"]
-    world.keeper.look(world.refreshes)
+    world.keeper.refresh_due(world.refreshes)
     assert world.refreshes.done == ["one", "two", "users", "top"]
 
 
 def test_intervals_do_not_follow_commits():
-    world = World(Kept(USERS, every=30.0))
+    world = World(ScheduledProjection(USERS, every=30.0))
     assert world.looks() == ["users"]
     world.committed["lake.users"] = 2
     world.time = 29.0
@@ -83,7 +83,7 @@ def test_intervals_do_not_follow_commits():
 
 
 def test_a_failure_is_told_and_tried_again_later():
-    world = World(Kept(USERS), Kept(ON_TOP))
+    world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     world.refreshes.failing = Retryable("the store is away", next_step="Wait.")
     assert world.looks() == ["users", "top"]
     (told, _) = world.keeper.report()
@@ -101,7 +101,7 @@ def test_a_failure_is_told_and_tried_again_later():
 
 
 def test_an_unexpected_exception_does_not_end_the_thread():
-    world = World(Kept(USERS))
+    world = World(ScheduledProjection(USERS))
     world.refreshes.failing = KeyError("a value of a row")
     world.looks()
     (told,) = world.keeper.report()
@@ -111,12 +111,12 @@ def test_an_unexpected_exception_does_not_end_the_thread():
 
 def test_what_cannot_be_opened_is_told():
     @contextmanager
-    def broken() -> Iterator[Refreshing]:
+    def broken() -> Iterator[ProjectionRefresher]:
         raise Retryable("no engine")
         yield
 
-    kept = Kept(USERS)
-    keeper = Keeper([kept], broken, dict)
+    kept = ScheduledProjection(USERS)
+    keeper = ProjectionScheduler([kept], broken, dict)
     before = threading.active_count()
     keeper.start()
     keeper.end(10.0)
@@ -125,7 +125,7 @@ def test_what_cannot_be_opened_is_told():
 
 
 def test_all_are_refreshed_once():
-    world = World(Kept(USERS), Kept(ON_TOP))
+    world = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP))
     assert world.keeper.refresh_all(threading.Event()) is None
     assert world.refreshes.done == ["users", "top"]
     world.refreshes.failing = Retryable("away")
@@ -134,10 +134,10 @@ def test_all_are_refreshed_once():
 
 
 def test_none_is_refreshed_after_a_stop():
-    world, stop = World(Kept(USERS), Kept(ON_TOP)), threading.Event()
+    world, stop = World(ScheduledProjection(USERS), ScheduledProjection(ON_TOP)), threading.Event()
     refresh = world.refreshes.refresh
 
-    def refresh_and_stop(projection: Projection) -> Refreshed:
+    def refresh_and_stop(projection: Projection) -> RefreshResult:
         stop.set()
         return refresh(projection)
 

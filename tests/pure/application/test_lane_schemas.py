@@ -9,23 +9,23 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from replicator.application.schemas import Altered, LaneSchema, altered_behind, told_stop
-from replicator.domain.borders import Border
-from replicator.domain.columns import Changed, Remade
+from replicator.application.stream.lane_schema import AlteredColumn, LaneSchema, describe_stop, find_altered_columns
+from replicator.domain.as_of import LogCut
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.schema_changes import (
-    Kind,
-    Mode,
-    Reshaping,
-    Retyped,
+from replicator.domain.schema_evolution import (
+    ColumnTypeChange,
+    SchemaChangeKind,
+    SchemaChangeMode,
     SchemaRules,
-    changes_between,
-    decided,
-    wider,
+    TargetReshape,
+    decide_schema,
+    list_changes,
+    widen_column,
 )
 from replicator.domain.schema_versions import from_json, to_json
-from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import ColumnRule, ColumnTransforms
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane
 
 ID, NAME, NOTE = Column("id", pa.int64(), nullable=False), Column("name", pa.string()), Column("note", pa.string())
@@ -60,10 +60,10 @@ def through(schema, *tables):
     """The turns of a lane that meets these."""
     turns = []
     for each in tables:
-        turn = schema.meets(each, START, NOW)
+        turn = schema.find_transition(each, START, NOW)
         turns.append(turn)
         if turn is not None and not turn.decision.stops:
-            schema.take(turn)
+            schema.apply_transition(turn)
     return turns
 
 
@@ -72,38 +72,40 @@ def through(schema, *tables):
     [
         (table(NAME), table(NAME), []),
         (table(NAME, N), table(N, replace(NAME, nullable=False)), []),
-        (table(NAME), table(NAME, N), [Kind.ADDED]),
-        (table(NAME, N), table(N), [Kind.DROPPED]),
-        (table(NAME), table(NOTE), [Kind.DROPPED, Kind.ADDED]),
-        (table(N), table(LONG), [Kind.WIDENED]),
-        (table(LONG), table(N), [Kind.NARROWED]),
-        (table(N), table(replace(N, type=pa.binary())), [Kind.TYPE_CHANGED]),
-        (table(replace(NOTE, source_type=UUID)), table(NOTE), [Kind.WIDENED]),
-        (table(NOTE), table(replace(NOTE, source_type=UUID)), [Kind.NARROWED]),
+        (table(NAME), table(NAME, N), [SchemaChangeKind.ADDED]),
+        (table(NAME, N), table(N), [SchemaChangeKind.DROPPED]),
+        (table(NAME), table(NOTE), [SchemaChangeKind.DROPPED, SchemaChangeKind.ADDED]),
+        (table(N), table(LONG), [SchemaChangeKind.WIDENED]),
+        (table(LONG), table(N), [SchemaChangeKind.NARROWED]),
+        (table(N), table(replace(N, type=pa.binary())), [SchemaChangeKind.TYPE_CHANGED]),
+        (table(replace(NOTE, source_type=UUID)), table(NOTE), [SchemaChangeKind.WIDENED]),
+        (table(NOTE), table(replace(NOTE, source_type=UUID)), [SchemaChangeKind.NARROWED]),
         (table(replace(NOTE, source_type="varchar(10)")), table(replace(NOTE, source_type="VARCHAR(20)")), []),
         (table(replace(NOTE, source_type="enum('a')")), table(NOTE), []),
         (table(replace(NOTE, source_type=DECIMAL)), table(replace(NOTE, source_type=VARIABLE)), []),
-        (table(NAME), table(NAME, keys=("id", "name")), [Kind.KEY_CHANGED]),
+        (table(NAME), table(NAME, keys=("id", "name")), [SchemaChangeKind.KEY_CHANGED]),
         (table(NAME, keys=()), table(NAME), []),
-        (table(NAME), table(NAME, sequence=2), [Kind.KEY_CHANGED]),
-        (table(), replace(table(), columns=(replace(ID, type=pa.string()),)), [Kind.KEY_CHANGED]),
+        (table(NAME), table(NAME, sequence=2), [SchemaChangeKind.KEY_CHANGED]),
+        (table(), replace(table(), columns=(replace(ID, type=pa.string()),)), [SchemaChangeKind.KEY_CHANGED]),
     ],
     ids=str,
 )
 def test_what_changed(old, new, kinds):
-    assert [change.kind for change in changes_between(old, new)] == kinds
+    assert [change.kind for change in list_changes(old, new)] == kinds
 
 
 def test_a_rename_is_one_only_where_it_is_declared_and_the_old_name_is_gone():
     renames = (("name", "note"),)
-    assert [c.kind for c in changes_between(table(NAME), table(NOTE), renames)] == [Kind.RENAMED]
-    assert [c.kind for c in changes_between(table(NAME), table(NAME, NOTE), renames)] == [Kind.ADDED]
-    both = changes_between(table(N), table(replace(LONG, name="m")), (("n", "m"),))
-    assert [c.kind for c in both] == [Kind.RENAMED, Kind.WIDENED]
-    done = decided(table(N).columns, table(N), table(replace(LONG, name="m")), SchemaRules(renames=(("n", "m"),)))
+    assert [c.kind for c in list_changes(table(NAME), table(NOTE), renames)] == [SchemaChangeKind.RENAMED]
+    assert [c.kind for c in list_changes(table(NAME), table(NAME, NOTE), renames)] == [SchemaChangeKind.ADDED]
+    both = list_changes(table(N), table(replace(LONG, name="m")), (("n", "m"),))
+    assert [c.kind for c in both] == [SchemaChangeKind.RENAMED, SchemaChangeKind.WIDENED]
+    done = decide_schema(table(N).columns, table(N), table(replace(LONG, name="m")), SchemaRules(renames=(("n", "m"),)))
     assert done.columns == (ID, replace(LONG, name="m"))
     renamed = replace(N, name="m")
-    assert done.reshaping == Reshaping(renames=(("n", "m"),), types=(Retyped("m", renamed, replace(LONG, name="m")),))
+    assert done.reshaping == TargetReshape(
+        renames=(("n", "m"),), types=(ColumnTypeChange("m", renamed, replace(LONG, name="m")),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_a_rename_is_one_only_where_it_is_declared_and_the_old_name_is_gone():
     ids=str,
 )
 def test_which_type_holds_both(known, newer, result):
-    found = wider(*(Column("c", kind, source_type=name) for kind, name in (known, newer)))
+    found = widen_column(*(Column("c", kind, source_type=name) for kind, name in (known, newer)))
     assert (found and (found.type, found.source_type)) == result
 
 
@@ -141,18 +143,18 @@ def test_a_partition_that_is_behind_changes_nothing_and_a_column_that_comes_back
 
 def test_a_table_that_is_changed_back_is_asked_about_again():
     """In one partition; of several each gets to a change in its own time. Of records that are read again nobody is asked."""
-    rules = SchemaRules({Kind.ADDED: Mode.EVOLVE}, others=Mode.QUARANTINE)
+    rules = SchemaRules({SchemaChangeKind.ADDED: SchemaChangeMode.EVOLVE}, others=SchemaChangeMode.QUARANTINE)
     at = [Position({TopicPartition("t", 0): offset}) for offset in (7, 20, 30, 25)]
     schema = LaneSchema(lane(rules))
     through(schema, table(NAME))
-    schema.take(schema.meets(table(NAME, NOTE), at[1], NOW))
-    assert schema.meets(table(NAME), at[0], NOW) is None
-    back = schema.meets(table(NAME), at[2], NOW)
-    assert back.version.number == 3 and [c.kind for c in back.decision.stops] == [Kind.DROPPED]
-    schema.take(replace(back, decision=replace(back.decision, stops=())))
-    assert schema.meets(table(NAME, NOTE), at[3], NOW) is None
+    schema.apply_transition(schema.find_transition(table(NAME, NOTE), at[1], NOW))
+    assert schema.find_transition(table(NAME), at[0], NOW) is None
+    back = schema.find_transition(table(NAME), at[2], NOW)
+    assert back.version.number == 3 and [c.kind for c in back.decision.stops] == [SchemaChangeKind.DROPPED]
+    schema.apply_transition(replace(back, decision=replace(back.decision, stops=())))
+    assert schema.find_transition(table(NAME, NOTE), at[3], NOW) is None
     other = Position({TopicPartition("t", 1): 99})
-    assert schema.meets(table(NAME, NOTE), other, NOW) is None
+    assert schema.find_transition(table(NAME, NOTE), other, NOW) is None
 
 
 def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
@@ -160,7 +162,7 @@ def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
     through(schema, table(NAME, LONG), table(NAME), table(NAME, N, NOTE))
     assert schema.current.columns == (ID, NAME, LONG, NOTE)
     (turn,) = through(schema, table(NAME, replace(NOTE, type=pa.binary())))
-    assert [c.kind for c in turn.decision.stops] == [Kind.TYPE_CHANGED]
+    assert [c.kind for c in turn.decision.stops] == [SchemaChangeKind.TYPE_CHANGED]
 
 
 @pytest.mark.parametrize(
@@ -175,13 +177,13 @@ def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
 def test_a_column_that_is_added_again_is_emptied_but_not_for_records_that_are_sent_again(schemas, emptied):
     schema = LaneSchema(lane())
     for offset, sent in enumerate(schemas):
-        turn = schema.meets(sent, Position({TopicPartition("t", 0): offset}), NOW)
-        schema.take(turn)
+        turn = schema.find_transition(sent, Position({TopicPartition("t", 0): offset}), NOW)
+        schema.apply_transition(turn)
     assert (turn.version.emptied, turn.decision.reshaping.emptied) == (emptied, emptied)
 
 
 def test_what_was_met_before_a_restart_is_not_asked_again():
-    strict = lane(SchemaRules(others=Mode.QUARANTINE))
+    strict = lane(SchemaRules(others=SchemaChangeMode.QUARANTINE))
     schema = LaneSchema(strict)
     _, waits = through(schema, table(NAME), table(NAME, N))
     assert waits.decision.waits and waits.version.state == "pending"
@@ -190,12 +192,12 @@ def test_what_was_met_before_a_restart_is_not_asked_again():
     assert still.decision.stops and still.version.number == 2
     accepted = LaneSchema(strict, [*schema.versions.values(), replace(waits.version, state="accepted")])
     (goes, *after) = through(accepted, table(NAME, N), table(NAME), table(NAME, N))
-    assert goes.known and not goes.decision.stops and after == [None, None]
+    assert goes.is_known and not goes.decision.stops and after == [None, None]
     assert accepted.current.columns == (ID, NAME, N)
 
 
 def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
-    ignoring = LaneSchema(lane(SchemaRules(others=Mode.IGNORE)))
+    ignoring = LaneSchema(lane(SchemaRules(others=SchemaChangeMode.IGNORE)))
     through(ignoring, table(NAME), table(NAME, N))
     assert ignoring.current.columns == (ID, NAME)
     evolving = LaneSchema(lane(), tuple(ignoring.versions.values()))
@@ -206,16 +208,20 @@ def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
 @pytest.mark.parametrize(
     ("mode", "new", "words"),
     [
-        (Mode.QUARANTINE, table(NAME, N), "`replicator lanes resume lake.t --accept-schema 2` lets the lane go on"),
-        (Mode.FAIL, table(NAME, N), "Allow it with `schema_changes: {added: evolve}` (c.yaml:3)"),
-        (Mode.QUARANTINE, table(NAME, keys=("id", "name")), "`replicator drop lake.t`"),
-        (Mode.EVOLVE, table(replace(NAME, type=pa.binary())), "type_changed: try_evolve"),
+        (
+            SchemaChangeMode.QUARANTINE,
+            table(NAME, N),
+            "`replicator lanes resume lake.t --accept-schema 2` lets the lane go on",
+        ),
+        (SchemaChangeMode.FAIL, table(NAME, N), "Allow it with `schema_changes: {added: evolve}` (c.yaml:3)"),
+        (SchemaChangeMode.QUARANTINE, table(NAME, keys=("id", "name")), "`replicator drop lake.t`"),
+        (SchemaChangeMode.EVOLVE, table(replace(NAME, type=pa.binary())), "type_changed: try_evolve"),
     ],
 )
 def test_what_is_said_of_a_lane_that_stops(mode, new, words):
     schema = LaneSchema(lane(SchemaRules(others=mode)))
     _, turn = through(schema, table(NAME), new)
-    sentence, step = told_stop(lane(SchemaRules(others=mode)), turn)
+    sentence, step = describe_stop(lane(SchemaRules(others=mode)), turn)
     assert sentence.startswith("The schema of table public.t changed: ") and words in step
 
 
@@ -234,55 +240,55 @@ def test_a_lane_that_is_loaded_anew_may_have_another_key():
     kept = tuple(schema.versions.values())
     other = table(NAME, keys=("id", "name"))
     (refused,) = through(LaneSchema(lane(), kept), other)
-    assert [change.kind for change in refused.decision.stops] == [Kind.KEY_CHANGED]
-    anew = LaneSchema(lane(), kept, is_anew=True)
+    assert [change.kind for change in refused.decision.stops] == [SchemaChangeKind.KEY_CHANGED]
+    anew = LaneSchema(lane(), kept, is_rebuilt=True)
     (turn,) = through(anew, other)
-    assert not turn.decision.stops and anew.taken(other).versions == (anew.current,)
+    assert not turn.decision.stops and anew.select_columns(other).versions == (anew.current,)
     again = LaneSchema(lane(), tuple(anew.versions.values()))
     assert through(again, other) == [None]
-    assert LaneSchema(lane(), kept, is_anew=True).meets(table(NAME), START, NOW) is None
+    assert LaneSchema(lane(), kept, is_rebuilt=True).find_transition(table(NAME), START, NOW) is None
 
 
 def at(offset, partition=0):
     return Position({TopicPartition("t", partition): offset})
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", SchemaChangeMode)
 def test_a_drop_is_passed_or_stops_the_lane_and_changes_no_schema(mode):
-    schema = LaneSchema(lane(SchemaRules({Kind.TABLE_DROPPED: mode})))
-    assert schema.meets_drop(at(1), NOW) is None, "there is nothing of the table"
+    schema = LaneSchema(lane(SchemaRules({SchemaChangeKind.TABLE_DROPPED: mode})))
+    assert schema.find_drop_transition(at(1), NOW) is None, "there is nothing of the table"
     through(schema, table(NAME))
-    turn = schema.meets_drop(at(8), NOW)
-    assert bool(turn.decision.stops) == (mode in (Mode.FAIL, Mode.QUARANTINE))
-    assert turn.decision.waits == (mode is Mode.QUARANTINE) and not turn.cuts
+    turn = schema.find_drop_transition(at(8), NOW)
+    assert bool(turn.decision.stops) == (mode in (SchemaChangeMode.FAIL, SchemaChangeMode.QUARANTINE))
+    assert turn.decision.waits == (mode is SchemaChangeMode.QUARANTINE) and not turn.has_cut
     version = turn.version
     assert (version.number, version.dropped, version.changes) == (2, True, ("the table was dropped",))
     assert (version.source, version.columns) == (schema.current.source, schema.current.columns)
     assert from_json(to_json(version)) == version
     if not turn.decision.stops:
-        schema.take(turn)
-        assert schema.meets_drop(at(8), NOW) is None and schema.meets(table(NAME), START, NOW) is None
-        assert schema.meets_drop(at(9), NOW).version.number == 3
-        assert schema.taken(table(NAME)).versions == tuple(schema.versions.values())
+        schema.apply_transition(turn)
+        assert schema.find_drop_transition(at(8), NOW) is None and schema.find_transition(table(NAME), START, NOW) is None
+        assert schema.find_drop_transition(at(9), NOW).version.number == 3
+        assert schema.select_columns(table(NAME)).versions == tuple(schema.versions.values())
 
 
 def test_a_drop_that_was_accepted_is_not_asked_about_again_and_another_one_is():
-    strict = lane(SchemaRules(others=Mode.QUARANTINE))
+    strict = lane(SchemaRules(others=SchemaChangeMode.QUARANTINE))
     schema = LaneSchema(strict)
     through(schema, table(NAME))
-    waits = schema.meets_drop(at(8), NOW)
-    still = LaneSchema(strict, (*schema.versions.values(), waits.version)).meets_drop(at(8), NOW)
+    waits = schema.find_drop_transition(at(8), NOW)
+    still = LaneSchema(strict, (*schema.versions.values(), waits.version)).find_drop_transition(at(8), NOW)
     assert still.decision.waits and still.version.number == 2
     accepted = LaneSchema(strict, (*schema.versions.values(), replace(waits.version, state="accepted")))
-    goes = accepted.meets_drop(at(8), NOW)
-    assert goes.known and not goes.decision.stops and accepted.is_remembered
-    accepted.take(goes)
-    assert accepted.versions[2].state == "applied" and accepted.is_remembered
-    assert accepted.meets_drop(at(8), NOW) is None and accepted.meets_drop(at(9), NOW).decision.waits
-    assert not schema.is_remembered, "its first schema is still to be written"
+    goes = accepted.find_drop_transition(at(8), NOW)
+    assert goes.is_known and not goes.decision.stops and accepted.has_stored_versions
+    accepted.apply_transition(goes)
+    assert accepted.versions[2].state == "applied" and accepted.has_stored_versions
+    assert accepted.find_drop_transition(at(8), NOW) is None and accepted.find_drop_transition(at(9), NOW).decision.waits
+    assert not schema.has_stored_versions, "its first schema is still to be written"
 
 
-BORDER = Border(below=Position({TopicPartition("t", 0): 20}), end=Position({TopicPartition("t", 0): 20}))
+BORDER = LogCut(below=Position({TopicPartition("t", 0): 20}), end=Position({TopicPartition("t", 0): 20}))
 
 
 @pytest.mark.parametrize(
@@ -298,8 +304,8 @@ BORDER = Border(below=Position({TopicPartition("t", 0): 20}), end=Position({Topi
             SchemaRules(renames=(("n", "m"),)),
             {"n": (pa.int32(), None), "m": (None, pa.int32())},
         ),
-        (table(NAME), table(NAME, NOTE), SchemaRules(others=Mode.IGNORE), {}),
-        (table(NAME), table(NAME, NOTE), SchemaRules(others=Mode.QUARANTINE), {}),
+        (table(NAME), table(NAME, NOTE), SchemaRules(others=SchemaChangeMode.IGNORE), {}),
+        (table(NAME), table(NAME, NOTE), SchemaRules(others=SchemaChangeMode.QUARANTINE), {}),
     ],
     ids=str,
 )
@@ -307,34 +313,36 @@ def test_what_a_table_gets_by_schemas_behind_a_border(first, second, rules, alte
     """The border is the record at offset 20: of a schema that begins there it has nothing, of one at 19 it has."""
     for begins, found in ((20, altered), (19, {})):
         schema = LaneSchema(lane(rules))
-        schema.take(schema.meets(first, START, NOW))
-        turn = schema.meets(second, Position({TopicPartition("t", 0): begins}), NOW)
+        schema.apply_transition(schema.find_transition(first, START, NOW))
+        turn = schema.find_transition(second, Position({TopicPartition("t", 0): begins}), NOW)
         pending = [] if turn is None or not turn.decision.stops else [turn.version]
         if turn is not None and not pending:
-            schema.take(turn)
-        told = altered_behind(BORDER, schema._lane, [*schema.versions.values(), *pending])
+            schema.apply_transition(turn)
+        told = find_altered_columns(BORDER, schema._lane, [*schema.versions.values(), *pending])
         assert {name: (one.was, *one.now) for name, one in told.items()} == found
 
 
 def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_all_times():
-    remade = Remade((("note", Changed(rename="remark")),))
-    of = lane(shape=Shape(remade=remade))
+    remade = ColumnTransforms((("note", ColumnRule(rename="remark")),))
+    of = lane(shape=RowTransforms(column_transforms=remade))
     schema = LaneSchema(of)
     for at, met in ((30, table(NAME)), (40, table(NAME, NOTE))):
-        schema.take(schema.meets(met, Position({TopicPartition("t", 0): at}), NOW))
-    assert altered_behind(BORDER, of, list(schema.versions.values())) == {"remark": Altered(None, (pa.string(),))}
-    assert altered_behind(BORDER, of, []) == {}
+        schema.apply_transition(schema.find_transition(met, Position({TopicPartition("t", 0): at}), NOW))
+    assert find_altered_columns(BORDER, of, list(schema.versions.values())) == {
+        "remark": AlteredColumn(None, (pa.string(),))
+    }
+    assert find_altered_columns(BORDER, of, []) == {}
 
 
 @pytest.mark.parametrize(
     ("altered", "there", "done"),
     [
-        (Altered(None, (pa.string(),)), pa.string(), True),
-        (Altered(None, (pa.string(),)), None, False),
-        (Altered(pa.string(), (None,)), None, True),
-        (Altered(pa.time64("us"), (None,)), pa.string(), False),  # A lake keeps it so.
-        (Altered(pa.int32(), (pa.int64(),)), pa.int32(), False),
-        (Altered(pa.int32(), (pa.int64(), pa.string())), pa.int64(), True),
+        (AlteredColumn(None, (pa.string(),)), pa.string(), True),
+        (AlteredColumn(None, (pa.string(),)), None, False),
+        (AlteredColumn(pa.string(), (None,)), None, True),
+        (AlteredColumn(pa.time64("us"), (None,)), pa.string(), False),  # A lake keeps it so.
+        (AlteredColumn(pa.int32(), (pa.int64(),)), pa.int32(), False),
+        (AlteredColumn(pa.int32(), (pa.int64(), pa.string())), pa.int64(), True),
     ],
     ids=str,
 )

@@ -8,12 +8,12 @@ from support.application_world import QUICK, World
 from support.histories_of_items import change
 from support.tuple_engine import TupleEngine
 
-from replicator.application.rules import TableRules
+from replicator.application.table_rules import TableRules
 from replicator.domain.errors import ExitCode
-from replicator.domain.plan import Counts
-from replicator.domain.shape import Shape
+from replicator.domain.policy.plan import Counts
+from replicator.domain.transform.rows import RowTransforms
 
-IGNORING = Shape(without_deletes=True)
+IGNORING = RowTransforms(without_deletes=True)
 LOG = [change(0, "c", 1), change(1, "c", 13), change(2, "c", 2), change(3, "d", 1), change(4, "u", 2)]
 """The engine of these tests has no place for the key 13."""
 

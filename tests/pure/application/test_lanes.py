@@ -14,10 +14,10 @@ from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
-from replicator.application.control import Control, missing_when_stopped, resync_stopped
-from replicator.application.lanes import LaneStatus
-from replicator.application.skipping import Skip, Standing, judged, skipped
-from replicator.application.status import Status
+from replicator.application.control import Control, describe_missing_when_stopped, resync_stopped
+from replicator.application.lane_runs import LaneStatus
+from replicator.application.operations.skip import LanePosition, SkipMove, apply_skip, check_skip
+from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ConfigProblem, DataLoss, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 
@@ -229,7 +229,7 @@ def test_resync_is_refused_where_rows_would_be_missing(change, lane):
     assert ("`replicator backfill public.items`" in str(refused.value)) == (lane == "a.items")
     assert running.lanes.find(lane).status is LaneStatus.RUNNING and running.stop() is ExitCode.OK
     place, of_lane = running.pipeline.place, running.lanes.find(lane).lane
-    assert missing_when_stopped(running.source, place.register, of_lane)
+    assert describe_missing_when_stopped(running.source, place.register, of_lane)
     assert {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()} == before
 
 
@@ -390,7 +390,7 @@ def test_the_report_says_where_every_lane_is():
     world = World(list(MANY))
     running = world.start()
     running.once()
-    report = Status([running.pipeline], running.shared).report().to_dict()
+    report = StatusReporter([running.pipeline], running.shared).report().to_dict()
     lane = next(entry for entry in report["lanes"] if entry["id"] == "a.items")
     assert lane["status"] == "running" and lane["lag_records"] == 0 and lane["lag_seconds"] == 0.0
     assert sum(lane["counts"].values()) == 40 and lane["position"] == {"t": {"0": 40}}
@@ -476,17 +476,17 @@ def test_a_skip_where_the_source_cannot_go_on_changes_nothing():
     running = world.start()
     running.source.lost = lambda position: {T0: "begins at 50."} if position.get(T0, 99) < 50 else {}
     state, lane = world.targets["a.items"].state, world.rules("public.items").lanes[0]
-    at = Standing.of(lane, state, Position(), lambda p: True)
+    at = LanePosition.from_state(lane, state, Position(), lambda p: True)
     with pytest.raises(ConfigProblem, match=r"could not go on there\. begins at 50\."):
-        judged(running.source, at, Position({T0: 30}))
+        check_skip(running.source, at, Position({T0: 30}))
 
 
 def test_what_was_applied_since_a_skip_was_judged_is_kept():
     world = World(list(MANY))
     world.start().once()
     running, lane = world.start(), world.rules("public.items").lanes[0]
-    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 30}), frozenset())).position == Position({T0: 40})
-    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 30}), frozenset({T0}))).position == Position({T0: 30})
+    assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 30}), frozenset())).position == Position({T0: 40})
+    assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 30}), frozenset({T0}))).position == Position({T0: 30})
 
 
 def test_a_skip_forgets_the_event_times_of_a_log_that_is_gone():
@@ -495,8 +495,8 @@ def test_a_skip_forgets_the_event_times_of_a_log_that_is_gone():
     running, lane = world.start(), world.rules("public.items").lanes[0]
     target = world.targets["a.items"]
     target.state = replace(target.state, reached={T0: 5, t1: 7})
-    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 41}), frozenset())).reached == {T0: 5, t1: 7}
-    assert skipped(running.sinks["a"], lane, Skip(Position({T0: 0}), frozenset({T0}))).reached == {t1: 7}
+    assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 41}), frozenset())).max_event_time == {T0: 5, t1: 7}
+    assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 0}), frozenset({T0}))).max_event_time == {t1: 7}
 
 
 def test_a_command_ends_with_why_the_lane_does_not_go_on():

@@ -15,24 +15,24 @@ from support.shop_stream import COLUMNS, MARKS, Rows, Shop, frame
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
-from adapters.monitor.prometheus import PrometheusTelemetry
+from adapters.observability.prometheus import PrometheusTelemetry
 from replicator.application.control import Control
-from replicator.application.lanes import LaneRun, Lanes
-from replicator.application.options import Options
-from replicator.application.pipeline import Pipeline
-from replicator.application.register import FileRegister
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules, TransactionRules
-from replicator.application.shared import Shared
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRun, LaneRuns
+from replicator.application.options import RuntimeOptions
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.file_register import FileRegister
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules, TransactionRules
 from replicator.domain.change import RAW
 from replicator.domain.errors import ExitCode
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
 
-OPTIONS = Options(catch_up_turn=5.0)
+OPTIONS = RuntimeOptions(catch_up_turn=5.0)
 LATE = "a.orders"
 
 
@@ -71,23 +71,23 @@ class World:
 
     def once(self, steps: Sequence[Any]) -> ExitCode:
         engine, stop, gauges, letters = LocalEngine(), threading.Event(), PrometheusTelemetry("1"), FakeDeadLetters()
-        self.lanes = Lanes(gauges)
-        shared: Shared[Any] = Shared(
+        self.lanes = LaneRuns(gauges)
+        shared: RuntimeContext[Any] = RuntimeContext(
             engine, self.lanes, Rejects(letters, engine, stop, OPTIONS, gauges), gauges, OPTIONS, stop
         )
         source = Scripted([step for step in steps if isinstance(step, pa.Table)])
         source.steps = steps
         worker: Worker[Any] = Worker("a", FakeSink(self.store), shared)
         rules = TransactionRules(MARKS, together=self.together)
-        place = Place("s", source, self.lanes_of, (), {"a": worker}, FileRegister(self.folder), rules)
-        self.pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
+        place = SourceContext("s", source, self.lanes_of, (), {"a": worker}, FileRegister(self.folder), rules)
+        self.pipeline = SourcePipeline(place, DebeziumJsonDecoder({}), shared)
         self.control = Control(self.lanes, {"s": self.pipeline})
-        self.pipeline.roster.settle = self.settling(self.pipeline.roster)  # type: ignore[method-assign]
+        self.pipeline.registry.place_answered = self.settling(self.pipeline.registry)  # type: ignore[method-assign]
         self.supervisor = Supervisor([self.pipeline], (worker,), letters, shared)
         return self.supervisor.run(once=True)
 
     def settling(self, roster: Any) -> Callable[[float], None]:
-        settle = roster.settle
+        settle = roster.place_answered
 
         def settling(_: float) -> None:
             apart = {lane: roster._asked.pop(lane) for lane in self.withheld & set(roster._asked)}
@@ -120,7 +120,7 @@ class World:
 
     def restart(self) -> None:
         self.withhold()
-        self.pipeline.roster.restart(self.run())
+        self.pipeline.registry.restart_lane(self.run())
 
 
 @pytest.fixture(params=[True, False], ids=["held", "followed"])
@@ -170,7 +170,7 @@ def test_a_transaction_of_which_a_late_lane_has_a_part_is_complete_by_the_rest(w
     assert (code, world.supervisor.problem) == (ExitCode.OK, None)
     assert world.rows() == told.shop.rows
     assert world.pipeline._aligner is not None
-    assert world.pipeline._aligner.shown.last == list(told.shop.after)[-1] or not world.together
+    assert world.pipeline._aligner.progress.last == list(told.shop.after)[-1] or not world.together
 
 
 def test_what_a_lane_that_joins_last_makes_visible_in_part_is_not_held_back(world: World) -> None:
@@ -190,7 +190,7 @@ def test_what_the_stream_has_counted_a_lane_does_not_count_again(world: World, h
 
     def look() -> None:
         assert world.pipeline._aligner is not None
-        complete.append(world.pipeline._aligner.shown.last)
+        complete.append(world.pipeline._aligner.progress.last)
 
     told.shop.transaction(told.shop.new_order(1))
     whole = told.new()

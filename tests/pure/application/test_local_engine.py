@@ -12,27 +12,27 @@ from support.tuple_ports import Gauges, Machine, MemoryRegister
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
-from replicator.application.lanes import Lanes
-from replicator.application.pipeline import Pipeline
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules
-from replicator.application.shared import Shared
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules
 from replicator.domain.errors import ExitCode
-from replicator.domain.plan import CDC_APPLIED_AT
+from replicator.domain.policy.plan import CDC_APPLIED_AT
 from replicator.ports.frames import Lane
-from replicator.testing.debezium import raw_frame
-from replicator.testing.delivery import canonical_rows
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
-from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
-from replicator.testing.histories import random_history
-from replicator.testing.kinds import EPOCH
-from replicator.testing.lane_shapes import CASES
-from replicator.testing.model import Outcome, fold
-from replicator.testing.model_shapes import Shaped
+from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall
+from replicator.testing.histories import make_random_history
+from replicator.testing.model import Outcome, fold_changes
+from replicator.testing.model_row_transforms import TransformingPolicy
+from replicator.testing.row_transform_cases import CASES
 from replicator.testing.sink_watermarks import DISORDER, GRACE
+from replicator.testing.value_types import EPOCH
 
 POLICIES = {"scd1": "scd1", "append": "append", "late": "append"}
 """By the name of the sink; the last one has a watermark."""
@@ -45,9 +45,9 @@ def lanes_of(table):
 
 def shaped_lanes(table):
     """A lane for each case that a table whose first column is of text can be of: of scd1 where it can be, else of append."""
-    for number, case in enumerate(case for case in CASES.values() if "text" in case.first):
+    for number, case in enumerate(case for case in CASES.values() if "text" in case.first_types):
         policy = "append" if number % 3 == 2 and "append" in case.policies else "scd1"
-        yield case, Lane(f"s{number}.x", "p", "s", table, f"s{number}", "x", policy, {}, "c:1", None, case.shape)
+        yield case, Lane(f"s{number}.x", "p", "s", table, f"s{number}", "x", policy, {}, "c:1", None, case.row_transforms)
 
 
 def shaped_only(table):
@@ -57,29 +57,29 @@ def shaped_only(table):
 class Takes:
     """A policy that takes whatever comes."""
 
-    def take(self, change):
+    def apply_change(self, change):
         return Outcome.APPLIED
 
 
 def start(store, pieces, register, letters, faults, *, lanes_of=lanes_of):
     engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
-    shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop)
+    shared = RuntimeContext(engine, LaneRuns(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop)
     sinks = {lane.sink: Faulty(FakeSink(store), {"apply": list(faults)}) for lane in lanes_of("public.items")}
     workers = {name: Worker(name, sink, shared) for name, sink in sinks.items()}
-    place = Place("s", FakeSource(pieces), lambda table: TableRules(lanes_of(table)), (), workers, register)
-    pipeline = Pipeline(place, DebeziumJsonDecoder({}), shared)
+    place = SourceContext("s", FakeSource(pieces), lambda table: TableRules(lanes_of(table)), (), workers, register)
+    pipeline = SourcePipeline(place, DebeziumJsonDecoder({}), shared)
     code = Supervisor([pipeline], tuple(workers.values()), letters, shared).run(once=True)
     return code, shared
 
 
 @pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.slow if s > 5 else ()) for s in range(24)])
 def test_random_histories(seed):
-    history = random_history(seed, 30, toast=True)
+    history = make_random_history(seed, 30, toast=True)
     history = replace(history, shape=replace(history.shape, key="int", disorder=DISORDER))
     edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
-    pieces = [raw_frame(history, a, b) for a, b in pairwise(edges)]
+    pieces = [make_raw_frame(history, a, b) for a, b in pairwise(edges)]
     store, register, letters = FakeStore(), MemoryRegister({}, Machine()), FakeDeadLetters()
-    faults = [Pass(), FailAfterApply(), Pass(), FailBefore()]
+    faults = [PassCall(), FailAfterApply(), PassCall(), FailBefore()]
     code, shared = start(store, pieces[: len(pieces) // 2], register, letters, faults)
     assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
     code, shared = start(store, pieces, register, letters, faults)
@@ -91,10 +91,10 @@ def test_random_histories(seed):
     changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
     for sink, policy in POLICIES.items():
         grace = GRACE if sink == "late" else None
-        rows, outcomes = fold(policy, table.column_names, table.keys, changes, grace)
+        rows, outcomes = fold_changes(policy, table.column_names, table.keys, changes, grace)
         kept = store.lanes[f"{sink}.x"]
         columns = [c.name for c in kept.plan.target if c.name != CDC_APPLIED_AT]
-        assert canonical_rows(kept.target.rows, columns) == canonical_rows(rows, columns)
+        assert to_canonical_rows(kept.target.rows, columns) == to_canonical_rows(rows, columns)
         rejected = sum(lane == f"{sink}.x" for _, lane in letters.letters)
         assert rejected <= outcomes[Outcome.REJECTED] and bool(rejected) <= bool(outcomes[Outcome.REJECTED])
         assert sink != "late" or rejected == outcomes[Outcome.REJECTED]
@@ -105,14 +105,14 @@ def test_random_histories(seed):
 def test_random_histories_of_lanes_with_a_shape(seed):
     """Every case in a lane of its own, all of one stream, with a start in the middle and faults: each ends as the
     model says. What has no place in it is a dead letter of this lane only."""
-    history = random_history(seed, 30, toast=True, keys=("int", "text", "composite"), first=("text",))
+    history = make_random_history(seed, 30, toast=True, keys=("int", "text", "composite"), first=("text",))
     # Values that were not sent are those of the row at that time, and partitions arrive in an order of their own.
     history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
     edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
-    pieces = [raw_frame(history, a, b) for a, b in pairwise(edges)]
+    pieces = [make_raw_frame(history, a, b) for a, b in pairwise(edges)]
     store, register, letters = FakeStore(), MemoryRegister({}, Machine()), FakeDeadLetters()
     of_table = {lane.id: (case, lane) for case, lane in shaped_lanes("public.items")}
-    faults = [Pass(), FailAfterApply(), Pass(), FailBefore()]
+    faults = [PassCall(), FailAfterApply(), PassCall(), FailBefore()]
     for some in (pieces[: len(pieces) // 2], pieces):
         code, shared = start(store, some, register, letters, faults, lanes_of=shaped_only)
         assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
@@ -121,20 +121,24 @@ def test_random_histories_of_lanes_with_a_shape(seed):
     table = history.table()
     changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
     for lane_id, (case, lane) in of_table.items():
-        rows, outcomes = fold(lane.policy, table.column_names, table.keys, changes, wanted=case.wanted)
+        rows, outcomes = fold_changes(lane.policy, table.column_names, table.keys, changes, wanted=case.wanted)
         kept = store.lanes[lane_id]
         columns = [c.name for c in kept.plan.target if c.name != CDC_APPLIED_AT]
-        assert canonical_rows(kept.target.rows, columns) == canonical_rows(rows, columns), lane_id
+        assert to_canonical_rows(kept.target.rows, columns) == to_canonical_rows(rows, columns), lane_id
         mine = [letter for (_, of), letter in letters.letters.items() if of == lane_id]
         assert len(mine) <= outcomes[Outcome.REJECTED] and all(letter.record is not None for letter in mine), lane_id
-        homeless = {c.event_id for c in changes if Shaped(Takes(), case.wanted, table.keys).take(c) is Outcome.REJECTED}
+        homeless = {
+            c.event_id
+            for c in changes
+            if TransformingPolicy(Takes(), case.wanted, table.keys).apply_change(c) is Outcome.REJECTED
+        }
         assert {letter.event_id for letter in mine if letter.stage == "shape"} == homeless, lane_id
 
 
 def test_a_sink_without_watermarks_is_not_given_one(monkeypatch):
     monkeypatch.setattr(FakeSink, "capabilities", replace(FakeSink.capabilities, watermarks=False))
-    history = random_history(3, 10, toast=True)
-    raw, store = raw_frame(history, 0, len(history.events)), FakeStore()
+    history = make_random_history(3, 10, toast=True)
+    raw, store = make_raw_frame(history, 0, len(history.events)), FakeStore()
     code, shared = start(store, [raw], MemoryRegister({}, Machine()), FakeDeadLetters(), [])
     assert code is ExitCode.CONFIG
     (suspended,) = [run for run in shared.lanes.all() if run.problem]

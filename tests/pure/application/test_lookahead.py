@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replicator.application.lookahead import Begin, looking_ahead
+from replicator.application.stream.prefetch import Prefetcher, prefetch_batches
 from replicator.domain.errors import Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch
@@ -19,7 +19,7 @@ NOWHERE = Span(Position(), Position())
 
 class Engine:
     def __init__(self, ahead: int) -> None:
-        self.ahead, self.rested, self.begun = ahead, 0, []
+        self.prefetch_depth, self.rested, self.begun = ahead, 0, []
 
     def begin(self, raw: Any, decoder: Any) -> None:
         self.begun.append(raw)
@@ -37,7 +37,7 @@ class World:
     def looking(self, *, once: bool = True) -> Any:
         packing: Any = SimpleNamespace(begin=lambda batch: self.did.append(("begin", batch.frame)))
         decoder: Any = object()
-        return looking_ahead(self.shared, Begin(self.engine, decoder, packing), self.apply, once=once)
+        return prefetch_batches(self.shared, Prefetcher(self.engine, decoder, packing), self.apply, once=once)
 
     def apply(self, batch: Batch[Any]) -> None:
         if batch.frame == self.fails_at:

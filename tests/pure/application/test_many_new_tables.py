@@ -11,8 +11,8 @@ from support.application_world import QUICK, World, model
 from support.histories_of_items import change
 from support.tuple_ports import Crash, Machine
 
-from replicator.application import delivery, workers
-from replicator.application.flow import Flow
+from replicator.application.delivery import delivery, worker
+from replicator.application.stream.source_progress import SourceProgress
 from replicator.domain.position import Position, TopicPartition
 
 NEW = [f"public.n{i}" for i in range(40)]
@@ -55,7 +55,7 @@ def first(applies, lane):
 
 
 def test_new_targets_are_made_one_at_a_time(monkeypatch):
-    monkeypatch.setattr(delivery, "NEW_SECONDS", 0.02)
+    monkeypatch.setattr(delivery, "NEW_LANE_SECONDS", 0.02)
     shop = world()
     running = shop.start()
     slowly(monkeypatch, running.sinks["a"], "prepare")
@@ -69,7 +69,7 @@ def test_new_targets_are_made_one_at_a_time(monkeypatch):
 
 def test_writes_go_between_the_questions_of_new_lanes(monkeypatch):
     """On a busy machine all questions may be asked before there is anything to write: then once more."""
-    monkeypatch.setattr(workers, "ASKED_SECONDS", 0.02)
+    monkeypatch.setattr(worker, "ANSWER_SECONDS", 0.02)
     assert any(len(find_writes_between_questions(monkeypatch)) > 1 for _ in range(10))
 
 
@@ -164,8 +164,8 @@ def test_the_lag_of_a_lane_is_found_without_a_look_at_the_partitions_of_others()
             raise AssertionError("a status of so many lanes would look at each partition for each of them")
 
     mine = TopicPartition("t1", 0)
-    flow = Flow(end=Ends({TopicPartition(f"t{i}", 0): 5 for i in range(3)}))
-    assert flow.lag({mine: 3, TopicPartition("unknown", 0): 1}) == 2
+    flow = SourceProgress(end=Ends({TopicPartition(f"t{i}", 0): 5 for i in range(3)}))
+    assert flow.count_lag({mine: 3, TopicPartition("unknown", 0): 1}) == 2
 
 
 @pytest.mark.slow

@@ -11,20 +11,20 @@ from support.debezium_events import payload_of, raw
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.delta.tables import refuse_names
-from adapters.sql.pg_names import check_columns
-from replicator.domain.chosen import Chosen
-from replicator.domain.columns import Changed, Remade
+from adapters.postgres.names import check_columns
+from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import Fatal
-from replicator.domain.policies import plan_for
-from replicator.domain.shape import UNSHAPED, Shape
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import ColumnRule, ColumnTransforms
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
 
 LONG = "v" * 64
-RULES: dict[str, Callable[[str], Shape]] = {
-    "rename": lambda name: Shape(remade=Remade(((name, Changed(rename="other")),))),
-    "drop": lambda name: Shape(remade=Remade(((name, Changed(drop=True)),))),
-    "column_list": lambda _: Shape(columns=Chosen(("id", "val"))),
-    "except_column_list": lambda name: Shape(columns=Chosen((name,), excluded=True)),
+RULES: dict[str, Callable[[str], RowTransforms]] = {
+    "rename": lambda name: RowTransforms(column_transforms=ColumnTransforms(((name, ColumnRule(rename="other")),))),
+    "drop": lambda name: RowTransforms(column_transforms=ColumnTransforms(((name, ColumnRule(drop=True)),))),
+    "column_list": lambda _: RowTransforms(columns=ColumnSelection(("id", "val"))),
+    "except_column_list": lambda name: RowTransforms(columns=ColumnSelection((name,), excluded=True)),
 }
 
 
@@ -34,7 +34,7 @@ def learnt(name: str) -> TableSpec:
     return decoder.learn(raw([json.dumps(payload_of(after={"id": 1})).encode()], [b'{"id":1}']), "public.t", "x")
 
 
-def refuse(table: TableSpec, shape: Shape) -> None:
+def refuse(table: TableSpec, shape: RowTransforms) -> None:
     made = plan_for("scd1", table, shape=shape).table
     refuse_names("t", made.columns)
     check_columns(made.column_names, "t")
@@ -45,7 +45,7 @@ def refuse(table: TableSpec, shape: Shape) -> None:
 def test_a_rule_makes_another_name_of_it(name: str, rule: str) -> None:
     table = learnt(name)
     with pytest.raises(Fatal) as refused:
-        refuse(table, UNSHAPED)
+        refuse(table, NO_ROW_TRANSFORMS)
     assert f"columns: {{'{name}': {{rename: NAME}}}}" in refused.value.next_step
     refuse(table, RULES[rule](name))
 

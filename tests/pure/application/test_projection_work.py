@@ -6,22 +6,31 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.domain.projections import MOST_GROUPS, Groups, Input, Key, Projection, Read, Record, work
+from replicator.domain.projection import (
+    MAX_GROUPS,
+    GroupKey,
+    Groups,
+    InputVersion,
+    Projection,
+    ProjectionInput,
+    RefreshRecord,
+    plan_refresh,
+)
 
-USERS = Input("users", "lake", "users", Key("city", "city"))
-CITIES = Input("cities", "lake", "cities", Key("name", "name"))
-RATES = Input("rates", "lake", "rates")
+USERS = ProjectionInput("users", "lake", "users", GroupKey("city", "city"))
+CITIES = ProjectionInput("cities", "lake", "cities", GroupKey("name", "name"))
+RATES = ProjectionInput("rates", "lake", "rates")
 PROJECTION = Projection("gold", "SELECT 1", (USERS, CITIES, RATES), "lake", "gold", partition_by="city", fingerprint="one")
-READS = {"users": Read("u", 3), "cities": Read("c", 1), "rates": Read("r", 7)}
-LAST = Record("run", "one", READS, "full", "2024-01-01T00:00:00+00:00")
+READS = {"users": InputVersion("u", 3), "cities": InputVersion("c", 1), "rates": InputVersion("r", 7)}
+LAST = RefreshRecord("run", "one", READS, "full", "2024-01-01T00:00:00+00:00")
 
 
-def now(**versions: int) -> dict[str, Read]:
+def now(**versions: int) -> dict[str, InputVersion]:
     return {name: replace(read, version=versions.get(name, read.version)) for name, read in READS.items()}
 
 
 def told(groups: dict[str, Groups | None]):
-    def touched(one: Input, since: int, until: int) -> Groups | None:
+    def touched(one: ProjectionInput, since: int, until: int) -> Groups | None:
         assert since < until
         return groups[one.name]
 
@@ -33,17 +42,19 @@ def nothing(*_: object) -> Groups | None:
 
 
 def test_nothing_has_changed():
-    assert work(PROJECTION, LAST, now(), nothing) is None
+    assert plan_refresh(PROJECTION, LAST, now(), nothing) is None
 
 
 def test_groups_of_all_inputs_together():
-    found = work(PROJECTION, LAST, now(users=4, cities=2), told({"users": frozenset({"a", None}), "cities": frozenset("b")}))
+    found = plan_refresh(
+        PROJECTION, LAST, now(users=4, cities=2), told({"users": frozenset({"a", None}), "cities": frozenset("b")})
+    )
     assert found.groups == frozenset({"a", "b", None})
     assert found.kind == "groups"
-    found = work(PROJECTION, LAST, now(users=4), told({"users": frozenset()}))
+    found = plan_refresh(PROJECTION, LAST, now(users=4), told({"users": frozenset()}))
     assert (found.groups, found.kind) == (frozenset(), "none")
     # Rows of an input that every group is computed from are the same.
-    assert work(PROJECTION, LAST, now(rates=8), told({"rates": frozenset()})).groups == frozenset()
+    assert plan_refresh(PROJECTION, LAST, now(rates=8), told({"rates": frozenset()})).groups == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -53,17 +64,17 @@ def test_groups_of_all_inputs_together():
         (replace(LAST, fingerprint="another"), now(), {}, "was changed"),
         (replace(LAST, reads={"users": READS["users"]}), now(), {}, "was changed"),
         (LAST, now(users=2), {}, "users was made anew"),
-        (LAST, {**now(users=9), "users": Read("other", 9)}, {}, "users was made anew"),
+        (LAST, {**now(users=9), "users": InputVersion("other", 9)}, {}, "users was made anew"),
         (LAST, now(users=4, rates=8), {"users": frozenset("a"), "rates": None}, "every group is computed from"),
         (LAST, now(users=4), {"users": None}, "cannot be told"),
-        (LAST, now(users=4), {"users": frozenset(range(MOST_GROUPS + 1))}, "groups were touched"),
+        (LAST, now(users=4), {"users": frozenset(range(MAX_GROUPS + 1))}, "groups were touched"),
     ],
 )
 def test_everything_is_computed(last, reads, groups, why):
-    found = work(PROJECTION, last, reads, told(groups))
+    found = plan_refresh(PROJECTION, last, reads, told(groups))
     assert (found.groups, found.kind) == (None, "full")
     assert why in found.reason
 
 
 def test_a_record_is_read_as_it_was_written():
-    assert Record.from_json(LAST.to_json()) == LAST
+    assert RefreshRecord.from_json(LAST.to_json()) == LAST

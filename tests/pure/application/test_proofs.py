@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.application import proofs
-from replicator.application.proofs import Proofs
+from replicator.application.transactions import completeness_evidence
+from replicator.application.transactions.completeness_evidence import CompletenessEvidence
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.transactions import Mark, Part
+from replicator.domain.transactions import TransactionMark, TransactionPart
 
 MARKS = TopicPartition("cdc.transaction", 0)
 ORDERS, ITEMS, MORE = TopicPartition("orders", 0), TopicPartition("items", 0), TopicPartition("items", 1)
@@ -25,7 +25,7 @@ class Stream:
     """Tells what was read, with offsets that count up; every change has the next place in the log."""
 
     def __init__(self, passed=None):
-        self.proofs = Proofs(PATIENCE, Copied(), passed)
+        self.proofs = CompletenessEvidence(PATIENCE, Copied(), passed)
         self.at = {MARKS: 0, ORDERS: 0, ITEMS: 0, MORE: 0}
         self.now, self.lsn = 0.0, 100
 
@@ -34,25 +34,27 @@ class Stream:
         return self.at[partition] - count
 
     def tell(self, *, marks=(), parts=()):
-        self.proofs.see(marks, parts, self.now)
-        self.proofs.turn(Position(self.at))
+        self.proofs.observe(marks, parts, self.now)
+        self.proofs.advance(Position(self.at))
 
     def begin(self, tx):
-        self.tell(marks=[Mark(MARKS, self.next(MARKS), tx, tx, False)])
+        self.tell(marks=[TransactionMark(MARKS, self.next(MARKS), tx, tx, False)])
 
     def end(self, tx, **events):
-        self.tell(marks=[Mark(MARKS, self.next(MARKS), tx, tx, True, events)])
+        self.tell(marks=[TransactionMark(MARKS, self.next(MARKS), tx, tx, True, events)])
 
     def changes(self, tx, partition, count=1, *, low=None, different=None):
         first, low = self.next(partition, count), low or self.lsn
         high = low + count - 1
         self.lsn = max(self.lsn, high + 1)
-        part = Part(tx, partition.topic, partition, count, first, first + count - 1, different or count, (7, low), (7, high))
+        part = TransactionPart(
+            tx, partition.topic, partition, count, first, first + count - 1, different or count, (7, low), (7, high)
+        )
         self.tell(parts=[part])
 
     def later(self, seconds=PATIENCE):
         self.now += seconds
-        self.proofs.asked(Position(self.at), self.now)
+        self.proofs.set_end(Position(self.at), self.now)
         self.tell()
 
     def whole(self, tx):
@@ -62,7 +64,7 @@ class Stream:
 
     @property
     def last(self):
-        return self.proofs.last and self.proofs.last.tx
+        return self.proofs.last_proven and self.proofs.last_proven.tx
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_a_change_that_is_sent_again_in_another_batch_proves_nothing(stream):
 def test_changes_without_a_place_prove_nothing(stream):
     stream.begin("1")
     stream.end("1", items=1)
-    stream.tell(parts=[Part("1", "items", ITEMS, 1, 0, 0, 1)])
+    stream.tell(parts=[TransactionPart("1", "items", ITEMS, 1, 0, 0, 1)])
     assert stream.last is None
 
 
@@ -147,7 +149,7 @@ def test_the_end_of_the_stream_is_read_before_it_is_passed(stream):
     stream.end("1", items=1)
     stream.whole("2")
     stream.now += PATIENCE
-    stream.proofs.asked(Position({**stream.at, ITEMS: 5}), stream.now)
+    stream.proofs.set_end(Position({**stream.at, ITEMS: 5}), stream.now)
     stream.tell()
     assert stream.last is None
     stream.next(ITEMS, 5)
@@ -160,10 +162,10 @@ def test_patience_begins_anew_with_everything_that_comes(stream):
     stream.end("1", items=3)
     stream.whole("2")
     stream.now += PATIENCE
-    stream.proofs.asked(Position({**stream.at, ITEMS: 1}), stream.now)
+    stream.proofs.set_end(Position({**stream.at, ITEMS: 1}), stream.now)
     stream.changes("1", ITEMS)
     stream.now += PATIENCE - 1
-    stream.proofs.asked(Position(stream.at), stream.now)
+    stream.proofs.set_end(Position(stream.at), stream.now)
     stream.tell()
     assert stream.last is None
 
@@ -194,7 +196,7 @@ def test_one_that_is_told_again_after_it_was_proven_holds_nothing(stream):
 
 def test_after_a_start_what_lies_below_the_barrier_is_complete():
     stream = Stream(passed={MARKS: 2})
-    stream.proofs.doubt(Position({**stream.at, ORDERS: 1}))
+    stream.proofs.doubt_until(Position({**stream.at, ORDERS: 1}))
     stream.begin("1")
     stream.end("1", items=2)
     assert stream.last is None and not stream.proofs.barrier
@@ -218,7 +220,7 @@ def test_lanes_that_had_run_before_begin_where_the_stream_ended():
 
 
 def test_what_is_remembered_is_bounded_and_what_is_forgotten_proves_nothing(stream, monkeypatch):
-    monkeypatch.setattr(proofs, "REMEMBERED", 2)
+    monkeypatch.setattr(completeness_evidence, "MAX_REMEMBERED", 2)
     stream.changes("1", ITEMS)
     stream.changes("2", ITEMS)
     stream.changes("3", ITEMS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from replicator.application.records import Frames, Keeping, Records
+from replicator.application.delivery.batch_records import BatchRecords, RecordFrame, RecordFrames
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch
@@ -30,7 +30,7 @@ def batch_of(start: int, rows: int = 200) -> Batch[pa.Table]:
 
 def test_packed_records_come_back_and_take_less() -> None:
     batch = batch_of(5)
-    kept = Keeping[pa.Table](packed=True).of(batch)
+    kept = BatchRecords[pa.Table](packed=True).get_records(batch)
     assert kept.frame.equals(batch.frame) and kept.frame.schema.equals(RAW)
     assert kept.size < batch.size / 4
     assert kept.frame is not batch.frame
@@ -38,40 +38,40 @@ def test_packed_records_come_back_and_take_less() -> None:
 
 def test_records_that_are_not_packed_are_the_frame() -> None:
     batch = batch_of(5)
-    kept = Keeping[pa.Table](packed=False).of(batch)
+    kept = BatchRecords[pa.Table](packed=False).get_records(batch)
     assert kept.frame is batch.frame and kept.size == batch.size
 
 
 def test_frames_that_are_not_arrows_stay_as_they_are() -> None:
     batch = Batch(("a", "b"), batch_of(0).span, 2, 10)
-    kept = Keeping[tuple[str, ...]](packed=True).of(batch)
+    kept = BatchRecords[tuple[str, ...]](packed=True).get_records(batch)
     assert kept.frame is batch.frame and kept.size == 10
 
 
 def test_several_tables_share_the_records_of_a_batch() -> None:
-    keeping, first = Keeping[pa.Table](packed=True), batch_of(0)
-    one, other = keeping.of(first), keeping.of(first)
-    third = keeping.of(batch_of(200))
+    keeping, first = BatchRecords[pa.Table](packed=True), batch_of(0)
+    one, other = keeping.get_records(first), keeping.get_records(first)
+    third = keeping.get_records(batch_of(200))
     assert one is other and third is not one
-    frames = Frames([one, third])
+    frames = RecordFrames([one, third])
     assert [frame["offset"][0].as_py() for frame in frames] == [0, 200] and len(frames[1:]) == 1
 
 
 def test_records_are_packed_beside_what_is_done_with_their_batch() -> None:
-    keeping, batch = Keeping[pa.Table](packed=True), batch_of(0)
+    keeping, batch = BatchRecords[pa.Table](packed=True), batch_of(0)
     keeping.begin(batch)
-    kept = keeping.of(batch)
-    assert kept is keeping.of(batch) and kept.frame.equals(batch.frame)
+    kept = keeping.get_records(batch)
+    assert kept is keeping.get_records(batch) and kept.frame.equals(batch.frame)
     keeping.begin(batch_of(200))
-    assert keeping.of(batch_of(200)).frame["offset"][0].as_py() == 200
+    assert keeping.get_records(batch_of(200)).frame["offset"][0].as_py() == 200
 
 
 def test_what_packing_meets_is_raised_where_the_records_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_room(_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Records, "pack", no_room)
-    keeping, batch = Keeping[pa.Table](packed=True), batch_of(0)
+    monkeypatch.setattr(RecordFrame, "pack", no_room)
+    keeping, batch = BatchRecords[pa.Table](packed=True), batch_of(0)
     keeping.begin(batch)
     with pytest.raises(MemoryError):
-        keeping.of(batch)
+        keeping.get_records(batch)

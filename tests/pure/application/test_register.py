@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.application.register import FileRegister
+from replicator.application.stream.file_register import FileRegister
 from replicator.domain.connectors import Connector
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
-from replicator.ports.register import Seen
+from replicator.ports.register import RegisterEntry
 
-SEEN = Seen(
+SEEN = RegisterEntry(
     {"public.items": frozenset({"t", "ü/.."})},
     {"a.items": Position({TopicPartition("t", 3): 7}), "raw.s": Position()},
     {"public.items": ("id", "at")},
@@ -21,10 +21,10 @@ SEEN = Seen(
 
 def test_it_reads_what_it_wrote(tmp_path):
     register = FileRegister(tmp_path / "state")
-    assert register.load("../shop") == Seen()
+    assert register.load("../shop") == RegisterEntry()
     register.save("../shop", SEEN)
     assert FileRegister(tmp_path / "state").load("../shop") == SEEN
-    assert register.load("other") == Seen()
+    assert register.load("other") == RegisterEntry()
     assert [p.name for p in (tmp_path / "state").iterdir()] == ["..%2Fshop.json"]
 
 

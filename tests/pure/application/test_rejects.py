@@ -14,10 +14,10 @@ from support.application_world import QUICK, World, until
 from support.histories_of_items import change
 from support.tuple_engine import Rec
 
-from replicator.application import status
-from replicator.application.counted_spans import CountedSpans
-from replicator.application.rejects import StoreDown
-from replicator.application.status import Status
+from replicator.application.operations import status
+from replicator.application.operations.status import StatusReporter
+from replicator.application.quarantine.counted_spans import CountedSpans
+from replicator.application.quarantine.rejects import DeadLetterStoreDown
 from replicator.domain.errors import EnvironmentProblem, ExitCode, Fatal, Retryable
 from replicator.domain.position import Position, Span, TopicPartition
 
@@ -143,7 +143,7 @@ def test_a_store_that_fails_ends_the_program_with_its_own_next_step_and_code():
     assert problem.sentence == "Rejected records cannot be written to the dead-letter store: A record is too large."
     assert problem.next_step == "Raise max.message.bytes. Then start again: nothing is lost."
     running.letters.read = lambda which: (_ for _ in ()).throw(error)
-    with pytest.raises(StoreDown, match="cannot be read from"):
+    with pytest.raises(DeadLetterStoreDown, match="cannot be read from"):
         running.shared.rejects.open_letters("s")
 
 
@@ -196,10 +196,10 @@ def test_a_lane_stops_at_a_row_that_it_rejects_and_others_go_on():
 
 def test_a_store_that_is_waited_for_is_shown(monkeypatch):
     """The status neither waits for it, nor looks as if nothing were the matter."""
-    monkeypatch.setattr(status, "LONG", timedelta(seconds=0.05))
+    monkeypatch.setattr(status, "LONG_CALL", timedelta(seconds=0.05))
     options = replace(QUICK, reject_patience=10.0)
     running = World(BAD, options=options).start()
-    answers, reports = Queue(), Status([running.pipeline], running.shared)
+    answers, reports = Queue(), StatusReporter([running.pipeline], running.shared)
     running.letters.fail = lambda: answers.get(timeout=10)
     running.in_background()
     seen = wait_for(reports, lambda call: call is not None)

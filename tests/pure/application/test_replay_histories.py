@@ -17,31 +17,31 @@ from support.tuple_ports import Gauges, Machine, MemoryRegister
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.application.lanes import Lanes
-from replicator.application.pipeline import Pipeline
-from replicator.application.rejects import Rejects
-from replicator.application.roster import Place
-from replicator.application.rules import TableRules
-from replicator.application.shared import Shared
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
 from replicator.application.supervisor import Supervisor
-from replicator.application.workers import Worker
+from replicator.application.table_rules import TableRules
 from replicator.domain.change import ERROR, OFFSET
 from replicator.domain.errors import ExitCode
-from replicator.domain.plan import CDC_APPLIED_AT, EVENT_ID
-from replicator.domain.policies import plan_for
-from replicator.ports.dead_letters import Which
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
+from replicator.domain.policy.policies import plan_for
+from replicator.ports.dead_letters import DeadLetterFilter
 from replicator.ports.frames import Lane
-from replicator.testing.debezium import raw_frame
-from replicator.testing.delivery import canonical_rows
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.fakes import FakeDeadLetters, FakeSink, FakeSource, FakeStore
-from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, Pass
-from replicator.testing.histories import History, random_history
-from replicator.testing.kinds import EPOCH
-from replicator.testing.model import fold
+from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall
+from replicator.testing.histories import History, make_random_history
+from replicator.testing.model import fold_changes
+from replicator.testing.value_types import EPOCH
 
 POLICIES = ("scd1", "append")
-OPEN = Which(state="open")
+OPEN = DeadLetterFilter(state="open")
 
 
 class Killed(BaseException):
@@ -89,22 +89,24 @@ class Program:
     def __init__(self, decoder, pieces, sinks, register, letters, faults=(), *, known=True):  # noqa: PLR0917
         engine, stop, gauges = LocalEngine(), threading.Event(), Gauges()
         self.letters = letters
-        self.shared = Shared(engine, Lanes(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop)
+        self.shared = RuntimeContext(
+            engine, LaneRuns(gauges), Rejects(letters, engine, stop, QUICK, gauges), gauges, QUICK, stop
+        )
         self.sinks = {name: Faulty(sink, {"apply": list(faults)}) for name, sink in sinks.items()}
         self.workers = {name: Worker(name, sink, self.shared) for name, sink in self.sinks.items()}
         rules = TableRules(tuple(lane_of(policy) for policy in sinks))
-        place = Place("s", FakeSource(pieces), lambda _: rules if known else None, (), self.workers, register)
-        self.pipeline = Pipeline(place, decoder, self.shared)
+        place = SourceContext("s", FakeSource(pieces), lambda _: rules if known else None, (), self.workers, register)
+        self.pipeline = SourcePipeline(place, decoder, self.shared)
 
     def caught_up(self):
         code = Supervisor([self.pipeline], tuple(self.workers.values()), self.letters, self.shared).run(once=True)
-        assert code is ExitCode.OK, [run.problem for run in self.shared.lanes.all()]
+        assert code is ExitCode.OK, [run.problem for run in self.shared.lanes.list_runs()]
 
     def replay(self, letters):
         for worker in self.workers.values():
             worker.start()
         try:
-            return self.pipeline.replay.run(letters)
+            return self.pipeline.replay.retry(letters)
         finally:
             for worker in self.workers.values():
                 worker.finish()
@@ -119,7 +121,7 @@ def lane_of(policy: str) -> Lane:
 def whole(seed: int) -> History:
     """Every change sends every value, in whatever order they come. Their table keeps its columns: in one partition schemas
     come in order."""
-    history = random_history(seed, 30, keys=("int", "text"))
+    history = make_random_history(seed, 30, keys=("int", "text"))
     kept = tuple(replace(s, act="write") if s.act == "add_column" else s for s in history.statements)
     history = replace(history, statements=kept)
     return replace(history, shape=replace(history.shape, scramble=seed, shuffle=None, partitions=1))
@@ -128,9 +130,9 @@ def whole(seed: int) -> History:
 def as_if_never_poisoned(history: History, policy: str, found) -> None:
     table = history.table()
     changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
-    rows, _ = fold(policy, table.column_names, table.keys, sorted(changes, key=lambda change: change.sequence))
+    rows, _ = fold_changes(policy, table.column_names, table.keys, sorted(changes, key=lambda change: change.sequence))
     columns = [c.name for c in plan_for(policy, table).target if c.name not in (CDC_APPLIED_AT, EVENT_ID)]
-    there, due = canonical_rows(found, columns), canonical_rows(rows, columns)
+    there, due = to_canonical_rows(found, columns), to_canonical_rows(rows, columns)
     assert (dict(due - there), dict(there - due)) == ({}, {}), columns
 
 
@@ -141,7 +143,7 @@ def check(history: History, seed: int, sinks, policies, rows_of) -> None:
     poison = {offset for offset in offsets if random.random() < 0.3}
     unroutable = {offset for offset in poison if random.random() < 0.5}
     edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
-    pieces = [raw_frame(history, a, b) for a, b in pairwise(edges)]
+    pieces = [make_raw_frame(history, a, b) for a, b in pairwise(edges)]
     register, letters = MemoryRegister({}, Machine()), FakeDeadLetters()
 
     def program(decoder, faults=()):
@@ -157,7 +159,7 @@ def check(history: History, seed: int, sinks, policies, rows_of) -> None:
         chosen = random.sample(left, random.randrange(1, len(left) + 1))
         kill = random.choice((None, FailAfterApply(Killed()), FailBefore(Killed()), "mark"))
         if kill is not None:
-            faults = [*[Pass()] * random.randrange(2), kill] if kill != "mark" else []
+            faults = [*[PassCall()] * random.randrange(2), kill] if kill != "mark" else []
             killed = program(DebeziumJsonDecoder({}), faults)
             if kill == "mark":
                 killed.pipeline.replay._store = Faulty(letters, {"mark": [FailBefore(Killed())]})
@@ -201,7 +203,7 @@ def rejected():
     """What a run leaves of whose records one was poison, and that record's letter."""
     history, store, letters = whole(3), FakeStore(), FakeDeadLetters()
     poison = next(event.offset for event in history.events if event.change is not None)
-    pieces, register = [raw_frame(history, 0, len(history.events))], MemoryRegister({}, Machine())
+    pieces, register = [make_raw_frame(history, 0, len(history.events))], MemoryRegister({}, Machine())
 
     def program(decoder, *, known=True):
         return Program(decoder, pieces, {"scd1": FakeSink(store)}, register, letters, known=known)
@@ -214,7 +216,7 @@ def rejected():
 def test_a_record_of_a_table_that_nobody_takes_any_more_is_not_replayed() -> None:
     program, letters, letter = rejected()
     done = program(DebeziumJsonDecoder({}), known=False).replay([letter])
-    assert (done.applied, done.rejected) == (0, 0) and "no entry of `tables`" in done.left[letter.event_id]
+    assert (done.applied, done.rejected) == (0, 0) and "no entry of `tables`" in done.untried[letter.event_id]
     assert letters.read(OPEN) == [letter]
 
 
@@ -235,5 +237,5 @@ def test_a_record_that_is_of_another_table_by_now_is_not_replayed_by_its_lane() 
     letters.write([of_a_lane])
     done = program(Elsewhere()).replay([of_a_lane])
     assert (done.applied, done.rejected) == (0, 0)
-    assert "is of table shop.other now, which lane scd1.x does not read" in done.left[letter.event_id]
+    assert "is of table shop.other now, which lane scd1.x does not read" in done.untried[letter.event_id]
     assert letters.read(OPEN) == [of_a_lane]

@@ -9,106 +9,115 @@ import pyarrow as pa
 import pytest
 
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.plan import Deleted, Facts, LaneState
-from replicator.domain.policies import plan_for
-from replicator.domain.retention import PARTS, can_be_late, deletes_after, forgetting, micros, recalls
-from replicator.domain.shape import Shape
+from replicator.domain.policy.plan import DeleteHorizon, Facts, LaneState
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.retention import (
+    HORIZON_COUNT,
+    advance_purge,
+    find_lateness_limit,
+    needs_tombstones,
+    to_micros,
+    update_delete_horizons,
+)
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
 
 HOUR = timedelta(hours=1)
 TABLE = TableSpec("public.items", (Column("id", pa.int64()),), ("id",), 1)
-PLAN = plan_for("scd1", TABLE, retention=PARTS * HOUR)
+PLAN = plan_for("scd1", TABLE, retention=HORIZON_COUNT * HOUR)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def given(state: LaneState, hour: float, deleted: int | None, plan=PLAN) -> LaneState:
     """The state after a write of that hour whose highest delete is that one."""
     at = BEGINNING + hour * HOUR
-    facts = Facts(deleted=None if deleted is None else (deleted,))
-    state = forgetting(plan, state, at)
-    return replace(state, deletes=deletes_after(plan, facts, state, at))
+    facts = Facts(max_delete=None if deleted is None else (deleted,))
+    state = advance_purge(plan, state, at)
+    return replace(state, delete_horizons=update_delete_horizons(plan, facts, state, at))
 
 
-def at(hour: int, high: int) -> Deleted:
-    return Deleted(micros(BEGINNING + hour * HOUR), (high,))
+def at(hour: int, high: int) -> DeleteHorizon:
+    return DeleteHorizon(to_micros(BEGINNING + hour * HOUR), (high,))
 
 
 def test_a_delete_is_forgotten_between_one_retention_and_a_part_more_after_it_came():
     state = given(LaneState(), 0.5, 7)
-    assert state == LaneState(deletes=(at(1, 7),))
+    assert state == LaneState(delete_horizons=(at(1, 7),))
     for hour in (1, 10, 16.9):
         assert given(state, hour, None) == state
-    assert given(state, 17, None) == LaneState(forgotten=at(1, 7))
+    assert given(state, 17, None) == LaneState(purged_up_to=at(1, 7))
 
 
 def test_only_the_highest_of_a_part_is_kept_and_no_lower_one_after_it():
     state = given(given(given(LaneState(), 0.1, 7), 0.2, 9), 0.3, 8)
-    assert state.deletes == (at(1, 9),)
-    assert given(state, 3, 4).deletes == (at(1, 9),)
+    assert state.delete_horizons == (at(1, 9),)
+    assert given(state, 3, 4).delete_horizons == (at(1, 9),)
     state = given(given(state, 3, 12), 20, 11)
-    assert (state.forgotten, state.deletes) == (at(4, 12), ())
+    assert (state.purged_up_to, state.delete_horizons) == (at(4, 12), ())
 
 
 def test_no_more_is_kept_than_a_retention_has_parts():
     state = LaneState()
     for number in range(200):
         state = given(state, number / 3, number)
-        assert len(state.deletes) <= PARTS + 2
-    assert state.forgotten is not None
+        assert len(state.delete_horizons) <= HORIZON_COUNT + 2
+    assert state.purged_up_to is not None
 
 
 def test_a_clock_that_was_ahead_does_not_hold_the_floor_down_for_ever():
     state = given(given(LaneState(), 1_000_000, 7), 0.5, 8)
-    assert state.deletes == (at(1, 8),)
+    assert state.delete_horizons == (at(1, 8),)
 
 
 def test_the_floor_never_falls():
-    state = LaneState(forgotten=at(1, 7))
+    state = LaneState(purged_up_to=at(1, 7))
     for plan in (PLAN, plan_for("scd1", TABLE, retention=1000 * HOUR), plan_for("scd1", TABLE)):
-        assert given(state, 500, 5, plan).forgotten == at(1, 7)
-        assert can_be_late(plan, Facts(lowest=(7,)), state) is not None
-        assert recalls(plan, Facts(lowest=(7,)), state)
-    assert can_be_late(PLAN, Facts(lowest=(8,)), state) is None
-    assert not recalls(PLAN, Facts(lowest=(8,)), state)
+        assert given(state, 500, 5, plan).purged_up_to == at(1, 7)
+        assert find_lateness_limit(plan, Facts(lowest=(7,)), state) is not None
+        assert needs_tombstones(plan, Facts(lowest=(7,)), state)
+    assert find_lateness_limit(PLAN, Facts(lowest=(8,)), state) is None
+    assert not needs_tombstones(PLAN, Facts(lowest=(8,)), state)
 
 
 def test_without_a_retention_or_a_time_nothing_is_forgotten():
     state = given(LaneState(), 0, 7)
-    assert forgetting(PLAN, state, None) == state
-    assert deletes_after(PLAN, Facts(deleted=(9,)), state, None) == state.deletes
+    assert advance_purge(PLAN, state, None) == state
+    assert update_delete_horizons(PLAN, Facts(max_delete=(9,)), state, None) == state.delete_horizons
     for plan in (
         plan_for("scd1", TABLE),
         plan_for("scd2", TABLE, retention=HOUR),
         plan_for("append", TABLE, retention=HOUR),
     ):
         assert given(LaneState(), 0, 7, plan) == LaneState()
-        assert forgetting(plan, state, BEGINNING + 1000 * HOUR) == state
+        assert advance_purge(plan, state, BEGINNING + 1000 * HOUR) == state
 
 
 def test_where_deletes_leave_rows_a_truncate_raises_the_floor_as_a_delete_does():
-    soft = plan_for("scd1", TABLE, shape=Shape(soft_deletes=True), retention=PARTS * HOUR)
+    soft = plan_for("scd1", TABLE, shape=RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
     moment = BEGINNING + HOUR / 2
     for plan, expected in ((PLAN, (at(1, 7),)), (soft, (replace(at(1, 9), truncated=(9,)),))):
-        facts = Facts(deleted=(7,), clear_below=(9,))
-        assert deletes_after(plan, facts, LaneState(), moment) == expected
-    assert deletes_after(PLAN, Facts(clear_below=(9,)), LaneState(), moment) == ()
+        facts = Facts(max_delete=(7,), truncated_at=(9,))
+        assert update_delete_horizons(plan, facts, LaneState(), moment) == expected
+    assert update_delete_horizons(PLAN, Facts(truncated_at=(9,)), LaneState(), moment) == ()
     state = given(LaneState(), 0.5, 20, soft)
-    state = replace(state, deletes=deletes_after(soft, Facts(clear_below=(9,)), state, BEGINNING + 3.5 * HOUR))
-    assert state.deletes == (at(1, 20), replace(at(4, 20), truncated=(9,)))
+    state = replace(
+        state, delete_horizons=update_delete_horizons(soft, Facts(truncated_at=(9,)), state, BEGINNING + 3.5 * HOUR)
+    )
+    assert state.delete_horizons == (at(1, 20), replace(at(4, 20), truncated=(9,)))
     state = given(state, 17, None, soft)
-    assert state.forgotten == at(1, 20)
-    assert given(state, 20, None, soft).forgotten == replace(at(4, 20), truncated=(9,))
-    assert deletes_after(soft, Facts(deleted=(21,)), state, BEGINNING + 20 * HOUR)[-1].truncated == (9,)
+    assert state.purged_up_to == at(1, 20)
+    assert given(state, 20, None, soft).purged_up_to == replace(at(4, 20), truncated=(9,))
+    assert update_delete_horizons(soft, Facts(max_delete=(21,)), state, BEGINNING + 20 * HOUR)[-1].truncated == (9,)
 
 
 def test_a_row_that_a_truncate_marks_is_there():
     """Its own sequence decides, so the truncate makes no change of it late."""
-    state = LaneState(forgotten=at(1, 7))
-    facts = Facts(lowest=(3,), clear_below=(3,))
-    below = can_be_late(PLAN, facts, state)
+    state = LaneState(purged_up_to=at(1, 7))
+    facts = Facts(lowest=(3,), truncated_at=(3,))
+    below = find_lateness_limit(PLAN, facts, state)
     assert below is not None
     assert (below.truncated, below.clears) == ((3,), (3,))
-    below = can_be_late(plan_for("scd1", TABLE, shape=Shape(soft_deletes=True)), facts, state)
+    below = find_lateness_limit(plan_for("scd1", TABLE, shape=RowTransforms(soft_deletes=True)), facts, state)
     assert below is not None
     assert (below.truncated, below.clears) == ((3,), None)
 

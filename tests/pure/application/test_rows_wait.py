@@ -13,8 +13,9 @@ import pytest
 from support.application_world import QUICK, Running, World
 from support.histories_of_items import change
 
-from replicator.application import delivery, status
-from replicator.application.status import Status
+from replicator.application.delivery import delivery
+from replicator.application.operations import status
+from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ExitCode, RowsWait
 
 CHILDREN = [change(n, "c", n, topic="t") for n in range(20)]
@@ -77,7 +78,7 @@ def test_rows_wait_for_so_long_and_their_lane_says_so() -> None:
 
 def test_rows_wait_as_long_as_new_tables_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row that they wait for may be one of theirs, however long that takes."""
-    monkeypatch.setattr(delivery, "NEW_SECONDS", 0.0)
+    monkeypatch.setattr(delivery, "NEW_LANE_SECONDS", 0.0)
     tables = [f"public.n{n}" for n in range(20)]
     others = [change(0, "c", 1, topic=table, table=table) for table in tables]
     lanes = {table: [("a", "scd1")] for table in ("public.items", *tables, "public.parents")}
@@ -114,12 +115,12 @@ def test_what_waits_is_read_again_after_a_stop() -> None:
 
 def test_a_call_that_is_waited_for_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the sink does, and since when, once it takes long."""
-    monkeypatch.setattr(status, "LONG", timedelta(seconds=0.05))
+    monkeypatch.setattr(status, "LONG_CALL", timedelta(seconds=0.05))
     running = World([*PARENTS], lanes={"public.parents": [("a", "scd1")]}, logs=()).start()
     released = threading.Event()
     running.sinks["a"].before_apply = lambda writes: released.wait(10)
     running.in_background()
-    report, until = Status([running.pipeline], running.shared), time.monotonic() + 10
+    report, until = StatusReporter([running.pipeline], running.shared), time.monotonic() + 10
     while (
         (lane := next(iter(report.report().lanes), None)) is None
         or lane.call is None

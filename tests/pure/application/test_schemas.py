@@ -8,11 +8,11 @@ from support.application_world import World, model
 from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import TupleDecoder, TupleEngine
 
-from replicator.application.catalog import holds, united
-from replicator.application.handover import can_join
-from replicator.application.lanes import LaneStatus
+from replicator.application.delivery.bounded_queue import can_join_pair
+from replicator.application.lane_runs import LaneStatus
+from replicator.application.stream.catalog import can_hold, unite_schemas
 from replicator.domain.errors import ExitCode, Fatal
-from replicator.domain.plan import Counts
+from replicator.domain.policy.plan import Counts
 from replicator.domain.table import Column, TableSpec
 
 GROWING = [change(0, "c", 1), change(1, "u", 1, version=1), change(2, "u", 1), change(3, "c", 2, version=2)]
@@ -85,16 +85,16 @@ def test_keys_that_differ_in_case_only_are_refused():
     ids=str,
 )
 def test_which_types_hold_which(wide, narrow, expected):
-    assert holds(wide, narrow) is expected
+    assert can_hold(wide, narrow) is expected
 
 
 def test_the_union_takes_the_wider_type_and_keeps_the_order():
     old = TableSpec("t", (Column("id", pa.int32()), Column("v", pa.int64())), ("id",))
     new = TableSpec("t", (Column("w", pa.string()), Column("id", pa.int64()), Column("v", pa.int32())), ("id",))
-    assert united(old, new).columns == (Column("id", pa.int64()), Column("v", pa.int64()), Column("w", pa.string()))
-    assert united(old, old) is old
+    assert unite_schemas(old, new).columns == (Column("id", pa.int64()), Column("v", pa.int64()), Column("w", pa.string()))
+    assert unite_schemas(old, old) is old
     with pytest.raises(Fatal, match="key of table t"):
-        united(old, new.with_keys(("v",)))
+        unite_schemas(old, new.with_keys(("v",)))
 
 
 def test_records_that_do_not_tell_the_key_keep_the_known_one():
@@ -201,6 +201,6 @@ def test_writes_with_a_gap_or_another_plan_are_not_joined():
     running.workers["a"].hand_over = keep
     running.once()
     table = [item for item in items if item.write.plan.policy == "scd1"]
-    assert not can_join(table[0], table[2])
+    assert not can_join_pair(table[0], table[2])
     moving = next(i for i, item in enumerate(table) if item.write.folded.facts.moves)
-    assert not can_join(table[moving - 1], table[moving])
+    assert not can_join_pair(table[moving - 1], table[moving])

@@ -15,10 +15,10 @@ from support.application_world import World
 from support.histories_of_items import change
 from support.tuple_engine import TupleEngine
 
-from replicator.application.sparing import WHY, sparing
+from replicator.application.quarantine.poison_filter import POISON_REASON, filter_poison_records
 from replicator.domain.change import RAW
-from replicator.domain.transactions import Mark
-from replicator.ports.decoder import ENVELOPE, ROUTE, KeepsPrivate, TellsTransactions
+from replicator.domain.transactions import TransactionMark
+from replicator.ports.decoder import ENVELOPE, ROUTE, MasksRecords, ReadsTransactionMarks
 from replicator.testing.fake_decoder import FakeDecoder
 
 DEADLY = b"deadly"
@@ -41,14 +41,14 @@ class Telling(Strict):
     def connector(self, raw: pa.Table) -> None:
         return None
 
-    def marks(self, raw: pa.Table) -> Sequence[Mark]:
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
         return [_read(value) for value in raw["value"].to_pylist()]  # type: ignore[misc]
 
 
 class Keeping(Strict):
     """Knows topic `private`, of which it withholds what it cannot read."""
 
-    def veiled(self, raw: pa.Table) -> pa.Table:
+    def mask_records(self, raw: pa.Table) -> pa.Table:
         rows = raw.to_pylist()
         for each in rows:
             private = each["topic"] == "private"
@@ -82,10 +82,10 @@ def raw_of(records: Sequence[tuple[str, bool]]) -> tuple[pa.Table, list[Any]]:
 @given(RECORDS)
 def test_the_others_are_said_what_they_are(records):
     raw, places = raw_of(records)
-    decoder = pickle.loads(pickle.dumps(sparing(Both(), [*places, ("elsewhere", 0, 0)])))
+    decoder = pickle.loads(pickle.dumps(filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)])))
     deadly = [is_deadly for _, is_deadly in records]
     for said in (decoder.route(raw), decoder.envelope(raw)):
-        assert said["error"].to_pylist() == [WHY if each else None for each in deadly]
+        assert said["error"].to_pylist() == [POISON_REASON if each else None for each in deadly]
         assert said["table"].to_pylist() == [None if each else f"v{i}" for i, each in enumerate(deadly)]
     assert decoder.marks(raw) == [f"v{i}" for i, each in enumerate(deadly) if not each]
 
@@ -94,7 +94,7 @@ def test_the_others_are_said_what_they_are(records):
 def test_what_may_be_private_is_withheld(records):
     """Of the topics of which the decoder withholds what it cannot read; elsewhere the record is kept as it came."""
     raw, places = raw_of(records)
-    veiled = sparing(Both(), [*places, ("elsewhere", 0, 0)]).veiled(raw).to_pylist()
+    veiled = filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)]).mask_records(raw).to_pylist()
     assert [each["offset"] for each in veiled] == list(range(len(records)))
     for (topic, deadly), each in zip(records, veiled, strict=True):
         plain = DEADLY if deadly else b"v%d" % each["offset"]
@@ -104,10 +104,10 @@ def test_what_may_be_private_is_withheld(records):
 
 def test_it_can_do_what_the_decoder_can_and_no_more():
     for decoder in (Strict(), Telling(), Keeping(), Both()):
-        spared = sparing(decoder, [("a", 0, 0)])
-        for port in (TellsTransactions, KeepsPrivate):
+        spared = filter_poison_records(decoder, [("a", 0, 0)])
+        for port in (ReadsTransactionMarks, MasksRecords):
             assert isinstance(spared, port) == isinstance(decoder, port)
-        assert sparing(decoder, []) is decoder
+        assert filter_poison_records(decoder, []) is decoder
 
 
 class Looking(TupleEngine):
@@ -131,7 +131,7 @@ def test_no_look_at_a_batch_decodes_what_is_spared(tmp_path: Path):
 
     def look(decoder: Any) -> None:
         is_noted = json.loads(notes.read_text())["decoding"] is not None
-        asked.append((decoder.spares(PLACES).to_pylist(), is_noted))
+        asked.append((decoder.find_poison_records(PLACES).to_pylist(), is_noted))
 
     World([change(i, "c", i) for i in range(4)], notes=notes, engine=Looking(look)).start().once()
     assert asked == [([False, True], True)], "spared; and noted, for another one that ends the program"

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.domain.borders import Border
+from replicator.domain.as_of import LogCut
+from replicator.domain.checkpoints import Checkpoint, CheckpointSchedule, find_newest_usable
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.state_snapshots import Schedule, StateSnapshot, newest_usable
 
 PLACE, OTHER = TopicPartition("cdc.items", 0), TopicPartition("cdc.items", 1)
 NOON = datetime(2026, 5, 15, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-TAKEN = StateSnapshot(
+TAKEN = Checkpoint(
     number=1,
     lane="lake.items",
     table="public.items",
@@ -30,14 +30,18 @@ TAKEN = StateSnapshot(
 
 
 def test_it_is_read_as_it_was_written() -> None:
-    assert StateSnapshot.from_json(TAKEN.to_json()) == TAKEN
+    assert Checkpoint.from_json(TAKEN.to_json()) == TAKEN
     with pytest.raises(ValueError, match="another format"):
-        StateSnapshot.from_json(TAKEN.to_json() | {"format": 2})
+        Checkpoint.from_json(TAKEN.to_json() | {"format": 2})
 
 
 def test_offsets_of_a_topic_that_was_made_anew_are_others() -> None:
-    assert TAKEN.is_of({"cdc.items": "first"}) and TAKEN.is_of({}) and TAKEN.is_of({"cdc.more": "x"})
-    assert not TAKEN.is_of({"cdc.items": "second"})
+    assert (
+        TAKEN.has_same_topics({"cdc.items": "first"})
+        and TAKEN.has_same_topics({})
+        and TAKEN.has_same_topics({"cdc.more": "x"})
+    )
+    assert not TAKEN.has_same_topics({"cdc.items": "second"})
 
 
 @pytest.mark.parametrize(
@@ -47,22 +51,22 @@ def test_offsets_of_a_topic_that_was_made_anew_are_others() -> None:
         ("others", None, False),
         ("r", NOON, True),
         ("r", NOON - HOUR, False),
-        ("r", Border(end=Position({PLACE: 10})), True),
-        ("r", Border(end=Position({PLACE: 9})), False),
-        ("r", Border(end=Position({PLACE: 10}), at=NOON - HOUR), False),
-        ("others", Border(end=Position({PLACE: 10})), False),
+        ("r", LogCut(end=Position({PLACE: 10})), True),
+        ("r", LogCut(end=Position({PLACE: 9})), False),
+        ("r", LogCut(end=Position({PLACE: 10}), at=NOON - HOUR), False),
+        ("others", LogCut(end=Position({PLACE: 10})), False),
     ],
 )
-def test_none_of_its_records_may_be_later(rules: str, until: datetime | Border | None, *, usable: bool) -> None:
+def test_none_of_its_records_may_be_later(rules: str, until: datetime | LogCut | None, *, usable: bool) -> None:
     assert TAKEN.is_usable(rules, until) is usable
-    assert newest_usable([TAKEN], rules, until) == (TAKEN if usable else None)
+    assert find_newest_usable([TAKEN], rules, until) == (TAKEN if usable else None)
 
 
 def test_the_newest_of_those_counts() -> None:
     later = replace(TAKEN, number=2, position=Position({PLACE: 20}), newest=NOON + HOUR)
-    assert newest_usable([later, TAKEN], "r") == later
-    assert newest_usable([later, TAKEN], "r", NOON) == TAKEN
-    assert newest_usable([later, TAKEN], "r", Border(end=Position({PLACE: 15}))) == TAKEN
+    assert find_newest_usable([later, TAKEN], "r") == later
+    assert find_newest_usable([later, TAKEN], "r", NOON) == TAKEN
+    assert find_newest_usable([later, TAKEN], "r", LogCut(end=Position({PLACE: 15}))) == TAKEN
 
 
 @pytest.mark.parametrize(
@@ -80,6 +84,6 @@ def test_one_is_due(
     every: float | None, after: int | None, position: dict[TopicPartition, int], waited: timedelta, *, due: bool
 ) -> None:
     """Some time after the last one, where something has come since; or once so many records have, of all partitions."""
-    assert Schedule(every, after, 2).is_due(TAKEN, Position(position), TAKEN.taken_at + waited) is due
-    assert Schedule(every, after, 2).is_due(None, Position(position), NOON), "the first one at once"
-    assert not Schedule(every, after, 2).is_due(None, Position({}), NOON), "of nothing there is none"
+    assert CheckpointSchedule(every, after, 2).is_due(TAKEN, Position(position), TAKEN.taken_at + waited) is due
+    assert CheckpointSchedule(every, after, 2).is_due(None, Position(position), NOON), "the first one at once"
+    assert not CheckpointSchedule(every, after, 2).is_due(None, Position({}), NOON), "of nothing there is none"

@@ -15,8 +15,8 @@ from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import TupleDecoder
 from support.tuple_ports import Crash, Machine
 
-from replicator.application.lanes import LaneStatus
-from replicator.application.status import Status
+from replicator.application.lane_runs import LaneStatus
+from replicator.application.operations.status import StatusReporter
 from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable
 from replicator.domain.position import Position, Span
 from replicator.ports.frames import Batch
@@ -237,7 +237,7 @@ def test_retryable_of_the_source_goes_on_from_the_current_position():
 def test_a_source_that_is_away_says_since_when():
     world = World(HISTORY, cuts=(1,), options=replace(QUICK, tell_every=0))
     running = world.start()
-    status = Status(running.supervisor._pipelines, running.shared)
+    status = StatusReporter(running.supervisor._pipelines, running.shared)
     seen, failures = [], [Retryable("broker away"), Retryable("still away")]
 
     def away(number):
@@ -256,7 +256,7 @@ def test_a_source_that_is_away_says_since_when():
 
 def test_a_source_with_a_failing_partition_stays_away_while_the_others_are_read():
     running = World(HISTORY, cuts=(1,), options=replace(QUICK, tell_every=0)).start()
-    status, seen = Status(running.supervisor._pipelines, running.shared), []
+    status, seen = StatusReporter(running.supervisor._pipelines, running.shared), []
 
     def committed(position):
         seen.append(running.pipeline.flow.away)
@@ -302,7 +302,7 @@ def test_a_source_that_fails_at_the_same_records_again_is_not_back_meanwhile():
 def test_a_source_that_is_waited_for_says_what_for_and_since_when():
     world = World(HISTORY, cuts=(1,))
     running = world.start()
-    after_a_minute = Status(running.supervisor._pipelines, running.shared, clock=lambda: running.shared.clock() + 60)
+    after_a_minute = StatusReporter(running.supervisor._pipelines, running.shared, clock=lambda: running.shared.clock() + 60)
     [pipeline], seen, taken = running.supervisor._pipelines, [], []
 
     def looking(calls, method):
@@ -321,7 +321,7 @@ def test_a_source_that_is_waited_for_says_what_for_and_since_when():
     since = [datetime.fromisoformat(call["since"]) for call in seen]
     assert all(timedelta(seconds=59) < datetime.now(UTC) - one < timedelta(seconds=90) for one in since)
     assert after_a_minute.report().sources[0].call is None
-    assert Status(running.supervisor._pipelines, running.shared).report().sources[0].call is None
+    assert StatusReporter(running.supervisor._pipelines, running.shared).report().sources[0].call is None
 
 
 def test_a_program_whose_source_stays_away_is_alive():
@@ -375,7 +375,9 @@ def test_the_pace_of_a_stream_that_an_engine_runs_is_told():
     running.source.engine, running.source.pace = "spark", lambda: pace
     running.once()
     assert running.telemetry.paces[-1][1:] == ("spark", pace)
-    assert Status(running.supervisor._pipelines, running.shared).report().to_dict()["sources"][0]["pace"] == asdict(pace)
+    assert StatusReporter(running.supervisor._pipelines, running.shared).report().to_dict()["sources"][0]["pace"] == asdict(
+        pace
+    )
 
 
 def test_a_source_that_is_silent_ends_a_run_that_is_to_end():
@@ -491,7 +493,7 @@ def test_the_lag_is_of_what_a_lane_reads():
     log = [*HISTORY, *(change(n, "c", n, topic="u", table="public.other") for n in range(26))]
     running = World(log, lanes=lanes, event_logs={"public.other": frozenset()}).start()
     assert running.once() is ExitCode.OK
-    report = Status([running.pipeline], running.shared).report()
+    report = StatusReporter([running.pipeline], running.shared).report()
     assert {lane.id: lane.lag_records for lane in report.lanes} == {"a.items": 0, "a.other": 0, "raw.s": 0}
     assert (report.sources[0].lag_records, running.telemetry.lags[-1]) == (0, 0)
 
@@ -500,7 +502,7 @@ def test_the_lag_is_unknown_where_offsets_do_not_count_records():
     running = World(HISTORY).start()
     running.pipeline.flow.is_sparse = True
     assert running.once() is ExitCode.OK
-    status = Status([running.pipeline], running.shared)
+    status = StatusReporter([running.pipeline], running.shared)
     assert {lane.lag_records for lane in status.report().lanes} == {0}
     running.source.feed(change(1 << 40, "c", 4))
     running.pipeline.tell_source()

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.application.rules import TransactionRules
-from replicator.application.transactions import Transactions
+from replicator.application.table_rules import TransactionRules
+from replicator.application.transactions.pending_transactions import PendingTransactions
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.transactions import Mark, Part
+from replicator.domain.transactions import TransactionMark, TransactionPart
 
 MARKS = TopicPartition("cdc.transaction", 0)
 ORDERS, ITEMS = TopicPartition("orders", 0), TopicPartition("items", 0)
@@ -33,7 +33,7 @@ class Stream:
     """Tells what was read, with offsets that count up."""
 
     def __init__(self, max_bytes=1000, patience=10.0, **more):
-        self.held = Transactions(
+        self.held = PendingTransactions(
             TransactionRules("cdc.transaction", max_bytes, patience), more.pop("tables", Tables()), **more
         )
         self.at = {MARKS: 0, ORDERS: 0, ITEMS: 0}
@@ -45,19 +45,19 @@ class Stream:
 
     def tell(self, *, marks=(), parts=(), later=0.0):
         self.now += later
-        self.held.see(marks, parts, 1.0, self.now)
-        self.held.turn(Position(self.at), self.now)
+        self.held.observe(marks, parts, 1.0, self.now)
+        self.held.advance(Position(self.at), self.now)
 
     def begin(self, tx):
-        self.tell(marks=[Mark(MARKS, self.next(MARKS), tx, tx, False)])
+        self.tell(marks=[TransactionMark(MARKS, self.next(MARKS), tx, tx, False)])
 
     def end(self, tx, **events):
-        self.tell(marks=[Mark(MARKS, self.next(MARKS), tx, tx, True, events)])
+        self.tell(marks=[TransactionMark(MARKS, self.next(MARKS), tx, tx, True, events)])
 
     def changes(self, tx, table, count=1):
         partition = TABLES[table][0]
         first = self.next(partition, count)
-        self.tell(parts=[Part(tx, table, partition, count, first, first + count - 1)])
+        self.tell(parts=[TransactionPart(tx, table, partition, count, first, first + count - 1)])
 
     @property
     def barrier(self):
@@ -159,7 +159,7 @@ def test_too_large_is_let_go_and_not_exact_until_it_is_complete():
     stream = Stream(max_bytes=5)
     stream.changes("1", "items", 4)
     stream.changes("1", "orders", 2)
-    assert not stream.held.barrier and not stream.held.is_exact and stream.held.given_up == 1
+    assert not stream.held.barrier and not stream.held.is_exact and stream.held.given_up_count == 1
     stream.changes("2", "items")
     assert stream.barrier == {ITEMS: 4}
     stream.end("1", items=4, orders=3)
@@ -220,15 +220,15 @@ def test_nothing_is_held_back_until_lanes_begin_to_be_held_together(reached):
 def test_rows_beside_the_transactions_may_show_more_than_is_complete():
     """Until a transaction is complete that ended after they were read; one of that moment may be among what they show."""
     stream, read = Stream(), datetime(2024, 1, 1, 12, 0, 0, 500, UTC)
-    stream.held.beside = read
+    stream.held.concurrent_time = read
     assert not stream.held.is_exact
     for tx, at in (("1", read - timedelta(seconds=1)), ("2", read), ("3", None)):
         stream.changes(tx, "orders")
-        stream.tell(marks=[Mark(MARKS, stream.next(MARKS), tx, tx, True, {"orders": 1}, at)])
+        stream.tell(marks=[TransactionMark(MARKS, stream.next(MARKS), tx, tx, True, {"orders": 1}, at)])
         assert stream.last == tx and not stream.held.is_exact and not stream.barrier
     stream.changes("4", "orders")
     later = read + timedelta(microseconds=1)
-    stream.tell(marks=[Mark(MARKS, stream.next(MARKS), "4", "4", True, {"orders": 1, "items": 1}, later)])
+    stream.tell(marks=[TransactionMark(MARKS, stream.next(MARKS), "4", "4", True, {"orders": 1, "items": 1}, later)])
     assert stream.last == "3" and not stream.held.is_exact
     stream.changes("4", "items")
     assert stream.last == "4" and stream.held.is_exact

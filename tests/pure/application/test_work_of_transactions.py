@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from replicator.application import alignment, lowest_offsets, proofs, transactions
-from replicator.application.proofs import Proofs
-from replicator.application.rules import TransactionRules
-from replicator.application.transactions import Transactions
+from replicator.application.table_rules import TransactionRules
+from replicator.application.transactions import barrier, completeness_evidence, lowest_offsets, pending_transactions
+from replicator.application.transactions.completeness_evidence import CompletenessEvidence
+from replicator.application.transactions.pending_transactions import PendingTransactions
 from replicator.domain.position import Position, TopicPartition
-from replicator.domain.transactions import Mark, Part
+from replicator.domain.transactions import TransactionMark, TransactionPart
 
 MARKS, ORDERS, ITEMS = TopicPartition("cdc.transaction", 0), TopicPartition("orders", 0), TopicPartition("items", 0)
-COUNTED = {module.__file__ for module in (alignment, lowest_offsets, proofs, transactions)}
+COUNTED = {module.__file__ for module in (barrier, lowest_offsets, completeness_evidence, pending_transactions)}
 FEW, MANY = 50, 300
 IN_ONE_BATCH = 5
-Batch = tuple[Sequence[Mark], Sequence[Part]]
+Batch = tuple[Sequence[TransactionMark], Sequence[TransactionPart]]
 
 
 class Tables:
@@ -38,22 +38,25 @@ class Tables:
     is_copied = is_followed
 
 
-def begin(n: int) -> Mark:
-    return Mark(MARKS, 2 * n, str(n), str(n), ended=False)
+def begin(n: int) -> TransactionMark:
+    return TransactionMark(MARKS, 2 * n, str(n), str(n), ended=False)
 
 
-def end(n: int) -> Mark:
-    return Mark(MARKS, 2 * n + 1, str(n), str(n), ended=True, events={"orders": 1, "items": 1})
+def end(n: int) -> TransactionMark:
+    return TransactionMark(MARKS, 2 * n + 1, str(n), str(n), ended=True, events={"orders": 1, "items": 1})
 
 
-def change(n: int, partition: TopicPartition) -> Part:
-    return Part(str(n), partition.topic, partition, 1, n, n, 1, (n, n), (n, n))
+def change(n: int, partition: TopicPartition) -> TransactionPart:
+    return TransactionPart(str(n), partition.topic, partition, 1, n, n, 1, (n, n), (n, n))
 
 
-def batches(of: Sequence[Mark | Part]) -> Iterator[Batch]:
+def batches(of: Sequence[TransactionMark | TransactionPart]) -> Iterator[Batch]:
     for start in range(0, len(of), IN_ONE_BATCH):
         some = of[start : start + IN_ONE_BATCH]
-        yield [one for one in some if isinstance(one, Mark)], [one for one in some if isinstance(one, Part)]
+        yield (
+            [one for one in some if isinstance(one, TransactionMark)],
+            [one for one in some if isinstance(one, TransactionPart)],
+        )
 
 
 def one_batch(n: int) -> Iterator[Batch]:
@@ -92,26 +95,26 @@ ORDERS_OF_READING = (one_batch, ends_first, changes_first, one_table_last, first
 
 def held_together(limit: int) -> Callable[[Iterator[Batch]], None]:
     def read(stream: Iterator[Batch]) -> None:
-        books, at = Transactions(TransactionRules(MARKS.topic, limit, 60.0), Tables()), Position()
+        books, at = PendingTransactions(TransactionRules(MARKS.topic, limit, 60.0), Tables()), Position()
         for marks, parts in stream:
             at = at.advanced_to({one.partition: last_of(one) + 1 for one in (*marks, *parts)})
-            books.see(marks, parts, 1.0, 0.0)
-            books.turn(at, 0.0)
+            books.observe(marks, parts, 1.0, 0.0)
+            books.advance(at, 0.0)
             assert books.barrier is not None and books.held_bytes >= 0
 
     return read
 
 
-def last_of(one: Mark | Part) -> int:
-    return one.offset if isinstance(one, Mark) else one.last
+def last_of(one: TransactionMark | TransactionPart) -> int:
+    return one.offset if isinstance(one, TransactionMark) else one.last
 
 
 def proven(stream: Iterator[Batch]) -> None:
-    books, at = Proofs(60.0, Tables()), Position()
+    books, at = CompletenessEvidence(60.0, Tables()), Position()
     for marks, parts in stream:
         at = at.advanced_to({one.partition: last_of(one) + 1 for one in (*marks, *parts)})
-        books.see(marks, parts, 0.0)
-        books.turn(at)
+        books.observe(marks, parts, 0.0)
+        books.advance(at)
         assert books.barrier is not None
 
 

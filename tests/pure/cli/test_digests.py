@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from replicator.settings import LaneSettings, Loaded
-from replicator.wiring.configuration import read
-from replicator.wiring.digests import digest_of, rules_of
+from replicator.wiring.configuration import read_config
+from replicator.wiring.rule_digests import digest_lane, digest_rules
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 PASSWORD = "first"
@@ -46,8 +46,8 @@ def config(tmp_path: Path) -> Path:
 def loaded(config: Path, old: str = "", new: str = "") -> tuple[Loaded, LaneSettings]:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new) if old else CONFIG)
-    found = read(config, None, ())
-    return found, next(lane for lane in found.settings.lanes_for("public.items") if lane.into == "items")
+    found = read_config(config, None, ())
+    return found, next(lane for lane in found.settings.resolve_lanes("public.items") if lane.into == "items")
 
 
 @pytest.mark.parametrize("column", ["name", "mail"])
@@ -55,7 +55,7 @@ def test_under_another_key_of_a_mask_rows_are_others(config: Path, column: str) 
     """Of a mask of the table, and of the lane alone."""
     before = loaded(config)
     after = loaded(config, f"{column}: {{mask: hmac, key: {KEY}", f"{column}: {{mask: hmac, key: {OTHER}")
-    assert rules_of(*before) != rules_of(*after) and digest_of(*before) != digest_of(*after)
+    assert digest_rules(*before) != digest_rules(*after) and digest_lane(*before) != digest_lane(*after)
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_under_another_key_of_a_mask_rows_are_others(config: Path, column: str) 
 def test_where_records_and_their_schemas_are_decides_nothing(config: Path, old: str, new: str) -> None:
     """Nor what other lanes do."""
     before, after = loaded(config), loaded(config, old, new)
-    assert rules_of(*before) == rules_of(*after) and digest_of(*before) == digest_of(*after)
+    assert digest_rules(*before) == digest_rules(*after) and digest_lane(*before) == digest_lane(*after)
 
 
 def test_how_rows_lie_is_of_the_target_and_not_of_a_snapshot(config: Path) -> None:
     before, after = loaded(config), loaded(config, "into: items", "into: items, partition_by: [id]")
-    assert rules_of(*before) == rules_of(*after) and digest_of(*before) != digest_of(*after)
+    assert digest_rules(*before) == digest_rules(*after) and digest_lane(*before) != digest_lane(*after)
 
 
 ALL_RULES = """\
@@ -117,5 +117,5 @@ STORED = {
 
 def test_stored_digests_stay_what_they_are(config: Path) -> None:
     config.write_text(ALL_RULES)
-    found = read(config, None, ())
-    assert {lane.into: rules_of(found, lane) for lane in found.settings.lanes_for("public.items")} == STORED
+    found = read_config(config, None, ())
+    assert {lane.into: digest_rules(found, lane) for lane in found.settings.resolve_lanes("public.items")} == STORED

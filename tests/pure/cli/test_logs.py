@@ -10,7 +10,7 @@ import sys
 import structlog
 
 from adapters.kafka.client_log import client_log
-from replicator.wiring.logs import BURST, SECONDS, configure, where_it_failed
+from replicator.wiring.logs import BURST_SECONDS, MAX_EQUAL_LINES, configure_logs, reduce_exception
 
 
 def _fail(secret: str) -> None:
@@ -25,14 +25,14 @@ def test_an_exception_is_told_by_class_and_place_only():
     try:
         _fail("hunter2")
     except RuntimeError as error:
-        event = where_it_failed(None, "error", {"event": "stopped", "exc_info": error})
+        event = reduce_exception(None, "error", {"event": "stopped", "exc_info": error})
     assert [link["class"] for link in event["exception"]] == ["RuntimeError", "ValueError"]
     assert event["exception"][0]["at"][-1].endswith("_fail")
     assert "hunter2" not in repr(event)
 
 
 def test_the_configured_log_hides_words_and_variables(capsys):
-    configure(0)
+    configure_logs(0)
     try:
         _fail("hunter2")
     except RuntimeError:
@@ -45,7 +45,7 @@ def test_the_configured_log_hides_words_and_variables(capsys):
 
 def test_libraries_and_adapters_log_in_the_same_form(capsys):
     def said(verbosity):
-        configure(verbosity)
+        configure_logs(verbosity)
         for name in ("adapters.sources.somewhere", "a_library"):
             for level in (logging.DEBUG, logging.INFO, logging.WARNING):
                 logging.getLogger(name).log(level, "it is %s", "away")
@@ -63,7 +63,7 @@ def test_libraries_and_adapters_log_in_the_same_form(capsys):
 
 def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
     for verbosity, seen in ((0, 0), (1, 1)):
-        configure(verbosity)
+        configure_logs(verbosity)
         client_log(str).error("FAIL [thrd:nowhere.example:9092/bootstrap]: Connect failed")
         structlog.reset_defaults()
         assert capsys.readouterr().err.count("nowhere.example:9092/bootstrap") == seen
@@ -72,28 +72,30 @@ def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):
 def test_equal_lines_are_counted_and_left_out(capsys, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("replicator.wiring.logs.monotonic", lambda: now[0])
-    configure(0)
+    configure_logs(0)
     log = structlog.get_logger()
     try:
         for attempt in range(50):
             log.warning("lane retrying", lane="lake.a", attempt=attempt)
             logging.getLogger("adapters.x").warning("it is away")
         log.warning("lane retrying", lane="lake.b", attempt=1)
-        now[0] = SECONDS
+        now[0] = BURST_SECONDS
         log.info("later")
     finally:
         structlog.reset_defaults()
     said = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [e["attempt"] for e in said if e.get("lane") == "lake.a" and e["event"] == "lane retrying"] == [*range(BURST)]
+    assert [e["attempt"] for e in said if e.get("lane") == "lake.a" and e["event"] == "lane retrying"] == [
+        *range(MAX_EQUAL_LINES)
+    ]
     assert [e for e in said if e.get("lane") == "lake.b"] and said[-1]["event"] == "later"
     left_out = [(e["line_event"], e["line_level"], e["times"]) for e in said if e["event"] == "lines were left out"]
-    assert left_out == [("lane retrying", "warning", 50 - BURST), ("it is away", "warning", 50 - BURST)]
+    assert left_out == [("lane retrying", "warning", 50 - MAX_EQUAL_LINES), ("it is away", "warning", 50 - MAX_EQUAL_LINES)]
 
 
 def test_names_do_not_steer_the_terminal_that_the_log_goes_to(capsys, monkeypatch):
     name = "a\x1b]0;title\x07\u202e"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    configure(0)
+    configure_logs(0)
     try:
         structlog.get_logger().info(f"reads {name}\nb", table=name, named=f"a {name}", tables=[name])
         logging.getLogger("adapters.x").warning("%s is away", name)

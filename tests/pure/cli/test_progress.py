@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from structlog.testing import capture_logs
 
-from replicator.cli.progress import telling_progress
+from replicator.cli.progress import log_progress
 
 
 class Told:
@@ -31,7 +31,7 @@ class Told:
 
 def lines(*reports: tuple[int, int]) -> list[dict]:
     told = Told(*reports)
-    with capture_logs() as logs, telling_progress(told, every=0.001):
+    with capture_logs() as logs, log_progress(told, every=0.001):
         assert told.over.wait(10)
     return logs
 

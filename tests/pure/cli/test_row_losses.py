@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.monitor.html import render
-from replicator.application.register import FileRegister
-from replicator.cli.status import _shown
+from adapters.http.status_html import render
+from replicator.application.stream.file_register import FileRegister
+from replicator.cli.status import _make_view
 from replicator.domain.errors import ExitCode
-from replicator.ports.register import Seen
-from replicator.wiring.configuration import read
+from replicator.ports.register import RegisterEntry
+from replicator.wiring.configuration import read_config
 from replicator.wiring.container import Container
 
 CONFIG = """\
@@ -65,7 +65,7 @@ def append(
 def run(project: Path, event: str = "rows may be lost") -> tuple[dict[str, Any], int]:
     """The daemon's status after a run, and how often the log has the event."""
     with capture_logs() as logged:
-        container = Container(loaded=read(project / "config" / "replicator.yaml", None, ()))
+        container = Container(loaded=read_config(project / "config" / "replicator.yaml", None, ()))
         assert container.supervisor().run(once=True) is ExitCode.OK
     return container.views().status(), sum(entry["event"] == event for entry in logged)
 
@@ -82,7 +82,7 @@ def test_what_may_be_lost_is_said_by_status_and_on_the_page(project: Path) -> No
     assert logged == 1
     step = status["sources"][0]["row_loss"]["next_step"]
     assert "`replicator backfill TABLE`" in step and "provide.transaction.metadata=false" in step
-    lines = _shown(status, 200).plain.splitlines()
+    lines = _make_view(status, 200).plain.splitlines()
     assert lines[lines.index(f"source shop: {said(status)}") + 1] == f"  {step}"
     page = render(status)
     assert f"rows of transactions that are open meanwhile ({NEWER})" in page and "replicator backfill TABLE" in page
@@ -92,7 +92,7 @@ def test_nothing_is_said_of_a_connector_that_loses_nothing(project: Path) -> Non
     append(project, "false", BLOCK, version="3.7.0.Final")
     status, logged = run(project)
     assert (status["sources"][0]["row_loss"], logged) == (None, 0)
-    assert "may lose" not in _shown(status, 200).plain + render(status)
+    assert "may lose" not in _make_view(status, 200).plain + render(status)
 
 
 def test_records_show_if_the_connector_sends_metadata_of_transactions(project: Path) -> None:
@@ -113,7 +113,7 @@ def test_records_show_if_the_connector_sends_metadata_of_transactions(project: P
 
 def test_connectors_of_one_source_do_not_take_each_others_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state does not change with each batch, and the register is not written for each."""
-    saved: list[Seen] = []
+    saved: list[RegisterEntry] = []
     save = FileRegister.save
     monkeypatch.setattr(FileRegister, "save", lambda self, name, seen: (saved.append(seen), save(self, name, seen)))
     for _ in range(5):

@@ -7,9 +7,9 @@ from paths import GOLDEN
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.change import RAW
-from replicator.testing.debezium import raw_frame
+from replicator.testing.debezium import make_raw_frame
 from replicator.testing.decoder_contract import DecoderContract
-from replicator.testing.histories import random_history
+from replicator.testing.histories import make_random_history
 
 RECORDED = GOLDEN / "decoders" / "debezium"
 
@@ -19,9 +19,9 @@ class TestDebeziumJsonDecoder(DecoderContract):
         return DebeziumJsonDecoder({})
 
     def samples(self):
-        return raw_frame(random_history(1, 30, toast=True, keys=("composite",)))
+        return make_raw_frame(make_random_history(1, 30, toast=True, keys=("composite",)))
 
-    def recorded(self):
+    def make_recorded(self):
         """Topics of PostgreSQL and MariaDB, with schemas."""
         return pa.concat_tables(map(topic, sorted([*RECORDED.glob("postgres/*.jsonl"), *RECORDED.glob("mariadb/*.jsonl")])))
 

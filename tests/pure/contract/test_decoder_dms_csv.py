@@ -6,7 +6,7 @@ import pytest
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from replicator.domain.change import RAW
 from replicator.testing.decoder_contract import DecoderContract
-from replicator.testing.mutations import altered_csv
+from replicator.testing.mutations import alter_csv
 
 TYPES = {"id": "int64", "name": "string", "price": "decimal(10,2)", "at": "timestamp[us]"}
 FILE = 1_700_000_000_000
@@ -47,5 +47,5 @@ class TestDmsCsvDecoder(DecoderContract):
     def samples(self):
         return frame(self.record)
 
-    def mutated(self, value, rng):
-        return altered_csv(value, rng)
+    def mutate_record(self, value, rng):
+        return alter_csv(value, rng)

@@ -80,13 +80,13 @@ class TestDtsDecoder(DecoderContract):
     def samples(self):
         return frame(*(sample(n, self.declared) for n in range(18)))
 
-    def recorded(self):
+    def make_recorded(self):
         """Of the same table with other columns, so only where these are not declared."""
         return frame(*([] if self.declared else [path.read_bytes() for path in sorted(SAMPLES.glob("*.bin"))]))
 
-    def mutated(self, value, rng):
+    def mutate_record(self, value, rng):
         return altered_record(value, rng)
 
     def test_the_samples_are_good(self):
-        for table, run in self.runs(self.new_decoder(), self.samples()):
+        for table, run in self.list_slices(self.new_decoder(), self.samples()):
             assert set(self.new_decoder().decode(run, table)["_error"].to_pylist()) == {None}

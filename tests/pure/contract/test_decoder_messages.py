@@ -10,7 +10,7 @@ from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.decoders.ogg_json import OggJsonDecoder
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
+from replicator.domain.transform.columns import Mask
 from replicator.testing.decoder_contract import DecoderContract
 
 SAMPLES = GOLDEN / "decoders" / "messages"
@@ -87,7 +87,7 @@ class TestMessageDecoders(DecoderContract):
     def samples(self):
         return frame([self.message(n) for n in range(12)])
 
-    def recorded(self):
+    def make_recorded(self):
         """Of other tables, so only where these need no declaration."""
         texts = [
             json.loads(line)

@@ -11,9 +11,9 @@ import pytest
 from support.debezium_events import payload_of
 from support.dts_records import BIGINT, DATE, DATETIME, TIME, clock, encoded, record, whole
 
-from adapters.arrow.json import temporal
-from adapters.arrow.json.nodes import Node
-from adapters.arrow.out_of_range import lenient
+from adapters.arrow import temporal_values
+from adapters.arrow.out_of_range_values import make_lenient
+from adapters.arrow.value_readers import ValueReader
 from adapters.decoders.canal_json import CanalJsonDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.dms_csv import DmsCsvDecoder
@@ -22,7 +22,7 @@ from adapters.decoders.maxwell_json import MaxwellJsonDecoder
 from adapters.decoders.ogg_json import OggJsonDecoder
 from adapters.decoders.rows import RowsDecoder
 from replicator.domain.change import RAW
-from replicator.domain.out_of_range import OutOfRange, Reads
+from replicator.domain.out_of_range import LaneReads, OutOfRange
 from replicator.ports.decoder import Decoder
 
 NONE: frozenset[str] = frozenset()
@@ -31,8 +31,8 @@ RULES = {
     "reject": OutOfRange(),
     "null": OutOfRange("null"),
     "clamp": OutOfRange("clamp"),
-    "text": OutOfRange(lanes=(Reads(None, NONE, NONE, V),)),
-    "unread": OutOfRange(lanes=(Reads(None, V, NONE),)),
+    "text": OutOfRange(lanes=(LaneReads(None, NONE, NONE, V),)),
+    "unread": OutOfRange(lanes=(LaneReads(None, V, NONE),)),
 }
 Write = Callable[[int, str | None, str], bytes]
 """A record of the row with this id, this value in its column `v`, and this type of the column."""
@@ -157,24 +157,24 @@ def test_a_key_is_rejected_whatever_the_rule(form: str) -> None:
 
 
 @pytest.mark.parametrize(("node", "values"), [
-    (temporal.date(), {-(2**31): "-infinity", -2_147_472_691: "-infinity", -2_147_472_692: "infinity",
+    (temporal_values.date_reader(), {-(2**31): "-infinity", -2_147_472_691: "-infinity", -2_147_472_692: "infinity",
                        2**31 - 1: "infinity", -735_160: "0044-03-15 BC", 2_932_897: "10000-01-01",
                        -719_163: "0001-12-31 BC", -719_528: "0001-01-01 BC", -719_529: "0002-12-31 BC"}),
-    (temporal.timestamp(1_000), {9_223_372_036_825_200: "infinity", -9_223_372_036_832_400: "-infinity",
+    (temporal_values.timestamp_reader(1_000), {9_223_372_036_825_200: "infinity", -9_223_372_036_832_400: "-infinity",
                                  -735_160 * 86_400_000 + 1: "0044-03-15 00:00:00.001000 BC"}),
-    (temporal.timestamp(1_000_000, temporal.UTC_US), {9_223_372_036_825_200_000: "infinity",
+    (temporal_values.timestamp_reader(1_000_000, temporal_values.UTC_US), {9_223_372_036_825_200_000: "infinity",
                                                       253_402_300_800_000_000: "10000-01-01 00:00:00.000000Z"}),
-    (temporal.timestamp(1_000_000_000), {2**63 - 1: "infinity", -(2**63): "-infinity"}),
-    (temporal.time(1_000_000), {86_400_000_000: "24:00:00.000000", -3_020_399_000_001: "-838:59:59.000001"}),
-    (temporal.time(1_000_000_000), {86_400_000_000_001: "24:00:00.000000001"}),
-    (temporal.iso_timestamp(temporal.UTC_US), {"-0043-03-15T00:00:00Z": "0044-03-15 00:00:00Z BC", "infinity": "infinity"}),
+    (temporal_values.timestamp_reader(1_000_000_000), {2**63 - 1: "infinity", -(2**63): "-infinity"}),
+    (temporal_values.time_reader(1_000_000), {86_400_000_000: "24:00:00.000000", -3_020_399_000_001: "-838:59:59.000001"}),
+    (temporal_values.time_reader(1_000_000_000), {86_400_000_000_001: "24:00:00.000000001"}),
+    (temporal_values.iso_timestamp_reader(temporal_values.UTC_US), {"-0043-03-15T00:00:00Z": "0044-03-15 00:00:00Z BC", "infinity": "infinity"}),
 ])  # fmt: skip
-def test_texts_of_numbers(node: Node, values: Mapping[Any, str]) -> None:
-    assert lenient(node, "text").build([*values, None]).to_pylist() == [*values.values(), None]
+def test_texts_of_numbers(node: ValueReader, values: Mapping[Any, str]) -> None:
+    assert make_lenient(node, "text").build([*values, None]).to_pylist() == [*values.values(), None]
 
 
 def test_the_infinite_day_of_postgresql_lies_after_all_others() -> None:
-    first, last = lenient(temporal.date(), "clamp").build([-2_147_472_691, -2_147_472_692]).to_pylist()
+    first, last = make_lenient(temporal_values.date_reader(), "clamp").build([-2_147_472_691, -2_147_472_692]).to_pylist()
     assert (str(first), str(last)) == ("0001-01-01", "9999-12-31")
 
 

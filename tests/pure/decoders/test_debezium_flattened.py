@@ -12,7 +12,7 @@ from support.debezium_events import ID, code, column, event, key, raw, with_sche
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 
 NAME = column("name", "string")
 TEXTS = ("__deleted", "__op", "__table", "__transaction_id")

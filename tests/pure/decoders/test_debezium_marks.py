@@ -7,12 +7,12 @@ import json
 import pyarrow as pa
 import pytest
 
-from adapters.arrow.transactions import parts
+from adapters.arrow.transactions import split_parts
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.change import RAW, TX, changes_schema
 from replicator.domain.position import TopicPartition
 from replicator.domain.table import Column, TableSpec
-from replicator.domain.transactions import Part
+from replicator.domain.transactions import TransactionPart
 
 DECODER = DebeziumJsonDecoder({})
 TABLE = TableSpec("public.items", (Column("id", pa.int64()),), ("id",), 3)
@@ -58,5 +58,9 @@ def test_parts_are_counted_by_transaction_and_partition():
     ]
     frame = pa.Table.from_pylist(made, pa.schema([field.with_nullable(True) for field in schema]))
     zero, one = TopicPartition("i", 0), TopicPartition("i", 1)
-    expected = [Part("1", "x", zero, 2, 0, 1), Part("2", "x", zero, 1, 2, 2), Part("1", "x", one, 2, 5, 6)]
-    assert set(parts(frame, "x")) == set(expected)
+    expected = [
+        TransactionPart("1", "x", zero, 2, 0, 1),
+        TransactionPart("2", "x", zero, 1, 2, 2),
+        TransactionPart("1", "x", one, 2, 5, 6),
+    ]
+    assert set(split_parts(frame, "x")) == set(expected)

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.debezium_events import ID, code, column, decoded, event, one, raw
 
-from adapters.arrow.debezium.options import PLACEHOLDER
+from adapters.decoders.debezium.options import PLACEHOLDER
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.errors import Fatal
 from replicator.testing.contract import EXAMPLES

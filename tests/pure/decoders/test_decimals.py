@@ -8,8 +8,8 @@ from decimal import Context, Decimal
 import pyarrow as pa
 import pytest
 
-from adapters.arrow.json.decimals import from_text
-from adapters.arrow.json.faults import Unfit
+from adapters.arrow.decimals import from_text
+from adapters.arrow.record_errors import ValueMisfit
 
 TYPES = [
     pa.decimal128(38, 10),
@@ -29,7 +29,7 @@ def read(text: str, kind: pa.DataType) -> Decimal | None:
     """None where it is refused."""
     try:
         return from_text(pa.array([text]), kind)[0].as_py()
-    except Unfit:
+    except ValueMisfit:
         return None
 
 

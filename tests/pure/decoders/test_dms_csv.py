@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from adapters.arrow.dms import Dialect, where
+from adapters.decoders.common.dms_rows import CsvDialect, describe_place
 from adapters.decoders.dms_csv import DmsCsvDecoder, cells
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
@@ -306,7 +306,7 @@ def test_bad_rows_are_rejects(bad, expected, header):
 def test_rows_of_another_width_say_so():
     rows = decode(b"I,1,a", b"I,1,a,1,2", b'I,"1,2",a,1,', header=HEADER)
     said = [
-        f"MALFORMED: the row has {n} columns, 4 are expected ({where(row['_offset'])})"
+        f"MALFORMED: the row has {n} columns, 4 are expected ({describe_place(row['_offset'])})"
         for n, row in zip((3, 5, 5), rows, strict=True)
     ]
     assert [row["_error"] for row in rows] == said
@@ -488,8 +488,8 @@ def test_a_row_means_the_same_whoever_its_neighbours_are(values, escape):
 
 
 def test_rows_of_the_grammar_are_rows_of_the_parser():
-    dialect = Dialect()
+    dialect = CsvDialect()
     values = pa.array([b'a,"b\r\nc"', b"a,b", b'"a"",",b'], pa.binary())
-    found = cells.split(values, (2,), dialect)
+    found = cells.split_rows(values, (2,), dialect)
     assert [[c.to_pylist() for c in part.columns] for part in found.parts] == [[["a", "a", 'a",'], ["b\r\nc", "b", "b"]]]
     assert not found.errors

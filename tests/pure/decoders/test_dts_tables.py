@@ -14,18 +14,18 @@ from support.dts_records import BIGINT, DATE, DOUBLE, SAMPLES, VARCHAR, clock, f
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
-from replicator.domain.plan import Counts
-from replicator.domain.policies import plan_for
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.domain.policy.plan import Counts
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Write
-from replicator.testing.delivery import lane_of
+from replicator.testing.delivery import make_lane
 from replicator.testing.fakes import FakeTarget
 
 SALES = {"id": BIGINT, "date": DATE, "name": VARCHAR, "sales": DOUBLE}
 TYPES = {"id": "int64", "date": "date32", "name": "string", "sales": "decimal(7,2)"}
 OPTIONS = {"schema": {"delta_cdc.sales": TYPES}, "keys": {"delta_cdc.sales": ["id"]}}
-LANE = lane_of("scd1", "sales")
+LANE = make_lane("scd1", "sales")
 LEFT = {
     (2, date(2019, 11, 11), "Lee", Decimal("175.00")),
     (3, date(2019, 11, 12), "Robert", Decimal("136.00")),

@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 from support.debezium_events import ID, column, payload_of, raw, schema_of, with_schema
 
-from adapters.arrow.json import framing
-from adapters.arrow.json.framing import Once
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.decoders.json import schema_frames
+from adapters.decoders.json.schema_frames import CachedFrames
 
 SCHEMA = schema_of([ID, column("name", "string")])
 DEPTH = 64
@@ -22,52 +22,52 @@ def values(*names: str) -> pa.Array:
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many values each search for payloads was given."""
     counts: list[int] = []
-    search = framing.frames
+    search = schema_frames.find_frames
 
-    def counted(some: pa.Array, depth: int) -> framing.Frames:
+    def counted(some: pa.Array, depth: int) -> schema_frames.SchemaFrames:
         counts.append(len(some))
         return search(some, depth)
 
-    monkeypatch.setattr(framing, "frames", counted)
+    monkeypatch.setattr(schema_frames, "find_frames", counted)
     return counts
 
 
-def payloads(found: framing.Frames) -> list[bytes]:
+def payloads(found: schema_frames.SchemaFrames) -> list[bytes]:
     return [payload for group in found.groups for payload in group.payloads()]
 
 
 def test_the_same_values_are_looked_at_once(looked: list[int]) -> None:
-    once, some = Once(DEPTH), values("a", "b", "c")
-    first = once.first(some)
-    assert once.again(some) is first and looked == [3]
+    once, some = CachedFrames(DEPTH), values("a", "b", "c")
+    first = once.find(some)
+    assert once.find_again(some) is first and looked == [3]
 
 
 def test_other_values_in_the_same_memory_are_others(looked: list[int]) -> None:
-    once, some = Once(DEPTH), values("a", "b", "c", "d")
-    once.first(some.slice(0, 2))
-    assert b'"b"' in payloads(once.again(some.slice(1, 2)))[0]
-    assert len(payloads(once.again(some.slice(0, 3)))) == 3
+    once, some = CachedFrames(DEPTH), values("a", "b", "c", "d")
+    once.find(some.slice(0, 2))
+    assert b'"b"' in payloads(once.find_again(some.slice(1, 2)))[0]
+    assert len(payloads(once.find_again(some.slice(0, 3)))) == 3
     assert looked == [2, 2, 3]
 
 
 def test_nothing_is_kept_longer_than_until_it_is_asked_for_again(looked: list[int]) -> None:
-    once, some = Once(DEPTH), values("a")
-    once.first(some)
+    once, some = CachedFrames(DEPTH), values("a")
+    once.find(some)
     before = pa.total_allocated_bytes()
-    once.again(some)
+    once.find_again(some)
     del some
     assert pa.total_allocated_bytes() < before
-    once.first(values("b"))
+    once.find(values("b"))
     before = pa.total_allocated_bytes()
-    once.forget()
+    once.clear()
     assert pa.total_allocated_bytes() < before
     assert looked == [1, 1]
 
 
 def test_what_is_not_of_one_schema_is_not_kept(looked: list[int]) -> None:
-    once = Once(DEPTH)
+    once = CachedFrames(DEPTH)
     some = pa.concat_arrays([values("a"), pa.array([b'{"plain": 1}', b"none"], pa.binary())])
-    assert once.first(some).errors.keys() == once.again(some).errors.keys() == {2}
+    assert once.find(some).errors.keys() == once.find_again(some).errors.keys() == {2}
     assert looked == [3, 3]
 
 

@@ -12,16 +12,16 @@ import pytest
 from msgspec import Raw
 from structlog.testing import capture_logs
 
-from adapters.arrow.json.faults import Unfit, fit
-from adapters.arrow.messages.rows import text_of, texts_of
-from adapters.arrow.mysql import arrow_of
+from adapters.arrow.record_errors import ValueMisfit, build_or_reject
 from adapters.decoders.canal_json import CanalJsonDecoder
+from adapters.decoders.common.mysql_types import to_arrow_type
 from adapters.decoders.maxwell_json import MaxwellJsonDecoder
+from adapters.decoders.messages.json_rows import to_text, to_texts
 from adapters.decoders.ogg_json import OggJsonDecoder
 from adapters.engines.local import LocalEngine
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
+from replicator.domain.transform.columns import Mask
 from replicator.ports.decoder import TABLE_DROPPED
 
 TYPES = {"id": "bigint", "name": "varchar(9)", "price": "decimal(8,2)"}
@@ -136,7 +136,7 @@ def test_a_dropped_table_is_told_by_name(name):
         assert (first["db"], first["table"], first["op"], first["error"]) == ("shop", "shop.items", None, None)
         assert first["ts"] == datetime(2023, 11, 14, 22, 13, 20, 500_000, tzinfo=UTC)
         assert [row["table"] for row in others] == [None] * 3
-        stored = decoder.veiled(frame(named))
+        stored = decoder.mask_records(frame(named))
         assert decoder.route(stored)["ignored"].to_pylist() == [TABLE_DROPPED]
         assert decoder.envelope(stored)["table"].to_pylist() == ["shop.items"]
 
@@ -288,13 +288,13 @@ def test_bytes_of_canal():
     ],
 )  # fmt: skip
 def test_types_of_mysql(said, arrow):
-    assert arrow_of(said) == arrow
+    assert to_arrow_type(said) == arrow
 
 
 @pytest.mark.parametrize("said", ["", "money", "decimal(x)", "int)", "decimal(1,2,3)", "(", "enum('a" + "'" * 10_001])
 def test_types_that_mysql_has_not(said):
     """Such a column is text, and has no say in what becomes of the others of its row."""
-    assert arrow_of(said) is None
+    assert to_arrow_type(said) is None
     [row] = decode("canal", canal("INSERT", {"id": "1", "v": "x"}, mysqlType={"id": "int", "v": said}), options={})
     assert (row["id"], row["v"], row["_error"]) == (1, "x", None)
 
@@ -438,15 +438,15 @@ TEXTS = [
 def test_texts_of_a_column_are_those_of_each_value(odd):
     values = [None, *map(Raw, [*TEXTS, *odd, *TEXTS]), None]
     try:
-        wanted = [text_of(value) for value in values]
+        wanted = [to_text(value) for value in values]
     except ValueError:
         wanted = None
     if wanted is None:
         with pytest.raises(ValueError, match=r".+"):
-            texts_of(values)
+            to_texts(values)
         return
-    assert texts_of(values).to_pylist() == wanted
-    assert texts_of([None, None]).to_pylist() == [None, None] and texts_of([]).to_pylist() == []
+    assert to_texts(values).to_pylist() == wanted
+    assert to_texts([None, None]).to_pylist() == [None, None] and to_texts([]).to_pylist() == []
 
 
 def test_times_with_and_without_a_zone_and_a_time_of_day_beside_each_other():
@@ -461,10 +461,10 @@ def test_times_with_and_without_a_zone_and_a_time_of_day_beside_each_other():
 def test_values_that_fit_alone_but_not_together():
     def build(values: Any) -> pa.Array:
         if "bad" in values or len({type(value) for value in values if value is not None}) > 1:
-            raise Unfit("OUT_OF_RANGE", "holds values of two kinds, or a bad one")
+            raise ValueMisfit("OUT_OF_RANGE", "holds values of two kinds, or a bad one")
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
-    array, bad = fit(build, [1, "a", "bad", None, 2], "it")
+    array, bad = build_or_reject(build, [1, "a", "bad", None, 2], "it")
     assert array.to_pylist() == ["1", "a", None, None, "2"] and list(bad) == [2]
 
 

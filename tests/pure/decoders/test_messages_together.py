@@ -6,14 +6,14 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from adapters.arrow.json.framing import are_shallow, is_deep
-from adapters.decoders.canal_json.decoder import Canal, CanalJsonDecoder
-from adapters.decoders.maxwell_json.decoder import Maxwell, MaxwellJsonDecoder
-from adapters.decoders.ogg_json.decoder import GoldenGate, OggJsonDecoder
+from adapters.decoders.canal_json.decoder import CanalFormat, CanalJsonDecoder
+from adapters.decoders.json.schema_frames import is_deep, is_shallow
+from adapters.decoders.maxwell_json.decoder import MaxwellFormat, MaxwellJsonDecoder
+from adapters.decoders.ogg_json.decoder import GoldenGateFormat, OggJsonDecoder
 from replicator.domain.change import ERROR, RAW
 from replicator.testing.contract import SEED
 from replicator.testing.decoder_fuzz import INPUTS
-from replicator.testing.mutations import altered_json
+from replicator.testing.mutations import alter_json
 
 DECLARED = {
     "id": "int64",
@@ -111,12 +111,12 @@ def decoder(kind, form, options):
 
 KEYED = {"schema": {"*": DECLARED}, "keys": {"*": ["id"]}}
 FORMATS = {
-    "canal": (CanalJsonDecoder, Canal, {}, canal),
-    "canal-declared": (CanalJsonDecoder, Canal, KEYED, canal),
-    "canal-keyless": (CanalJsonDecoder, Canal, {"schema": {"*": DECLARED}}, canal),
-    "maxwell": (MaxwellJsonDecoder, Maxwell, KEYED | {"epoch": 3}, maxwell),
-    "maxwell-keyless": (MaxwellJsonDecoder, Maxwell, {"schema": {"*": DECLARED}}, maxwell),
-    "ogg": (OggJsonDecoder, GoldenGate, KEYED | {"epoch": 3}, ogg),
+    "canal": (CanalJsonDecoder, CanalFormat, {}, canal),
+    "canal-declared": (CanalJsonDecoder, CanalFormat, KEYED, canal),
+    "canal-keyless": (CanalJsonDecoder, CanalFormat, {"schema": {"*": DECLARED}}, canal),
+    "maxwell": (MaxwellJsonDecoder, MaxwellFormat, KEYED | {"epoch": 3}, maxwell),
+    "maxwell-keyless": (MaxwellJsonDecoder, MaxwellFormat, {"schema": {"*": DECLARED}}, maxwell),
+    "ogg": (OggJsonDecoder, GoldenGateFormat, KEYED | {"epoch": 3}, ogg),
 }
 
 
@@ -147,7 +147,7 @@ def test_comes_to_the_same_as_one_by_one(kind):
     rng = Random(SEED)
     for _ in range(max(INPUTS // 1000, 3)):
         texts = [written(message(rng, n), rng) for n in range(rng.choice([1, 3, 600, 1500]))]
-        texts = [altered_json(text, rng) if rng.random() < 0.1 else text for text in texts]
+        texts = [alter_json(text, rng) if rng.random() < 0.1 else text for text in texts]
         raw = frame([None if rng.random() < 0.01 else text for text in texts])
         together, alone = decoder_kind(options), decoder(decoder_kind, one_by_one(form), options)
         if not any(alone.route(raw)["fingerprint"].to_pylist()):
@@ -202,4 +202,4 @@ def test_depth_is_seen_whatever_stands_in_texts():
         text = json.dumps(value).encode()
         for limit in (2, 3, 5):
             assert is_deep(text, limit) == (depth_of(value) > limit), text
-            assert not (are_shallow(pa.array([b"{}", text, b"{}"]), limit) and depth_of(value) > limit), text
+            assert not (is_shallow(pa.array([b"{}", text, b"{}"]), limit) and depth_of(value) > limit), text

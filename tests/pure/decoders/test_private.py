@@ -15,12 +15,12 @@ from support.debezium_events import column, event, payload_of
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.transform.columns import Mask
 from replicator.testing.contract import EXAMPLES
-from replicator.testing.debezium import raw_frame
+from replicator.testing.debezium import make_raw_frame
 from replicator.testing.histories import histories
-from replicator.testing.kinds import KINDS
+from replicator.testing.value_types import VALUE_TYPES
 
 KEY = b"k" * 16
 HMAC, CUT, FIXED, NOTHING = Mask("hmac", KEY), Mask("truncate", KEY, 2), Mask("fixed", text="*"), Mask("nothing")
@@ -60,22 +60,22 @@ def decoded(records, by):
 
 
 @settings(max_examples=EXAMPLES)
-@given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(KINDS)))
+@given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(VALUE_TYPES)))
 def test_what_is_stored_decodes_as_the_record_did(history):
     """Key changes, values that were not sent, and columns that come later included; once more veiled it stays what it is."""
     masks = {"k1": HMAC, "v1": CUT}
     by = DebeziumJsonDecoder({"private": {"public.items": masks}})
-    records = raw_frame(history)
-    veiled = by.veiled(records)
+    records = make_raw_frame(history)
+    veiled = by.mask_records(records)
     again = pickle.loads(pickle.dumps(by))
     assert decoded(veiled, again) == decoded(records, by)
-    assert again.veiled(veiled).equals(veiled)
+    assert again.mask_records(veiled).equals(veiled)
 
 
 def test_every_place_that_repeats_a_value():
     value = event(COLUMNS, op="u", before=ROW, after=ROW | {"email": "b@example.com"}, source={"query": "... a@example.com"})
     old = {"name": "__debezium.oldkey", "value": b'{"id":1}'}
-    found = stored(decoder(id=HMAC, email=HMAC).veiled(raw(value, headers=[old])))
+    found = stored(decoder(id=HMAC, email=HMAC).mask_records(raw(value, headers=[old])))
     told = json.loads(found["value"])["payload"]
     assert (told["before"]["email"], told["after"]["email"]) == (digest("a@example.com"), digest("b@example.com"))
     assert told["before"]["id"] == json.loads(found["key"])["payload"]["id"] == digest("1")
@@ -85,7 +85,7 @@ def test_every_place_that_repeats_a_value():
 
 def test_each_mask_without_a_schema_too():
     value = json.dumps(payload_of("c", ROW)).encode()
-    found = stored(decoder(id=HMAC, email=CUT, day=NOTHING).veiled(raw(value, key='{"id":1}')))
+    found = stored(decoder(id=HMAC, email=CUT, day=NOTHING).mask_records(raw(value, key='{"id":1}')))
     after = json.loads(found["value"])["after"]
     assert after == {"id": digest("1"), "email": f"a@-{digest('a@example.com')[:16]}", "day": None}
     assert json.loads(found["key"]) == {"id": digest("1")}
@@ -102,7 +102,7 @@ def test_each_mask_without_a_schema_too():
     ],
 )
 def test_what_cannot_be_read_is_withheld(value):
-    found = stored(decoder(email=HMAC).veiled(raw(value)))
+    found = stored(decoder(email=HMAC).mask_records(raw(value)))
     assert b"example" not in found["value"]
     assert b"withheld" in found["value"]
 
@@ -112,19 +112,19 @@ def test_a_value_of_another_type_stays_one():
     by = decoder(id=HMAC)
     for wrong in ("one", 2**40, 1.5, True):
         records = raw(event(COLUMNS, after=ROW | {"id": wrong}))
-        assert [set(row) for row in decoded(by.veiled(records), by)] == [{"_topic", "_partition", "_offset"}], wrong
+        assert [set(row) for row in decoded(by.mask_records(records), by)] == [{"_topic", "_partition", "_offset"}], wrong
 
 
 def test_other_tables_keep_what_they_have():
     by = decoder(email=HMAC)
     broken = raw("a@example.com", topic="cdc.public.other")
-    assert by.veiled(broken).equals(broken)
-    assert b"withheld" in stored(by.veiled(raw("a@example.com", topic="renamed")))["value"]
+    assert by.mask_records(broken).equals(broken)
+    assert b"withheld" in stored(by.mask_records(raw("a@example.com", topic="renamed")))["value"]
 
 
 def test_a_tombstone_has_a_key():
-    assert json.loads(stored(decoder(id=HMAC).veiled(raw(None)))["key"])["payload"] == {"id": digest("1")}
-    found = stored(decoder(id=HMAC).veiled(raw(None, topic="renamed")))
+    assert json.loads(stored(decoder(id=HMAC).mask_records(raw(None)))["key"])["payload"] == {"id": digest("1")}
+    found = stored(decoder(id=HMAC).mask_records(raw(None, topic="renamed")))
     assert (b"withheld" in found["key"], found["value"]) == (True, None)
 
 
@@ -149,16 +149,16 @@ def test_a_key_that_is_a_value_is_not_kept(key):
     """Its table has a key of its own, or the record was rejected."""
     by = DebeziumJsonDecoder({"private": {"public.t": {"email": HMAC, "id": HMAC}}, "keys": {"public.t": ["id"]}})
     records = raw(event(COLUMNS, after=ROW), key=key)
-    found = stored(by.veiled(records))
+    found = stored(by.mask_records(records))
     assert (found["key"], b"example" in found["value"]) == (None, False)
-    assert decoded(by.veiled(records), by) == decoded(records, by)
+    assert decoded(by.mask_records(records), by) == decoded(records, by)
 
 
 def test_fixed_text_takes_the_place_of_any_type():
     by = decoder(day=FIXED)
     (row,) = decoded(raw(event(COLUMNS, after=ROW)), by)
     assert (row["id"], row["day"]) == (1, "*")
-    assert decoded(by.veiled(raw(event(COLUMNS, after=ROW))), by) == [row]
+    assert decoded(by.mask_records(raw(event(COLUMNS, after=ROW))), by) == [row]
 
 
 def test_a_key_change_without_a_schema_is_stored_with_the_key_that_was():
@@ -166,7 +166,7 @@ def test_a_key_change_without_a_schema_is_stored_with_the_key_that_was():
     by = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}}, "schema": {"public.t": declared}})
     told = [{"name": "__debezium.oldkey", "value": b'{"id":1}'}, {"name": "__debezium.context.x", "value": b"y"}]
     records = raw(json.dumps(payload_of("c", ROW | {"id": 2})).encode(), key='{"id":2}', headers=told)
-    veiled = by.veiled(records)
+    veiled = by.mask_records(records)
     old, context, _ = (one["value"] for one in stored(veiled)["headers"])
     assert (json.loads(old), context) == ({"id": digest("1")}, b"y")
     (change,) = decoded(veiled, by)
@@ -176,6 +176,6 @@ def test_a_key_change_without_a_schema_is_stored_with_the_key_that_was():
 
 def test_a_key_without_a_schema_is_masked_once_beside_a_value_with_one():
     by = decoder(id=HMAC)
-    veiled = by.veiled(raw(event(COLUMNS, after=ROW), key='{"id":1}'))
+    veiled = by.mask_records(raw(event(COLUMNS, after=ROW), key='{"id":1}'))
     assert json.loads(stored(veiled)["key"]) == {"id": digest("1")}
-    assert by.veiled(veiled).equals(veiled)
+    assert by.mask_records(veiled).equals(veiled)

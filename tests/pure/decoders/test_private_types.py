@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from support.debezium_events import ID, column, event, key, payload_of, raw
 from support.veiled_records import CUT, FIXED, HMAC, NOTHING, decoded, digest
 
-from adapters.arrow.debezium.options import PLACEHOLDER
 from adapters.decoders.canal_json import CanalJsonDecoder
+from adapters.decoders.debezium.options import PLACEHOLDER
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.decoders.rows import RowsDecoder
 from replicator.domain.errors import ConfigProblem
@@ -166,10 +166,10 @@ def is_kept(token: Any, mask: Any) -> bool:
 
 def check_stored(records: Any, by: Any, mask: Any) -> None:
     """It is read again as it was read, and stays as it is when it is masked once more."""
-    veiled = by.veiled(records)
+    veiled = by.mask_records(records)
     again = pickle.loads(pickle.dumps(by))
     assert told(decoded(veiled, again), mask) == told(decoded(records, by), mask)
-    assert again.veiled(veiled).equals(veiled)
+    assert again.mask_records(veiled).equals(veiled)
     for text in veiled["value"].to_pylist():
         said = json.loads(text)
         said = said.get("payload", said)
@@ -260,7 +260,7 @@ def test_a_key_of_any_type_is_the_same_in_the_key_the_row_and_the_header(name: s
         of_key = key([column_of_key], v=value) if schemas == "both" else json.dumps({"v": value}).encode()
         header = {"__debezium.oldkey": json.dumps({"v": old}).encode()}
         records = raw(texts, [of_key] * len(texts), {len(texts) - 1: header})
-        veiled, live = by.veiled(records), decoded(records, by)
+        veiled, live = by.mask_records(records), decoded(records, by)
         assert told(decoded(veiled, by), HMAC) == told(live, HMAC)
         assert len({row["v"] for row in live if not row["_error"]}) < 2, "equal keys are one"
         keys = [json.loads(text) for text in veiled["key"].to_pylist()]
@@ -298,7 +298,7 @@ def test_what_holds_several_values_has_no_one_text(said: dict[str, Any], value: 
     with pytest.raises(ConfigProblem, match="which have no one text"):
         decoded(records, decoder(HMAC))
     for mask in (HMAC, CUT, FIXED, NOTHING):
-        (text,) = decoder(mask).veiled(records)["value"].to_pylist()
+        (text,) = decoder(mask).mask_records(records)["value"].to_pylist()
         assert b"4711" not in text, mask
     (row,) = decoded(records, decoder(FIXED))
     assert row["v"] == "*"
@@ -309,7 +309,7 @@ def test_a_deleted_row_without_a_place_for_a_value_is_deleted_when_it_is_read_ag
     records = raw([event([ID, KINDS["date"][0]], op="d", before={"id": 1, "v": 2**31 - 1})])
     for mask in (HMAC, CUT, FIXED, NOTHING):
         by = decoder(mask)
-        for some in (records, by.veiled(records)):
+        for some in (records, by.mask_records(records)):
             (row,) = decoded(some, by)
             assert (row["_op"], row["id"], row["v"], row["_error"]) == ("d", 1, None, None), mask
 
@@ -318,7 +318,7 @@ def test_a_tombstone_s_key_is_as_the_rows_of_its_topic_have_it() -> None:
     columns = [{**KINDS["date"][0], "optional": False}]
     value, tombstone = event(columns, op="c", after={"v": 19782}), None
     for of_key in (key(columns, v=19782), b'{"v":19782}'):
-        veiled = decoder(HMAC).veiled(raw([value, tombstone], [of_key, of_key]))
+        veiled = decoder(HMAC).mask_records(raw([value, tombstone], [of_key, of_key]))
         first, second = (json.loads(text) for text in veiled["key"].to_pylist())
         assert first == second
         assert first.get("payload", first) == {"v": digest("2024-02-29")}

@@ -12,7 +12,7 @@ import pytest
 from adapters.decoders.rows import RowsDecoder
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, Fatal, Reject
-from replicator.domain.remedies import remedy_of
+from replicator.domain.remedies import find_remedy
 from replicator.domain.table import TableSpec
 
 TYPES = {"id": "int64", "name": "string", "price": "decimal(10,2)"}
@@ -80,7 +80,7 @@ def test_a_key_column_of_nearly_that_name_is_named(name):
     other = f"key column 'id' of table items is missing, and the record has {name!r} instead"
     lacking = "key column 'id' of table items is null or missing"
     assert [one.sentence for one in rejects] == [other, lacking, lacking]
-    assert f"Correct the name {name!r} at the source" in remedy_of(rejects[0], "items")
+    assert f"Correct the name {name!r} at the source" in find_remedy(rejects[0], "items")
 
 
 def test_an_update_of_the_key_is_a_delete_and_a_create():

@@ -14,8 +14,8 @@ from support.veiled_records import CUT, HMAC, NOTHING, decoded, digest, seen, st
 
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.transform.columns import Mask
 from replicator.testing.contract import EXAMPLES
 
 TYPES = {"id": "int64", "email": "string", "price": "decimal(10,2)", "born": "date32", "note": "string"}
@@ -76,9 +76,9 @@ def test_what_is_stored_decodes_as_the_row_did(kind: str, data: st.DataObject, h
     given_rows = data.draw(st.lists(rows(kind.startswith("bare")), min_size=1, max_size=6))
     texts = [delimiter.join(written(text, csv) for text in row).encode() for row in given_rows]
     records = frame(*texts, columns=delimiter.join(["Op", *TYPES]).encode() if headed else None)
-    veiled, again = by.veiled(records), pickle.loads(pickle.dumps(by))
+    veiled, again = by.mask_records(records), pickle.loads(pickle.dumps(by))
     assert decoded(veiled, again) == decoded(records, by)
-    assert again.veiled(veiled).equals(veiled)
+    assert again.mask_records(veiled).equals(veiled)
     assert all(not row.get("_error") or "'id'" in row["_error"] for row in decoded(records, by))
     assert seen({text for row in given_rows for text in row[1:4] if text}, veiled) == []
 
@@ -97,17 +97,17 @@ def test_other_columns_are_what_they_were() -> None:
 @pytest.mark.parametrize("value", [b"I,sentinel", b'I,1,"sentinel', b"I,1,\xffsentinel,,,", b"X,1,sentinel,,,"])
 def test_what_cannot_be_read_is_withheld(value: bytes) -> None:
     by = decoder()
-    veiled = by.veiled(frame(value))
+    veiled = by.mask_records(frame(value))
     assert b"sentinel" not in told(veiled)
     assert decoded(veiled, by) == decoded(frame(value), by)
-    assert by.veiled(veiled).equals(veiled)
-    assert by.veiled(frame(value, topic="app.open")).equals(frame(value, topic="app.open"))
+    assert by.mask_records(veiled).equals(veiled)
+    assert by.mask_records(frame(value, topic="app.open")).equals(frame(value, topic="app.open"))
 
 
 def test_rows_of_which_no_column_is_known() -> None:
     by = DmsCsvDecoder({"private": {"app.items": MASKS, "app.open": {}}})
-    assert b"sentinel" not in told(by.veiled(frame(b"I,1,sentinel")))
-    assert by.veiled(frame(b"I,1", topic="app.other")).equals(frame(b"I,1", topic="app.other"))
+    assert b"sentinel" not in told(by.mask_records(frame(b"I,1,sentinel")))
+    assert by.mask_records(frame(b"I,1", topic="app.other")).equals(frame(b"I,1", topic="app.other"))
 
 
 def test_a_text_that_cannot_be_written() -> None:
@@ -118,7 +118,7 @@ def test_a_text_that_cannot_be_written() -> None:
 def test_a_header_row_that_is_a_row() -> None:
     """Of a file without one, where the config says that files have it: it stands in a header of every record."""
     by = decoder(header=True)
-    veiled = by.veiled(frame(b"I,8,b,1,2024-01-01,n", columns=b"I,7,sentinel,1,2024-01-01,n"))
+    veiled = by.mask_records(frame(b"I,8,b,1,2024-01-01,n", columns=b"I,7,sentinel,1,2024-01-01,n"))
     assert b"sentinel" not in told(veiled)
-    assert by.veiled(veiled).equals(veiled)
-    assert b"withheld" not in told(by.veiled(frame(b"I,8,b,1,2024-01-01", columns=b"Op,id,email,price,born")))
+    assert by.mask_records(veiled).equals(veiled)
+    assert b"withheld" not in told(by.mask_records(frame(b"I,8,b,1,2024-01-01", columns=b"Op,id,email,price,born")))

@@ -14,7 +14,7 @@ from support.veiled_records import CUT, HMAC, NOTHING, decoded, digest, seen, st
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
+from replicator.domain.transform.columns import Mask
 from replicator.testing.contract import EXAMPLES
 
 FIELDS = {"id": BIGINT, "email": VARCHAR, "born": DATE, "note": VARCHAR}
@@ -54,16 +54,18 @@ def test_what_is_stored_decodes_as_the_record_did(changes: Any, born: bool) -> N
         values.append(encoded(record(kind, FIELDS, *images, id=number, tags=tags), born=born))
         private |= {said for image in (before, after) for said, _ in image if said}
     records = frame(*values)
-    veiled, again = by.veiled(records), pickle.loads(pickle.dumps(by))
+    veiled, again = by.mask_records(records), pickle.loads(pickle.dumps(by))
     assert decoded(veiled, again) == decoded(records, by)
-    assert again.veiled(veiled).equals(veiled)
+    assert again.mask_records(veiled).equals(veiled)
     assert seen(private, veiled) == []
 
 
 def test_each_image_is_masked() -> None:
     by = decoder({"id": HMAC, "email": NOTHING})
     images = [[whole(n), text(f"{n}@example.com"), None, text("n")] for n in (7, 8)]
-    found = decoded(by.veiled(frame(encoded(record("UPDATE", FIELDS, *images)))), DtsAvroDecoder({"schema": {"*": SAID}}))
+    found = decoded(
+        by.mask_records(frame(encoded(record("UPDATE", FIELDS, *images)))), DtsAvroDecoder({"schema": {"*": SAID}})
+    )
     assert [(row["_op"], row["id"], row["email"]) for row in found] == [("d", digest("7"), None), ("c", digest("8"), None)]
 
 
@@ -76,16 +78,16 @@ SAID = {"id": "string", "email": "string", "note": "string"}
 )
 def test_what_cannot_be_read_is_withheld(value: bytes) -> None:
     by = decoder()
-    veiled = by.veiled(frame(value))
+    veiled = by.mask_records(frame(value))
     assert b"sentinel" not in told(veiled)
-    assert by.veiled(veiled).equals(veiled)
+    assert by.mask_records(veiled).equals(veiled)
 
 
 def test_statements_are_not_kept() -> None:
     by = decoder()
     records = frame(encoded(record("DDL", after="ALTER ... 'sentinel'", tags={"sql": "sentinel"})), key=None)
-    assert b"sentinel" not in told(by.veiled(records))
-    assert by.route(by.veiled(records)).equals(by.route(records))
+    assert b"sentinel" not in told(by.mask_records(records))
+    assert by.route(by.mask_records(records)).equals(by.route(records))
     others = frame(encoded(record("INSERT", FIELDS, None, [whole(1)] * 4, objectName="mydb.open")))
-    assert by.veiled(others).equals(others)
+    assert by.mask_records(others).equals(others)
     assert stored(frame(None), by)["value"] is None

@@ -70,11 +70,11 @@ FORMS = [
 @pytest.mark.parametrize("record", FORMS)
 def test_what_is_stored_decodes_as_the_event_did(record: Any) -> None:
     by, records = decoder(), frame(record)
-    veiled = by.veiled(records)
+    veiled = by.mask_records(records)
     assert seen(SECRETS, veiled) == []
     (row,) = decoded(veiled, by)
     assert [row] == decoded(records, by)
-    assert by.veiled(veiled).equals(veiled)
+    assert by.mask_records(veiled).equals(veiled)
     assert (row["id"], row["aggregateid"], row["type"]) == ("e1", digest("47110815"), "Placed")
     assert json.loads(row["payload"]) == {
         **{"email": digest("alice@example.com"), "phone": f"01-{digest('0176-5511')[:16]}", "card": None, "name": "*"},
@@ -99,10 +99,10 @@ def test_values_of_other_types_have_the_text_that_they_are_written_in(record: An
 )
 def test_whole_columns(masks: Any) -> None:
     by, records = decoder(masks), frame(change(), routed())
-    veiled = by.veiled(records)
+    veiled = by.mask_records(records)
     rows = decoded(veiled, by)
     assert rows == decoded(records, by)
-    assert by.veiled(veiled).equals(veiled)
+    assert by.mask_records(veiled).equals(veiled)
     kept = {"id": digest("e1"), "type": digest("Placed")}
     for row in rows:
         for name, mask in masks.items():
@@ -116,17 +116,17 @@ def test_whole_columns(masks: Any) -> None:
 @pytest.mark.parametrize("make", [change, routed])
 def test_a_payload_without_fields_is_a_reject_now_and_when_it_is_read_again(payload: Any, make: Any) -> None:
     by, records = decoder(), frame(make(payload))
-    veiled = by.veiled(records)
+    veiled = by.mask_records(records)
     assert seen(SECRETS, veiled) == []
     (row,), (again,) = decoded(records, by), decoded(veiled, by)
     assert row["_error"] == again["_error"] and "no JSON object" in row["_error"]
-    assert by.veiled(veiled).equals(veiled)
+    assert by.mask_records(veiled).equals(veiled)
 
 
 @pytest.mark.parametrize("make", [change, routed])
 def test_an_event_without_a_payload_stays_one(make: Any) -> None:
     by, records = decoder(), frame(make(None))
-    (row,) = decoded(by.veiled(records), by)
+    (row,) = decoded(by.mask_records(records), by)
     assert (row["payload"], row["aggregateid"]) == (None, digest("47110815"))
     assert [row] == decoded(records, by)
 
@@ -135,7 +135,7 @@ def test_what_is_no_event_holds_no_row() -> None:
     by = decoder()
     for op in ("d", "t"):
         found = stored(frame(change(op=op)), by)
-        assert seen(SECRETS, by.veiled(frame(change(op=op)))) == []
+        assert seen(SECRETS, by.mask_records(frame(change(op=op)))) == []
         assert by.route(frame(found))["ignored"].to_pylist() == by.route(frame(change(op=op)))["ignored"].to_pylist()
     gone = stored(frame({"key": b"alice@example.com", "value": None}), by)
     assert (b"withheld" in gone["key"], gone["value"]) == (True, None)
@@ -151,7 +151,7 @@ def test_what_is_no_event_holds_no_row() -> None:
 )
 def test_what_cannot_be_read_is_withheld(record: Any) -> None:
     by = decoder()
-    veiled = by.veiled(frame(record))
+    veiled = by.mask_records(frame(record))
     assert seen(SECRETS, veiled) == []
     assert b"withheld" in veiled["value"][0].as_py()
     assert decoded(veiled, by)[0]["_error"]
@@ -160,7 +160,7 @@ def test_what_cannot_be_read_is_withheld(record: Any) -> None:
 def test_other_tables_keep_what_they_have() -> None:
     by = decoder()
     for record in (routed(topic="outbox.event.open"), routed(b"?", topic="outbox.event.open"), change(aggregatetype="open")):
-        assert by.veiled(frame(record)).equals(frame(record))
+        assert by.mask_records(frame(record)).equals(frame(record))
 
 
 def test_a_column_that_events_do_not_have_stops_their_lanes() -> None:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from support.veiled_records import CUT, FIXED, HMAC, NOTHING, decoded, digest, seen, stored, told
 
 from adapters.decoders.rows import RowsDecoder
-from adapters.decoders.rows.dms import DmsParquetDecoder
+from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem
+from replicator.domain.transform.columns import Mask
 from replicator.testing.contract import EXAMPLES
 
 TYPES = {"id": "int64", "email": "string", "price": "decimal(10,2)", "raw": "binary", "born": "date", "note": "string"}
@@ -73,9 +73,9 @@ def test_what_is_stored_decodes_as_the_row_did(kind: str, changes: Any) -> None:
         rows = [{name: None if value is None else str(value) for name, value in row.items()} for _, row, _ in changes]
     keys = json.dumps({"id": changes[0][1]["id"]}).encode()
     records = frame(*(typed(row) if kind == "typed" else row for row in rows), key=keys)
-    veiled, again = by.veiled(records), pickle.loads(pickle.dumps(by))
+    veiled, again = by.mask_records(records), pickle.loads(pickle.dumps(by))
     assert decoded(veiled, again) == decoded(records, by)
-    assert again.veiled(veiled).equals(veiled)
+    assert again.mask_records(veiled).equals(veiled)
     images = [image for _, *both in changes for image in both if image]
     values = {str(image[name]) for image in images for name in (*SECRETS, "id") if image.get(name) is not None}
     assert seen(values, veiled) == []
@@ -85,7 +85,7 @@ def test_a_stored_schema_says_what_there_is() -> None:
     """Whoever knows nothing of the masks can read the rows too."""
     row = {"id": 7, "email": "a@example.com", "price": "1.50", "raw": "AA==", "born": "2024-02-29", "note": "n"}
     by = decoder({"id": HMAC, "email": FIXED, "price": NOTHING})
-    veiled = by.veiled(frame(typed(said(0, "c", row))))
+    veiled = by.mask_records(frame(typed(said(0, "c", row))))
     whole = json.loads(veiled["value"][0].as_py())
     assert whole["schema"] == {**TYPES, "id": "string"}
     (mine,), (others,) = decoded(frame(typed(said(0, "c", row))), by), decoded(veiled, RowsDecoder(KEYED))
@@ -96,24 +96,24 @@ def test_a_stored_schema_says_what_there_is() -> None:
 def test_a_changed_key_is_one_when_it_is_read_again() -> None:
     by = bare()
     records = frame(said(0, "u", {"id": 8, **dict.fromkeys([*SECRETS, "born", "note"])}, {"id": 7, "email": "sentinel"}))
-    for some in (records, by.veiled(records)):
+    for some in (records, by.mask_records(records)):
         assert [(r["_op"], r["id"]) for r in decoded(some, by)] == [("d", digest("7")), ("c", digest("8"))]
-    assert b"sentinel" not in told(by.veiled(records))
+    assert b"sentinel" not in told(by.mask_records(records))
 
 
 @pytest.mark.parametrize("value", [b"sentinel", {"id": "sentinel"}, {"_op": "?", "email": "sentinel"}, ["sentinel"]])
 def test_what_cannot_be_read_is_withheld(value: Any) -> None:
     records, by = frame(value, key=b"sentinel"), bare()
-    assert b"sentinel" not in told(by.veiled(records))
-    assert by.veiled(by.veiled(records)).equals(by.veiled(records))
+    assert b"sentinel" not in told(by.mask_records(records))
+    assert by.mask_records(by.mask_records(records)).equals(by.mask_records(records))
     others = frame(value, key=b"sentinel", topic="open")
-    assert by.veiled(others).equals(others)
+    assert by.mask_records(others).equals(others)
 
 
 def test_what_was_before_and_is_no_row_is_withheld() -> None:
     records, by = frame(said(0, "u", {"id": 7}, "sentinel")), bare()  # type: ignore[arg-type]
-    assert b"sentinel" not in told(by.veiled(records))
-    one, two = decoded(records, by), decoded(by.veiled(records), by)
+    assert b"sentinel" not in told(by.mask_records(records))
+    one, two = decoded(records, by), decoded(by.mask_records(records), by)
     assert one == two
     assert one[0]["_error"].startswith("MALFORMED")
 
@@ -122,7 +122,7 @@ def test_rows_of_dms() -> None:
     by = decoder(kind=DmsParquetDecoder)
     records = frame(typed({"_file": 1, "_row": 2, "Op": "U", "id": 7, "email": "sentinel"}, Op="string"))
     (row,) = decoded(records, by)
-    assert decoded(by.veiled(records), by) == [row]
+    assert decoded(by.mask_records(records), by) == [row]
     assert (row["_op"], row["id"], json.loads(stored(records, by)["value"])["payload"]["id"]) == ("u", *[digest("7")] * 2)
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from adapters.delta.bordering import border_at, border_at_time
-from replicator.domain.borders import Border
+from adapters.sinks.delta.log_cut import cut_at_positions, cut_at_time
+from replicator.domain.as_of import LogCut
 from replicator.domain.position import Position, TopicPartition
 
 TOPIC = "cdc.items"
@@ -58,24 +58,24 @@ STREAM: tuple[Record, ...] = (
 )
 def test_by_time(tmp_path: Path, at: float, below: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> None:
     """A record without a time is of that of the one before it; the log had read one partition further than its last."""
-    found = border_at_time(log(tmp_path, *STREAM), [TOPIC], minutes(at), Position({ONE: 15}))
-    assert found == Border(Position({ONE: 3, TWO: 0}), Position(below), Position(end), minutes(at))
+    found = cut_at_time(log(tmp_path, *STREAM), [TOPIC], minutes(at), Position({ONE: 15}))
+    assert found == LogCut(Position({ONE: 3, TWO: 0}), Position(below), Position(end), minutes(at))
 
 
 def test_where_times_are_not_in_order_there_is_none(tmp_path: Path) -> None:
     table = log(tmp_path, (0, 0, 2), (0, 1, 1), (0, 2, 3))
-    assert border_at_time(table, [TOPIC], minutes(1.5), NOTHING) is None
-    assert border_at_time(table, [TOPIC], minutes(2), NOTHING) is not None
+    assert cut_at_time(table, [TOPIC], minutes(1.5), NOTHING) is None
+    assert cut_at_time(table, [TOPIC], minutes(2), NOTHING) is not None
 
 
 def test_by_place(tmp_path: Path) -> None:
-    found = border_at(log(tmp_path, *STREAM), [TOPIC], {ONE: 6}, NOTHING)
+    found = cut_at_positions(log(tmp_path, *STREAM), [TOPIC], {ONE: 6}, NOTHING)
     assert (found.below, found.end) == (Position({ONE: 6, TWO: 2}), Position({ONE: 9, TWO: 2}))
-    before = border_at(log(tmp_path / "again", *STREAM), [TOPIC], {ONE: 1, TWO: 1}, NOTHING)
+    before = cut_at_positions(log(tmp_path / "again", *STREAM), [TOPIC], {ONE: 1, TWO: 1}, NOTHING)
     assert (before.below, before.end) == (Position({TWO: 1}), Position({ONE: 1, TWO: 1}))
 
 
-BORDER = Border(Position({ONE: 3, TWO: 0}), Position({ONE: 6}), Position({ONE: 9, TWO: 0}), NOON)
+BORDER = LogCut(Position({ONE: 3, TWO: 0}), Position({ONE: 6}), Position({ONE: 9, TWO: 0}), NOON)
 BEGUN = Position({ONE: 0, TWO: 0})
 
 
@@ -101,13 +101,13 @@ def test_who_stands_at_it(position: dict[TopicPartition, int], begun: dict[Topic
 
 def test_nobody_stands_where_the_log_has_nothing() -> None:
     """A log that was added later, or has other topics, says nothing of what a lane has applied."""
-    assert not Border().is_at(Position({ONE: 6}), Position())
-    assert Border().is_at(Position({ONE: 6}), Position({ONE: 6}))
+    assert not LogCut().is_at(Position({ONE: 6}), Position())
+    assert LogCut().is_at(Position({ONE: 6}), Position({ONE: 6}))
 
 
 def test_of_a_log_that_lost_its_beginning_nothing_is_known_of_before() -> None:
     """Its first record lies behind the border, and the lane has applied what was there before that."""
-    shortened = Border(Position({ONE: 20}), Position(), Position({ONE: 20}), NOON)
+    shortened = LogCut(Position({ONE: 20}), Position(), Position({ONE: 20}), NOON)
     assert not shortened.is_at(Position({ONE: 15}), Position({ONE: 0}))
     assert not shortened.is_at(Position({ONE: 20}), Position({ONE: 0}))
     assert shortened.is_beyond(Position({ONE: 20}), minutes(1)) and not shortened.is_beyond(Position({ONE: 20}), NOON)

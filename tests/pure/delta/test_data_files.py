@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from adapters.delta.data_files import FEW_BYTES, FEW_ROWS, Bounds, DataFile, are_few, hold_only
+from adapters.gold.data_files import FEW_BYTES, FEW_ROWS, ColumnBounds, DataFile, has_few_rows, has_only_groups
 
 
 def file(size: int, rows: int | None) -> DataFile:
-    return DataFile(f"{size}.parquet", size, {}, Bounds(rows))
+    return DataFile(f"{size}.parquet", size, {}, ColumnBounds(rows))
 
 
 @pytest.mark.parametrize(
@@ -27,28 +27,28 @@ def file(size: int, rows: int | None) -> DataFile:
 )
 def test_few_rows_in_few_bytes(files: list[DataFile], few: bool) -> None:
     """Both are counted of all together; rows that nobody has counted may be many."""
-    assert are_few(files) == few
+    assert has_few_rows(files) == few
 
 
 @pytest.mark.parametrize(
     ("bounds", "groups", "only"),
     [
-        (Bounds(3, "a", "a", 0), {"a", "b"}, True),
-        (Bounds(3, "a", "a", 0), {"b"}, False),
-        (Bounds(3, "a", "b", 0), {"a", "b"}, False),
-        (Bounds(3, "a", "a", 1), {"a"}, False),
-        (Bounds(3, "a", "a", 1), {"a", None}, True),
-        (Bounds(3, "a", "a", None), {"a", None}, False),
-        (Bounds(3, None, None, 3), {None}, True),
-        (Bounds(3, None, None, 3), {"a"}, False),
-        (Bounds(3, None, None, 2), {"a", None}, False),
-        (Bounds(None, "a", "a", None), {"a", None}, False),
-        (Bounds(3, datetime(2024, 1, 1), datetime(2024, 1, 1), 0), {date(2024, 1, 1)}, False),
+        (ColumnBounds(3, "a", "a", 0), {"a", "b"}, True),
+        (ColumnBounds(3, "a", "a", 0), {"b"}, False),
+        (ColumnBounds(3, "a", "b", 0), {"a", "b"}, False),
+        (ColumnBounds(3, "a", "a", 1), {"a"}, False),
+        (ColumnBounds(3, "a", "a", 1), {"a", None}, True),
+        (ColumnBounds(3, "a", "a", None), {"a", None}, False),
+        (ColumnBounds(3, None, None, 3), {None}, True),
+        (ColumnBounds(3, None, None, 3), {"a"}, False),
+        (ColumnBounds(3, None, None, 2), {"a", None}, False),
+        (ColumnBounds(None, "a", "a", None), {"a", None}, False),
+        (ColumnBounds(3, datetime(2024, 1, 1), datetime(2024, 1, 1), 0), {date(2024, 1, 1)}, False),
     ],
 )
-def test_files_of_rows_of_the_groups_alone(bounds: Bounds, groups: set[Any], only: bool) -> None:
+def test_files_of_rows_of_the_groups_alone(bounds: ColumnBounds, groups: set[Any], only: bool) -> None:
     """What is not known may be otherwise."""
-    assert hold_only([DataFile("a", 1, {}, bounds)], frozenset(groups)) == only
+    assert has_only_groups([DataFile("a", 1, {}, bounds)], frozenset(groups)) == only
 
 
 def test_what_is_said_of_files_is_true_of_their_values() -> None:
@@ -56,7 +56,7 @@ def test_what_is_said_of_files_is_true_of_their_values() -> None:
     for values in product([1, 2, 3, None], repeat=3):
         there = [value for value in values if value is not None]
         ends = (min(there), max(there)) if there else (None, None)
-        bounds = Bounds(3, *ends, 3 - len(there))
+        bounds = ColumnBounds(3, *ends, 3 - len(there))
         for groups in map(frozenset, ([1], [1, 2], [None], [2, None], [1, 2, 3, None])):
-            if hold_only([DataFile("a", 1, {}, bounds)], groups):
+            if has_only_groups([DataFile("a", 1, {}, bounds)], groups):
                 assert groups.issuperset(values)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from adapters.delta.lane import _refuse_gaps
+from adapters.sinks.delta.lane import _refuse_gaps
 from replicator.domain.errors import DataLoss
-from replicator.domain.plan import LaneState
+from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Lane
 from replicator.wiring.daemon import parse_position

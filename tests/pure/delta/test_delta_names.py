@@ -10,10 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapters.delta.column_names import source_name, stored_name
+from adapters.delta.folder_names import LONGEST, decode_name, encode_name, is_hashed
 from adapters.delta.folders import LocalFolder
-from adapters.delta.layout import Lake
-from adapters.delta.names import LONGEST, decode, encode, is_hashed
-from adapters.delta.tables import create
+from adapters.delta.lake import Lake
+from adapters.delta.tables import create_table
 from replicator.domain.errors import ConfigProblem, Fatal
 from replicator.domain.table import Column
 
@@ -26,11 +26,11 @@ texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
 @example("_x0041_")
 @example("x_x004_")
 def test_folder_names_are_reversible_and_plain(name: str) -> None:
-    folder = encode(name)
+    folder = encode_name(name)
     assert len(folder.encode()) <= LONGEST
     assert set(folder) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
     assert not folder.startswith(".")
-    assert is_hashed(folder) or decode(folder) == name
+    assert is_hashed(folder) or decode_name(folder) == name
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -43,19 +43,19 @@ def test_hostile_names_stay_directly_under_the_root(name: str, tmp_path: Path) -
 
 def test_long_names_stay_distinct() -> None:
     names = ["t" * 300 + end for end in ("a", "b")] + ["é" * 250]
-    folders = {encode(name) for name in names}
+    folders = {encode_name(name) for name in names}
     assert len(folders) == len(names)
     assert all(len(folder) <= LONGEST and is_hashed(folder) for folder in folders)
 
 
 def test_a_name_cannot_pose_as_a_hashed_one() -> None:
-    hashed = encode("t" * 300)
-    assert encode(hashed) != hashed
+    hashed = encode_name("t" * 300)
+    assert encode_name(hashed) != hashed
 
 
 def test_empty_name_is_refused() -> None:
     with pytest.raises(ConfigProblem):
-        encode("")
+        encode_name("")
 
 
 @given(texts)
@@ -98,5 +98,5 @@ def test_file_urls_are_local(tmp_path: Path) -> None:
 def test_a_column_name_with_a_nul_is_refused_before_there_is_a_table(tmp_path: Path) -> None:
     columns = (Column("id", pa.int64()), Column("n\0ul", pa.string()))
     with pytest.raises(Fatal, match=r"n\\x00ul.*NUL character.*Rename the column"):
-        create(LocalFolder(tmp_path) / "t", "t", columns, settings={}, partition_by=[])
+        create_table(LocalFolder(tmp_path) / "t", "t", columns, settings={}, partition_by=[])
     assert not (tmp_path / "t").exists()

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.delta.folders import LocalFolder
-from adapters.delta.locks import LaneLock
-from adapters.delta.positions import KEPT, Positions
-from adapters.delta.state_json import state_from_json, state_to_json
+from adapters.delta.lane_lock import LaneLock
+from adapters.delta.lane_state_json import state_from_json, state_to_json
+from adapters.delta.position_files import KEPT, PositionFiles
 from replicator.domain.errors import DataLoss, Fatal, Fenced
-from replicator.domain.plan import Deleted, LaneState
+from replicator.domain.policy.plan import DeleteHorizon, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
 
 PARTITION = TopicPartition("cdc.items", 3)
-GONE = (Deleted(5, (0, 7)), Deleted(9, (b"\0", "a"), (3, 4)))
-STATE = LaneState(Position({PARTITION: 7}), (1, 2), None, (0, 9), (("cdc.items", "id-1"),), reached={PARTITION: -5})
+GONE = (DeleteHorizon(5, (0, 7)), DeleteHorizon(9, (b"\0", "a"), (3, 4)))
+STATE = LaneState(Position({PARTITION: 7}), (1, 2), None, (0, 9), (("cdc.items", "id-1"),), max_event_time={PARTITION: -5})
 SPAN = Span(Position({PARTITION: 2}), Position({PARTITION: 7}))
 
 elements = st.one_of(st.integers(-(2**63), 2**63 - 1), st.text(), st.binary())
@@ -39,33 +39,33 @@ def test_state_survives_json(state: LaneState) -> None:
 
 def test_a_state_without_a_watermark_says_nothing_of_one() -> None:
     assert "reached" not in state_to_json(LaneState())
-    assert not state_from_json(state_to_json(LaneState())).reached
+    assert not state_from_json(state_to_json(LaneState())).max_event_time
 
 
 def test_what_was_forgotten_survives_json_and_nothing_is_said_where_nothing_was() -> None:
-    state = replace(STATE, forgotten=GONE[0], deletes=GONE, owed=True)
+    state = replace(STATE, purged_up_to=GONE[0], delete_horizons=GONE, purge_pending=True)
     assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
     assert not {"forgotten", "deletes", "owed"} & set(state_to_json(STATE))
 
 
 def test_record_is_read_back(tmp_path: Path) -> None:
-    written = Positions(LocalFolder(tmp_path), "lake.items").announce(4, STATE, SPAN)
-    assert Positions(LocalFolder(tmp_path), "lake.items").read(4) == written
+    written = PositionFiles(LocalFolder(tmp_path), "lake.items").announce(4, STATE, SPAN)
+    assert PositionFiles(LocalFolder(tmp_path), "lake.items").read_record(4) == written
     assert (written.state, written.span) == (STATE, SPAN)
 
 
 def test_orphan_is_replaced(tmp_path: Path) -> None:
-    kept = Positions(LocalFolder(tmp_path), "lake.items")
+    kept = PositionFiles(LocalFolder(tmp_path), "lake.items")
     orphan = kept.announce(1, STATE, SPAN)
     again = kept.announce(1, None, None)
-    assert kept.read(1) == again
+    assert kept.read_record(1) == again
     assert again.attempt != orphan.attempt
     assert sorted(p.name for p in tmp_path.iterdir()) == ["1.json"]
 
 
 def test_missing_file_of_a_commit_is_data_loss(tmp_path: Path) -> None:
     with pytest.raises(DataLoss, match="lanes resync lake"):
-        Positions(LocalFolder(tmp_path), "lake.items").read(2)
+        PositionFiles(LocalFolder(tmp_path), "lake.items").read_record(2)
 
 
 GOOD = {"format": 1, "attempt": "a", "state": None, "span": None}
@@ -93,18 +93,18 @@ FORGETTING = ("forgotten", "deletes")
 def test_damaged_file_of_a_commit_is_data_loss(tmp_path: Path, content: str) -> None:
     (tmp_path / "2.json").write_text(content)
     with pytest.raises(DataLoss, match=r"lanes resync lake\.items") as lost:
-        Positions(LocalFolder(tmp_path), "lake.items").read(2)
+        PositionFiles(LocalFolder(tmp_path), "lake.items").read_record(2)
     assert str(tmp_path / "2.json") in lost.value.sentence
 
 
 def test_newer_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "1.json").write_text('{"format": 2}')
     with pytest.raises(Fatal, match="format 2"):
-        Positions(LocalFolder(tmp_path), "lake.items").read(1)
+        PositionFiles(LocalFolder(tmp_path), "lake.items").read_record(1)
 
 
 def test_the_newest_are_kept(tmp_path: Path) -> None:
-    kept = Positions(LocalFolder(tmp_path), "lake.items")
+    kept = PositionFiles(LocalFolder(tmp_path), "lake.items")
     for version in range(1, KEPT + 6):
         kept.announce(version, STATE, SPAN)
     kept.prune(KEPT + 5)

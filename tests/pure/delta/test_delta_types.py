@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from adapters.delta.fit import fit, placed
+from adapters.arrow.conform import cast_column
+from adapters.delta.conform import conform_to_table, number_rows
 from adapters.delta.folders import LocalFolder
-from adapters.delta.tables import create, schema_of
-from adapters.delta.types import accepts, has_exact_statistics, restored, storage_type
-from adapters.sql.conform import cast_column
+from adapters.delta.tables import create_table, read_schema
+from adapters.delta.types import can_accept, has_exact_statistics, restore_type, storage_type
 from replicator.domain.errors import Fatal
 from replicator.domain.table import Column
 
@@ -60,15 +60,15 @@ CASES: list[tuple[pa.Array, pa.DataType, list[Any]]] = [
 @pytest.mark.parametrize(("values", "kept", "expected"), CASES, ids=[str(c[0].type) for c in CASES])
 def test_values_survive_a_delta_table(values: pa.Array, kept: pa.DataType, expected: Any, tmp_path: Path) -> None:
     assert storage_type(values.type) == kept
-    create(LocalFolder(tmp_path) / "t", "t", (Column("v", values.type),), settings={}, partition_by=[])
+    create_table(LocalFolder(tmp_path) / "t", "t", (Column("v", values.type),), settings={}, partition_by=[])
     table = DeltaTable(str(tmp_path / "t"))
-    rows, rejected = fit(placed(pa.table({"v": values})), schema_of(table))
+    rows, rejected = conform_to_table(number_rows(pa.table({"v": values})), read_schema(table))
     assert rejected.num_rows == 0
     write_deltalake(table, rows.select(["v"]), mode="append")
-    back = pa.RecordBatchReader.from_stream(table.scan()).read_all().cast(schema_of(table))
+    back = pa.RecordBatchReader.from_stream(table.scan()).read_all().cast(read_schema(table))
     assert back["v"].type == kept
     assert back["v"].to_pylist() == (values.cast(kept).to_pylist() if expected is None else expected)
-    again, failing = cast_column(restored(back["v"], values.type), values.type)
+    again, failing = cast_column(restore_type(back["v"], values.type), values.type)
     if values.type == pa.list_(pa.time64("us")):
         assert failing == [0], "of what is nested there is no way back"
     else:
@@ -77,14 +77,16 @@ def test_values_survive_a_delta_table(values: pa.Array, kept: pa.DataType, expec
 
 def test_impossible_time_is_rejected_not_changed() -> None:
     times = pa.array([86_400_000_001, -1, 5], pa.int64()).cast(pa.time64("us"))
-    rows, rejected = fit(placed(pa.table({"t": times})), pa.schema([("t", pa.string())]))
+    rows, rejected = conform_to_table(number_rows(pa.table({"t": times})), pa.schema([("t", pa.string())]))
     assert rows["t"].to_pylist() == ["00:00:00.000005"]
     assert rejected["_place"].to_pylist() == [0, 1]
     assert rejected["_error"].to_pylist()[0].startswith("OUT_OF_RANGE: ")
 
 
 def test_whole_numbers_fit_decimals_by_value() -> None:
-    rows, rejected = fit(placed(pa.table({"n": pa.array([99, 100], pa.int64())})), pa.schema([("n", pa.decimal128(4, 2))]))
+    rows, rejected = conform_to_table(
+        number_rows(pa.table({"n": pa.array([99, 100], pa.int64())})), pa.schema([("n", pa.decimal128(4, 2))])
+    )
     assert rows["n"].to_pylist() == [Decimal("99.00")]
     assert rejected["_place"].to_pylist() == [1]
 
@@ -113,7 +115,7 @@ def test_type_without_a_form_is_refused() -> None:
     ],
 )
 def test_existing_column_takes_only_what_it_can_keep(kept: pa.DataType, arrow: pa.DataType, fits: bool) -> None:
-    assert accepts(kept, arrow) is fits
+    assert can_accept(kept, arrow) is fits
 
 
 def test_statistics_leave_out_what_they_would_spoil() -> None:

@@ -14,9 +14,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from adapters.delta.data_files import may_hold
 from adapters.delta.folders import LocalFolder
-from adapters.delta.table_version import TableVersion
+from adapters.gold.data_files import mask_candidates
+from adapters.gold.table_version import TableVersion
 
 VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
     "whole": (pa.int64(), [1, 2, 3]),
@@ -62,8 +62,8 @@ def test_all_files_with_rows_of_the_groups_are_held(version: TableVersion, colum
     left_out = 0
     for _ in range(20):
         groups = frozenset(chance.sample([*values, None], k=chance.randint(1, len(values))))
-        held = version.holding(column, groups)
-        assert held == [file for file in version.files(column) if may_hold([file.bounds], groups)[0]]
+        held = version.find_candidate_files(column, groups)
+        assert held == [file for file in version.files(column) if mask_candidates([file.bounds], groups)[0]]
         for file in set(version.paths) - {file.path for file in held}:
             found = version.rows(version.files_at([file])).to_table()[column].to_pylist()
             assert groups.isdisjoint(found)
@@ -75,5 +75,5 @@ def test_all_files_with_rows_of_the_groups_are_held(version: TableVersion, colum
     "groups", [frozenset({"1"}), frozenset({None}), frozenset(), frozenset({True}), frozenset({2**63, 1})]
 )
 def test_groups_of_another_type_are_looked_for_one_by_one(version: TableVersion, groups: frozenset[Any]) -> None:
-    expected = [file for file in version.files("whole") if may_hold([file.bounds], groups)[0]]
-    assert version.holding("whole", groups) == expected
+    expected = [file for file in version.files("whole") if mask_candidates([file.bounds], groups)[0]]
+    assert version.find_candidate_files("whole", groups) == expected

@@ -13,13 +13,20 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from adapters.delta import group_ranges
-from adapters.delta.data_files import Bounds, DataFile
 from adapters.delta.folders import LocalFolder
-from adapters.delta.group_ranges import Rewriting, counted_bytes, in_order, replace, replaceable, stretches
-from adapters.delta.mirrors import CHANGE_DATA_FEED
-from adapters.delta.table_version import TableVersion
 from adapters.delta.tables import FILE_BYTES
+from adapters.gold import group_ranges
+from adapters.gold.data_files import ColumnBounds, DataFile
+from adapters.gold.group_ranges import (
+    GroupRewrite,
+    find_file_ranges,
+    plan_rewrite,
+    replace_groups,
+    scale_bytes,
+    sort_by_group,
+)
+from adapters.gold.table_version import TableVersion
+from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED
 
 LONG = "x" * 70
 VALUES: dict[str, list[Any]] = {
@@ -54,10 +61,10 @@ def version_of(path: Path) -> TableVersion:
 def rewritten(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[int, int]:
     """Replace the rows of the groups; how many files went, and how many came."""
     before = version_of(path)
-    what = replaceable(before, "city", groups)
+    what = plan_rewrite(before, "city", groups)
     assert what is not None
     paths = before.paths
-    number = replace(before, rows, what, SAID)
+    number = replace_groups(before, rows, what, SAID)
     after = version_of(path)
     assert number == after.number
     return len(paths - after.paths), len(after.paths - paths)
@@ -83,7 +90,7 @@ def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, 
         version = version_of(tmp_path)
         assert counted(version.table.to_pyarrow_table()) == model
         for group in (None, *chance.sample(values, min(len(values), 12))):
-            there = counted(version.rows(version.holding("city", frozenset({group}))).to_table())
+            there = counted(version.rows(version.find_candidate_files("city", frozenset({group}))).to_table())
             assert {row: n for row, n in there.items() if row[0] == group} == {
                 r: n for r, n in model.items() if r[0] == group
             }
@@ -107,9 +114,12 @@ def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_files_without_bounds_lie_beside_each_other() -> None:
     """Whatever file with NULL alone, which stays, was written between them."""
-    unknown = [DataFile(f"unknown-{n}", 10, {}, Bounds(1)) for n in range(2)]
-    void, low, high = DataFile("void", 10, {}, Bounds(2, nulls=2)), *(DataFile(v, 10, {}, Bounds(1, v, v, 0)) for v in "ac")
-    (first, second) = stretches([unknown[0], void, unknown[1], low, high], frozenset({"c"}))
+    unknown = [DataFile(f"unknown-{n}", 10, {}, ColumnBounds(1)) for n in range(2)]
+    void, low, high = (
+        DataFile("void", 10, {}, ColumnBounds(2, nulls=2)),
+        *(DataFile(v, 10, {}, ColumnBounds(1, v, v, 0)) for v in "ac"),
+    )
+    (first, second) = find_file_ranges([unknown[0], void, unknown[1], low, high], frozenset({"c"}))
     assert (first.low, first.files) == (None, tuple(unknown))
     assert (second.low, second.files) == ("c", (high,))
 
@@ -130,7 +140,7 @@ def test_files_are_as_large_as_they_should_be(text: str, tmp_path: Path, monkeyp
     groups = sorted(n % 1000 for n in range(100_000))
     values = {"n": pa.array(range(100_000)), "text": [text.format(n=n * 7919 % 100_003) for n in range(100_000)]}
     rows = pa.table({"city": pa.array(groups, pa.int32()), **values})
-    write_deltalake(tmp_path, rows, target_file_size=counted_bytes(rows))
+    write_deltalake(tmp_path, rows, target_file_size=scale_bytes(rows))
     files = version_of(tmp_path).files("city")
     assert len(files) > 10 and all(25_000 < file.size < 60_000 for file in files[:-1]), [file.size for file in files]
     gone, came = rewritten(tmp_path, rows.slice(0, 1), frozenset({0}))
@@ -138,17 +148,17 @@ def test_files_are_as_large_as_they_should_be(text: str, tmp_path: Path, monkeyp
 
 
 def test_no_rows_make_no_small_files() -> None:
-    assert counted_bytes(pa.table({"n": pa.array([], pa.int64())})) == FILE_BYTES
+    assert scale_bytes(pa.table({"n": pa.array([], pa.int64())})) == FILE_BYTES
 
 
 def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
     write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0))
     version = version_of(tmp_path)
-    what = replaceable(version, "city", frozenset({1}))
+    what = plan_rewrite(version, "city", frozenset({1}))
     assert what is not None
     rewritten(tmp_path, rows_of("numbers", [2], 5), frozenset({2}))
     with pytest.raises(CommitFailedError):
-        replace(version, rows_of("numbers", [1], 9), what, SAID)
+        replace_groups(version, rows_of("numbers", [1], 9), what, SAID)
     assert counted(DeltaTable(tmp_path).to_pyarrow_table()) == {(1, 0): 1, (2, 5): 1}
 
 
@@ -156,7 +166,7 @@ def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
 def test_what_delta_rs_has_to_write(how: dict[str, Any], tmp_path: Path) -> None:
     """A feed that has to be kept, and partitions."""
     write_deltalake(tmp_path, rows_of("numbers", [1, 2], 0), **how)
-    assert replaceable(version_of(tmp_path), "city", frozenset({1})) is None
+    assert plan_rewrite(version_of(tmp_path), "city", frozenset({1})) is None
 
 
 @pytest.mark.parametrize("kind", VALUES)
@@ -167,7 +177,7 @@ def test_partitions_are_found(kind: str, tmp_path: Path) -> None:
     write_deltalake(tmp_path, rows_of(kind, values, 0), partition_by=["city"])
     version = version_of(tmp_path)
     for group in values:
-        files = version.holding("city", frozenset({group}))
+        files = version.find_candidate_files("city", frozenset({group}))
         assert [file.partition for file in files] == [{"city": group}]
         assert version.rows(files).to_table()["city"].to_pylist() == [group]
 
@@ -175,11 +185,11 @@ def test_partitions_are_found(kind: str, tmp_path: Path) -> None:
 def test_values_of_another_type_are_looked_for_everywhere(tmp_path: Path) -> None:
     """A query may find 5 equal to '5'."""
     write_deltalake(tmp_path, rows_of("texts", ["5", "7"], 0))
-    assert len(version_of(tmp_path).holding("city", frozenset({900}))) == 1
+    assert len(version_of(tmp_path).find_candidate_files("city", frozenset({900}))) == 1
 
 
 def test_rows_come_in_order() -> None:
-    rows = in_order(rows_of("numbers", [3, None, -1], 0), "city")
+    rows = sort_by_group(rows_of("numbers", [3, None, -1], 0), "city")
     assert rows["city"].to_pylist() == [None, -1, 3]
 
 
@@ -187,4 +197,4 @@ def test_nothing_to_rewrite_makes_a_file(tmp_path: Path) -> None:
     """Of a table that has no rows."""
     write_deltalake(tmp_path, rows_of("numbers", [], 0))
     assert rewritten(tmp_path, rows_of("numbers", [4], 1), frozenset({4}))[1] == 1
-    assert isinstance(replaceable(version_of(tmp_path), "city", frozenset({4})), Rewriting)
+    assert isinstance(plan_rewrite(version_of(tmp_path), "city", frozenset({4})), GroupRewrite)

@@ -14,12 +14,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from adapters.delta import followed
+from adapters.delta import latest_version
 from adapters.delta.folders import LocalFolder
-from adapters.delta.kept_versions import KeptVersions
-from adapters.delta.table_version import TableVersion
-from adapters.delta.tables import opened
-from adapters.delta.versions_apart import apart
+from adapters.delta.tables import open_table
+from adapters.gold.snapshot_cache import SnapshotCache
+from adapters.gold.table_version import TableVersion
+from adapters.gold.version_diff import diff_versions
 
 ROWS = pa.table({"id": [1, 2, 3], "city": ["Rome", "Oslo", None]})
 
@@ -27,7 +27,9 @@ ROWS = pa.table({"id": [1, 2, 3], "city": ["Rome", "Oslo", None]})
 def said(version: TableVersion) -> Any:
     """All that is asked of a version."""
     rows = sorted(version.rows().to_table().to_pylist(), key=str)
-    some = sorted(version.rows(version.holding("city", frozenset({"Rome", None}))).to_table().to_pylist(), key=str)
+    some = sorted(
+        version.rows(version.find_candidate_files("city", frozenset({"Rome", None}))).to_table().to_pylist(), key=str
+    )
     files = sorted(version.files("id"), key=lambda file: file.path)
     return version.number, version.table_id, version.schema, version.configuration, version.paths, files, rows, some
 
@@ -59,33 +61,33 @@ STEPS: list[Callable[[Path, int], Any]] = [
 def test_kept_versions_stay_what_they_were(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     write_deltalake(tmp_path, ROWS, partition_by=["city"] if seed % 2 else None)
-    kept = KeptVersions(LocalFolder(tmp_path))
+    kept = SnapshotCache(LocalFolder(tmp_path))
     last = None
     for number in range(1, 12):
         for step in chance.choices(STEPS, k=chance.randint(0, 3)):
             step(tmp_path, number)
-        newest = kept.newest()
-        assert newest is kept.newest() and newest.number == DeltaTable(tmp_path).version()
+        newest = kept.get_newest()
+        assert newest is kept.get_newest() and newest.number == DeltaTable(tmp_path).version()
         if chance.random() < 0.7:
             assert said(newest) == said(opened_at(tmp_path, newest.number))
         if last is not None:
-            old = kept.earlier(last)
+            old = kept.get_earlier(last)
             assert old is not None and said(old) == said(opened_at(tmp_path, last))
-            found = apart(old, kept.at(newest.number), None)
+            found = diff_versions(old, kept.get_version(newest.number), None)
             assert found is None or found.is_empty == (old.paths == newest.paths)
-        kept.keep_newest()
+        kept.drop_older()
         last = newest.number
 
 
 def test_the_table_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opens = []
-    monkeypatch.setattr(followed, "opened", lambda *at: opens.append(at) or opened(*at))
+    monkeypatch.setattr(latest_version, "open_table", lambda *at: opens.append(at) or open_table(*at))
     write_deltalake(tmp_path, ROWS)
-    kept = KeptVersions(LocalFolder(tmp_path))
+    kept = SnapshotCache(LocalFolder(tmp_path))
     for _ in range(3):
-        said(kept.newest())
+        said(kept.get_newest())
         write_deltalake(tmp_path, ROWS, mode="append")
-    assert kept.newest().number == 3 and len(opens) == 1
+    assert kept.get_newest().number == 3 and len(opens) == 1
 
 
 @pytest.mark.parametrize("versions", [0, 1, 2, 5])
@@ -94,15 +96,15 @@ def test_another_table_that_takes_the_place(versions: int, tmp_path: Path) -> No
     path = tmp_path / "table"
     write_deltalake(path, ROWS)
     write_deltalake(path, ROWS, mode="append")
-    kept = KeptVersions(LocalFolder(path))
-    said(kept.newest())
+    kept = SnapshotCache(LocalFolder(path))
+    said(kept.get_newest())
     shutil.rmtree(path)
     other = pa.table({"id": [7], "city": ["Bonn"]})
     for _ in range(versions + 1):
         write_deltalake(path, other, mode="append")
-    assert said(kept.newest()) == said(opened_at(path, versions))
-    assert said(kept.at(versions)) == said(opened_at(path, versions))
-    old = kept.earlier(0)
+    assert said(kept.get_newest()) == said(opened_at(path, versions))
+    assert said(kept.get_version(versions)) == said(opened_at(path, versions))
+    old = kept.get_earlier(0)
     assert old is not None and said(old) == said(opened_at(path, 0))
 
 
@@ -111,27 +113,27 @@ def test_how_files_are_read_is_asked_again_where_it_may_be_another(tmp_path: Pat
     real = DeltaTable.to_pyarrow_dataset
     monkeypatch.setattr(DeltaTable, "to_pyarrow_dataset", lambda table, **how: asked.append(table) or real(table, **how))
     write_deltalake(tmp_path, ROWS)
-    kept = KeptVersions(LocalFolder(tmp_path))
+    kept = SnapshotCache(LocalFolder(tmp_path))
     for _ in range(3):
-        assert kept.newest().rows().count_rows() == DeltaTable(tmp_path).count()
+        assert kept.get_newest().rows().count_rows() == DeltaTable(tmp_path).count()
         write_deltalake(tmp_path, ROWS, mode="append")
     assert len(asked) == 1
     _widen(tmp_path, 7)
-    assert kept.newest().rows().schema.names == ["id", "city", "n7"]
+    assert kept.get_newest().rows().schema.names == ["id", "city", "n7"]
     DeltaTable(tmp_path).alter.set_table_properties({"delta.appendOnly": "true"})
-    kept.newest().rows()
+    kept.get_newest().rows()
     assert len(asked) == 3
 
 
 def test_a_commit_that_was_cleaned_up(tmp_path: Path) -> None:
     write_deltalake(tmp_path, ROWS)
-    kept = KeptVersions(LocalFolder(tmp_path))
-    said(kept.newest())
+    kept = SnapshotCache(LocalFolder(tmp_path))
+    said(kept.get_newest())
     write_deltalake(tmp_path, ROWS, mode="append")
     DeltaTable(tmp_path).create_checkpoint()
-    (tmp_path / "_delta_log" / followed.entry(0)).unlink()
-    assert kept.newest().number == 1
-    assert kept.newest().rows().count_rows() == 6
+    (tmp_path / "_delta_log" / latest_version.commit_file_name(0)).unlink()
+    assert kept.get_newest().number == 1
+    assert kept.get_newest().rows().count_rows() == 6
 
 
 def test_files_that_lie_elsewhere(tmp_path: Path) -> None:
@@ -145,11 +147,11 @@ def test_files_that_lie_elsewhere(tmp_path: Path) -> None:
     DeltaTable(path).create_write_transaction(
         [added], "append", DeltaTable(path).schema(), commit_properties=CommitProperties(max_commit_retries=0)
     )
-    kept = KeptVersions(LocalFolder(path))
-    first = kept.newest()
+    kept = SnapshotCache(LocalFolder(path))
+    first = kept.get_newest()
     assert len(first.files()) == 2
     write_deltalake(path, ROWS, mode="overwrite")
-    assert kept.newest().number == 2
+    assert kept.get_newest().number == 2
     assert first.table.version() == 1 and len(first.paths) == 2
 
 
@@ -159,12 +161,12 @@ def test_a_table_that_is_put_back_from_a_copy(tmp_path: Path) -> None:
     write_deltalake(path, ROWS)
     shutil.copytree(path, copy)
     write_deltalake(path, ROWS.slice(1), mode="append")
-    kept = KeptVersions(LocalFolder(path))
-    said(kept.newest())
+    kept = SnapshotCache(LocalFolder(path))
+    said(kept.get_newest())
     shutil.rmtree(path)
     shutil.copytree(copy, path)
-    assert kept.newest().number == 0
+    assert kept.get_newest().number == 0
     for rows in (ROWS.slice(2), ROWS):
         write_deltalake(path, rows, mode="append")
-    assert kept.newest().number == 2
-    assert said(kept.at(1)) == said(opened_at(path, 1))
+    assert kept.get_newest().number == 2
+    assert said(kept.get_version(1)) == said(opened_at(path, 1))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from support.recorded_log import LANE, RecordedLog
 
-from adapters.delta.event_log import DeltaEventLog
+from adapters.sinks.delta.event_log import DeltaEventLog
 from adapters.sources.delta import DeltaSource
 from replicator.domain.change import RAW
 from replicator.domain.position import Position, TopicPartition
@@ -38,7 +38,7 @@ def removed(log: RecordedLog) -> dict[TopicPartition, int]:
 def shorten(log: RecordedLog, below: dict[TopicPartition, int], before: datetime) -> dict[TopicPartition, int]:
     sink = DeltaEventLog({"path": str(log.path)})
     try:
-        return dict(sink.shorten(LANE, Position(below), before))
+        return dict(sink.truncate_log(LANE, Position(below), before))
     finally:
         sink.close()
 

@@ -7,8 +7,8 @@ import errno
 import pytest
 from deltalake.exceptions import DeltaError
 
-from adapters.delta.errors import is_damage, translated
-from adapters.delta.store_errors import store_problem
+from adapters.delta.errors import is_damage, translate_error
+from adapters.object_store.errors import translate_store_error
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
 
 ASKED = "Generic S3 error: Error performing GET https://s3.x/bucket?list-type=2 in 4ms, after 3 retries - "
@@ -39,21 +39,21 @@ TABLE = [
 
 @pytest.mark.parametrize(("text", "kind", "said"), TABLE)
 def test_what_a_store_says(text, kind, said):
-    found = store_problem(ASKED + text, "the lake")
+    found = translate_store_error(ASKED + text, "the lake")
     assert type(found) is kind and said in found.sentence
     assert "AKIDSECRET" not in str(found)
     assert bool(found.next_step) == (kind is EnvironmentProblem)
-    assert type(translated(OSError(ASKED + text), "t")) is kind
+    assert type(translate_error(OSError(ASKED + text), "t")) is kind
     assert not is_damage(DeltaError(ASKED + text))
 
 
 def test_other_words_are_not_of_a_store():
-    assert store_problem("Not a directory (os error 20)", "the lake") is None
-    assert type(translated(DeltaError("no such thing"), "t")) is Fatal
+    assert translate_store_error("Not a directory (os error 20)", "the lake") is None
+    assert type(translate_error(DeltaError("no such thing"), "t")) is Fatal
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
 def test_want_of_file_descriptors_is_not_told_of_the_disk(number: int) -> None:
-    error = translated(OSError(number, "Too many open files"), "t")
+    error = translate_error(OSError(number, "Too many open files"), "t")
     assert isinstance(error, Retryable)
     assert "file descriptor" in error.sentence and "disk" not in str(error) and "ulimit -n" in error.next_step

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.arrow.casts import cast
-from adapters.sql.conform import conform
+from adapters.arrow.conform import conform_rows
+from adapters.transforms.casts import cast_values
 
 DECIMALS = (pa.decimal128(38, 10), pa.decimal128(10, 2), pa.decimal128(38, 0), pa.decimal256(60, 5), pa.decimal256(76, 0))
 DIGITS = st.text("0123456789", min_size=1, max_size=90)
@@ -31,7 +31,7 @@ def held(text: str, kind: pa.DataType) -> Decimal | None:
 @given(texts=st.lists(WRITTEN, min_size=1, max_size=5))
 def test_a_decimal_in_text_is_that_number_or_none(kind: pa.DataType, texts: list[str]) -> None:
     expected = [held(text, kind) for text in texts]
-    done, lost = cast(pa.chunked_array([texts], pa.string()), kind)
+    done, lost = cast_values(pa.chunked_array([texts], pa.string()), kind)
     assert done.to_pylist() == expected
     assert lost.to_pylist() == [number is None for number in expected]
 
@@ -41,7 +41,7 @@ def test_a_decimal_in_text_is_that_number_or_none(kind: pa.DataType, texts: list
 def test_a_decimal_in_text_gets_into_a_target_as_that_number_or_is_rejected(kind: pa.DataType, texts: list[str]) -> None:
     """As a number of any scale does that a column of a target of fixed scale is to hold."""
     expected = [held(text, kind) for text in texts]
-    good, bad = conform(pa.table({"v": texts}), pa.schema([("v", kind)]))
+    good, bad = conform_rows(pa.table({"v": texts}), pa.schema([("v", kind)]))
     assert good["v"].to_pylist() == [number for number in expected if number is not None]
     assert bad["v"].to_pylist() == [text for text, number in zip(texts, expected, strict=True) if number is None]
 
@@ -63,5 +63,5 @@ def test_a_decimal_in_text_gets_into_a_target_as_that_number_or_is_rejected(kind
     ],
 )
 def test_a_number_in_text_is_that_number_or_none(text: str, kind: pa.DataType, expected: object) -> None:
-    done, lost = cast(pa.chunked_array([[text]], pa.string()), kind)
+    done, lost = cast_values(pa.chunked_array([[text]], pa.string()), kind)
     assert (done.to_pylist(), lost.to_pylist()) == ([expected], [expected is None])

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from adapters.arrow.expressions import Rows
-from replicator.domain.resolving import resolved
-from replicator.domain.typed import Senseless
-from replicator.settings.expressions import NoExpression, expression
-from replicator.testing.model_expressions import value_of
-from replicator.testing.model_remade import Unfit
+from adapters.transforms.expressions import ExpressionRows
+from replicator.domain.transform.expression_resolver import resolve_expression
+from replicator.domain.transform.typed_expressions import InvalidExpression
+from replicator.settings.expressions import InvalidExpressionText, parse_expression
+from replicator.testing.model_column_transforms import UnrepresentableValue
+from replicator.testing.model_expressions import evaluate
 
 TYPES = {
     "i": pa.int64(),
@@ -141,10 +141,10 @@ LOST = "no value"
 
 def evaluated(text: str, rows: list[dict[str, object]]) -> list[object]:
     """Per row the value, or that there is none."""
-    node = resolved(expression(text), TYPES)
+    node = resolve_expression(parse_expression(text), TYPES)
     node = pickle.loads(pickle.dumps(node))
     columns = {name: pa.chunked_array([pa.array([row[name] for row in rows], kind)]) for name, kind in TYPES.items()}
-    values, failed = Rows(columns, len(rows)).evaluated(node)
+    values, failed = ExpressionRows(columns, len(rows)).evaluate(node)
     assert values.type == node.type and len(values) == len(rows)
     why = [None] * len(rows) if failed is None else failed.to_pylist()
     assert all(value is None for value, reason in zip(values.to_pylist(), why, strict=True) if reason)
@@ -153,16 +153,16 @@ def evaluated(text: str, rows: list[dict[str, object]]) -> list[object]:
 
 def modelled(text: str, row: dict[str, object]) -> object:
     try:
-        return value_of(expression(text), row)
-    except Unfit:
+        return evaluate(parse_expression(text), row)
+    except UnrepresentableValue:
         return LOST
 
 
 def sensible(text: str) -> None:
     """Some of what can be written needs too many digits."""
     try:
-        resolved(expression(text), TYPES)
-    except Senseless as why:
+        resolve_expression(parse_expression(text), TYPES)
+    except InvalidExpression as why:
         assume("digits" not in str(why) and "compares constants" not in str(why))
         raise
 
@@ -267,16 +267,16 @@ def test_what_expressions_are(text, expected):
         "items": ([1], pa.list_(pa.int64())),
         "u": (2**64 - 1, pa.uint64()),
     }
-    node = resolved(expression(text), {name: kind for name, (_, kind) in given_.items()})
+    node = resolve_expression(parse_expression(text), {name: kind for name, (_, kind) in given_.items()})
     columns = {name: pa.chunked_array([pa.array([value, value], kind)]) for name, (value, kind) in given_.items()}
-    values, failed = Rows(columns, 2).evaluated(node)
+    values, failed = ExpressionRows(columns, 2).evaluate(node)
     found = [LOST] * 2 if failed is not None and failed.null_count == 0 else values.to_pylist()
     assert found == [expected] * 2
     for empty in (
         {name: column.slice(0, 0) for name, column in columns.items()},
         {n: pa.chunked_array([], c.type) for n, c in columns.items()},
     ):
-        values, failed = Rows(empty, 0).evaluated(node)
+        values, failed = ExpressionRows(empty, 0).evaluate(node)
         assert (len(values), values.type, failed) == (0, node.type, None)
 
 
@@ -307,8 +307,8 @@ def test_what_expressions_are(text, expected):
     ],
 )
 def test_expressions_that_make_no_sense(text, said):
-    with pytest.raises(Senseless) as refused:
-        resolved(expression(text), TYPES)
+    with pytest.raises(InvalidExpression) as refused:
+        resolve_expression(parse_expression(text), TYPES)
     assert said in str(refused.value)
 
 
@@ -336,8 +336,8 @@ def test_expressions_that_make_no_sense(text, said):
     ],
 )
 def test_what_is_no_expression(text, said):
-    with pytest.raises(NoExpression) as refused:
-        expression(text)
+    with pytest.raises(InvalidExpressionText) as refused:
+        parse_expression(text)
     assert said in str(refused.value)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from adapters.engines.local import LocalEngine
 from replicator.domain.change import OP, Op
-from replicator.domain.plan import united_facts
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.plan import merge_facts
+from replicator.domain.policy.policies import plan_for
 from replicator.testing.contract import SEED
-from replicator.testing.histories import random_history
+from replicator.testing.histories import make_random_history
 
 ENGINE = LocalEngine()
 
@@ -20,12 +20,12 @@ ENGINE = LocalEngine()
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 @pytest.mark.parametrize("seed", range(12))
 def test_facts_of_parts(seed: int, policy: str) -> None:
-    history = random_history(SEED + seed, 40, toast=True, keys=("int", "text", "composite"))
+    history = make_random_history(SEED + seed, 40, toast=True, keys=("int", "text", "composite"))
     table, rng = history.table(), Random(seed)
     changes = ENGINE.unite([frame for _, frame in history.runs(0, len(history.events))], table)
     changes = changes.filter([op != Op.TRUNCATE.value for op in changes[OP].to_pylist()])
     whole = ENGINE.fold(changes, plan_for(policy, table))
-    parts = [part for part in ENGINE.apart(changes, table.keys, rng.randrange(1, 9)) if part.num_rows]
+    parts = [part for part in ENGINE.partition_rows(changes, table.keys, rng.randrange(1, 9)) if part.num_rows]
     folded = [ENGINE.fold(part, plan_for(policy, table)) for part in parts]
-    assert united_facts(part.facts for part in folded) == whole.facts
+    assert merge_facts(part.facts for part in folded) == whole.facts
     assert sum(part.rows for part in folded) == whole.rows

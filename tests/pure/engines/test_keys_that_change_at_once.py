@@ -12,21 +12,21 @@ import pyarrow as pa
 import pytest
 from support.history_in_memory import Memory
 
-from adapters.arrow.shaping import shaped
+from adapters.apply.reconcile_in_process import reconcile_rows
+from adapters.apply.rows_frame import to_rows
 from adapters.engines.local.engine import LocalEngine
-from adapters.sql.local_repair import repair
-from adapters.sql.rows import to_rows
-from replicator.domain.plan import ApplyPlan, LaneState
-from replicator.domain.policies import plan_for, scd2
+from adapters.transforms.row_transforms import transform_rows
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.domain.policy.policies import plan_for, scd2
 from replicator.domain.position import Position, Span
-from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Write
-from replicator.testing.delivery import lane_of
+from replicator.testing.delivery import make_lane
 from replicator.testing.histories import changes_frame
-from replicator.testing.model import Change, Outcome, fold
-from replicator.testing.sink_contract import softly
-from replicator.testing.source import Event
+from replicator.testing.model import Change, Outcome, fold_changes
+from replicator.testing.sink_contract import plan_soft_deletes
+from replicator.testing.source import SourceEvent
 
 TABLE = TableSpec(
     "public.items",
@@ -39,7 +39,7 @@ BY_TX = replace(TABLE, by_commit=False, by_tx=True)
 """A table of GoldenGate, or DTS: only the changes say their transaction."""
 TRANSACTION = 100
 Key = tuple[int, str]
-Log = list[tuple[Event, Change]]
+Log = list[tuple[SourceEvent, Change]]
 
 CASES: dict[str, tuple[dict[int, str], Sequence[tuple[int, int, str]], dict[int, str]]] = {
     "shift": ({1: "x", 2: "y"}, [(1, 2, "x"), (2, 3, "y")], {2: "x", 3: "y"}),
@@ -81,7 +81,8 @@ def stream(name: str, *, images: bool, doubtful: bool = False) -> Log:
         arrived[new] = value
     made = [replace(change, ts=datetime(2024, 1, 1, tzinfo=UTC)) for _, change in changes]
     return [
-        (Event(number % 2, i, 0, key(number), c), c) for i, ((number, _), c) in enumerate(zip(changes, made, strict=True))
+        (SourceEvent(number % 2, i, 0, key(number), c), c)
+        for i, ((number, _), c) in enumerate(zip(changes, made, strict=True))
     ]
 
 
@@ -107,7 +108,7 @@ def segments(batches: list[Log], table: TableSpec = TABLE) -> Iterator[pa.Table]
     """What is folded of these batches."""
     for batch in batches:
         frame = changes_frame(batch, table, "t")
-        frame = shaped(frame, Shape(soft_deletes=True), table) if table.soft_deletes else frame
+        frame = transform_rows(frame, RowTransforms(soft_deletes=True), table) if table.soft_deletes else frame
         yield from LocalEngine({}).segments(frame, table)
 
 
@@ -118,8 +119,8 @@ def current(plan: ApplyPlan, batches: list[Log], rejects: list[Any] | None = Non
         folded = engine.fold(segment, plan)
         frame = to_rows(folded.frame, plan, datetime.now(UTC))
         related = pa.Table.from_pylist(list(rows.values()), plan.target_schema)
-        write = Write(lane_of("scd1"), plan, folded, Span(Position(), Position()), {})
-        done = repair(write, frame, related, None, LaneState())
+        write = Write(make_lane("scd1"), plan, folded, Span(Position(), Position()), {})
+        done = reconcile_rows(write, frame, related, None, LaneState())
         if rejects is not None:
             rejects += [(row["_offset"], row["a"], row["b"]) for row in done.rejects.to_pylist()]
         for row in done.write.to_pylist():
@@ -146,7 +147,7 @@ def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> 
     """What is right is what the database has, under every policy that keeps rows; where keys are free when rows take them,
     without images too."""
     right = {key(number): value for number, value in CASES[name][2].items()}
-    hard, soft = plan_for("scd1", TABLE), softly("scd1", TABLE)
+    hard, soft = plan_for("scd1", TABLE), plan_soft_deletes("scd1", TABLE)
     for images in (True, False) if name in OF_ANY_IMAGE else (True,):
         log = stream(name, images=images)
         several = list(interleaved(log))
@@ -176,7 +177,7 @@ def test_a_delete_that_cannot_be_told_is_rejected_under_every_cut(name: str) -> 
             for batches in cuts[::2] if not number else [cuts[number % len(cuts)]]:
                 rejects, of_marked = list[Any](), list[Any]()
                 rows = current(plan_for("scd1", TABLE), batches, rejects)
-                assert (current(softly("scd1", TABLE), batches, of_marked), of_marked) == (rows, rejects), batches
+                assert (current(plan_soft_deletes("scd1", TABLE), batches, of_marked), of_marked) == (rows, rejects), batches
                 assert right.items() <= rows.items(), batches
                 assert rows.keys() - right.keys() <= {(a, b) for _, a, b in rejects}, batches
                 found.add(tuple(sorted(rejects)))
@@ -192,8 +193,8 @@ def test_a_transaction_that_is_cut_loses_no_row(name: str) -> None:
     the whole transaction in a batch, and where keys are free when rows take them, everything is right."""
     right = {key(number): value for number, value in CASES[name][2].items()}
     log = by_tx(stream(name, images=True))
-    hard, soft = (of("scd1", BY_TX) for of in (plan_for, softly))
-    _, outcomes = fold("scd1", BY_TX.column_names, BY_TX.keys, (c for _, c in log))
+    hard, soft = (of("scd1", BY_TX) for of in (plan_for, plan_soft_deletes))
+    _, outcomes = fold_changes("scd1", BY_TX.column_names, BY_TX.keys, (c for _, c in log))
     most = {(c.image["a"], c.image["b"]) for e, c in log if c.op == "d"} if outcomes[Outcome.REJECTED] else set[Key]()
     found, several = set(), list(interleaved(log))
     others = [cut(order)[number] for number, order in enumerate(several[:: 1 + len(several) // 3])]

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from adapters.engines.local import LocalEngine
-from replicator.domain.change import MOVED_FROM, changes_schema
-from replicator.domain.policies import plan_for
+from replicator.domain.change import OLD_KEY, changes_schema
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
 
 ENGINE = LocalEngine()
@@ -33,10 +33,10 @@ def changes(of: TableSpec, *rows: dict[str, Any]) -> pa.Table:
 def test_unite_widens_the_old_key_with_the_key() -> None:
     """A key that became wider in mid-stream is as wide in the old key of a key change."""
     narrow, wide = table(pa.int32()), table(pa.int64())
-    parts = [changes(narrow, {"id": 2, MOVED_FROM: {"id": 1}}), changes(wide, {"id": 2**40})]
+    parts = [changes(narrow, {"id": 2, OLD_KEY: {"id": 1}}), changes(wide, {"id": 2**40})]
     united = ENGINE.unite(parts, wide)
     assert united.schema == changes_schema(wide)
-    assert united[MOVED_FROM].to_pylist() == [{"id": 1}, None]
+    assert united[OLD_KEY].to_pylist() == [{"id": 1}, None]
 
 
 def test_folds_of_both_widths_can_be_joined() -> None:

@@ -8,7 +8,7 @@ import os
 import pytest
 from support.history_in_memory import TABLE, Memory, assert_any_order, assert_random_histories, frame_of
 
-from replicator.domain.policies import scd2
+from replicator.domain.policy.policies import scd2
 from replicator.testing.model import Change, Row, Scd2
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "40"))
@@ -52,7 +52,7 @@ def test_employees_in_every_order():
     for order in itertools.permutations(range(len(FEED))):
         model = Scd2(TABLE.column_names, TABLE.keys)
         for change in employees(order):
-            model.take(change)
+            model.apply_change(change)
         assert shown(model.table()) == VERSIONS, order
     for chris, pat in itertools.product(((4, 5), (5, 4)), ((6, 7), (7, 6))):
         changes = employees((0, 1, 2, 3, *chris, *pat))

@@ -6,7 +6,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from adapters.sql.local_parts import parts_by_key
+from adapters.apply.key_slices import split_by_key
 from replicator.testing.contract import SEED
 
 
@@ -21,7 +21,7 @@ def test_each_key_is_in_one_part_and_every_row_in_its_order(keys):
     rng = Random(SEED)
     for _ in range(50):
         rows, size = batch(rng, rng.randrange(1, 400)), rng.randrange(1, 60)
-        parts = parts_by_key(rows, keys, size)
+        parts = split_by_key(rows, keys, size)
         places = [part["place"].to_pylist() for part in parts]
         assert sorted(chain.from_iterable(places)) == list(range(rows.num_rows)) and all(p == sorted(p) for p in places)
         seen = [{tuple(row[k] for k in keys) for row in part.to_pylist()} for part in parts]
@@ -31,5 +31,5 @@ def test_each_key_is_in_one_part_and_every_row_in_its_order(keys):
 
 def test_parts_are_about_as_large_as_asked_for():
     rows = pa.table({"id": list(range(1000))})
-    assert [part.num_rows for part in parts_by_key(rows, ["id"], 250)] == [250] * 4
-    assert len(parts_by_key(rows, ["id"], 501)) == 1
+    assert [part.num_rows for part in split_by_key(rows, ["id"], 250)] == [250] * 4
+    assert len(split_by_key(rows, ["id"], 501)) == 1

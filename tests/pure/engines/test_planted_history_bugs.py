@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 from support.history_in_memory import assert_any_order, assert_random_histories
 
-from adapters.sql import history, local_history
-from adapters.sql.history import _Steps
-from adapters.sql.history_events import Events
+from adapters.apply import scd2_in_process
+from adapters.sql import scd2
+from adapters.sql.scd2 import _Scd2Steps
+from adapters.sql.scd2_events import EventBranches
 
 pytestmark = pytest.mark.slow
 
@@ -20,12 +21,12 @@ def caught(check=assert_any_order, untracked=("b",), by=(AssertionError, KeyErro
 
 def without(monkeypatch, method):
     """A branch of the events that gives none."""
-    real = getattr(Events, method)
+    real = getattr(EventBranches, method)
 
     def nothing(self, *arguments):
         return f"SELECT * FROM ({real(self, *arguments)}) AS nothing WHERE FALSE"
 
-    monkeypatch.setattr(Events, method, nothing)
+    monkeypatch.setattr(EventBranches, method, nothing)
 
 
 @pytest.fixture
@@ -34,14 +35,14 @@ def changed(monkeypatch):
     found = []
 
     def change(name, old, new):
-        real = getattr(local_history, name)
+        real = getattr(scd2_in_process, name)
 
         def select(*arguments):
             text = real(*arguments)
             found.append(old in text)
             return text.replace(old, new)
 
-        monkeypatch.setattr(local_history, name, select)
+        monkeypatch.setattr(scd2_in_process, name, select)
 
     yield change
     assert any(found), "no statement has the word"
@@ -70,8 +71,10 @@ def test_an_end_that_is_null(changed):
 
 
 def test_a_delete_that_begins_a_version(monkeypatch):
-    real = _Steps.opens
-    monkeypatch.setattr(_Steps, "opens", lambda self, first: real(self, first).replace("NOT (\"_op\" = 'd') AND", ""))
+    real = _Scd2Steps.opens_condition
+    monkeypatch.setattr(
+        _Scd2Steps, "opens_condition", lambda self, first: real(self, first).replace("NOT (\"_op\" = 'd') AND", "")
+    )
     caught(by=pa.ArrowIndexError)  # Its version ends nowhere among the rows.
 
 
@@ -96,8 +99,8 @@ def test_the_first_value_of_an_untracked_column(changed):
 
 
 def test_a_version_that_is_no_more_but_stays(monkeypatch):
-    real = history.versions_select
-    monkeypatch.setattr(local_history, "versions_select", lambda *given: real(*given).split("UNION ALL")[0])
+    real = scd2.versions_select
+    monkeypatch.setattr(scd2_in_process, "versions_select", lambda *given: real(*given).split("UNION ALL")[0])
     caught()
 
 
@@ -110,13 +113,13 @@ def test_nothing_is_remembered_of(changed, what):
 
 
 def test_only_open_versions_are_read(monkeypatch):
-    real = local_history.versions
+    real = scd2_in_process.compute_versions
 
     def some(plan, kept, rows, related, marks, **given):
         related = related.filter(related["_cdc_end_seq_1"].is_null())
         return real(plan, kept, rows, related, marks, **given)
 
-    monkeypatch.setattr(local_history, "versions", some)
+    monkeypatch.setattr(scd2_in_process, "compute_versions", some)
     caught()
 
 

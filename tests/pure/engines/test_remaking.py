@@ -10,17 +10,17 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from adapters.arrow.casts import cast
-from adapters.arrow.masks import masked
+from adapters.arrow.masks import mask_values
 from adapters.engines.local import LocalEngine
+from adapters.transforms.casts import cast_values
 from replicator.domain.change import changes_schema
-from replicator.domain.chosen import Chosen
-from replicator.domain.columns import Added, Changed, Mask, Remade
+from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.expr import AnyOf, Call, Compare, Lit, source
-from replicator.domain.policies import plan_for
-from replicator.domain.shape import Shape
+from replicator.domain.policy.expr import AnyOf, Call, Compare, Lit, source
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import AddedColumn, ColumnRule, ColumnTransforms, Mask
+from replicator.domain.transform.rows import RowTransforms
 
 TABLE = TableSpec(
     "public.t",
@@ -56,7 +56,7 @@ DIGEST = Mask("hmac", b"k" * 16)
     ],
 )
 def test_a_cast_gives_a_value_back_or_none(values, kind, into, expected):
-    done, lost = cast(pa.chunked_array([pa.array(values, kind)]), into)
+    done, lost = cast_values(pa.chunked_array([pa.array(values, kind)]), into)
     found = ["lost" if gone else value for value, gone in zip(done.to_pylist(), lost.to_pylist(), strict=True)]
     assert (found, done.type) == (expected, into)
 
@@ -65,8 +65,8 @@ def test_text_that_is_cast_to_text_stands_for_nothing_else():
     """Whatever PostgreSQL would otherwise make of JSON, a UUID, an interval or a number of any scale."""
     known = Column("v", pa.string(), source_type="io.debezium.data.Json")
     table = TableSpec("public.t", (Column("id", pa.int64()), known), ("id",), 2)
-    assert Remade((("v", Changed(rename="w")),)).of(table).column("w").source_type == known.source_type
-    assert Remade((("v", Changed(cast=pa.string())),)).of(table).column("v") == Column("v", pa.string())
+    assert ColumnTransforms((("v", ColumnRule(rename="w")),)).apply_to(table).column("w").source_type == known.source_type
+    assert ColumnTransforms((("v", ColumnRule(cast=pa.string())),)).apply_to(table).column("v") == Column("v", pa.string())
 
 
 def test_equal_values_of_several_types_have_one_hmac():
@@ -75,14 +75,14 @@ def test_equal_values_of_several_types_have_one_hmac():
         *((7, pa.int32()), (7, pa.int64()), ("7", pa.string()), (Decimal(7), pa.decimal128(5, 0))),
         *((Decimal("7.00"), pa.decimal128(12, 2)), (7.0, pa.float64()), (7.0, pa.float32())),
     )
-    found = {masked(pa.chunked_array([pa.array([value, None], kind)]), DIGEST).to_pylist()[0] for value, kind in kinds}
+    found = {mask_values(pa.chunked_array([pa.array([value, None], kind)]), DIGEST).to_pylist()[0] for value, kind in kinds}
     assert found == {hmac.new(b"k" * 16, b"7", hashlib.sha256).hexdigest()}
-    assert masked(pa.chunked_array([pa.array([None], pa.int64())]), DIGEST).to_pylist() == [None]
+    assert mask_values(pa.chunked_array([pa.array([None], pa.int64())]), DIGEST).to_pylist() == [None]
 
 
 def test_what_is_cut_short_begins_as_the_value_and_stays_apart():
     mask = Mask("truncate", b"k" * 16, 3)
-    one, other, same = masked(pa.chunked_array([["Alice", "Alina", "Alice"]]), mask).to_pylist()
+    one, other, same = mask_values(pa.chunked_array([["Alice", "Alina", "Alice"]]), mask).to_pylist()
     assert one == same != other
     assert one.startswith("Ali-") and other.startswith("Ali-") and len(one) == 20
     assert "Alice" not in one
@@ -91,50 +91,70 @@ def test_what_is_cut_short_begins_as_the_value_and_stays_apart():
 @pytest.mark.parametrize(
     ("remade", "told"),
     [
-        (Remade((("ide", Changed(rename="a")),)), "does not have"),
-        (Remade((("id", Changed(drop=True)),)), "leaves out a key column"),
-        (Remade((("id", Changed(mask=Mask("nothing"))),)), "rows become alike"),
-        (Remade((("id", Changed(cast=pa.int32())),)), "rows could become alike"),
-        (Remade((("parts", Changed(mask=DIGEST)),)), "have no one text"),
-        (Remade((("parts", Changed(cast=pa.int64())),)), "which cannot be"),
-        (Remade((("text", Changed(rename="NUMBER")),)), "two columns of the name"),
-        (Remade((), (("Text", Added("topic")),)), "two columns of the name"),
-        (Remade((), (("text", Added(expression=source("name"))),)), "two columns of the name"),
-        (Remade((), (("a", Added(expression=source("txt"))),)), "names column 'txt', which table public.t does not have"),
-        (Remade((), (("a", Added(expression=Lit(None))),)), "is always NULL"),
-        (Remade((), (("a", Added(expression=Call("lower", (source("number"),)))),)), "which takes text"),
-        (Remade((), (("a", Added(cast=pa.date32(), expression=source("price"))),)), "cannot become date32"),
-        (Remade((), (("a", Added("offset", cast=pa.date32())),)), "the metadata of column 'a' .* cannot become date32"),
-        (Remade((), (("a", Added(constant=True, cast=pa.date32())),)), "the constant of column 'a' .* cannot become date32"),
-        (Remade((("text", Changed(mask=DIGEST)),), (("a", Added(expression=source("text"))),)), "which its target masks"),
+        (ColumnTransforms((("ide", ColumnRule(rename="a")),)), "does not have"),
+        (ColumnTransforms((("id", ColumnRule(drop=True)),)), "leaves out a key column"),
+        (ColumnTransforms((("id", ColumnRule(mask=Mask("nothing"))),)), "rows become alike"),
+        (ColumnTransforms((("id", ColumnRule(cast=pa.int32())),)), "rows could become alike"),
+        (ColumnTransforms((("parts", ColumnRule(mask=DIGEST)),)), "have no one text"),
+        (ColumnTransforms((("parts", ColumnRule(cast=pa.int64())),)), "which cannot be"),
+        (ColumnTransforms((("text", ColumnRule(rename="NUMBER")),)), "two columns of the name"),
+        (ColumnTransforms((), (("Text", AddedColumn("topic")),)), "two columns of the name"),
+        (ColumnTransforms((), (("text", AddedColumn(expression=source("name"))),)), "two columns of the name"),
+        (
+            ColumnTransforms((), (("a", AddedColumn(expression=source("txt"))),)),
+            "names column 'txt', which table public.t does not have",
+        ),
+        (ColumnTransforms((), (("a", AddedColumn(expression=Lit(None))),)), "is always NULL"),
+        (ColumnTransforms((), (("a", AddedColumn(expression=Call("lower", (source("number"),)))),)), "which takes text"),
+        (ColumnTransforms((), (("a", AddedColumn(cast=pa.date32(), expression=source("price"))),)), "cannot become date32"),
+        (
+            ColumnTransforms((), (("a", AddedColumn("offset", cast=pa.date32())),)),
+            "the metadata of column 'a' .* cannot become date32",
+        ),
+        (
+            ColumnTransforms((), (("a", AddedColumn(constant=True, cast=pa.date32())),)),
+            "the constant of column 'a' .* cannot become date32",
+        ),
+        (
+            ColumnTransforms((("text", ColumnRule(mask=DIGEST)),), (("a", AddedColumn(expression=source("text"))),)),
+            "which its target masks",
+        ),
     ],
 )
 def test_what_does_not_suit_a_table_is_refused(remade, told):
     with pytest.raises(ConfigProblem, match=told):
-        Shape(remade=remade).of(TABLE)
+        RowTransforms(column_transforms=remade).apply_to(TABLE)
 
 
 def test_names_may_change_places():
-    remade = Remade((("number", Changed(rename="text")), ("text", Changed(rename="number"))), (("at", Added("offset")),))
-    table = Shape(remade=remade).of(TABLE)
+    remade = ColumnTransforms(
+        (("number", ColumnRule(rename="text")), ("text", ColumnRule(rename="number"))), (("at", AddedColumn("offset")),)
+    )
+    table = RowTransforms(column_transforms=remade).apply_to(TABLE)
     assert table.column_names == ("id", "text", "number", "Name", "name", "price", "parts", "at")
     assert (table.column("text").type, table.column("number").type) == (pa.int64(), pa.string())
 
 
 def test_a_key_keeps_its_place_under_another_name():
-    table = Shape(remade=Remade((("id", Changed(mask=DIGEST, rename="who")),))).of(TABLE)
+    table = RowTransforms(column_transforms=ColumnTransforms((("id", ColumnRule(mask=DIGEST, rename="who")),))).apply_to(
+        TABLE
+    )
     assert (table.keys, table.column("who").type) == (("who",), pa.string())
 
 
 def test_the_old_key_of_a_row_that_moved_is_made_as_keys_are():
     """Values that the create half lacks are looked for under it."""
-    shape = Shape(remade=Remade((("id", Changed(mask=DIGEST, rename="who")), ("text", Changed(rename="note")))))
+    shape = RowTransforms(
+        column_transforms=ColumnTransforms(
+            (("id", ColumnRule(mask=DIGEST, rename="who")), ("text", ColumnRule(rename="note")))
+        )
+    )
     plan, row = plan_for("scd1", TABLE, shape=shape), dict.fromkeys(TABLE.column_names)
     place = {"_ts": None, "_topic": "t", "_partition": 0, "_seq_1": 1, "_seq_2": 1}
     left = row | place | {"_op": "d", "_offset": 0, "id": 1, "_moved_to": True}
     came = row | place | {"_op": "c", "_offset": 1, "id": 2, "_moved_from": {"id": 1}, "_unsent": ["text", "number"]}
     changes = pa.Table.from_pylist([left, came], changes_schema(TABLE))
-    old, new = LocalEngine().shape(changes, plan).frame.to_pylist()
+    old, new = LocalEngine().transform_rows(changes, plan).frame.to_pylist()
     assert (old["_moved_from"], new["_moved_from"]) == (None, {"who": old["who"]})
     assert old["who"] == hmac.new(b"k" * 16, b"1", hashlib.sha256).hexdigest() != new["who"]
     assert (old["_unsent"], new["_unsent"]) == (None, ["note", "number"])
@@ -146,15 +166,33 @@ TOTAL = Call("*", (source("number"), source("price")))
 @pytest.mark.parametrize(
     ("shape", "told"),
     [
-        (Shape(keeping=Chosen((), excluded=True), remade=Remade(added=(("a", Added(expression=TOTAL)),))), "a NULL changes"),
-        (Shape(by_column=True, remade=Remade(added=(("a", Added(expression=TOTAL)),))), "need not hold all that"),
+        (
+            RowTransforms(
+                ignore_null=ColumnSelection((), excluded=True),
+                column_transforms=ColumnTransforms(additions=(("a", AddedColumn(expression=TOTAL)),)),
+            ),
+            "a NULL changes",
+        ),
+        (
+            RowTransforms(
+                has_column_versions=True,
+                column_transforms=ColumnTransforms(additions=(("a", AddedColumn(expression=TOTAL)),)),
+            ),
+            "need not hold all that",
+        ),
     ],
 )
 def test_what_cannot_be_computed_of_changes_is_refused(shape, told):
     with pytest.raises(ConfigProblem, match=told):
         shape.of(TABLE)
-    of_one = Added(expression=Call("+", (source("id"), source("number"))))
-    assert Shape(by_column=True, remade=Remade(added=(("a", of_one),))).of(TABLE).column("a").type == pa.int64()
+    of_one = AddedColumn(expression=Call("+", (source("id"), source("number"))))
+    assert (
+        RowTransforms(has_column_versions=True, column_transforms=ColumnTransforms(additions=(("a", of_one),)))
+        .apply_to(TABLE)
+        .column("a")
+        .type
+        == pa.int64()
+    )
 
 
 def changed(shape, *rows):
@@ -166,14 +204,17 @@ def changed(shape, *rows):
     frame = pa.Table.from_pylist(
         [row | {"_seq_1": n, "_seq_2": n, "_offset": n} | one for n, one in enumerate(rows)], changes_schema(TABLE)
     )
-    done = LocalEngine().shape(frame, plan)
+    done = LocalEngine().transform_rows(frame, plan)
     return done.frame.to_pylist(), {r["_offset"]: r["_error"].partition(":")[0] for r in done.rejects.to_pylist()}
 
 
 def test_a_column_is_computed_of_what_changes_sent():
     """Also of columns that a list leaves out, and under a type that it is cast to; a delete tells nothing of it."""
-    total = Added(cast=pa.decimal128(8, 2), expression=TOTAL)
-    shape = Shape(columns=Chosen(("number", "price"), excluded=True), remade=Remade(added=(("total", total),)))
+    total = AddedColumn(cast=pa.decimal128(8, 2), expression=TOTAL)
+    shape = RowTransforms(
+        columns=ColumnSelection(("number", "price"), excluded=True),
+        column_transforms=ColumnTransforms(additions=(("total", total),)),
+    )
     rows, rejects = changed(
         shape,
         {"id": 1, "number": 3, "price": 0.5},
@@ -196,7 +237,7 @@ def test_a_column_is_computed_of_what_changes_sent():
 
 
 def test_what_a_record_says_of_itself_is_kept_in_its_type_or_its_change_is_rejected():
-    shape = Shape(remade=Remade(added=(("at", Added("offset", cast=pa.int8())),)))
+    shape = RowTransforms(column_transforms=ColumnTransforms(additions=(("at", AddedColumn("offset", cast=pa.int8())),)))
     rows, rejects = changed(shape, {"id": 1}, {"id": 1, "_offset": 200}, {"id": 1, "_op": "d", "_offset": 300}, {"_op": "t"})
     assert ([(row["_op"], row["at"]) for row in rows], rejects) == (
         [("u", 0), ("d", None), ("t", None)],
@@ -205,28 +246,39 @@ def test_what_a_record_says_of_itself_is_kept_in_its_type_or_its_change_is_rejec
 
 
 def test_a_row_that_moves_is_computed_anew_where_its_key_counts():
-    label = Added(expression=Call("concat", (source("id"), source("text"))))
+    label = AddedColumn(expression=Call("concat", (source("id"), source("text"))))
     sent, moved = {"_unsent": ["text"]}, {"_op": "c", "_moved_from": {"id": 1}, "_unsent": ["text"]}
-    rows, rejects = changed(Shape(remade=Remade(added=(("label", label),))), {"id": 1, **sent}, {"id": 2, **moved})
+    rows, rejects = changed(
+        RowTransforms(column_transforms=ColumnTransforms(additions=(("label", label),))),
+        {"id": 1, **sent},
+        {"id": 2, **moved},
+    )
     assert [row["_unsent"] for row in rows] == [["label", "text"]] and rejects == {1: "INCOMPLETE"}
 
 
 def test_conditions_that_cannot_be_told_reject():
     by_zero = Compare(">", Call("/", (source("price"), source("number"))), Lit(1))
     good, bad = {"id": 1, "number": 1, "price": 2.0}, {"id": 1, "number": 0, "price": 2.0}
-    for shape in (Shape(where=by_zero), Shape(deletes=by_zero), Shape(where=by_zero, rows_leave=False)):
+    for shape in (
+        RowTransforms(where=by_zero),
+        RowTransforms(deletes=by_zero),
+        RowTransforms(where=by_zero, rows_leave=False),
+    ):
         rows, rejects = changed(shape, good, bad, {"_op": "d", **bad})
         assert ([row["_offset"] for row in rows], rejects) == ([0, 2], {1: "OUT_OF_RANGE"})
         assert rows[0]["_op"] == ("d" if shape.deletes else "u")
     guarded = AnyOf((Compare("=", source("number"), Lit(0)), by_zero))
-    rows, rejects = changed(Shape(where=guarded), good, bad)
+    rows, rejects = changed(RowTransforms(where=guarded), good, bad)
     assert ([row["_op"] for row in rows], rejects) == (["u", "u"], {})
 
 
 WHERE = Compare("=", source("text"), Lit("a"))
 
 
-@pytest.mark.parametrize("shape", [Shape(where=WHERE, by_column=True), Shape(where=Compare("=", source("txt"), Lit("a")))])
+@pytest.mark.parametrize(
+    "shape",
+    [RowTransforms(where=WHERE, has_column_versions=True), RowTransforms(where=Compare("=", source("txt"), Lit("a")))],
+)
 def test_where_that_does_not_suit_a_table_is_refused(shape):
     with pytest.raises(ConfigProblem, match="'where'"):
         shape.of(TABLE)

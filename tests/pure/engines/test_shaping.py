@@ -11,22 +11,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.arrow.conditions import holds
-from adapters.arrow.elements import elements, shown
+from adapters.arrow.sequence_elements import to_elements, to_values
 from adapters.engines.local import LocalEngine
+from adapters.transforms.conditions import evaluate_condition
 from replicator.domain.change import changes_schema
-from replicator.domain.chosen import Chosen
-from replicator.domain.conditions import refuse_condition
-from replicator.domain.elements import element_of, shown_as
+from replicator.domain.column_selection import ColumnSelection
 from replicator.domain.errors import ConfigProblem
-from replicator.domain.expr import Compare, Lit, source
-from replicator.domain.policies import plan_for
-from replicator.domain.shape import UNSHAPED, Shape
+from replicator.domain.policy.expr import Compare, Lit, source
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.sequence_elements import get_display_type, get_element
 from replicator.domain.table import Column, TableSpec
-from replicator.settings.conditions import condition
-from replicator.testing.model import Change, fold
-from replicator.testing.model_shapes import Wanted
-from replicator.testing.sink_shapes import BY_NUMBER, CHRIS, EMPLOYEES, HIRED, PAT, REMAINING, SALES, SOLD, STAYS
+from replicator.domain.transform.expressions import refuse_condition
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
+from replicator.settings.conditions import parse_condition
+from replicator.testing.model import Change, fold_changes
+from replicator.testing.model_row_transforms import ModelRowTransforms
+from replicator.testing.sink_row_transforms import (
+    BY_NUMBER,
+    CHRIS,
+    EMPLOYEES,
+    HIRED,
+    PAT,
+    REMAINING,
+    REMAINING_ROLES,
+    SALES,
+    SOLD,
+)
 
 # Elements.
 
@@ -68,8 +78,8 @@ ORDERED = {
 def test_elements_are_in_the_order_of_their_values(kind):
     @given(st.tuples(ORDERED[kind], ORDERED[kind]))
     def check(values):
-        found = elements(pa.chunked_array([pa.array([*values, None], kind)]))
-        assert found.type == (pa.string() if element_of(kind).textual else pa.int64())
+        found = to_elements(pa.chunked_array([pa.array([*values, None], kind)]))
+        assert found.type == (pa.string() if get_element(kind).is_textual else pa.int64())
         one, other, nothing = found.to_pylist()
         assert nothing is None
         a, b = (element.encode() if isinstance(element, str) else element for element in (one, other))
@@ -93,28 +103,31 @@ def test_elements_are_what_the_table_says():
         (pa.binary(), b"\x00\xff"): "00ff",
     }
     for (kind, value), element in made.items():
-        assert elements(pa.chunked_array([pa.array([value], kind)])).to_pylist() == [element], kind
+        assert to_elements(pa.chunked_array([pa.array([value], kind)])).to_pylist() == [element], kind
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in ORDERED if shown_as(kind)], ids=str)
+@pytest.mark.parametrize("kind", [kind for kind in ORDERED if get_display_type(kind)], ids=str)
 def test_elements_are_shown_as_the_values_they_were_made_of(kind):
     @given(ORDERED[kind])
     def check(value):
         values = pa.chunked_array([pa.array([value, None], kind)])
-        assert shown(elements(values), shown_as(kind)).to_pylist() == values.cast(shown_as(kind)).to_pylist()
+        assert (
+            to_values(to_elements(values), get_display_type(kind)).to_pylist()
+            == values.cast(get_display_type(kind)).to_pylist()
+        )
 
     check()
 
 
 def test_what_is_shown_of_other_types_is_the_event_time():
     for kind in (pa.time64("us"), pa.timestamp("ns"), pa.decimal128(20, 2), pa.float64(), pa.list_(pa.int64())):
-        assert shown_as(kind) is None
+        assert get_display_type(kind) is None
 
 
 def test_a_time_beyond_64_bits_has_none():
     far = pa.chunked_array([pa.array([2**62, 1], pa.int64()).cast(pa.timestamp("s"))])
-    assert elements(far).to_pylist() == [None, 1_000_000]
+    assert to_elements(far).to_pylist() == [None, 1_000_000]
 
 
 @pytest.mark.parametrize(
@@ -123,14 +136,14 @@ def test_a_time_beyond_64_bits_has_none():
 def test_what_has_no_order_is_refused(kind):
     table = TableSpec("t", (Column("id", pa.int64()), Column("v", kind)), ("id",))
     with pytest.raises(ConfigProblem, match="has no order that all engines share"):
-        plan_for("scd1", table, None, Shape(("v",)))
+        plan_for("scd1", table, None, RowTransforms(("v",)))
 
 
 def test_a_type_that_orders_otherwise_is_another_rule():
     """Rows in the order of cents cannot be compared with rows in the order of tenths of them; a wider type is no matter."""
 
     def rule(kind):
-        return plan_for("scd1", TableSpec("t", (Column("id", kind),), ("id",)), None, Shape(("id",))).rule
+        return plan_for("scd1", TableSpec("t", (Column("id", kind),), ("id",)), None, RowTransforms(("id",))).rule
 
     assert rule(pa.int32()) == rule(pa.int64()) == "scd1 by id in the order of id (number)"
     assert rule(pa.decimal128(5, 2)) == rule(pa.decimal128(9, 2)) != rule(pa.decimal128(9, 3))
@@ -172,10 +185,10 @@ ROW = {
 
 
 def asked(text, **row):
-    told = condition(text)
+    told = parse_condition(text)
     refuse_condition(told, WIDE, "apply_as_deletes")
     frame = pa.Table.from_pylist([{"_op": "u", **row}], changes_schema(WIDE))
-    return holds(frame, told)[0].to_pylist()[0]
+    return evaluate_condition(frame, told)[0].to_pylist()[0]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +250,7 @@ def test_what_was_not_sent_is_neither_null_nor_anything_else():
 )
 def test_comparisons_that_make_no_sense(text, said):
     with pytest.raises(ConfigProblem) as refused:
-        plan_for("scd1", WIDE, None, Shape(deletes=condition(text)))
+        plan_for("scd1", WIDE, None, RowTransforms(deletes=parse_condition(text)))
     assert said in str(refused.value) and "'apply_as_deletes'" in str(refused.value)
 
 
@@ -247,12 +260,16 @@ def test_comparisons_that_make_no_sense(text, said):
 @pytest.mark.parametrize(
     ("policy", "shape", "said"),
     [
-        ("scd1", Shape(("no",)), "'sequence_by' names column 'no'"),
-        ("scd1", Shape(columns=Chosen(("op",))), "'column_list' leaves out 'id', a key column of table t"),
-        ("scd1", Shape(columns=Chosen(("id",), excluded=True)), "'except_column_list' leaves out 'id'"),
-        ("scd1", Shape(columns=Chosen(("id", "no"))), "'column_list' names column 'no'"),
-        ("append", Shape(truncates=condition("gone")), "policy append of table t knows no truncates"),
-        ("scd2", Shape(sequence_by=("price",), truncates=condition("gone")), "a history of table t shows in '__END_AT'"),
+        ("scd1", RowTransforms(("no",)), "'sequence_by' names column 'no'"),
+        ("scd1", RowTransforms(columns=ColumnSelection(("op",))), "'column_list' leaves out 'id', a key column of table t"),
+        ("scd1", RowTransforms(columns=ColumnSelection(("id",), excluded=True)), "'except_column_list' leaves out 'id'"),
+        ("scd1", RowTransforms(columns=ColumnSelection(("id", "no"))), "'column_list' names column 'no'"),
+        ("append", RowTransforms(truncates=parse_condition("gone")), "policy append of table t knows no truncates"),
+        (
+            "scd2",
+            RowTransforms(sequence_by=("price",), truncates=parse_condition("gone")),
+            "a history of table t shows in '__END_AT'",
+        ),
     ],
 )
 def test_shapes_that_do_not_suit_a_table(policy, shape, said):
@@ -263,13 +280,13 @@ def test_shapes_that_do_not_suit_a_table(policy, shape, said):
 def test_rows_that_only_their_place_tells_apart_have_no_other_order():
     table = TableSpec("t", (Column("v", pa.int64()),), (), 3, counted=True)
     with pytest.raises(ConfigProblem, match="has no key, and only their place in the log tells rows apart"):
-        plan_for("append", table, None, Shape(("v",)))
-    assert plan_for("append", table, None, Shape(deletes=Compare("=", source("v"), Lit(1)))).repair.counted
+        plan_for("append", table, None, RowTransforms(("v",)))
+    assert plan_for("append", table, None, RowTransforms(deletes=Compare("=", source("v"), Lit(1)))).reconcile.counted
 
 
 def test_plans_of_different_shapes_share_no_fold():
-    plain, ordered = plan_for("scd1", WIDE), plan_for("scd1", WIDE, None, Shape(("id",)))
-    assert plain.fold_key != ordered.fold_key != plan_for("scd1", WIDE, None, Shape(("op",))).fold_key
+    plain, ordered = plan_for("scd1", WIDE), plan_for("scd1", WIDE, None, RowTransforms(("id",)))
+    assert plain.fold_key != ordered.fold_key != plan_for("scd1", WIDE, None, RowTransforms(("op",))).fold_key
 
 
 # A feed in every order in which it can come.
@@ -279,15 +296,15 @@ FEED = [*HIRED, *CHRIS, *PAT]
 
 @pytest.mark.slow
 def test_the_model_in_every_order():
-    wanted = Wanted(
+    wanted = ModelRowTransforms(
         deletes=lambda image, _: image["operation"] == "DELETE",
         sequence_by=("sequenceNum",),
         columns=frozenset({"id", "role"}),
     )
     for order in permutations(FEED):
         changes = [Change("c", (place, 0), row) for place, row in enumerate(order)]
-        rows, _ = fold("scd1", EMPLOYEES.column_names[1:], ("id",), changes, wanted=wanted)
-        assert {row["id"]: row["role"] for row in rows} == STAYS
+        rows, _ = fold_changes("scd1", EMPLOYEES.column_names[1:], ("id",), changes, wanted=wanted)
+        assert {row["id"]: row["role"] for row in rows} == REMAINING_ROLES
 
 
 def every_order_folded(feed, table, shape):
@@ -305,27 +322,27 @@ def every_order_folded(feed, table, shape):
     columns |= {name: pa.array(range(count), pa.int64()) for name in ("_offset", "_seq_2")}
     schema = changes_schema(table)
     frame = pa.table([columns.get(f.name, pa.nulls(count, f.type)) for f in schema], schema=schema)
-    folded = engine.fold(engine.shape(frame, plan).frame, plan).frame.to_pylist()
+    folded = engine.fold(engine.transform_rows(frame, plan).frame, plan).frame.to_pylist()
     return [row for row in folded if row["_op"] != "d"], {row["id"] for row in folded if row["_op"] == "d"}
 
 
 @pytest.mark.slow
 def test_the_fold_in_every_order():
     stays, gone = every_order_folded(FEED, EMPLOYEES, BY_NUMBER)
-    assert gone == {6} and len(stays) == 40_320 * len(STAYS)
-    assert {(row["id"], row["role"]) for row in stays} == set(STAYS.items())
+    assert gone == {6} and len(stays) == 40_320 * len(REMAINING_ROLES)
+    assert {(row["id"], row["role"]) for row in stays} == set(REMAINING_ROLES.items())
 
 
 def test_sales_in_every_order_of_the_model():
     columns = SALES.column_names[1:]
     changes = [Change(row["op"], (row["log"],), {name: row.get(name) for name in columns}) for row in SOLD]
     for order in permutations(changes):
-        rows, _ = fold("scd1", columns, ("id",), order)
+        rows, _ = fold_changes("scd1", columns, ("id",), order)
         assert {row["id"]: row["sales"] for row in rows} == REMAINING
 
 
 @pytest.mark.slow
 def test_sales_in_every_order_of_the_fold():
-    stays, gone = every_order_folded(SOLD, SALES, UNSHAPED)
+    stays, gone = every_order_folded(SOLD, SALES, NO_ROW_TRANSFORMS)
     assert gone == {1} and len(stays) == 40_320 * len(REMAINING)
     assert {(row["id"], row["sales"]) for row in stays} == set(REMAINING.items())

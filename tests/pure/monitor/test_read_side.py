@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 from support.hostile_strings import hostile_strings
 from support.served_tables import pages, problem, served, url
 
-from adapters.delta.names import encode
-from adapters.monitor.server import HttpServer
+from adapters.delta.folder_names import encode_name
+from adapters.http.server import HttpServer
 from replicator.domain.errors import ConfigProblem
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -79,7 +79,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
 
 @pytest.mark.parametrize("name", ["a/b", "/", "a%2Fb", "rows/timeline/history"])
 def test_a_slash_belongs_to_the_name_of_its_table(tmp_path: Path, name: str) -> None:
-    write_deltalake(str(tmp_path / "lake" / encode(name)), pa.table({"id": [1, 2]}))
+    write_deltalake(str(tmp_path / "lake" / encode_name(name)), pa.table({"id": [1, 2]}))
     client = served(tmp_path, {"kind": "delta", "path": "./lake"}, {f"public.{name}": ["id"]})
     assert [table["name"] for table in client.get("/tables").json()["tables"]] == [f"s.{name}"]
     (columns, rows) = re.findall(r'href="(/tables/[^"]*)"', client.get("/docs").text)[:2]

@@ -12,8 +12,8 @@ from support.staff_in_code import FLOW, PARTS, config_file
 
 from replicator import pipelines as dp
 from replicator.settings import Loaded
-from replicator.wiring.configuration import read
-from replicator.wiring.planning import plans
+from replicator.wiring.configuration import read_config
+from replicator.wiring.plan import list_plans
 
 FLOWS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {}),
@@ -67,13 +67,13 @@ def entry(**said: Any) -> dict[str, Any]:
 
 
 def in_yaml(folder: Path, said: dict[str, Any]) -> Loaded:
-    return read(config_file(folder, tables=[entry(**said)]), None, ())
+    return read_config(config_file(folder, tables=[entry(**said)]), None, ())
 
 
 def same(code: Loaded, file: Loaded) -> None:
     """All but the places; and every path is below the same folder."""
     assert code.settings.model_dump(exclude={"tables"}) == file.settings.model_dump(exclude={"tables"})
-    assert code.settings.lanes_for("employees") == file.settings.lanes_for("employees")
+    assert code.settings.resolve_lanes("employees") == file.settings.resolve_lanes("employees")
     assert code.root == file.root
 
 
@@ -84,7 +84,7 @@ def test_a_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, 
     staff.create_auto_cdc_flow(**FLOW, **flow)
     file = in_yaml(tmp_path, written)
     same(staff.check(), file)
-    (code,), (yaml,) = staff.plan(), plans(file)
+    (code,), (yaml,) = staff.plan(), list_plans(file)
     assert code.pop("flow") == "lake.employees"
     assert "test_as_the_config_says.py:" in code.pop("config") and "replicator.yaml" in yaml.pop("config")
     assert code == yaml and code["stages"]
@@ -96,7 +96,7 @@ def test_a_flow_from_snapshots_has_the_settings_of_its_config(tmp_path):
     tracked = {"track_history_except_column_list": ["role"]}
     code.create_auto_cdc_from_snapshot_flow("lake.employees", "staff.employees", ["id"], 2, **tracked)
     file = config_file(tmp_path, sources=source, tables=[entry(policy="scd2", **tracked)])
-    same(code.check(), read(file, None, ()))
+    same(code.check(), read_config(file, None, ()))
 
 
 def test_every_parameter_has_a_case():
@@ -110,7 +110,7 @@ def test_a_table_has_the_options_of_its_config(tmp_path, monkeypatch, table, wri
     staff = dp.Pipeline("staff", engine="spark", **PARTS)
     staff.create_streaming_table("lake.employees", **table)
     staff.create_auto_cdc_flow(**FLOW)
-    file = read(config_file(tmp_path, engine="spark", tables=[entry(**written)]), None, ())
+    file = read_config(config_file(tmp_path, engine="spark", tables=[entry(**written)]), None, ())
     same(staff.check(), file)
 
 
@@ -131,7 +131,7 @@ def test_the_keys_of_the_file_are_those_of_the_pipeline(tmp_path, monkeypatch):
     code = dp.Pipeline("staff", **{**PARTS, **given}, root=tmp_path)
     code.create_auto_cdc_flow("lake", "staff.employees")
     more["tables"][0]["to"].append({"sink": "lake"})
-    file = read(config_file(tmp_path, **more), None, ())
+    file = read_config(config_file(tmp_path, **more), None, ())
     assert code.check().settings == file.settings
     assert code.config() == {"pipeline": "staff", **PARTS, **more, "state": "mine"}
 
@@ -142,7 +142,7 @@ def test_flows_join_the_tables_of_a_file(tmp_path):
     code.create_auto_cdc_flow("lake.history", "staff.employees", ["id"], stored_as_scd_type=2, name="versions")
     tables = [entry()]
     tables[0]["to"].append({"sink": "lake", "into": "history", "keys": ["id"], "policy": "scd2"})
-    file = read(config_file(tmp_path, tables=tables), None, ["sinks.lake.path=./other"])
+    file = read_config(config_file(tmp_path, tables=tables), None, ["sinks.lake.path=./other"])
     same(code.check(), file)
     assert len(code.check().settings.tables) == 1
 

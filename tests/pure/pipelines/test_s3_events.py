@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from replicator.domain.errors import ConfigProblem
-from replicator.pipelines.s3_events import created_objects
+from replicator.pipelines.s3_events import list_created
 
 
 def notification(*keys: str, name: str = "ObjectCreated:Put", bucket: str = "company-bucket") -> dict[str, Any]:
@@ -69,7 +69,7 @@ ODD = "s3://company-bucket/dms/odd name+ü%.csv"
     ],
 )
 def test_events(event, urls):
-    assert [str(one) for one in created_objects(event)] == urls
+    assert [str(one) for one in list_created(event)] == urls
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_events(event, urls):
 )
 def test_other_events_are_refused(event):
     with pytest.raises(ConfigProblem, match="no notification of S3"):
-        list(created_objects(event))
+        list(list_created(event))

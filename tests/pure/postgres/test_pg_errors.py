@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from adapters.sql.pg_errors import ends_session, refusal, refuses_row, translated
+from adapters.postgres.errors import describe_refusal, is_row_refusal, is_session_lost, translate_error
 from replicator.domain.errors import EnvironmentProblem, Fatal, Retryable
 
 RETRYABLE = [
@@ -32,19 +32,19 @@ def of(state: str) -> psycopg.Error:
     [(s, Retryable) for s in RETRYABLE] + [(s, EnvironmentProblem) for s in ENVIRONMENT] + [(s, Fatal) for s in FATAL],
 )
 def test_by_sqlstate(state: str, kind: type[Exception]) -> None:
-    found = translated(of(state), "testing")
+    found = translate_error(of(state), "testing")
     assert type(found) is kind
     assert state in str(found)
     assert "secret" not in str(found)
-    assert not refuses_row(of(state))
+    assert not is_row_refusal(of(state))
 
 
 @pytest.mark.parametrize("state", ROW)
 def test_rows(state: str) -> None:
-    assert refuses_row(of(state))
-    assert type(translated(of(state), "testing")) is Fatal
-    assert "secret" not in str(translated(of(state), "testing"))
-    assert state in refusal(of(state), []).sentence
+    assert is_row_refusal(of(state))
+    assert type(translate_error(of(state), "testing")) is Fatal
+    assert "secret" not in str(translate_error(of(state), "testing"))
+    assert state in describe_refusal(of(state), []).sentence
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_rows(state: str) -> None:
     ],
 )
 def test_without_sqlstate(text: str, kind: type[Exception]) -> None:
-    assert type(translated(psycopg.OperationalError(text), "connecting")) is kind
+    assert type(translate_error(psycopg.OperationalError(text), "connecting")) is kind
 
 
 @pytest.mark.parametrize(
@@ -73,16 +73,16 @@ def test_without_sqlstate(text: str, kind: type[Exception]) -> None:
     ],
 )
 def test_a_refused_connection_says_what_to_correct(text: str, step: str) -> None:
-    assert translated(psycopg.OperationalError(text), "connecting").next_step.startswith(step)
+    assert translate_error(psycopg.OperationalError(text), "connecting").next_step.startswith(step)
 
 
 def test_misuse_of_the_driver_is_fatal() -> None:
-    assert type(translated(psycopg.ProgrammingError("wrong"), "testing")) is Fatal
+    assert type(translate_error(psycopg.ProgrammingError("wrong"), "testing")) is Fatal
 
 
 def test_lines_of_the_driver_become_sentences() -> None:
     said = "connection failed: port 1 failed: Connection refused\n\tIs the server running there?\nall failed"
-    sentence = translated(psycopg.OperationalError(said), "testing").sentence
+    sentence = translate_error(psycopg.OperationalError(said), "testing").sentence
     assert sentence.endswith(
         "testing: connection failed: port 1 failed: Connection refused. Is the server running there? all failed."
     )
@@ -90,7 +90,7 @@ def test_lines_of_the_driver_become_sentences() -> None:
 
 def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
     """A server that is too old is refused when it is connected to."""
-    found = translated(of("0A000"), "testing")
+    found = translate_error(of("0A000"), "testing")
     assert "15" not in found.next_step and "`into`" in found.next_step
 
 
@@ -100,4 +100,4 @@ def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
     + [(s, False) for s in ("40001", "40P01", "55P03", "53100", "57014", "42P01", "0A000", "23505")],
 )
 def test_which_errors_end_the_session(state: str, ends: bool) -> None:
-    assert ends_session(of(state)) is ends
+    assert is_session_lost(of(state)) is ends

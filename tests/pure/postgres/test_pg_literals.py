@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sql.pg_inline import inline_json
-from adapters.sql.pg_instants import distant_date, distant_instant
-from adapters.sql.pg_json import json_text
-from adapters.sql.pg_literals import ARRAY_FORM, JSON_FORM, text_column
-from adapters.sql.pg_types import Fit
+from adapters.postgres.json_text import json_text
+from adapters.postgres.literals import ARRAY_FORM, JSON_FORM, text_column
+from adapters.postgres.temporal_text import distant_date, distant_instant
+from adapters.postgres.types import ColumnFit
+from adapters.sinks.postgres.inline_rows import rows_to_json
 
 POINT = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
 COLUMNS = [
@@ -67,9 +67,9 @@ def test_distant_instants() -> None:
 
 def test_json_cannot_end_its_row() -> None:
     """Rows that travel as one JSON parameter: what is not one whole JSON value does not go that way."""
-    fits = {"id": Fit(pa.int64()), "v": Fit(pa.string(), JSON_FORM)}
+    fits = {"id": ColumnFit(pa.int64()), "v": ColumnFit(pa.string(), JSON_FORM)}
     rows = pa.table({"id": [1, 2], "v": ['{"a": 1}', None]})
-    assert inline_json(rows, fits) == '[{"id":"1","v":{"a": 1}},{"id":"2","v":null}]'
+    assert rows_to_json(rows, fits) == '[{"id":"1","v":{"a": 1}},{"id":"2","v":null}]'
     for hostile in ('1},{"id":"99","v":2', "1}", '"', "null", ""):
-        assert inline_json(pa.table({"id": [1], "v": [hostile]}), fits) is None
-    assert inline_json(pa.table({"id": range(201), "v": ["1"] * 201}), fits) is None
+        assert rows_to_json(pa.table({"id": [1], "v": [hostile]}), fits) is None
+    assert rows_to_json(pa.table({"id": range(201), "v": ["1"] * 201}), fits) is None

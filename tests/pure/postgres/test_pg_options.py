@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from adapters.sql.pg_options import PostgresOptions
+from adapters.postgres.options import PostgresOptions
 from replicator.domain.errors import ConfigProblem
 
 UNREADABLE = [
@@ -20,12 +20,12 @@ UNREADABLE = [
 @pytest.mark.parametrize("dsn", UNREADABLE)
 def test_a_dsn_that_cannot_be_read_is_refused_without_showing_it(dsn: str) -> None:
     with pytest.raises(ConfigProblem, match=r"dsn: .* neither a libpq connection string nor") as raised:
-        PostgresOptions.checked({"dsn": dsn})
+        PostgresOptions.from_options({"dsn": dsn})
     shown = "".join(traceback.format_exception(raised.value))
     assert "heim" not in shown.replace(repr(dsn), "")
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg", "postgres+psycopg2"])
 def test_every_spelling_of_the_scheme_is_understood(scheme: str) -> None:
-    given = PostgresOptions.checked({"dsn": f"{scheme}://u:p@h/db"})
+    given = PostgresOptions.from_options({"dsn": f"{scheme}://u:p@h/db"})
     assert given.dsn.get_secret_value().startswith(f"{scheme.partition('+')[0]}://")

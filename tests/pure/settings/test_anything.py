@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 from support.settings_fixtures import WHOLE
 
-from replicator.settings import ConfigError, load
-from replicator.settings.layers import _split
+from replicator.settings import ConfigError, load_settings
+from replicator.settings.layers import _split_path
 
 SECRET = "hunter2hunter2"
 SCALARS = st.sampled_from(
@@ -36,7 +36,7 @@ def paths(value: Any, path: str = "") -> list[str]:
     return [path.lstrip("."), *(found for inner, item in below for found in paths(item, inner))][bool(not path) :]
 
 
-PLACES = [place for place in paths(YAML(typ="safe", pure=True).load(WHOLE)) if _split(place)]
+PLACES = [place for place in paths(YAML(typ="safe", pure=True).load(WHOLE)) if _split_path(place)]
 
 
 def outcome(text: str, **said: Any) -> str:
@@ -44,7 +44,7 @@ def outcome(text: str, **said: Any) -> str:
         file = Path(folder) / "c.yaml"
         file.write_text(text, encoding="utf-8")
         try:
-            return repr(load(file, environ={}, **said))
+            return repr(load_settings(file, environ={}, **said))
         except ConfigError as error:
             assert error.findings
             return str(error)

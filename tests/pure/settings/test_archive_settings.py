@@ -26,7 +26,7 @@ def add(folder, more: str, form: str = "debezium_json") -> None:
 )
 def test_which_files_are_read(folder, more, name, settle):
     add(folder, more)
-    source = adapters.source(folder.load(), "recorded")
+    source = adapters.build_source(folder.load(), "recorded")
     assert (type(source).__name__, source._options.settle) == (name, settle)
 
 

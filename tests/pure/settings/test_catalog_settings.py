@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.settings.schema import plain_options
+from replicator.settings.schema import to_plain_options
 
 LAKE = "    path: ./lake\n"
 SPARK = ["engine=spark"]
@@ -14,7 +14,7 @@ SPARK = ["engine=spark"]
 def test_it_is_a_schema_of_the_sessions_catalog(folder, said):
     folder.change(LAKE, f"{LAKE}    schema: {said}\n")
     loaded = folder.load(overrides=SPARK)
-    assert plain_options(loaded.settings.sinks["lake"])["schema"] == "shop" and not loaded.warnings
+    assert to_plain_options(loaded.settings.sinks["lake"])["schema"] == "shop" and not loaded.warnings
     assert [loaded.settings.sinks[name].catalog_of for name in ("lake", "raw", "target")] == ["spark", None, None]
 
 

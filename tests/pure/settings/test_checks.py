@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replicator.settings import Plugins
-from replicator.settings.shared_targets import TOGETHER
+from replicator.settings.shared_targets import SHARED_TARGET_HINT
 from replicator.settings.sinks import SINKS
 from replicator.settings.sources import FORMATS, SOURCES
 
@@ -25,9 +25,14 @@ ACROSS = [
         "  - match: '*.orders'\n",
         "same_target",
         "leave 'into' out, name one table in 'match', or take {1} of a regular expression (^a_([0-9]+)$) into it"
-        f"; {TOGETHER}",
+        f"; {SHARED_TARGET_HINT}",
     ),
-    ("        into: orders_now", "        into: log", "same_target", f"give one of them another 'into'; {TOGETHER}"),
+    (
+        "        into: orders_now",
+        "        into: log",
+        "same_target",
+        f"give one of them another 'into'; {SHARED_TARGET_HINT}",
+    ),
     ("    to:\n      - sink: target\n\n", "    to: []\n\n", "empty", "name at least one sink"),
     ("      - sink: raw\n", "      - sink: raw\n        policy: append\n", "inapplicable", "remove it"),
     ("        policy: scd1", "        policy: append", "inapplicable", "remove it"),
@@ -57,7 +62,7 @@ def test_ties_between_globs_are_found(folder):
     assert folder.only().code == "tied_match"
     assert "'*.public' and 'public.*'" in folder.only().message
     folder.write(text.replace("'*.public'", "'*.publics'"))
-    assert folder.load().settings.table_for("public.publics").match == "*.publics"
+    assert folder.load().settings.find_table("public.publics").match == "*.publics"
 
 
 def test_globs_as_specific_as_each_other_may_stand_side_by_side(folder):
@@ -168,7 +173,7 @@ def test_the_password_of_the_source_database_is_never_shown(folder):
     )
     loaded = folder.load()
     assert loaded.settings.sources["shop"].database.slot == "s"
-    assert "pw" not in f"{loaded.redacted()} {loaded.settings!r}"
+    assert "pw" not in f"{loaded.to_redacted()} {loaded.settings!r}"
 
 
 @pytest.mark.parametrize("key", ["sources", "sinks", "tables"])

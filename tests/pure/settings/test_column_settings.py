@@ -7,10 +7,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from replicator.domain.columns import Added, Changed, Mask, Remade
-from replicator.domain.expr import Call, Case, Compare, IsNull, Lit, source
-from replicator.settings.columns import type_named
-from replicator.settings.renamed import private_columns
+from replicator.domain.policy.expr import Call, Case, Compare, IsNull, Lit, source
+from replicator.domain.transform.columns import AddedColumn, ColumnRule, ColumnTransforms, Mask
+from replicator.settings.columns import find_type
+from replicator.settings.renamed_columns import find_private_columns
 
 SECRET = "0123456789abcdef"
 HMAC = {"mask": "hmac", "key": SECRET}
@@ -32,16 +32,20 @@ def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
     )
     own = said(ENTRY, email={"rename": "email_hash"}, total={"cast": "double"}, region={"constant": "EU"})
     settings = folder.load(overrides=[around, own]).settings
-    mine, other = (lane.shape.remade for lane in settings.lanes_for("public.orders"))
-    phone, at = ("phone", Changed(drop=True)), ("at", Added("offset"))
-    assert other == Remade((("email", Changed(rename="hash")), phone, ("total", Changed(cast=pa.decimal128(12, 2)))), (at,))
-    totals = ("total", Changed(cast=pa.float64()))
-    assert mine == Remade((("email", Changed(rename="email_hash")), phone, totals), (at, ("region", Added(constant="EU"))))
-    assert private_columns(settings.tables[1], settings.defaults) == {
+    mine, other = (lane.shape.column_transforms for lane in settings.resolve_lanes("public.orders"))
+    phone, at = ("phone", ColumnRule(drop=True)), ("at", AddedColumn("offset"))
+    assert other == ColumnTransforms(
+        (("email", ColumnRule(rename="hash")), phone, ("total", ColumnRule(cast=pa.decimal128(12, 2)))), (at,)
+    )
+    totals = ("total", ColumnRule(cast=pa.float64()))
+    assert mine == ColumnTransforms(
+        (("email", ColumnRule(rename="email_hash")), phone, totals), (at, ("region", AddedColumn(constant="EU")))
+    )
+    assert find_private_columns(settings.tables[1], settings.defaults) == {
         "email": Mask("hmac", SECRET.encode()),
         "phone": Mask("nothing"),
     }
-    assert not private_columns(settings.tables[0], settings.defaults)
+    assert not find_private_columns(settings.tables[0], settings.defaults)
 
 
 @pytest.mark.parametrize("place", ["defaults", "tables[1]", ENTRY])
@@ -51,15 +55,15 @@ def test_a_private_column_is_so_under_both_of_its_names(folder, place):
     names = f"{place}.renamed_columns={json.dumps({'email': 'mail', 'phone': 'mobile', 'total': 'sum'})}"
     settings = folder.load(overrides=[rules, names]).settings
     mask = Mask("hmac", SECRET.encode())
-    assert private_columns(settings.tables[1], settings.defaults) == {
+    assert find_private_columns(settings.tables[1], settings.defaults) == {
         **dict.fromkeys(("email", "mail"), mask),
         **dict.fromkeys(("phone", "mobile"), Mask("nothing")),
     }
-    hashed, gone = Changed(rename="hash", may_lack=True), Changed(drop=True, may_lack=True)
-    for lane in settings.lanes_for("public.orders"):
-        rule = lane.shape.remade.rule_of
+    hashed, gone = ColumnRule(rename="hash", can_be_missing=True), ColumnRule(drop=True, can_be_missing=True)
+    for lane in settings.resolve_lanes("public.orders"):
+        rule = lane.shape.column_transforms.get_rule
         assert [rule(name) for name in ("email", "mail", "phone", "mobile")] == [hashed, hashed, gone, gone]
-        assert rule("sum") == Changed()
+        assert rule("sum") == ColumnRule()
 
 
 @pytest.mark.parametrize(
@@ -72,18 +76,18 @@ def test_a_private_column_is_so_under_both_of_its_names(folder, place):
 def test_what_is_said_of_the_other_name_counts_and_does_not_make_it_public(folder, own, expected):
     rules, names = said("tables[1]", email=HMAC, mail=own), 'tables[1].renamed_columns={"email": "mail"}'
     settings = folder.load(overrides=[rules, names]).settings
-    lane = settings.lanes_for("public.orders")[0]
+    lane = settings.resolve_lanes("public.orders")[0]
     assert (
-        private_columns(settings.tables[1], settings.defaults)["mail"],
-        lane.shape.remade.rule_of("mail").rename,
+        find_private_columns(settings.tables[1], settings.defaults)["mail"],
+        lane.shape.column_transforms.get_rule("mail").rename,
     ) == expected
 
 
 def test_a_mask_of_an_entry_is_one_of_both_names_too(folder):
     names = f'{ENTRY}.renamed_columns={{"email": "mail"}}'
-    lanes = folder.load(overrides=[said(ENTRY, email=HMAC), names]).settings.lanes_for("public.orders")
-    assert lanes[0].shape.remade.rule_of("mail").mask == Mask("hmac", SECRET.encode())
-    assert not lanes[1].shape.remade
+    lanes = folder.load(overrides=[said(ENTRY, email=HMAC), names]).settings.resolve_lanes("public.orders")
+    assert lanes[0].shape.column_transforms.get_rule("mail").mask == Mask("hmac", SECRET.encode())
+    assert not lanes[1].shape.column_transforms
 
 
 def test_conditions_do_not_ask_for_what_is_private_under_another_name(folder):
@@ -93,15 +97,15 @@ def test_conditions_do_not_ask_for_what_is_private_under_another_name(folder):
 
 
 def test_a_mask_of_an_entry_is_for_its_target(folder):
-    lanes = folder.load(overrides=[said(ENTRY, email=HMAC)]).settings.lanes_for("public.orders")
-    assert [bool(lane.shape.remade) for lane in lanes] == [True, False]
-    assert lanes[0].shape.remade.rule_of("email").mask == Mask("hmac", SECRET.encode())
+    lanes = folder.load(overrides=[said(ENTRY, email=HMAC)]).settings.resolve_lanes("public.orders")
+    assert [bool(lane.shape.column_transforms) for lane in lanes] == [True, False]
+    assert lanes[0].shape.column_transforms.get_rule("email").mask == Mask("hmac", SECRET.encode())
     assert SECRET not in repr(lanes)
 
 
 def test_where_is_for_the_lane_and_leaves_changes_out_under_append(folder):
     settings = folder.load(overrides=["tables[1].where=id < 5", "tables[2].where=id < 5"]).settings
-    shapes = [lane.shape for table in ("public.orders", "audit.log") for lane in settings.lanes_for(table)]
+    shapes = [lane.shape for table in ("public.orders", "audit.log") for lane in settings.resolve_lanes(table)]
     assert {shape.where for shape in shapes} == {Compare("<", source("id"), Lit(5))}
     assert [shape.rows_leave for shape in shapes] == [True, True, False]
     assert "where id < 5" in shapes[0].words
@@ -208,24 +212,28 @@ def test_types_by_their_names():
         "timestamp[us, UTC]": pa.timestamp("us", "UTC"),
         "date": pa.date32(),
     }
-    assert {name: type_named(name) for name in known} == known
-    assert [type_named(name) for name in ("int65", "decimal(0,0)", "decimal(2,3)", "")] == [None] * 4
+    assert {name: find_type(name) for name in known} == known
+    assert [find_type(name) for name in ("int65", "decimal(0,0)", "decimal(2,3)", "")] == [None] * 4
 
 
 def test_a_computed_column_is_read_once(folder):
     told = "case when a is null then 'none' else upper(a) end"
-    (lane, _) = folder.load(overrides=[said(ENTRY, a="drop", b={"expression": told, "cast": "string"})]).settings.lanes_for(
-        "public.orders"
-    )
+    (lane, _) = folder.load(
+        overrides=[said(ENTRY, a="drop", b={"expression": told, "cast": "string"})]
+    ).settings.resolve_lanes("public.orders")
     made = Case(((IsNull(source("a")), Lit("none")),), Call("upper", (source("a"),)))
-    assert lane.shape.remade == Remade((("a", Changed(drop=True)),), (("b", Added(cast=pa.string(), expression=made)),))
-    assert list(lane.shape.remade.words) == ["without a", f"b as {told}"]
+    assert lane.shape.column_transforms == ColumnTransforms(
+        (("a", ColumnRule(drop=True)),), (("b", AddedColumn(cast=pa.string(), expression=made)),)
+    )
+    assert list(lane.shape.column_transforms.words) == ["without a", f"b as {told}"]
 
 
 def test_what_a_lane_makes_of_columns_is_told_without_secrets():
     mask = Mask("hmac", SECRET.encode())
-    remade = Remade((("a", Changed(drop=True)), ("b", Changed(mask=mask, rename="c"))), (("d", Added("topic")),))
-    assert list(remade.words) == ["without a", "b masked (hmac) called c", "d from topic"]
+    remade = ColumnTransforms(
+        (("a", ColumnRule(drop=True)), ("b", ColumnRule(mask=mask, rename="c"))), (("d", AddedColumn("topic")),)
+    )
+    assert list(remade.description) == ["without a", "b masked (hmac) called c", "d from topic"]
     assert SECRET not in repr(remade)
 
 
@@ -261,7 +269,10 @@ def test_names_and_casts_that_may_be(folder):
         "tables[2]", at={"rename": "id2", "cast": "string"}, day={"expression": "cast(id as text)", "cast": "int32"}
     )
     other = said("tables[1]", amount={"expression": "price * 2", "cast": "date"})
-    words = [lane.shape.remade.words for lane in folder.load(overrides=[swapped]).settings.lanes_for("public.orders")]
+    words = [
+        lane.shape.column_transforms.words
+        for lane in folder.load(overrides=[swapped]).settings.resolve_lanes("public.orders")
+    ]
     assert [list(one) for one in words] == [["a called b", "b called a", "without c", "d called c"], []]
     tables = folder.load(overrides=[again, other]).settings.tables
     casts = {(name, column.cast) for table in tables[1:3] for name, column in table.columns.items()}

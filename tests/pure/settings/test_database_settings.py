@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.settings import plain_options
+from replicator.settings import to_plain_options
 
 BEFORE = "      client.rack: a"
 
@@ -19,8 +19,8 @@ def test_one_of_mariadb_needs_its_url_only(folder, dsn):
     loaded = folder.load()
     source = loaded.settings.sources["shop"]
     assert source.database.kind == "mariadb"
-    assert plain_options(source)["database"] == {"dsn": dsn, "bigint_unsigned": "precise"}
-    assert "hunter2" not in f"{loaded.redacted()} {loaded.settings!r}"
+    assert to_plain_options(source)["database"] == {"dsn": dsn, "bigint_unsigned": "precise"}
+    assert "hunter2" not in f"{loaded.to_redacted()} {loaded.settings!r}"
 
 
 @pytest.mark.parametrize(

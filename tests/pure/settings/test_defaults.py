@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from paths import PROJECT
 
-from replicator.settings import Loaded, load
+from replicator.settings import Loaded, load_settings
 from replicator.wiring.configuration import describe_defaults
 
 LAKE = "  lake: {kind: delta, path: ./lake}\n"
@@ -27,7 +27,7 @@ def loaded(folder: Path, sinks: str, more: str = "") -> Loaded:
     (folder / "config").mkdir(parents=True)
     path = folder / "config" / "replicator.yaml"
     path.write_text(CONFIG % (sinks, sinks.split(":", maxsplit=1)[0].strip()) + more)
-    return load(path)
+    return load_settings(path)
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_what_the_config_says_counts(tmp_path: Path) -> None:
 
 def test_the_shipped_config_keeps_its_group(tmp_path: Path) -> None:
     """Its daemons have read on under this name since before there was a default for each pipeline."""
-    shipped = load(PROJECT / "config" / "replicator.yaml").settings
+    shipped = load_settings(PROJECT / "config" / "replicator.yaml").settings
     assert [source.group_id for source in shipped.sources.values() if hasattr(source, "group_id")] == ["cdc-python-consumer"]

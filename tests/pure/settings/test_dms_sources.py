@@ -28,7 +28,7 @@ def dms(folder, more="", transport="files"):
 def test_what_is_said_reaches_transport_and_decoder(folder):
     dms(folder, '    csv: {header: true, quote: "\'", null_value: "NULL"}\n    operations: {create: INSERT}\n')
     loaded = folder.load()
-    source, decoder = adapters.source(loaded, "dms"), adapters.decoder(loaded, "dms")
+    source, decoder = adapters.build_source(loaded, "dms"), adapters.build_decoder(loaded, "dms")
     source.close()
     record = {"topic": "shop.users", "partition": 0, "offset": 1, "value": b"INSERT,'1',NULL"}
     raw = pa.Table.from_pylist([record | {"headers": [{"name": "dms.columns", "value": b"Op,id,name"}]}], RAW)
@@ -87,12 +87,12 @@ def test_parquet(folder):
     assert finding.code == "inapplicable" and "rows of Parquet files have the types of its columns" in finding.message
     folder.write(text.replace("    schema: {id: int64, name: string}\n", ""))
     loaded = folder.load()
-    assert adapters.options(loaded.settings.sources["dms"])["format"] == "dms_parquet"
-    adapters.source(loaded, "dms").close()
-    assert adapters.decoder(loaded, "dms")._options.operation_column == "action"
+    assert adapters.list_options(loaded.settings.sources["dms"])["format"] == "dms_parquet"
+    adapters.build_source(loaded, "dms").close()
+    assert adapters.build_decoder(loaded, "dms")._options.operation_column == "action"
 
 
 def test_times_reach_the_transport_as_numbers(folder):
     dms(folder, "    settle: 1 minute\n    look_every: 500 milliseconds\n")
-    told = adapters.options(folder.load().settings.sources["dms"])
+    told = adapters.list_options(folder.load().settings.sources["dms"])
     assert (told["settle"], told["look_every"]) == (60.0, 0.5)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from replicator.settings import load
+from replicator.settings import load_settings
 from replicator.settings.document import parse_document
 from replicator.settings.findings import Origin
 
@@ -64,7 +64,7 @@ def test_a_pipe_that_the_shell_has_opened_is_read(folder):
     reading, writing = os.pipe()
     os.write(writing, text.encode())
     os.close(writing)
-    assert load(f"/dev/fd/{reading}", environ={}).settings.pipeline
+    assert load_settings(f"/dev/fd/{reading}", environ={}).settings.pipeline
     os.close(reading)
 
 

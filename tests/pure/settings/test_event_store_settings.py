@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from replicator.settings import ConfigError
-from replicator.settings.schema import plain_options
+from replicator.settings.schema import to_plain_options
 
 
 def test_places(folder):
     assert folder.load().settings.event_store is None
     lake = folder.load(overrides=["event_store={path: ./events, compact_every: 0}"]).settings.event_store
-    assert plain_options(lake) == {"path": str(folder.root / "events"), "compact_every": 0}
+    assert to_plain_options(lake) == {"path": str(folder.root / "events"), "compact_every": 0}
     said = "event_store={dsn: 'postgresql://u:s3cr3t@h/d', schema: s, table: t}"
     settings = folder.load(overrides=[said]).settings
-    assert plain_options(settings.event_store) == {"dsn": "postgresql://u:s3cr3t@h/d", "schema": "s", "table": "t"}
+    assert to_plain_options(settings.event_store) == {"dsn": "postgresql://u:s3cr3t@h/d", "schema": "s", "table": "t"}
     assert "s3cr3t" not in repr(settings) + settings.model_dump_json()
 
 
@@ -22,7 +22,7 @@ def test_serve(folder):
     assert folder.load().settings.serve.address == "127.0.0.1:8091"
     settings = folder.load(overrides=["serve={address: '0.0.0.0:80', token: s3cr3t}"]).settings
     asked = {"address": "0.0.0.0:80", "token": "s3cr3t"}
-    assert plain_options(settings.serve) == {**asked, "max_rows": 10_000, "query_timeout": "30 seconds"}
+    assert to_plain_options(settings.serve) == {**asked, "max_rows": 10_000, "query_timeout": "30 seconds"}
     assert "s3cr3t" not in repr(settings) + settings.model_dump_json()
 
 

@@ -23,8 +23,8 @@ def flattened(folder):
 def test_the_decoder_is_told_and_the_source_is_not(folder, flattened, said):
     flattened(table=f"tombstones: {said}")
     loaded = folder.load()
-    assert adapters.decoder(loaded, "recorded").__reduce__()[1][0]["flattened"] is True
-    assert "flattened" not in adapters.options(loaded.settings.sources["recorded"])
+    assert adapters.build_decoder(loaded, "recorded").__reduce__()[1][0]["flattened"] is True
+    assert "flattened" not in adapters.list_options(loaded.settings.sources["recorded"])
 
 
 def test_tables_have_to_say_what_records_without_a_value_do(folder, flattened):

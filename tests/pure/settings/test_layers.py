@@ -128,10 +128,10 @@ def test_later_sets_win(folder):
 def test_loaded_says_where_values_come_from(folder):
     file = folder.write("limits: {depth: 10}\n", "environments/prod.yaml")
     loaded = folder.load("prod", ["limits.columns=12"])
-    assert loaded.where("limits", "depth") == f"{file}:1"
-    assert loaded.where("limits", "columns") == "--set limits.columns"
-    assert loaded.where("sinks", "lake", "kind") == f"{folder.file}:23"
-    assert loaded.where("sinks", "lake", "engines") == f"{folder.file}:22"
+    assert loaded.describe_origin("limits", "depth") == f"{file}:1"
+    assert loaded.describe_origin("limits", "columns") == "--set limits.columns"
+    assert loaded.describe_origin("sinks", "lake", "kind") == f"{folder.file}:23"
+    assert loaded.describe_origin("sinks", "lake", "engines") == f"{folder.file}:22"
     assert loaded.files == (folder.file, file)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.wiring import adapters, parts
+from replicator.wiring import adapters, build
 
 ARCHIVE = "    transport: archive\n"
 
@@ -14,14 +14,14 @@ def test_a_batch_of_everything_may_be_large(folder):
     assert stream.settings.sources["recorded"].mode is None
     folder.write(folder.file.read_text().replace(ARCHIVE, ARCHIVE + "    mode: batch\n", 1))
     batch = folder.load()
-    options = [adapters.source(loaded, "recorded")._options for loaded in (stream, batch)]
+    options = [adapters.build_source(loaded, "recorded")._options for loaded in (stream, batch)]
     assert [(o.mode, o.batch_bytes) for o in options] == [
-        ("stream", adapters.batch_bytes(stream)),
-        ("batch", adapters.whole_bytes(batch)),
+        ("stream", adapters.compute_batch_bytes(stream)),
+        ("batch", adapters.compute_whole_bytes(batch)),
     ]
-    assert adapters.whole_bytes(batch) > adapters.batch_bytes(batch)
+    assert adapters.compute_whole_bytes(batch) > adapters.compute_batch_bytes(batch)
     # Other sources of this pipeline are streams: a lane that is behind in one reads in pieces.
-    assert parts.options(batch).catch_up_offsets == parts.options(stream).catch_up_offsets
+    assert build.build_options(batch).catch_up_offsets == build.build_options(stream).catch_up_offsets
 
 
 def test_lanes_that_are_behind_read_everything(tmp_path, folder):
@@ -30,7 +30,7 @@ def test_lanes_that_are_behind_read_everything(tmp_path, folder):
         "sinks:\n  lake: {kind: delta, path: ./lake}\ndead_letters: {path: ./d}\n"
         "tables:\n  - {match: t, source: a, keys: [id], to: [{sink: lake}]}\n"
     )
-    assert parts.options(folder.load()).catch_up_offsets == parts.EVERY_OFFSET
+    assert build.build_options(folder.load()).catch_up_offsets == build.MAX_OFFSETS
 
 
 @pytest.mark.parametrize(

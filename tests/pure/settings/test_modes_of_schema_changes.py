@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.domain.schema_changes import Kind, Mode, SchemaRules
+from replicator.domain.schema_evolution import SchemaChangeKind, SchemaChangeMode, SchemaRules
 
 SAID = "        schema_changes: evolve"
 
 
 def rules(folder, *overrides):
-    _, lake = folder.load(overrides=overrides).settings.lanes_for("public.orders")
+    _, lake = folder.load(overrides=overrides).settings.resolve_lanes("public.orders")
     return lake.schema_rules
 
 
-@pytest.mark.parametrize("mode", list(Mode)[1:])
+@pytest.mark.parametrize("mode", list(SchemaChangeMode)[1:])
 def test_one_mode_is_that_of_every_kind(folder, mode):
     folder.change(SAID, f"        schema_changes: {mode}")
-    assert {rules(folder).mode(kind) for kind in Kind} == {mode}
+    assert {rules(folder).mode(kind) for kind in SchemaChangeKind} == {mode}
 
 
 def test_a_mapping_says_it_for_each_kind(folder):
-    every = ", ".join(f"{kind}: fail" for kind in Kind)
+    every = ", ".join(f"{kind}: fail" for kind in SchemaChangeKind)
     folder.change(SAID, f"        schema_changes: {{{every}}}")
-    assert {rules(folder).mode(kind) for kind in Kind} == {Mode.FAIL}
+    assert {rules(folder).mode(kind) for kind in SchemaChangeKind} == {SchemaChangeMode.FAIL}
 
 
 def test_others_are_those_that_are_not_named_and_the_nearest_level_counts_whole(folder):
     folder.change(SAID, "        schema_changes: {dropped: quarantine, others: try_evolve}")
     found = rules(folder, "defaults.schema_changes={added: fail}")
-    assert found == SchemaRules({Kind.DROPPED: Mode.QUARANTINE}, Mode.TRY_EVOLVE)
-    assert (found.mode(Kind.ADDED), found.mode(Kind.DROPPED)) == (Mode.TRY_EVOLVE, Mode.QUARANTINE)
-    assert found.words == "dropped: quarantine, others: try_evolve"
+    assert found == SchemaRules({SchemaChangeKind.DROPPED: SchemaChangeMode.QUARANTINE}, SchemaChangeMode.TRY_EVOLVE)
+    assert (found.get_mode(SchemaChangeKind.ADDED), found.mode(SchemaChangeKind.DROPPED)) == (
+        SchemaChangeMode.TRY_EVOLVE,
+        SchemaChangeMode.QUARANTINE,
+    )
+    assert found.description == "dropped: quarantine, others: try_evolve"
 
 
 def test_columns_that_go_and_columns_that_are_renamed(folder):

@@ -26,14 +26,14 @@ def outbox(folder):
 def test_the_decoder_is_told_what_tables_and_columns_are_called(folder, outbox):
     outbox('outbox: {route_to: "events.{aggregatetype}", columns: {payload: body}}')
     loaded = folder.load()
-    assert adapters.options(loaded.settings.sources["recorded"]) == {"path": str(folder.root / "archive")}
-    told = adapters.decoder(loaded, "recorded")._routing._options.outbox
-    assert told.table_of("order") == "events.order" and told.columns == {"payload": "body"}
+    assert adapters.list_options(loaded.settings.sources["recorded"]) == {"path": str(folder.root / "archive")}
+    told = adapters.build_decoder(loaded, "recorded")._routing._options.outbox
+    assert told.to_table("order") == "events.order" and told.columns == {"payload": "body"}
 
 
 def test_it_needs_to_say_nothing(folder, outbox):
     outbox()
-    assert adapters.decoder(folder.load(), "recorded")._routing._options.outbox.table_of("a") == "outbox.event.a"
+    assert adapters.build_decoder(folder.load(), "recorded")._routing._options.outbox.table_of("a") == "outbox.event.a"
 
 
 WRONG = [
@@ -97,8 +97,10 @@ def test_an_entry_s_condition_has_its_own_place(folder, outbox):
 def test_columns_that_events_have(folder, outbox, said, added):
     outbox(of_table=said)
     to_lake(folder)
-    remade = adapters.lane(loaded := folder.load(), loaded.settings.lanes_for("audit.log", "recorded")[0]).shape.remade
-    assert (remade.now("type"), [name for name, _ in remade.added]) == ("kind", [added])
+    remade = adapters.build_lane(
+        loaded := folder.load(), loaded.settings.resolve_lanes("audit.log", "recorded")[0]
+    ).row_transforms.column_transforms
+    assert (remade.get_new_name("type"), [name for name, _ in remade.additions]) == ("kind", [added])
 
 
 def test_no_other_format_has_it(folder, outbox):

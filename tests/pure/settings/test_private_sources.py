@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from replicator.domain.columns import Mask
-from replicator.settings.renamed import private_columns
+from replicator.domain.transform.columns import Mask
+from replicator.settings.renamed_columns import find_private_columns
 from replicator.wiring import adapters
 
 TABLE = """\
@@ -72,15 +72,15 @@ QUERY = 'format: rows, transport: query, dsn: "postgresql://h/d", table: users, 
 def test_a_declared_list_can_be_taken_away(folder: Any) -> None:
     write(folder, f"format: rows, {KAFKA}", LISTED, "{tags: {mask: fixed, text: x}}")
     settings = folder.load().settings
-    assert private_columns(settings.tables[0], settings.defaults) == {"tags": Mask("fixed", text="x")}
+    assert find_private_columns(settings.tables[0], settings.defaults) == {"tags": Mask("fixed", text="x")}
 
 
 @pytest.mark.parametrize("source", ["format: rows, transport: snapshots, path: ./in/users", QUERY])
 def test_sources_that_write_rows_down_are_told_the_masks(folder: Any, source: str) -> None:
     write(folder, source, "deletes: ignore")
     loaded = folder.load()
-    assert adapters.kept(loaded, "mine")["private"] == {"email": Mask("hmac", b"0123456789abcdef")}
-    assert adapters.decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {"email"}
+    assert adapters.list_kept_options(loaded, "mine")["private"] == {"email": Mask("hmac", b"0123456789abcdef")}
+    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {"email"}
 
 
 def test_what_tells_what_is_new_cannot_be_masked(folder: Any) -> None:
@@ -137,9 +137,9 @@ def test_events_may_have_private_columns_and_fields(folder: Any) -> None:
     """A field is no column of a target; a lane does not look for it."""
     write_events(folder, "{aggregateid: drop, payload.phone: drop, " + FIELD[1:])
     loaded = folder.load()
-    (lane,) = loaded.settings.lanes_for("users", "mine")
-    assert [name for name, _ in lane.shape.remade.changed] == ["aggregateid"]
-    assert adapters.decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {
+    (lane,) = loaded.settings.resolve_lanes("users", "mine")
+    assert [name for name, _ in lane.shape.column_transforms.changed] == ["aggregateid"]
+    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {
         "aggregateid",
         "payload.phone",
         "payload.email",

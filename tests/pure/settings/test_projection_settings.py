@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replicator.settings import ConfigError
-from replicator.settings.projection_problems import in_order
+from replicator.settings.projection_problems import sort_projections
 
 SQL = "sql: ./sql/x.sql"
 
@@ -64,7 +64,7 @@ def test_projections_in_a_circle_and_of_one_table(folder):
 def test_each_projection_comes_after_what_it_reads():
     inputs = {"c": {"x": "lake.b"}, "b": {"x": "lake.a", "y": "lake.users"}, "a": {"x": "lake.users"}}
     targets = {name: ("lake", name) for name in inputs}
-    assert in_order(inputs, targets) == ["a", "b", "c"]
+    assert sort_projections(inputs, targets) == ["a", "b", "c"]
 
 
 def test_lineage(folder):

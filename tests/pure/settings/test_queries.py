@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.settings.queries import Said, Wrong, read_query
+from replicator.settings.queries import QueryContext, QueryProblem, read_query
 
 TABLES = ("users", "cities", "orders", "items")
 
 
 def keys(text: str, column: str) -> dict[str, str | None]:
-    query, wrong = read_query(text, Said("local", TABLES, column))
+    query, wrong = read_query(text, QueryContext("local", TABLES, column))
     assert query is not None, wrong
     return {table: key and key.text for table, key in query.keys.items()}
 
 
-def refused(text: str, **said: object) -> Wrong:
-    query, wrong = read_query(text, Said(**{"engine": "local", "inputs": TABLES, **said}))
+def refused(text: str, **said: object) -> QueryProblem:
+    query, wrong = read_query(text, QueryContext(**{"engine": "local", "inputs": TABLES, **said}))
     assert query is None
     return wrong[0]
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_used_is_refused_with_its_line(text, code, line, words):
 
 
 def test_a_parameter_becomes_its_value():
-    said = Said("local", TABLES, parameters={"since": "2021-10-17", "name": "it's", "most": 3})
+    said = QueryContext("local", TABLES, parameters={"since": "2021-10-17", "name": "it's", "most": 3})
     text = "SELECT * FROM users WHERE at > CAST(:since AS DATE) AND name <> :name AND id < :most"
     query, _ = read_query(text, said)
     assert query is not None
@@ -119,7 +119,7 @@ def test_a_parameter_becomes_its_value():
 
 def test_each_engine_has_its_own_words():
     text = "SELECT `select`, collect_list(b) AS x FROM users GROUP BY `select`"
-    local, spark = (read_query(text, Said(engine, TABLES, "select"))[0] for engine in ("local", "spark"))
+    local, spark = (read_query(text, QueryContext(engine, TABLES, "select"))[0] for engine in ("local", "spark"))
     assert local is not None and spark is not None
     assert 'ARRAY_AGG("b")' in local.text
     assert "COLLECT_LIST(`b`)" in spark.text
@@ -127,6 +127,10 @@ def test_each_engine_has_its_own_words():
 
 
 def test_columns_that_are_looked_at():
-    assert read_query("SELECT a, b AS c FROM users u WHERE D = 1", Said("local", TABLES))[0].columns >= {"a", "b", "d"}
+    assert read_query("SELECT a, b AS c FROM users u WHERE D = 1", QueryContext("local", TABLES))[0].columns >= {
+        "a",
+        "b",
+        "d",
+    }
     for text in ("SELECT * FROM users", "SELECT a FROM users NATURAL JOIN cities", "SELECT users FROM users"):
-        assert read_query(text, Said("local", TABLES))[0].columns is None
+        assert read_query(text, QueryContext("local", TABLES))[0].columns is None

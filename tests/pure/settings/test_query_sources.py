@@ -44,7 +44,7 @@ def write(folder):
 def test_what_its_adapter_is_told(folder, write):
     write("start_after: 2019-11-20 00:00:00\noverlap: 10 minutes\nevery: 2 minutes\nranges: 4")
     loaded = folder.load()
-    told = {**adapters.options(loaded.settings.sources["sales"]), **adapters.kept(loaded, "sales")}
+    told = {**adapters.list_options(loaded.settings.sources["sales"]), **adapters.list_kept_options(loaded, "sales")}
     assert told == {
         "dsn": "mariadb://shop:hunter2@db/shop",
         "table": "sales",
@@ -56,13 +56,13 @@ def test_what_its_adapter_is_told(folder, write):
         "keys": ("id",),
         "state": told["state"],
     }
-    assert "hunter2" not in repr(loaded.settings) and "hunter2" not in str(loaded.redacted())
-    assert adapters.decoder(loaded, "sales")
+    assert "hunter2" not in repr(loaded.settings) and "hunter2" not in str(loaded.to_redacted())
+    assert adapters.build_decoder(loaded, "sales")
 
 
 def test_an_overlap_of_numbers(folder, write):
     write("overlap: 5000\nstart_after: 7")
-    told = adapters.options(folder.load().settings.sources["sales"])
+    told = adapters.list_options(folder.load().settings.sources["sales"])
     assert (told["overlap"], told["start_after"]) == (5000, 7)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.settings import plain_options
+from replicator.settings import to_plain_options
 from replicator.wiring import adapters
 
 SHOP = "    format: debezium_json\n"
@@ -30,11 +30,11 @@ def test_what_is_said_reaches_the_decoder_and_nobody_else(folder, monkeypatch):
     name, source = shop(loaded)
     assert SECRET not in repr(loaded.settings)
     given = {}
-    monkeypatch.setattr(adapters, "load", lambda *_: given.update)
-    adapters.decoder(loaded, name)
+    monkeypatch.setattr(adapters, "load_adapter", lambda *_: given.update)
+    adapters.build_decoder(loaded, name)
     ca = str(folder.root / "ca.pem")
     assert given["registry"] == {"url": "https://registry:8081", "user": "reader", "password": SECRET, "ca": ca}
-    assert "registry" in plain_options(source) and "registry" not in adapters.options(source)
+    assert "registry" in to_plain_options(source) and "registry" not in adapters.list_options(source)
 
 
 def test_a_password_may_be_in_a_file(folder):

@@ -31,8 +31,8 @@ def test_other_policies_have_none(folder):
 
 def test_the_nearest_one_counts(folder):
     loaded = folder.load()
-    assert {lane.retention for lane in loaded.settings.lanes_for("public.orders")} == {timedelta(days=7)}
-    assert {lane.retention for lane in loaded.settings.lanes_for("audit.log")} == {None}
+    assert {lane.retention for lane in loaded.settings.resolve_lanes("public.orders")} == {timedelta(days=7)}
+    assert {lane.retention for lane in loaded.settings.resolve_lanes("audit.log")} == {None}
     for said, expected in (
         ("3 days", timedelta(days=3)),
         ("off", None),
@@ -40,8 +40,8 @@ def test_the_nearest_one_counts(folder):
         ("500 milliseconds", timedelta(0, 0.5)),
     ):
         loaded = folder.load(overrides=["defaults.tombstone_retention=1 hour", f"tables[1].tombstone_retention={said}"])
-        found = [lane for lane in loaded.settings.lanes_for("public.orders") if lane.policy == "scd1"]
+        found = [lane for lane in loaded.settings.resolve_lanes("public.orders") if lane.policy == "scd1"]
         assert {lane.retention for lane in found} == {expected}
-        assert {adapters.lane(loaded, lane).retention for lane in found} == {expected}
+        assert {adapters.build_lane(loaded, lane).retention for lane in found} == {expected}
     loaded = folder.load(overrides=["defaults.tombstone_retention=1 hour"])
-    assert {lane.retention for lane in loaded.settings.lanes_for("public.orders")} == {timedelta(hours=1)}
+    assert {lane.retention for lane in loaded.settings.resolve_lanes("public.orders")} == {timedelta(hours=1)}

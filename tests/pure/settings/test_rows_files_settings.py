@@ -34,9 +34,9 @@ def feed(folder, more, transport="files", place="    path: ./feed\n", table=TABL
 def test_what_the_decoder_is_told(folder, more, inserts_only, sequence, text_values):
     feed(folder, more)
     loaded = folder.load()
-    options = adapters.decoder(loaded, "feed")._options
+    options = adapters.build_decoder(loaded, "feed")._options
     assert (options.inserts_only, options.sequence_columns, options.text_values) == (inserts_only, sequence, text_values)
-    source = adapters.source(loaded, "feed")
+    source = adapters.build_source(loaded, "feed")
     assert type(source).__name__ == "RowsFilesSource"
 
 
@@ -45,7 +45,7 @@ def test_parquet_has_types_of_its_own(folder):
     finding = folder.only()
     assert finding.code == "inapplicable" and "rows of Parquet files have the types of its columns" in finding.message
     folder.write(folder.file.read_text().replace("    schema: {id: int64, name: string}\n", ""))
-    assert not adapters.decoder(folder.load(), "feed")._options.text_values
+    assert not adapters.build_decoder(folder.load(), "feed")._options.text_values
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_parquet_has_types_of_its_own(folder):
 def test_records_of_others_are_in_the_order_of_their_offsets(folder, transport, place, more, expected):
     feed(folder, more, transport, place)
     loaded = folder.load()
-    options = adapters.decoder(loaded, "feed")._options
+    options = adapters.build_decoder(loaded, "feed")._options
     assert (options.inserts_only, options.sequence_columns, options.tombstones["users"]) == expected
     # Of lanes too: queries as of a time look there.
-    assert [lane.tombstones or "ignore" for lane in loaded.settings.lanes_for("users", "feed")] == [expected[-1]]
+    assert [lane.tombstones or "ignore" for lane in loaded.settings.resolve_lanes("users", "feed")] == [expected[-1]]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_tables_may_say_what_becomes_of_records_without_a_value(folder, more, mo
     table = TABLE.replace("    schema:", f"    tombstones: {mode}\n    schema:")
     feed(folder, more, "archive", "    path: ./archive\n", table=table)
     if code is None:
-        assert adapters.decoder(folder.load(), "feed")._options.tombstones["users"] == mode
+        assert adapters.build_decoder(folder.load(), "feed")._options.tombstones["users"] == mode
     else:
         assert folder.only().code == code
 

@@ -36,7 +36,7 @@ def test_the_source_knows_its_format_and_the_decoder_its_columns(folder, rows):
     source = ROWS.replace("feed", "appended")
     rows("start_from: latest\noperation_column: op\nsequence_columns: [at]\noperations: {create: I, delete: [3]}", source)
     loaded = folder.load()
-    told = adapters.options(loaded.settings.sources["recorded"])
+    told = adapters.list_options(loaded.settings.sources["recorded"])
     assert told == {
         "format": "rows",
         "path": str(folder.root / "lake/customers"),
@@ -45,9 +45,9 @@ def test_the_source_knows_its_format_and_the_decoder_its_columns(folder, rows):
         "operation_column": "op",
         "sequence_columns": ["at"],
     }
-    decoder = adapters.decoder(loaded, "recorded")
+    decoder = adapters.build_decoder(loaded, "recorded")
     assert decoder._options.operation_of == {"I": "c", "3": "d"} and decoder._options.sequence_columns == ("at",)
-    assert type(adapters.source(loaded, "recorded")).__name__ == "RowsSource"
+    assert type(adapters.build_source(loaded, "recorded")).__name__ == "RowsSource"
 
 
 WRONG = [
@@ -95,7 +95,7 @@ def test_a_table_of_a_catalog_is_for_spark(folder, rows):
     [line] = rows("table: main.shop.customers", ROWS.replace("    path: ./lake/customers\n", ""))
     assert (folder.only().code, folder.only().line) == ("engine", line)
     loaded = folder.load(overrides=["engine=spark"])
-    assert adapters.options(loaded.settings.sources["recorded"])["table"] == "main.shop.customers"
+    assert adapters.list_options(loaded.settings.sources["recorded"])["table"] == "main.shop.customers"
 
 
 def test_rows_do_not_say_their_key(folder, rows):
@@ -129,11 +129,11 @@ OF_LOG = "  - match: log\n    source: recorded\n    policy: append\n    keys: [i
 def test_a_source_of_snapshots_is_told_its_key_and_its_state(folder, rows):
     rows("allow_empty: true", SNAPSHOTS, OF_LOG)
     loaded = folder.load()
-    told = adapters.options(loaded.settings.sources["recorded"])
+    told = adapters.list_options(loaded.settings.sources["recorded"])
     assert told == {"path": str(folder.root / "exports" / "log"), "allow_empty": True}
     state = str(folder.root / "state" / loaded.settings.pipeline / "kept" / "recorded")
-    assert adapters.kept(loaded, "recorded") == {"keys": ("id",), "state": state}
-    assert adapters.decoder(loaded, "recorded")._options.sequence_columns == ("_snapshot",)
+    assert adapters.list_kept_options(loaded, "recorded") == {"keys": ("id",), "state": state}
+    assert adapters.build_decoder(loaded, "recorded")._options.sequence_columns == ("_snapshot",)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,13 @@ OF_ASKED = OF_LOG.replace("match: log", "match: audit.log")
 def test_a_database_is_asked_for_snapshots(folder, rows):
     rows("every: 2 minutes\nquery: SELECT 1 AS id", ASKED, OF_ASKED)
     loaded = folder.load()
-    told = adapters.options(loaded.settings.sources["recorded"])
+    told = adapters.list_options(loaded.settings.sources["recorded"])
     asked = {"dsn": "postgresql://shop:hunter2@db/shop", "table": "audit.log", "query": "SELECT 1 AS id"}
     assert told == {**asked, "every": "2 minutes", "allow_empty": False}
-    kept = adapters.kept(loaded, "recorded")
+    kept = adapters.list_kept_options(loaded, "recorded")
     assert (kept["keys"], kept["every"]) == (("id",), 120.0)
-    assert "hunter2" not in repr(loaded.settings) and "hunter2" not in str(loaded.redacted())
-    assert type(adapters.source(loaded, "recorded")).__name__ == "SnapshotsSource"
+    assert "hunter2" not in repr(loaded.settings) and "hunter2" not in str(loaded.to_redacted())
+    assert type(adapters.build_source(loaded, "recorded")).__name__ == "SnapshotsSource"
 
 
 @pytest.mark.parametrize(
@@ -224,10 +224,10 @@ OF_TEXT = OF_LOG + "    schema: {id: int64, at: timestamptz}\n"
 def test_text_has_the_columns_of_its_table(folder, rows):
     rows("files: csv\ncsv: {header: true, delimiter: ;}", SNAPSHOTS, OF_TEXT)
     loaded = folder.load()
-    told = adapters.options(loaded.settings.sources["recorded"])
+    told = adapters.list_options(loaded.settings.sources["recorded"])
     assert told["files"] == "csv" and told["csv"]["delimiter"] == ";"
-    assert adapters.kept(loaded, "recorded")["schema"] == {"id": "int64", "at": "timestamptz"}
-    assert adapters.source(loaded, "recorded") and adapters.decoder(loaded, "recorded")
+    assert adapters.list_kept_options(loaded, "recorded")["schema"] == {"id": "int64", "at": "timestamptz"}
+    assert adapters.build_source(loaded, "recorded") and adapters.build_decoder(loaded, "recorded")
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from urllib.parse import quote
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from replicator.settings import ConfigError, Settings, plain_options
+from replicator.settings import ConfigError, Settings, to_plain_options
 from replicator.settings.fields import DatabaseUrl, Dsn, SourceDsn, Strict, is_secret
-from replicator.settings.json_schema import config_schema
+from replicator.settings.json_schema import build_config_schema
 
 SECRET = "hunter2hunter2"
 DSN = f"postgresql://u:{SECRET}@h:5432/d"
@@ -158,11 +158,17 @@ def test_secrets_are_shown_nowhere(folder):
     folder.write(folder.file.read_text().replace("postgresql://u:p@h:5432/d", DSN).replace("open-sesame", SECRET))
     folder.write(folder.file.read_text().replace("SASL_SSL", f"SASL_SSL\n      sasl.password: {SECRET}"))
     loaded = folder.load()
-    for shown in (loaded, loaded.settings, loaded.settings.model_dump(), loaded.redacted(), json.dumps(loaded.redacted())):
+    for shown in (
+        loaded,
+        loaded.settings,
+        loaded.settings.model_dump(),
+        loaded.to_redacted(),
+        json.dumps(loaded.to_redacted()),
+    ):
         assert SECRET not in repr(shown)
         assert SECRET not in str(shown)
-    assert plain_options(loaded.settings.sinks["target"])["dsn"] == DSN
-    assert plain_options(loaded.settings.sources["shop"])["security"]["sasl.password"] == SECRET
+    assert to_plain_options(loaded.settings.sinks["target"])["dsn"] == DSN
+    assert to_plain_options(loaded.settings.sources["shop"])["security"]["sasl.password"] == SECRET
 
 
 PLANTED = [
@@ -213,7 +219,7 @@ def test_the_models_hide_their_input_by_themselves():
 
 def test_every_secret_field_is_known_to_be_one():
     found = set()
-    for definition in config_schema()["$defs"].values():
+    for definition in build_config_schema()["$defs"].values():
         for key, value in definition.get("properties", {}).items():
             if value.get("format") == "password" or any(v.get("format") == "password" for v in value.get("anyOf", ())):
                 found.add(key)

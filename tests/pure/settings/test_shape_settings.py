@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from replicator.domain.chosen import Chosen
-from replicator.domain.expr import AllOf, AnyOf, Compare, IsNull, Lit, Not, source
-from replicator.domain.shape import Shape
-from replicator.settings.conditions import condition
-from replicator.settings.expressions import NoExpression
+from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.policy.expr import AllOf, AnyOf, Compare, IsNull, Lit, Not, source
+from replicator.domain.transform.rows import RowTransforms
+from replicator.settings.conditions import parse_condition
+from replicator.settings.expressions import InvalidExpressionText
 from replicator.wiring import adapters
 
 OP, N = source("op"), source("n")
@@ -40,7 +40,7 @@ APPEND = "    policy: append\n"
     ],
 )
 def test_conditions_are_a_part_of_sql(text, read):
-    assert condition(text) == read
+    assert parse_condition(text) == read
 
 
 NONSENSE = [
@@ -79,8 +79,8 @@ NONSENSE = [
 
 @pytest.mark.parametrize("text", NONSENSE)
 def test_what_is_no_condition_is_refused(text):
-    with pytest.raises(NoExpression):
-        condition(text)
+    with pytest.raises(InvalidExpressionText):
+        parse_condition(text)
 
 
 def test_a_finding_says_what_was_expected(folder):
@@ -137,7 +137,7 @@ def test_truncates_are_for_scd1(folder):
     assert (finding.code, finding.line) == ("inapplicable", line)
     assert "means nothing for tables[2].to[0], whose policy is 'append'" in finding.message
     folder.change(ENTRY, f"{ENTRY}        apply_as_truncates: id = 0\n")
-    assert folder.load().settings.lanes_for("public.orders")[0].shape.truncates == Compare("=", source("id"), Lit(0))
+    assert folder.load().settings.resolve_lanes("public.orders")[0].shape.truncates == Compare("=", source("id"), Lit(0))
 
 
 def test_where_null_changes_nothing(folder):
@@ -145,10 +145,10 @@ def test_where_null_changes_nothing(folder):
     around = ["defaults.ignore_null_updates=true", "tables[1].ignore_null_updates_column_list=[at]"]
     folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n")
     loaded = folder.load(overrides=around)
-    mirror, lake = (lane.shape.keeping for lane in loaded.settings.lanes_for("public.orders"))
-    assert (mirror, lake) == (None, Chosen(("at",)))
-    assert loaded.settings.lanes_for("public.any")[0].shape.keeping == Chosen((), excluded=True)
-    assert loaded.settings.lanes_for("audit.log")[0].shape.keeping is None
+    mirror, lake = (lane.shape.keeping for lane in loaded.settings.resolve_lanes("public.orders"))
+    assert (mirror, lake) == (None, ColumnSelection(("at",)))
+    assert loaded.settings.resolve_lanes("public.any")[0].shape.keeping == ColumnSelection((), excluded=True)
+    assert loaded.settings.resolve_lanes("audit.log")[0].shape.keeping is None
     folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n        ignore_null_updates_column_list: [at]\n")
     assert folder.only().code == "contradiction"
     line = folder.change(APPEND, f"{APPEND}    ignore_null_updates: true\n")
@@ -160,7 +160,7 @@ def test_where_null_changes_nothing(folder):
 def test_soft_deletes_are_for_scd1(folder):
     """Not for a policy that keeps what was deleted anyway, wherever it is said, nor beside what they do not go with."""
     loaded = folder.load(overrides=["tables[1].deletes=soft"])
-    mirror, lake = (lane.shape.soft_deletes for lane in loaded.settings.lanes_for("public.orders"))
+    mirror, lake = (lane.shape.soft_deletes for lane in loaded.settings.resolve_lanes("public.orders"))
     assert (mirror, lake) == (False, True)
     line = folder.change(APPEND, f"{APPEND}    deletes: soft\n")
     finding = folder.only()
@@ -172,14 +172,14 @@ def test_soft_deletes_are_for_scd1(folder):
     assert (finding.code, finding.line) == ("contradiction", line)
     assert "they do not go together" in finding.message
     folder.change("        deletes: hard\n", "        deletes: soft\n        ignore_null_updates: false\n")
-    assert folder.load().settings.lanes_for("public.orders")[0].shape.soft_deletes
+    assert folder.load().settings.resolve_lanes("public.orders")[0].shape.soft_deletes
 
 
 def test_sequences_per_column(folder):
     """The nearest level that says it counts; deletes are never forgotten then."""
     loaded = folder.load(overrides=["tables[1].partial_updates=by_column", "tables[1].to[0].partial_updates=ordered"])
-    lanes = loaded.settings.lanes_for("public.orders")
-    assert [lane.shape.by_column for lane in lanes] == [False, True]
+    lanes = loaded.settings.resolve_lanes("public.orders")
+    assert [lane.shape.has_column_versions for lane in lanes] == [False, True]
     assert [lane.retention for lane in lanes] == [timedelta(days=7), None]
     line = folder.change(APPEND, f"{APPEND}    partial_updates: by_column\n")
     finding = folder.only()
@@ -200,12 +200,12 @@ def test_what_does_not_go_with_sequences_per_column(folder, said):
 @pytest.mark.parametrize("said", ["deletes: ignore", "ignore_null_updates: false", "tombstone_retention: off"])
 def test_what_goes_with_sequences_per_column(folder, said):
     folder.change("        deletes: hard\n", f"        partial_updates: by_column\n        {said}\n")
-    assert folder.load().settings.lanes_for("public.orders")[0].shape.by_column
+    assert folder.load().settings.resolve_lanes("public.orders")[0].shape.has_column_versions
 
 
 def test_spark_keeps_sequences_per_column(folder):
     folder.change("        deletes: hard\n", "        partial_updates: by_column\n")
-    assert folder.load(overrides=["engine=spark"]).settings.lanes_for("public.orders")[0].shape.by_column
+    assert folder.load(overrides=["engine=spark"]).settings.resolve_lanes("public.orders")[0].shape.has_column_versions
 
 
 def test_event_logs_have_none(folder):
@@ -216,7 +216,7 @@ def test_event_logs_have_none(folder):
 
 def test_nothing_is_said_by_default(folder):
     for table in ("public.orders", "audit.log", "public.any"):
-        assert not any(lane.shape for lane in folder.load().settings.lanes_for(table))
+        assert not any(lane.shape for lane in folder.load().settings.resolve_lanes(table))
 
 
 def test_the_nearest_of_each_counts(folder):
@@ -224,12 +224,14 @@ def test_the_nearest_of_each_counts(folder):
     folder.change(ENTRY, f"{ENTRY}        except_column_list: [op]\n        sequence_by: at\n")
     around = ["defaults.sequence_by=[id, at]", "tables[1].column_list=[id]", "defaults.apply_as_deletes=id = 0"]
     loaded = folder.load(overrides=[*around, "defaults.deletes=ignore"])
-    mirror, lake = (adapters.lane(loaded, lane).shape for lane in loaded.settings.lanes_for("public.orders"))
+    mirror, lake = (
+        adapters.build_lane(loaded, lane).row_transforms for lane in loaded.settings.resolve_lanes("public.orders")
+    )
     gone = Compare("=", source("id"), Lit(0))
-    assert mirror == Shape(("at",), gone, columns=Chosen(("op",), excluded=True))
-    assert lake == Shape(("id", "at"), gone, columns=Chosen(("id",)), without_deletes=True)
+    assert mirror == RowTransforms(("at",), gone, columns=ColumnSelection(("op",), excluded=True))
+    assert lake == RowTransforms(("id", "at"), gone, columns=ColumnSelection(("id",)), without_deletes=True)
 
 
 def test_deletes_are_rows_of_an_append_lane(folder):
     loaded = folder.load(overrides=["defaults.deletes=ignore"])
-    assert not loaded.settings.lanes_for("audit.log")[0].shape
+    assert not loaded.settings.resolve_lanes("audit.log")[0].shape

@@ -11,9 +11,9 @@ import pytest
 from paths import PROJECT
 from ruamel.yaml import YAML
 
-from replicator.settings import load
-from replicator.settings.json_schema import FILES, config_schema, render
-from replicator.settings.supported import LATER_KEYS
+from replicator.settings import load_settings
+from replicator.settings.json_schema import FILES, build_config_schema, render_file
+from replicator.settings.supported_values import LATER_KEYS
 
 CONFIG = PROJECT / "config"
 EXAMPLES = sorted((CONFIG / "examples").glob("*.yaml"))
@@ -44,24 +44,24 @@ def validator_of(schema: Path) -> jsonschema.Draft202012Validator:
 
 
 def test_the_shipped_config_works_without_any_variable():
-    loaded = load(CONFIG / "replicator.yaml", environ={})
+    loaded = load_settings(CONFIG / "replicator.yaml", environ={})
     settings = loaded.settings
     assert loaded.warnings == ()
     for table in TABLES:
-        lanes = settings.lanes_for(f"public.{table}")
+        lanes = settings.resolve_lanes(f"public.{table}")
         assert [(lane.sink, lane.kind, lane.into, lane.policy, lane.deletes) for lane in lanes] == [
             ("lake", "delta", table, "scd1", "hard"),
             ("datalake", "postgres", table, "scd1", "hard"),
             ("target", "postgres", table, "scd1", "hard"),
         ]
-        assert settings.event_logs_for(f"public.{table}") == ("raw", "raw_pg")
+        assert settings.list_table_event_logs(f"public.{table}") == ("raw", "raw_pg")
     assert settings.sinks["lake"].path == str(CONFIG.parent / "deltalake")
     assert settings.sinks["datalake"].dsn.get_secret_value().endswith("@127.0.0.1:5434/datalake_db")
     assert settings.sinks["target"].dsn.get_secret_value().endswith("@127.0.0.1:5435/target_db")
 
 
 def test_the_dev_overlay_keeps_to_local_folders():
-    loaded = load(CONFIG / "replicator.yaml", "dev", environ={})
+    loaded = load_settings(CONFIG / "replicator.yaml", "dev", environ={})
     assert loaded.warnings == ()
     assert {name: sink.kind for name, sink in loaded.settings.sinks.items()} == {"lake": "delta", "raw": "event_log"}
     assert all(Path(sink.path).is_relative_to(CONFIG.parent / "deltalake") for sink in loaded.settings.sinks.values())
@@ -69,12 +69,12 @@ def test_the_dev_overlay_keeps_to_local_folders():
 
 def test_the_prod_overlay_needs_every_dsn_from_outside(tmp_path):
     with pytest.raises(Exception, match="TARGET_DSN_FILE") as caught:
-        load(CONFIG / "replicator.yaml", "prod", environ={})
+        load_settings(CONFIG / "replicator.yaml", "prod", environ={})
     assert {finding.code for finding in caught.value.findings} == {"unset"}
     (tmp_path / "dsn").write_text("postgresql://u:p@from-a-file/d\n")
     environ = {**PRODUCTION, "TARGET_DSN_FILE": str(tmp_path / "dsn"), "REPLICATOR_HOME": "/srv/replicator"}
     del environ["TARGET_DSN"]
-    settings = load(CONFIG / "replicator.yaml", "prod", environ=environ).settings
+    settings = load_settings(CONFIG / "replicator.yaml", "prod", environ=environ).settings
     assert settings.sinks["lake"].path == "/srv/replicator/deltalake"
     assert settings.sinks["target"].dsn.get_secret_value() == "postgresql://u:p@from-a-file/d"
     assert "127.0.0.1:54" not in str(
@@ -84,14 +84,14 @@ def test_the_prod_overlay_needs_every_dsn_from_outside(tmp_path):
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_load(file):
-    assert load(file, environ=PRODUCTION).warnings == ()
+    assert load_settings(file, environ=PRODUCTION).warnings == ()
 
 
 @pytest.mark.parametrize(("name", "overlay"), FILES.items())
 def test_the_schema_files_are_current(name, overlay):
-    current = (CONFIG / name).read_text(encoding="utf-8") == render(overlay=overlay)
+    current = (CONFIG / name).read_text(encoding="utf-8") == render_file(overlay=overlay)
     assert current, "run: python -m replicator.settings.json_schema config"
-    jsonschema.Draft202012Validator.check_schema(config_schema(overlay=overlay))
+    jsonschema.Draft202012Validator.check_schema(build_config_schema(overlay=overlay))
 
 
 @pytest.mark.slow
@@ -128,17 +128,17 @@ def test_the_schema_refuses_what_the_loader_refuses(path, value):
         inner = inner[part]
     inner[path[-1]] = value
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(config, config_schema())
+        jsonschema.validate(config, build_config_schema())
 
 
 def test_the_schema_accepts_references_to_the_environment():
     config = yaml(CONFIG / "replicator.yaml")
     config["limits"] = {"depth": "${DEPTH}", "memory": "1GiB"}
     config["engine"] = "${ENGINE:-local}"
-    jsonschema.validate(config, config_schema())
+    jsonschema.validate(config, build_config_schema())
 
 
 def test_the_schema_offers_nothing_that_is_not_yet_supported():
-    assert not LATER_KEYS.get("Settings", frozenset()) & config_schema()["properties"].keys()
+    assert not LATER_KEYS.get("Settings", frozenset()) & build_config_schema()["properties"].keys()
     for name, keys in LATER_KEYS.items():
-        assert not keys & config_schema()["$defs"].get(name, {}).get("properties", {}).keys()
+        assert not keys & build_config_schema()["$defs"].get(name, {}).get("properties", {}).keys()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from replicator.settings.schema import plain_options
+from replicator.settings.schema import to_plain_options
 from replicator.wiring import adapters
 
 KEYS = "access_key_id: '${KEY}', secret_access_key: '${SECRET}'"
@@ -24,15 +24,15 @@ def test_storage_is_what_adapters_take(folder, tmp_path):
     loaded = folder.load(overrides=lake(f"{KEYS}, endpoint: http://h:9000/, allow_http: true, region: x"))
     storage = {"access_key_id": "AKID", "secret_access_key": "s3cr3t", "endpoint": "http://h:9000"}
     settings = loaded.settings.sinks["lake"]
-    assert plain_options(settings)["storage"] == {**storage, "allow_http": True, "region": "x"}
-    assert plain_options(settings)["path"] == "s3://bucket/lake"
+    assert to_plain_options(settings)["storage"] == {**storage, "allow_http": True, "region": "x"}
+    assert to_plain_options(settings)["path"] == "s3://bucket/lake"
     for text in (repr(loaded.settings), str(settings), settings.model_dump_json()):
         assert "s3cr3t" not in text and "AKID" not in text
 
 
 @pytest.mark.parametrize("path", ["s3://bucket", "s3a://bucket/a/b=c/d", "s3://bucket/lake/"])
 def test_urls(folder, path):
-    assert plain_options(folder.load(overrides=lake(path=path)).settings.sinks["lake"])["path"] == path.rstrip("/")
+    assert to_plain_options(folder.load(overrides=lake(path=path)).settings.sinks["lake"])["path"] == path.rstrip("/")
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_sources_in_a_bucket(folder, transport, form):
     folder.environ |= {"KEY": "AKID", "SECRET": "s3cr3t"}
     loaded = folder.load(overrides=source(f"path: s3://bbb/x/, look_every: 2 minutes, storage: {{{KEYS}, region: y}}"))
     storage = {"access_key_id": "AKID", "secret_access_key": "s3cr3t", "region": "y", "allow_http": False}
-    told = adapters.options(loaded.settings.sources["old"])
+    told = adapters.list_options(loaded.settings.sources["old"])
     form_too = {"format": form} if transport == "files" else {}
     assert told == {"path": "s3://bbb/x", "storage": storage, "look_every": 120.0, **form_too}
     assert "s3cr3t" not in repr(loaded.settings)
@@ -104,9 +104,9 @@ def test_two_sinks_in_one_place(folder):
 
 
 def test_the_schema_names_secrets_as_such():
-    from replicator.settings.json_schema import config_schema
+    from replicator.settings.json_schema import build_config_schema
 
-    keys = config_schema()["$defs"]["StorageSettings"]["properties"]
+    keys = build_config_schema()["$defs"]["StorageSettings"]["properties"]
     assert {name for name, value in keys.items() if value.get("format") == "password"} == {
         "access_key_id",
         "secret_access_key",

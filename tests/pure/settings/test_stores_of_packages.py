@@ -7,7 +7,7 @@ import pytest
 from replicator.domain.errors import ConfigProblem
 from replicator.testing.fakes import FakeDeadLetters
 from replicator.wiring import adapters
-from replicator.wiring.configuration import read
+from replicator.wiring.configuration import read_config
 
 CONFIG = """
 sources:
@@ -44,13 +44,13 @@ def load(tmp_path, monkeypatch):
 
     def read_with(kind):
         config.write_text(CONFIG.replace("KIND", kind))
-        return read(config, None, ())
+        return read_config(config, None, ())
 
     return read_with
 
 
 def test_store_of_a_package_gets_its_own_keys(load):
-    store = adapters.dead_letters(load("mine"))
+    store = adapters.build_dead_letters(load("mine"))
     assert isinstance(store, FakeDeadLetters)
     assert store.options == {"url": "https://rejects.example/shop", "pipeline": "shop"}
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.domain.patterns import literal_count, matches
-from replicator.domain.schema_changes import EVOLVING
-from replicator.settings.globs import malformed, overlap
-from replicator.settings.lanes import own_name
+from replicator.domain.patterns import count_literals, matches
+from replicator.domain.schema_evolution import EVOLVE_ALL
+from replicator.settings.globs import describe_malformed, has_overlap
+from replicator.settings.lanes import get_unqualified_name
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from replicator.settings.lanes import own_name
 def test_the_most_specific_match_wins_whole(folder, patterns, name, winner):
     tables = ", ".join(f"{{match: '{p}', source: shop, to: [{{sink: lake}}]}}" for p in patterns)
     loaded = folder.load(overrides=[f"tables=[{tables}]"])
-    found = loaded.settings.table_for(name)
+    found = loaded.settings.find_table(name)
     assert (found.match if found else None) == winner
 
 
@@ -52,18 +52,18 @@ BOTH = "[{sink: lake}, {sink: target, into: 't_{2}'}]"
 
 def test_groups_of_a_regular_expression_are_put_into_the_name_of_the_target(folder):
     settings = folder.load(overrides=of_regex(REGEX, "{2}_of_{shop}_{1}", BOTH)).settings
-    assert [(lane.into, lane.refused) for lane in settings.lanes_for("shop_12.orders")] == [
+    assert [(lane.into, lane.refused) for lane in settings.resolve_lanes("shop_12.orders")] == [
         ("orders_of_12_12", ""),
         ("t_orders", ""),
     ]
-    assert settings.lanes_for("shop_.orders") == settings.lanes_for("a_shop_1.orders") == ()
-    assert settings.lanes_for("shop_1.orders\ud800") == ()
+    assert settings.resolve_lanes("shop_.orders") == settings.resolve_lanes("a_shop_1.orders") == ()
+    assert settings.resolve_lanes("shop_1.orders\ud800") == ()
 
 
 def test_a_name_that_no_target_can_have(folder):
     settings = folder.load(overrides=of_regex(r"^shop_(.*)\.(.*)", "{1}")).settings
     for name, told in (("shop_.a", "not empty"), ("shop_a/b.c", "no slashes"), ("shop__replicator.a", "reserved")):
-        (lane,) = settings.lanes_for(name)
+        (lane,) = settings.resolve_lanes(name)
         assert told in lane.refused, name
 
 
@@ -94,10 +94,10 @@ def test_no_regular_expression_takes_for_ever():
 
 def test_lanes_are_resolved_from_entry_table_and_defaults(folder):
     settings = folder.load(overrides=["defaults.tombstones=ignore", "defaults.policy=append"]).settings
-    mirror, lake = settings.lanes_for("public.orders")
+    mirror, lake = settings.resolve_lanes("public.orders")
     assert (mirror.sink, mirror.kind, mirror.into, mirror.policy) == ("target", "postgres", "orders_now", "scd1")
     assert (mirror.keys, mirror.deletes, mirror.tombstones) == (("id",), "hard", "delete")
-    assert mirror.schema_rules == EVOLVING
+    assert mirror.schema_rules == EVOLVE_ALL
     assert (lake.sink, lake.into, lake.policy, lake.source, lake.table) == (
         "lake",
         "orders",
@@ -105,43 +105,47 @@ def test_lanes_are_resolved_from_entry_table_and_defaults(folder):
         "shop",
         "public.orders",
     )
-    (other,) = settings.lanes_for("public.customers")
+    (other,) = settings.resolve_lanes("public.customers")
     assert (other.into, other.policy, other.keys, other.tombstones) == ("customers", "append", None, "ignore")
-    (audit,) = settings.lanes_for("audit.log")
+    (audit,) = settings.resolve_lanes("audit.log")
     assert audit.declared == {"id": "int64", "at": "timestamptz"}
-    assert settings.lanes_for("elsewhere.x") == ()
+    assert settings.resolve_lanes("elsewhere.x") == ()
 
 
 def test_keys_of_the_entry_then_of_the_table_then_of_the_defaults(folder):
     overrides = ["tables[1].to[0].keys=[a, b]", "tables[1].to[1].keys=[a, b]", "defaults.keys=[z]"]
     settings = folder.load(overrides=overrides).settings
-    assert [lane.keys for lane in settings.lanes_for("public.orders")] == [("a", "b"), ("a", "b")]
-    assert [lane.keys for lane in settings.lanes_for("public.customers")] == [("z",)]
+    assert [lane.keys for lane in settings.resolve_lanes("public.orders")] == [("a", "b"), ("a", "b")]
+    assert [lane.keys for lane in settings.resolve_lanes("public.customers")] == [("z",)]
 
 
 def test_a_lane_knows_its_line(folder):
     loaded = folder.load()
-    lines = [loaded.where(*lane.at).rpartition(":")[2] for lane in loaded.settings.lanes_for("public.orders")]
+    lines = [loaded.describe_origin(*lane.at).rpartition(":")[2] for lane in loaded.settings.resolve_lanes("public.orders")]
     text = folder.file.read_text().splitlines()
     assert [text[int(line) - 1].strip() for line in lines] == ["- sink: target", "- sink: lake"]
 
 
 def test_event_logs_are_not_lanes_of_a_table(folder):
     settings = folder.load().settings
-    assert settings.event_logs_for("public.customers") == ("raw",)
-    assert settings.event_logs_for("public.orders") == ()
-    assert settings.event_logs_of("shop") == ("raw",)
-    assert settings.event_logs_of("recorded") == ()
+    assert settings.list_table_event_logs("public.customers") == ("raw",)
+    assert settings.list_table_event_logs("public.orders") == ()
+    assert settings.list_event_logs("shop") == ("raw",)
+    assert settings.list_event_logs("recorded") == ()
 
 
 def test_tables_of_two_sources_are_told_apart(folder):
     settings = folder.load(overrides=["tables[2].match=public.*", "tables[2].to=[{sink: target, policy: append}]"]).settings
-    assert settings.table_for("public.x", "shop").source == "shop"
-    assert settings.table_for("public.x", "recorded").source == "recorded"
+    assert settings.find_table("public.x", "shop").source == "shop"
+    assert settings.find_table("public.x", "recorded").source == "recorded"
 
 
 def test_own_names():
-    assert [own_name(name) for name in ("public.orders", "db.dbo.orders", "orders")] == ["orders", "orders", "orders"]
+    assert [get_unqualified_name(name) for name in ("public.orders", "db.dbo.orders", "orders")] == [
+        "orders",
+        "orders",
+        "orders",
+    ]
 
 
 def test_settings_cannot_be_changed(folder):
@@ -158,9 +162,9 @@ SHORT_NAMES = ["".join(letters) for size in range(1, 5) for letters in product("
 def test_globs_overlap_exactly_when_they_share_a_name(one, other):
     shared = any(matches(one, name) and matches(other, name) for name in SHORT_NAMES)
     if shared:
-        assert overlap(one, other)
-    assert overlap(one, other) == overlap(other, one)
-    if overlap(one, other) and not {"?", "*"} & set(one + other) and "[" not in one + other:
+        assert has_overlap(one, other)
+    assert has_overlap(one, other) == has_overlap(other, one)
+    if has_overlap(one, other) and not {"?", "*"} & set(one + other) and "[" not in one + other:
         assert one == other
 
 
@@ -178,14 +182,14 @@ def test_globs_overlap_exactly_when_they_share_a_name(one, other):
     ],
 )
 def test_overlap(one, other, expected):
-    assert overlap(one, other) is expected
+    assert has_overlap(one, other) is expected
 
 
 def test_literal_characters_make_a_pattern_specific():
-    assert [literal_count(p) for p in ("public.*", "*", "a[bc]d?", "[!]]x")] == [7, 0, 2, 1]
-    assert malformed("a[b")
-    assert malformed("")
-    assert not malformed("a[]b]c")
+    assert [count_literals(p) for p in ("public.*", "*", "a[bc]d?", "[!]]x")] == [7, 0, 2, 1]
+    assert describe_malformed("a[b")
+    assert describe_malformed("")
+    assert not describe_malformed("a[]b]c")
 
 
 @pytest.mark.parametrize(

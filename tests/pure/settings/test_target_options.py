@@ -41,7 +41,7 @@ def test_mistakes_have_their_line(folder, said, code, sentence):
 def test_tables_are_clustered_by_spark(folder):
     overrides = ["tables[1].to[1].cluster_by=[id]"]
     loaded = folder.load(overrides=["engine=spark", *overrides])
-    assert loaded.settings.lanes_for("public.orders")[1].options == {"cluster_by": ("id",)} and not loaded.warnings
+    assert loaded.settings.resolve_lanes("public.orders")[1].options == {"cluster_by": ("id",)} and not loaded.warnings
     (finding,) = folder.load(overrides=overrides).warnings
     assert finding.code == "engine" and "delta-rs reads a clustered table and commits nothing to it" in finding.message
 
@@ -73,13 +73,13 @@ def test_they_mean_nothing_elsewhere(folder, said):
 def test_a_table_and_the_defaults_speak_for_the_delta_entries(folder):
     overrides = ["tables[1].partition_by=[day]", "defaults.compact_every=7", "defaults.partition_by=[id]"]
     loaded = folder.load(overrides=[*overrides, "tables[1].to[1].change_data_feed=true"])
-    mirror, lake = loaded.settings.lanes_for("public.orders")
+    mirror, lake = loaded.settings.resolve_lanes("public.orders")
     assert mirror.options == {}
     assert lake.options == {"partition_by": ("day",), "change_data_feed": True, "compact_every": 7}
-    (other,) = loaded.settings.lanes_for("public.customers")
+    (other,) = loaded.settings.resolve_lanes("public.customers")
     assert other.options == {"partition_by": ("id",), "compact_every": 7}
-    assert adapters.lane(loaded, lake).options == lake.options
-    assert adapters.lane(loaded, mirror).options == {}
+    assert adapters.build_lane(loaded, lake).options == lake.options
+    assert adapters.build_lane(loaded, mirror).options == {}
 
 
 def test_columns_are_those_that_the_config_declares(folder):
@@ -88,7 +88,7 @@ def test_columns_are_those_that_the_config_declares(folder):
     assert (finding.code, finding.suggestion) == ("unknown_column", "did you mean 'at'?")
     assert "names 'att', which is no column of the declared 'schema'" in finding.message
     folder.write(folder.file.read_text().replace("[att]", "[at]"))
-    assert folder.load().settings.lanes_for("audit.log")[0].options == {"partition_by": ("at",)}
+    assert folder.load().settings.resolve_lanes("audit.log")[0].options == {"partition_by": ("at",)}
 
 
 @pytest.mark.parametrize("option", ["partition_by", "cluster_by"])
@@ -122,7 +122,7 @@ def test_columns_that_the_target_will_not_have(folder, option, said, why, sugges
 )
 def test_columns_that_the_target_will_have(folder, said):
     folder.change(LAKE, f"{LAKE}        partition_by: [town]\n        {said}\n")
-    assert folder.load().settings.lanes_for("public.orders")[1].options == {"partition_by": ("town",)}
+    assert folder.load().settings.resolve_lanes("public.orders")[1].options == {"partition_by": ("town",)}
 
 
 @pytest.mark.parametrize("mask", ["{mask: nothing}", "{mask: fixed, text: x}"])
@@ -144,7 +144,7 @@ def test_the_columns_of_a_table_are_those_of_its_entries(folder):
 
 def test_deletion_vectors_on_spark(folder):
     overrides = ["engine=spark", "tables[1].to[1].deletion_vectors=true"]
-    assert folder.load(overrides=overrides).settings.lanes_for("public.orders")[1].options == {"deletion_vectors": True}
+    assert folder.load(overrides=overrides).settings.resolve_lanes("public.orders")[1].options == {"deletion_vectors": True}
     (finding,) = folder.load(overrides=["defaults.deletion_vectors=true"]).warnings
     assert (finding.code, finding.file) == ("engine", "--set defaults.deletion_vectors")
     assert not folder.load(overrides=["defaults.deletion_vectors=false"]).warnings
@@ -152,9 +152,9 @@ def test_deletion_vectors_on_spark(folder):
 
 def test_compaction_of_a_sink(folder):
     loaded = folder.load(overrides=["sinks.lake.compact_every=0", "sinks.raw.compact_every=500"])
-    assert adapters.options(loaded.settings.sinks["lake"])["compact_every"] == 0
-    assert adapters.options(loaded.settings.sinks["raw"])["compact_every"] == 500
-    assert "compact_every" not in adapters.options(folder.load().settings.sinks["lake"])
+    assert adapters.list_options(loaded.settings.sinks["lake"])["compact_every"] == 0
+    assert adapters.list_options(loaded.settings.sinks["raw"])["compact_every"] == 500
+    assert "compact_every" not in adapters.list_options(folder.load().settings.sinks["lake"])
     folder.change("    path: ./lake/cdc_events", "    dsn: postgresql://u:p@h/d\n    compact_every: 5")
     assert folder.only().code == "inapplicable"
     folder.change("    schema: mirror", "    schema: mirror\n    compact_every: 5")
@@ -164,9 +164,9 @@ def test_compaction_of_a_sink(folder):
 def test_vacuums_are_said_in_times_and_told_in_seconds(folder):
     overrides = ["sinks.lake.vacuum_every=1 day", "sinks.raw.vacuum_retain=9 days", "defaults.vacuum_every=2 hours"]
     loaded = folder.load(overrides=[*overrides, "tables[1].to[1].vacuum_retain=8 days"])
-    assert adapters.options(loaded.settings.sinks["lake"])["vacuum_every"] == 86_400
-    assert adapters.options(loaded.settings.sinks["raw"])["vacuum_retain"] == 9 * 86_400
-    lake = loaded.settings.lanes_for("public.orders")[1]
+    assert adapters.list_options(loaded.settings.sinks["lake"])["vacuum_every"] == 86_400
+    assert adapters.list_options(loaded.settings.sinks["raw"])["vacuum_retain"] == 9 * 86_400
+    lake = loaded.settings.resolve_lanes("public.orders")[1]
     assert lake.options == {"vacuum_every": 7200, "vacuum_retain": 8 * 86_400} and not loaded.warnings
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.application.rules import TransactionRules
-from replicator.wiring import adapters, parts
+from replicator.application.table_rules import TransactionRules
+from replicator.wiring import adapters, build
 
 TOPICS = 'topics: ["cdc.public.*"]'
 
@@ -20,13 +20,13 @@ def test_what_is_said_reaches_the_pipeline_and_no_adapter(folder):
     with_transactions(folder, '{topic: cdc.transaction, max_transaction_bytes: 1MiB, patience: "2 minutes"}')
     loaded = folder.load()
     (name,) = [name for name, source in loaded.settings.sources.items() if source.transactions]
-    assert parts.transactions(loaded, name) == TransactionRules("cdc.transaction", 1 << 20, 120.0)
-    assert "transactions" not in adapters.options(loaded.settings.sources[name])
+    assert build.build_transaction_rules(loaded, name) == TransactionRules("cdc.transaction", 1 << 20, 120.0)
+    assert "transactions" not in adapters.list_options(loaded.settings.sources[name])
 
 
 def test_sources_that_say_nothing_are_not_held_together(folder):
     loaded = folder.load()
-    assert {parts.transactions(loaded, name) for name in loaded.settings.sources} == {None}
+    assert {build.build_transaction_rules(loaded, name) for name in loaded.settings.sources} == {None}
 
 
 def test_the_topic_must_be_read(folder):
@@ -39,7 +39,7 @@ def test_spark_only_tells_what_is_complete(folder):
     with_transactions(folder, "{topic: cdc.transaction}")
     loaded = folder.load(overrides=["engine=spark"])
     (name,) = [name for name, source in loaded.settings.sources.items() if source.transactions]
-    assert parts.transactions(loaded, name) == TransactionRules("cdc.transaction", 64 << 20, 60.0, together=False)
+    assert build.build_transaction_rules(loaded, name) == TransactionRules("cdc.transaction", 64 << 20, 60.0, together=False)
 
 
 def test_spark_holds_nothing_back(folder):

@@ -43,16 +43,16 @@ def test_another_policy_has_none(folder):
 
 
 def test_the_nearest_one_counts(folder):
-    assert all(lane.watermark is None for lane in folder.load().settings.lanes_for("audit.log"))
+    assert all(lane.watermark is None for lane in folder.load().settings.resolve_lanes("audit.log"))
     folder.change("        stored_as_scd_type: 1", "        policy: append")
     loaded = folder.load(overrides=["defaults.watermark=1 hour"])
-    mirror, lake = loaded.settings.lanes_for("public.orders")
+    mirror, lake = loaded.settings.resolve_lanes("public.orders")
     assert (mirror.watermark, lake.watermark) == (None, timedelta(hours=1))
-    assert adapters.lane(loaded, lake).watermark == timedelta(hours=1)
+    assert adapters.build_lane(loaded, lake).watermark == timedelta(hours=1)
     for said, expected in (
         ("0 seconds", timedelta()),
         ("1 day", timedelta(days=1)),
         ("500 milliseconds", timedelta(0, 0.5)),
     ):
         loaded = folder.load(overrides=["defaults.watermark=1 hour", f"tables[2].watermark={said}"])
-        assert [lane.watermark for lane in loaded.settings.lanes_for("audit.log")] == [expected]
+        assert [lane.watermark for lane in loaded.settings.resolve_lanes("audit.log")] == [expected]

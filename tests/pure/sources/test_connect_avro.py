@@ -25,13 +25,13 @@ from support.debezium_events import column
 from support.rows_folder import put
 from support.sink_folder import BYTES, avro
 
-from adapters.arrow import avro as arrow_avro
-from adapters.arrow.avro import FREE_BYTES
+from adapters.decoders.avro import datum_reader as arrow_avro
+from adapters.decoders.avro.datum_reader import FREE_BYTES
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sources.files.avro import CODECS, HEADER, MAGIC, messages_in
-from adapters.sources.files.folders import archive_source
-from adapters.sources.files.form import LONGEST
-from adapters.sources.files.listing import ArchiveFile, found_files
+from adapters.sources.files.avro_files import CODECS, HEADER, MAGIC, read_messages
+from adapters.sources.files.dispatch import archive_source
+from adapters.sources.files.file_format import LONGEST
+from adapters.sources.files.file_list import ArchiveFile, find_files
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError
 from replicator.domain.position import Position
@@ -159,14 +159,14 @@ def test_records_are_counted_over_blocks(topics):
 def file_of(folder: Path, content: bytes) -> ArchiveFile:
     folder.mkdir(exist_ok=True)
     (folder / "t.avro").write_bytes(content)
-    [found] = found_files(str(folder), (".avro",))
+    [found] = find_files(str(folder), (".avro",))
     return found
 
 
 def test_files_are_read_as_another_library_reads_them(tmp_path):
     for content in (golden("extra.keys.avro"), avro({"type": "string"}, ["a", "", "é"], "xz")):
         expected = [text.encode() for text in fastavro.reader(io.BytesIO(content))]
-        assert list(messages_in(file_of(tmp_path, content), LONGEST)) == expected
+        assert list(read_messages(file_of(tmp_path, content), LONGEST)) == expected
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -267,7 +267,7 @@ def test_no_bytes_do_worse_than_stop_the_source(tmp_path):
         content = golden(f"events.{codec}.avro")
         content = content[:place] + other + content[place + len(other) :]
         try:
-            for message in messages_in(file_of(tmp_path, content), LONGEST):
+            for message in read_messages(file_of(tmp_path, content), LONGEST):
                 json.loads(message)
         except ReplicatorError as error:
             assert str(error)

@@ -21,10 +21,10 @@ from support.rows_folder import WRITTEN, put
 from support.sink_folder import parquet
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sources.files import reading
+from adapters.sources.files import file_reader
 from adapters.sources.files.connect import ConnectFilesCheck, ConnectFilesSource
-from adapters.sources.files.connect.names import named
-from adapters.sources.files.folders import archive_check, archive_source
+from adapters.sources.files.connect.file_names import parse_name
+from adapters.sources.files.dispatch import archive_check, archive_source
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject, Retryable
 from replicator.domain.position import Position, TopicPartition
@@ -86,7 +86,7 @@ def values(folder: Path, start: Position | None = None, **more: Any) -> list[tup
     ],
 )
 def test_names(name, expected):
-    place, first, part, _ = named(Path("/x") / name)
+    place, first, part, _ = parse_name(Path("/x") / name)
     assert (*place, first, part) == expected
 
 
@@ -218,11 +218,11 @@ def test_keys_without_values_are_refused_once_they_are_settled(topics, monkeypat
     sink(topics, 0, "{}\n")
     sink(topics, 1, '{"id": 1}\n', ".keys.json", inside="tombstone")
     assert len(read(topics)) == 1
-    monkeypatch.setattr("adapters.sources.files.connect.listing.SETTLED_SECONDS", 0)
+    monkeypatch.setattr("adapters.sources.files.connect.file_list.SETTLED_SECONDS", 0)
     with pytest.raises(ConfigProblem, match="of records without values") as refused:
         read(topics)
     assert "copy it there too" in refused.value.next_step
-    assert len(source(topics, settle=3600)._listed()) == 1, "whoever copies slowly has as long"
+    assert len(source(topics, settle=3600)._list_files()) == 1, "whoever copies slowly has as long"
 
 
 def test_once_a_partition_has_keys_a_file_without_them_is_not_complete(topics):
@@ -391,7 +391,7 @@ def test_parquet_that_is_not_whole(topics):
 
 def test_parquet_that_goes_on_where_another_file_begins_is_refused(topics, monkeypatch):
     put(topics / (NAME % (0, ".parquet")), parquet(ROW, pa.table({"id": [1, 2, 3]})))
-    monkeypatch.setattr(reading, "PARQUET_ROWS", 2)
+    monkeypatch.setattr(file_reader, "PARQUET_ROWS", 2)
     assert [row["offset"] for row in read(topics)] == [0, 1, 2]
     sink(topics, 2, "{}\n")
     with pytest.raises(ConfigProblem, match="goes on at record 2"):

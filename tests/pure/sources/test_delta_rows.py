@@ -21,7 +21,7 @@ from support.table_of_rows import FEED, VERSION, WHOLE
 from adapters.decoders.rows import RowsDecoder
 from adapters.sources.delta import delta_source
 from adapters.sources.delta.check import delta_source_check
-from adapters.sources.delta.rows.places import changes_of, place_of, whole_of
+from adapters.sources.delta_table.offsets import first_change_offset, first_whole_offset, parse_offset
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.source import HasSnapshots
@@ -55,7 +55,7 @@ def test_everything_is_one_batch_or_none(path: str) -> None:
     create(path, (1, "a"), (2, "b"))
     for number in (3, 4):
         write_deltalake(path, items((number, "c")), mode="append")
-    start = Position({PLACE: whole_of(0)})
+    start = Position({PLACE: first_whole_offset(0)})
 
     def run(**options: Any) -> list[int]:
         found: list[Any] = []
@@ -203,7 +203,7 @@ def test_who_begins_again_begins_where_the_stream_is(path, rows_first):
     assert len(asked) > 1 and all(at <= end for at, end in asked)
     one.run(Position({PLACE: asked[-1][1]}), late, threading.Event(), once=True)
     again = one.start()
-    assert again[PLACE] <= asked[-1][1] and place_of(again[PLACE]).whole
+    assert again[PLACE] <= asked[-1][1] and parse_offset(again[PLACE]).whole
     assert {p["id"] for p in payloads(read(one, again))} == set(table_rows(path))
 
 
@@ -211,9 +211,11 @@ def test_who_follows_changes_is_led_past_the_rows_of_a_version(path):
     create(path, (1, "a"))
     one = source(path)
     assert isinstance(one, HasSnapshots)
-    inside = Position({PLACE: whole_of(3) + 7})
-    assert one.after_snapshots(inside) == Position({PLACE: changes_of(4)})
-    assert one.after_snapshots(Position({PLACE: changes_of(4) + 7})) == Position({PLACE: changes_of(4) + 7})
+    inside = Position({PLACE: first_whole_offset(3) + 7})
+    assert one.after_snapshots(inside) == Position({PLACE: first_change_offset(4)})
+    assert one.after_snapshots(Position({PLACE: first_change_offset(4) + 7})) == Position(
+        {PLACE: first_change_offset(4) + 7}
+    )
 
 
 @pytest.mark.parametrize("said", ['{"numRecords": null}', "[]", "{", ""])

@@ -9,7 +9,7 @@ import pytest
 from test_dms_folders import put
 
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.reading import Reading
+from adapters.sources.files.file_reader import ArchiveReader
 from replicator.domain.position import Position, TopicPartition
 
 USERS = TopicPartition("public.users", 0)
@@ -25,13 +25,13 @@ def users(tmp_path):
 def looked_into(monkeypatch):
     """The files that were read, by their names."""
     seen: list[str] = []
-    read = Reading._read
+    read = ArchiveReader._read_from
 
     def watched(reading: Any, file: Any, *where: int) -> Any:
         seen.append(file.label)
         return read(reading, file, *where)
 
-    monkeypatch.setattr(Reading, "_read", watched)
+    monkeypatch.setattr(ArchiveReader, "_read_from", watched)
     return seen
 
 

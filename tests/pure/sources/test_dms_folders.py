@@ -16,7 +16,7 @@ from support.dms_folder import settle
 
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.dms.names import named, table_of
+from adapters.sources.files.dms.file_names import find_table, parse_name
 from adapters.sources.files.dms.source import DmsFilesCheck
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position
@@ -63,11 +63,11 @@ def read(folder: Path, start: Position | None = None, **csv: Any) -> list[tuple[
     ],
 )
 def test_names(name, kind, first):
-    assert (named(Path(name)).kind, named(Path(name)).first) == (kind, first)
+    assert (parse_name(Path(name)).kind, parse_name(Path(name)).first) == (kind, first)
 
 
 def test_the_last_full_load_lies_below_the_first_change():
-    load, change = named(Path("LOAD0FFFFFFF.csv")), named(Path("20050101-000000000.csv"))
+    load, change = parse_name(Path("LOAD0FFFFFFF.csv")), parse_name(Path("20050101-000000000.csv"))
     assert load.first + load.most <= change.first
 
 
@@ -95,7 +95,7 @@ def test_other_endings_are_passed_over(users):
     ],
 )
 def test_tables(tmp_path, folders, table):
-    assert table_of(tmp_path / folders / CDC) == table
+    assert find_table(tmp_path / folders / CDC) == table
 
 
 def test_full_load_then_changes_by_their_time_whatever_the_folder(users):
@@ -177,7 +177,7 @@ def test_a_file_that_is_being_written_holds_back_its_table_alone(users):
 
 
 def test_until_caught_up_waits_for_files_that_are_being_written(users, monkeypatch):
-    monkeypatch.setattr("adapters.sources.files.once.settled.SETTLED_SECONDS", 1.5)
+    monkeypatch.setattr("adapters.sources.files.stable_files.SETTLED_SECONDS", 1.5)
     put(users, "LOAD00000001.csv", "1,a\n2,b", settled=False)
     put(users, CDC, "U,1,c\n")
     assert [value for *_, value in read(users)] == [b"1,a", b"2,b", b"U,1,c"]

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from support.dms_folder import settle
 
-from adapters.decoders.rows.dms import DmsParquetDecoder
-from adapters.sources.files import reading
+from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
+from adapters.sources.files import file_reader
 from adapters.sources.files.dms import DmsFilesSource
 from adapters.sources.files.dms.source import DmsFilesCheck
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
@@ -117,7 +117,7 @@ def test_a_time_that_microseconds_do_not_hold_is_rejected(users, kind, held, bey
 
 
 def test_pieces_of_files_are_numbered_through(users, monkeypatch):
-    monkeypatch.setattr(reading, "PARQUET_ROWS", 7)
+    monkeypatch.setattr(file_reader, "PARQUET_ROWS", 7)
     put(users, CDC, {"Op": ["I"] * 50, "id": range(50)}, row_group_size=9)
     raw = raw_of(users)
     assert [json.loads(v)["payload"]["id"] for v in raw["value"].to_pylist()] == list(range(50))

@@ -7,11 +7,11 @@ import pytest
 from support.dms_folder import settle
 from test_dms_folders import follow, put, read
 
-from adapters.arrow.dms import Dialect
+from adapters.decoders.common.dms_rows import CsvDialect
 from adapters.decoders.dms_csv import DmsCsvDecoder
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.dms.names import named, table_of
-from adapters.sources.files.dms.transactions import TransactionRows
+from adapters.sources.files.dms.file_names import find_table, parse_name
+from adapters.sources.files.dms.transaction_files import TransactionRows
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss
 from replicator.domain.position import Position
@@ -27,10 +27,10 @@ def bucket(tmp_path):
 
 
 def test_names(bucket):
-    name = named(bucket / TXN)
+    name = parse_name(bucket / TXN)
     assert (name.kind, name.first, name.of_transactions) == ("cdc", 1634499804349 << 21, True)
-    assert table_of(bucket / TXN) == ""
-    assert named(bucket / "CDC_TXN-20211017-194324349.csv.gz").first == name.first
+    assert find_table(bucket / TXN) == ""
+    assert parse_name(bucket / "CDC_TXN-20211017-194324349.csv.gz").first == name.first
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_names(bucket):
     ],
 )
 def test_rows(row, csv, table, rest):
-    assert TransactionRows(Dialect.model_validate(csv)).of(row) == (table, rest)
+    assert TransactionRows(CsvDialect.model_validate(csv)).parse_row(row) == (table, rest)
 
 
 @pytest.mark.parametrize("row", [b"I,users", b"", b'I,"users,public,1', b"I,,public,1", b"I,users,,1", b"I,\xff,public,1"])
 def test_rows_that_are_none(row):
-    assert isinstance(TransactionRows(Dialect()).of(row), ValueError)
+    assert isinstance(TransactionRows(CsvDialect()).parse_row(row), ValueError)
 
 
 def test_after_all_full_loads_in_the_order_of_their_times(bucket):

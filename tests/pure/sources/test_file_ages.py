@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapters.delta import file_ages
-from adapters.delta.file_ages import seconds_until_settled
+from adapters.object_store import file_ages
+from adapters.object_store.file_ages import seconds_until_stable
 
 SETTLE = 10
 
@@ -26,26 +26,26 @@ def test_a_file_that_was_settled_stays_so_when_the_clock_passes_its_time(clock: 
     """It would hold others back that come after it."""
     left, longer = {}, {}
     for clock.seconds in (1000, 1009, 1011, 1029.9, 1030.1, 1039, 1041, 1050):
-        left[clock.seconds] = seconds_until_settled(Path("a"), 1030.0, 5, SETTLE)
-        longer[clock.seconds] = seconds_until_settled(Path("a"), 1030.0, 5, 30)
+        left[clock.seconds] = seconds_until_stable(Path("a"), 1030.0, 5, SETTLE)
+        longer[clock.seconds] = seconds_until_stable(Path("a"), 1030.0, 5, 30)
     assert [seconds for seconds, rest in left.items() if rest > 0] == [1000, 1009]
     assert [seconds for seconds, rest in longer.items() if rest > 0] == [1000, 1009, 1011, 1029.9], "of another source"
     clock.seconds = 1060
-    assert seconds_until_settled(Path("a"), 1030.0, 5, 30) <= 0
+    assert seconds_until_stable(Path("a"), 1030.0, 5, 30) <= 0
     assert not file_ages._ahead, "nothing is kept of a file whose own time suffices"
 
 
 def test_a_file_that_is_written_again_counts_anew(clock: SimpleNamespace) -> None:
-    assert seconds_until_settled(Path("a"), 1030.0, 5, SETTLE) == SETTLE
+    assert seconds_until_stable(Path("a"), 1030.0, 5, SETTLE) == SETTLE
     clock.seconds = 1008
-    assert seconds_until_settled(Path("a"), 1030.0, 6, SETTLE) == SETTLE, "it has another size"
-    assert seconds_until_settled(Path("a"), 1030.0, 6, 60) == 60, "another source waits longer"
+    assert seconds_until_stable(Path("a"), 1030.0, 6, SETTLE) == SETTLE, "it has another size"
+    assert seconds_until_stable(Path("a"), 1030.0, 6, 60) == 60, "another source waits longer"
     clock.seconds = 1031
-    assert seconds_until_settled(Path("a"), 1030.5, 6, SETTLE) == SETTLE - 0.5, "it has another time"
+    assert seconds_until_stable(Path("a"), 1030.5, 6, SETTLE) == SETTLE - 0.5, "it has another time"
 
 
 def test_files_that_are_gone_are_not_kept_for_ever(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_ages, "MOST", 3)
     for number in range(9):
-        seconds_until_settled(Path(str(number)), 9e9, 5, SETTLE)
+        seconds_until_stable(Path(str(number)), 9e9, 5, SETTLE)
     assert [path.name for path, _ in file_ages._ahead] == ["6", "7", "8"]

@@ -7,12 +7,12 @@ import traceback
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from adapters.kafka.errors import LASTING, REFUSED, is_transient, translated
+from adapters.kafka.errors import LASTING, REFUSED, is_transient, translate_error
 from adapters.sources.kafka import KafkaSource
-from adapters.sources.kafka.compaction import Readers, compacted
-from adapters.sources.kafka.losses import out_of_range, recreated
+from adapters.sources.kafka.compaction import TableReaders, check_compaction
+from adapters.sources.kafka.data_loss_check import describe_out_of_range, describe_recreated
 from adapters.sources.kafka.options import CORRECTNESS, KafkaOptions
-from adapters.sources.kafka.reader import Reader
+from adapters.sources.kafka.reader import PartitionReader
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 from replicator.domain.topics import TopicFilter
@@ -42,7 +42,7 @@ def test_topics(patterns: list[str], topic: str, wanted: bool) -> None:
 
 
 def test_patterns_without_topics_are_named() -> None:
-    assert TopicFilter(["a*", "b", "^c"]).unmatched(["aa", "b"]) == ("^c",)
+    assert TopicFilter(["a*", "b", "^c"]).find_unmatched(["aa", "b"]) == ("^c",)
 
 
 @pytest.mark.parametrize(
@@ -72,21 +72,21 @@ def test_wrong_options_are_named_and_secrets_are_not_shown(wrong: dict[str, obje
 def test_what_reaches_librdkafka() -> None:
     more = {"options": {"fetch.min.bytes": 5, "client.id": "me"}, "security": {"sasl.password": SECRET}}
     options = KafkaOptions.read({**BASE, **more})
-    consumer, client = options.consumer(), options.client()
+    consumer, client = options.consumer(), options.client_settings()
     assert CORRECTNESS.items() <= consumer.items()
     assert (consumer["fetch.min.bytes"], consumer["group.id"]) == ("5", "cdc-python-consumer")
     assert consumer["sasl.password"] == client["sasl.password"] == SECRET
     assert client["client.id"] == "me"
     assert "fetch.min.bytes" not in client
     assert SECRET not in repr(options)
-    assert options.hide(f"x {SECRET}") == "x ***"
+    assert options.hide_secrets(f"x {SECRET}") == "x ***"
 
 
 @pytest.mark.parametrize("wrong", [{"options": {"no.such": "1"}}, {"security": {"security.protocol": SECRET}}])
 def test_settings_that_librdkafka_refuses(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigProblem) as caught:
         source = KafkaSource({**BASE, **wrong})
-        Reader(source._options, lambda _: None)
+        PartitionReader(source._options, lambda _: None)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
@@ -99,7 +99,7 @@ CODES = {
 
 @pytest.mark.parametrize("code", CODES, ids=CODES.get)
 def test_every_error_of_kafka_may_pass_or_says_why_not(code: int) -> None:
-    error = translated(KafkaError(code), "Reading failed", "the source")
+    error = translate_error(KafkaError(code), "Reading failed", "the source")
     assert str(error).startswith("Reading failed: ") and CODES[code] in error.sentence
     assert error.next_step and "{" not in error.next_step
     lasting = code in LASTING or code in REFUSED
@@ -121,18 +121,18 @@ def test_every_error_of_kafka_may_pass_or_says_why_not(code: int) -> None:
     ],
 )
 def test_kinds_of_errors(code: int, kind: type[Exception]) -> None:
-    assert type(translated(KafkaError(code), "Reading failed")) is kind
+    assert type(translate_error(KafkaError(code), "Reading failed")) is kind
 
 
 def test_ranges() -> None:
     place = TopicPartition("t", 0)
-    assert not out_of_range(place, 3, 3, 5)
-    assert not out_of_range(place, 5, 3, 5)
-    assert "2 to 2" in out_of_range(place, 2, 3, 5)
-    assert "above" in out_of_range(place, 6, 3, 5)
-    assert not recreated("t", "a", {"t": "a"})
-    assert not recreated("t", "a", {})
-    assert "created again" in recreated("t", "b", {"t": "a"})
+    assert not describe_out_of_range(place, 3, 3, 5)
+    assert not describe_out_of_range(place, 5, 3, 5)
+    assert "2 to 2" in describe_out_of_range(place, 2, 3, 5)
+    assert "above" in describe_out_of_range(place, 6, 3, 5)
+    assert not describe_recreated("t", "a", {"t": "a"})
+    assert not describe_recreated("t", "a", {})
+    assert "created again" in describe_recreated("t", "b", {"t": "a"})
 
 
 def test_reader_on_the_clients_own_mock_cluster() -> None:
@@ -141,12 +141,12 @@ def test_reader_on_the_clients_own_mock_cluster() -> None:
     for n in range(100):
         producer.produce("t", value=b"%d" % n, partition=n % 2, headers=[("h", b"x")] if n % 3 else None)
     assert producer.flush(10) == 0
-    reader = Reader(KafkaOptions.read({**BASE, "bootstrap_servers": servers}), lambda _: None, wait_ms=50)
+    reader = PartitionReader(KafkaOptions.read({**BASE, "bootstrap_servers": servers}), lambda _: None, wait_ms=50)
     even, odd = TopicPartition("t", 0), TopicPartition("t", 1)
     reader.assign({even: 10, odd: 0}, {even: 30, odd: 50})
     span, rows = None, []
-    while not reader.finished():
-        batch = reader.batch(reader.gather(0.2), {})
+    while not reader.is_finished():
+        batch = reader.to_batch(reader.gather(0.2), {})
         span = batch.span if span is None else span.then(batch.span)
         rows += batch.frame.to_pylist()
     reader.close()
@@ -157,13 +157,13 @@ def test_reader_on_the_clients_own_mock_cluster() -> None:
     assert all((r["headers"] is None) == (int(r["value"]) % 3 == 0) for r in rows)
 
 
-EVERY = Readers(every=["lake under scd2", "event log raw"])
-MISSING = Readers(ignores_tombstones=["lake under scd1"])
+EVERY = TableReaders(every=["lake under scd2", "event log raw"])
+MISSING = TableReaders(ignores_tombstones=["lake under scd1"])
 COMPACT = {"cleanup.policy": "compact"}
 
 
-def of_compaction(topic: str, readers: dict[str, Readers], settings: dict[str, str] = COMPACT) -> list[str]:
-    found = list(compacted("source shop", {topic: settings}, readers))
+def of_compaction(topic: str, readers: dict[str, TableReaders], settings: dict[str, str] = COMPACT) -> list[str]:
+    found = list(check_compaction("source shop", {topic: settings}, readers))
     assert {d.severity for d in found} <= {"warning"} and all(d.next_step for d in found)
     return [d.sentence for d in found]
 
@@ -177,6 +177,6 @@ def test_compacted_topics_are_told_to_those_who_want_more_than_the_last_change()
 
 def test_nothing_is_said_of_topics_that_are_not_compacted_or_read_for_the_last_change() -> None:
     assert of_compaction("cdc.public.orders", {"public.*": EVERY}, {"cleanup.policy": "delete"}) == []
-    assert of_compaction("cdc.public.orders", {"public.*": EVERY, "public.orders": Readers()}) == []
+    assert of_compaction("cdc.public.orders", {"public.*": EVERY, "public.orders": TableReaders()}) == []
     assert of_compaction("cdc.public.orders", {"other.*": EVERY}) == []
     assert len(of_compaction("orders", {"orders": EVERY})) == 1

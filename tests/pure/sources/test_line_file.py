@@ -13,8 +13,8 @@ import pytest
 from paths import GOLDEN
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.sources.files.folders import archive_check, archive_source
-from adapters.sources.files.line_file import LineFileSource, TopicLines
+from adapters.sources.files.dispatch import archive_check, archive_source
+from adapters.sources.files.line_file import LineFileFormat, LineFileSource
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
 from replicator.domain.position import Position, TopicPartition
@@ -101,9 +101,9 @@ def test_a_line_waits_for_its_end_and_nothing_is_read_twice(tmp_path, name, monk
     file = tmp_path / name
     file.write_text("1\n2")
     looked_at: list[bytes] = []
-    own = TopicLines.record
+    own = LineFileFormat.record
     monkeypatch.setattr(
-        TopicLines, "record", lambda form, of, line, at: (looked_at.append(line), own(form, of, line, at))[1]
+        LineFileFormat, "record", lambda form, of, line, at: (looked_at.append(line), own(form, of, line, at))[1]
     )
     assert follow(file, [append(file, "2\n3"), append(file, "\n")]) == [(0, b"1"), (1, b"22"), (2, b"3")]
     assert looked_at == [b"1\n", b"2", b"22\n", b"3", b"3\n"]

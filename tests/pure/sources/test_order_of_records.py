@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from adapters.event_logs.frames import FEW, in_order, once
+from adapters.event_log.frames import FEW, drop_repeated, sort_records
 from replicator.domain.change import RAW
 
 Place = tuple[str, int, int]
@@ -47,7 +47,7 @@ def buffers(rows: pa.Table) -> set[int]:
 )
 def test_stretches_change_places_without_a_copy(told: list[list[Place]]) -> None:
     rows = pa.concat_tables([frame(part) for part in told])
-    found = in_order(rows)
+    found = sort_records(rows)
     assert places(found) == sorted(place for part in told for place in part)
     assert buffers(found) <= buffers(rows)
 
@@ -58,9 +58,9 @@ def test_any_order_becomes_that_of_places_and_each_record_comes_once(seed: int) 
     every = [(t, p, o) for t in "tu" for p in range(2) for o in range(made.randint(1, 300))]
     told = every + made.choices(every, k=made.choice([0, 1, 200]))
     made.shuffle(told)
-    assert places(once(in_order(frame(told)))) == sorted(every)
+    assert places(drop_repeated(sort_records(frame(told)))) == sorted(every)
 
 
 def test_stretches_that_overlap_come_once() -> None:
     rows = pa.concat_tables([frame(stretch(0, 3 * FEW)), frame(stretch(FEW, FEW)), frame(stretch(2 * FEW, 2 * FEW))])
-    assert places(once(in_order(rows))) == stretch(0, 4 * FEW)
+    assert places(drop_repeated(sort_records(rows))) == stretch(0, 4 * FEW)

@@ -18,11 +18,11 @@ from support.exported import export
 from support.veiled_records import CUT, FIXED, HMAC, KEY, NOTHING, decoded, digest
 
 from adapters.decoders.rows import RowsDecoder
-from adapters.sources.delta.snapshots import SnapshotsSource
+from adapters.sources.snapshot_diff import SnapshotsSource
 from replicator.domain.change import RAW
-from replicator.domain.columns import Mask
 from replicator.domain.errors import ConfigProblem, DataLoss
 from replicator.domain.position import Position
+from replicator.domain.transform.columns import Mask
 
 SCHEMA = pa.schema(
     [
@@ -100,7 +100,7 @@ def test_records_say_that_they_are_masked_and_are_masked_once(tmp_path: Path) ->
     """As others that are read from an event log are: a pipeline that reads it there may say the same masks."""
     export(tmp_path, 1, [ALICE, BOB], SCHEMA)
     records, _ = read(snapshots(tmp_path))
-    assert by().veiled(records).equals(records)
+    assert by().mask_records(records).equals(records)
     alice = next(row for row in decoded(records, by()) if row["id"] == HIDDEN[0])
     assert tuple(alice[name] for name in SCHEMA.names) == HIDDEN
     table = by().learn(records, "items", by().route(records)["fingerprint"][0].as_py())

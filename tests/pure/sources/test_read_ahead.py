@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from adapters.delta.folders import LocalFolder
-from adapters.event_logs.live import read_ahead
-from adapters.sources.delta.backlog import Window
-from adapters.sources.delta.reading import STORED
-from adapters.sources.delta.table import LogFile
-from adapters.sources.delta.unfinished import OpenFile
+from adapters.sources.event_log.delta.backlog import ReadWindow
+from adapters.sources.event_log.delta.open_files import OpenLogFile
+from adapters.sources.event_log.delta.table import LogFile
+from adapters.sources.event_log.delta.window_reader import STORED
+from adapters.sources.event_log.version_loop import read_ahead
 from replicator.domain.position import Position, Span, TopicPartition
 
 
@@ -83,14 +83,14 @@ def test_a_file_that_is_closed_keeps_nothing(tmp_path: Path) -> None:
         pa.table({name: columns[name].cast(STORED.field(name).type) for name in STORED.names}), tmp_path / "a.parquet"
     )
     place = TopicPartition("t", 0)
-    window = Window(Span(Position({place: 0}), Position({place: 9_000})), ())
+    window = ReadWindow(Span(Position({place: 0}), Position({place: 9_000})), ())
     columns.clear()
     gc.collect()
     gc.disable()
     try:
         before = pa.total_allocated_bytes()
-        file = OpenFile(LogFile(LocalFolder(tmp_path).located("a.parquet", 1), "t", (0, rows - 1), (0, 0)), STORED, 0)
-        read = sum(piece.num_rows for piece in file.rows(window))
+        file = OpenLogFile(LogFile(LocalFolder(tmp_path).locate("a.parquet", 1), "t", (0, rows - 1), (0, 0)), STORED, 0)
+        read = sum(piece.num_rows for piece in file.read_rows(window))
         assert read == 9_000 and pa.total_allocated_bytes() > before + 4_000_000
         file.close()
         del file

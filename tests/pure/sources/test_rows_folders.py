@@ -17,12 +17,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.rows_folder import WRITTEN, put
 
-from adapters.arrow.dms import Dialect
+from adapters.decoders.common.dms_rows import CsvDialect
+from adapters.sources.files.dispatch import files_check, files_source
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.folders import files_check, files_source
 from adapters.sources.files.rows import RowsFilesSource
-from adapters.sources.files.rows.cells import CellsOf
-from adapters.sources.files.rows.names import numbered, table_of
+from adapters.sources.files.rows.csv_cells import CsvCellParser
+from adapters.sources.files.rows.file_names import find_table, parse_number
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Reject
 from replicator.domain.position import Position
@@ -65,8 +65,8 @@ def read(folder: Path, files: str = "csv", **csv: Any) -> list[tuple[int, Any]]:
     ],
 )
 def test_names(name, number):
-    assert numbered(Path("/feed/items") / name).number == number
-    assert table_of(Path("/feed/items") / name) == "items"
+    assert parse_number(Path("/feed/items") / name).number == number
+    assert find_table(Path("/feed/items") / name) == "items"
 
 
 @pytest.mark.parametrize("name", ["8589934592.csv", "12345678901.csv", "20241305103000.csv", "1704450600123.csv"])
@@ -235,10 +235,10 @@ def test_what_is_written_is_read(cells, delimiter, escape):
         cells
     )
     row = out.getvalue().removesuffix("\r\n").encode()
-    assert CellsOf(Dialect(delimiter=delimiter, escape=escape))(row) == cells
+    assert CsvCellParser(CsvDialect(delimiter=delimiter, escape=escape))(row) == cells
 
 
 @given(st.text(st.sampled_from(',"\\ab'), max_size=12), st.sampled_from(['"', None]), st.sampled_from([None, "\\"]))
 def test_any_row_is_cells_or_a_reject(text, quote, escape):
-    found = CellsOf(Dialect(quote=quote, escape=escape))(text.encode())
+    found = CsvCellParser(CsvDialect(quote=quote, escape=escape))(text.encode())
     assert isinstance(found, Reject) or all(cell is None or isinstance(cell, str) for cell in found)

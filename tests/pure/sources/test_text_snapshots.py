@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 from support.exported import DECLARED, Row, export, export_text, successive
 
-from adapters.arrow.dms import Dialect
-from adapters.sources.delta.snapshots import SnapshotsSource, found
-from adapters.sources.delta.snapshots.check import SnapshotsCheck
-from adapters.sources.delta.snapshots.texts import Csv, JsonLines, nodes_of
+from adapters.decoders.common.dms_rows import CsvDialect
+from adapters.sources.snapshot_diff import SnapshotsSource, file_snapshots
+from adapters.sources.snapshot_diff.check import SnapshotsCheck
+from adapters.sources.snapshot_diff.text_formats import CsvFormat, JsonLinesFormat, find_readers
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Retryable
 from replicator.domain.position import Position
 
@@ -73,7 +73,7 @@ def in_parts(folder: Path, rows: list[Row], suffix: str) -> None:
 
 
 def test_a_file_counts_once_nobody_wrote_to_it_for_a_while(tmp_path, monkeypatch):
-    monkeypatch.setattr(found, "SETTLED_SECONDS", 3.0)
+    monkeypatch.setattr(file_snapshots, "SETTLED_SECONDS", 3.0)
     given = {"path": str(tmp_path / "items"), "state": str(tmp_path / "state"), "keys": ("id", "Part"), **CSV}
     export_text(tmp_path, "1.csv", [A], age=0)
     with pytest.raises(Retryable, match="was written to a moment ago"):
@@ -87,7 +87,7 @@ def test_a_file_counts_once_nobody_wrote_to_it_for_a_while(tmp_path, monkeypatch
 
 
 def test_a_folder_that_says_that_it_is_whole_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(found, "SETTLED_SECONDS", 600.0)
+    monkeypatch.setattr(file_snapshots, "SETTLED_SECONDS", 600.0)
     in_parts(tmp_path / "items" / "v1", [A, B], ".csv")
     began = time.monotonic()
     assert len(read(tmp_path, **CSV)) == 2
@@ -107,15 +107,15 @@ def test_the_mark_at_the_begin_of_a_file_is_no_text(tmp_path, suffix):
 @pytest.mark.parametrize("dialect", [{}, {"escape": "\\"}, {"quote": "none"}])
 def test_what_is_taken_in_is_what_a_strict_reader_reads(dialect):
     """Of any text: it is refused, or both readers of CSV find the same values in the same rows."""
-    form = Csv(nodes_of({"a": "string", "b": "string"}, "items"), Dialect(null_value="NULL", **dialect))
+    form = CsvFormat(find_readers({"a": "string", "b": "string"}, "items"), CsvDialect(null_value="NULL", **dialect))
     rng, agreed = random.Random(3), 0
     for _ in range(100 * EXAMPLES):
         text = "".join(rng.choice('x,,"\n"\\ \r') for _ in range(rng.randrange(1, 16)))
         try:
-            rows = [list(row.values()) for row in form.rows(text.encode(), Path("1.csv")).to_pylist()]
+            rows = [list(row.values()) for row in form.parse_rows(text.encode(), Path("1.csv")).to_pylist()]
         except DataLoss:
             continue
-        strictly = csv.reader(io.StringIO(text, newline=""), **form._strictly())
+        strictly = csv.reader(io.StringIO(text, newline=""), **form._strict_options())
         assert rows == [row for row in strictly if row], text
         agreed += 1
     assert agreed > 5 * EXAMPLES
@@ -130,14 +130,14 @@ def test_none_yet(tmp_path):
 
 def test_a_file_that_is_written_to_while_it_is_read_stops(tmp_path, monkeypatch):
     file = export_text(tmp_path, "1.csv", [A])
-    unharmed = Csv.rows
+    unharmed = CsvFormat.parse_rows
 
-    def rows(self: Csv, text: bytes, of: Path) -> pa.Table:
+    def rows(self: CsvFormat, text: bytes, of: Path) -> pa.Table:
         with file.open("ab") as stream:
             stream.write(b'\n7,"b",,')
         return unharmed(self, text, of)
 
-    monkeypatch.setattr(Csv, "rows", rows)
+    monkeypatch.setattr(CsvFormat, "parse_rows", rows)
     with pytest.raises(DataLoss, match="was written to while it was read"):
         read(tmp_path, **CSV)
 
@@ -218,16 +218,18 @@ TYPES = {"id": "int64", "name": "string", "at": "timestamp[us, UTC]", "cost": "d
     ],
 )
 def test_how_csv_is_written(text, dialect, rows):
-    form = Csv(nodes_of({"id": "int64", "name": "string"}, "items"), Dialect(**dialect))
-    read_ = form.rows(text.encode(), Path("1.csv"))
+    form = CsvFormat(find_readers({"id": "int64", "name": "string"}, "items"), CsvDialect(**dialect))
+    read_ = form.parse_rows(text.encode(), Path("1.csv"))
     assert [tuple(row.values()) for row in read_.to_pylist()] == rows
 
 
 def test_both_read_values_of_every_type():
-    nodes = nodes_of(TYPES, "items")
-    of_csv = Csv(nodes, Dialect()).rows(b"1,x,2024-01-05T10:11:12.5Z,1.5,true,2024-01-05\n2,,,,,", Path("1.csv"))
+    nodes = find_readers(TYPES, "items")
+    of_csv = CsvFormat(nodes, CsvDialect()).parse_rows(
+        b"1,x,2024-01-05T10:11:12.5Z,1.5,true,2024-01-05\n2,,,,,", Path("1.csv")
+    )
     line = b'{"id":1,"name":"x","at":"2024-01-05T10:11:12.5Z","cost":"1.50","yes":true,"day":"2024-01-05"}\n{"id":2}'
-    assert of_csv.equals(JsonLines(nodes).rows(line, Path("1.jsonl")))
+    assert of_csv.equals(JsonLinesFormat(nodes).parse_rows(line, Path("1.jsonl")))
     assert of_csv.schema.field("cost").type == pa.decimal128(9, 2) and of_csv["name"].to_pylist() == ["x", None]
 
 

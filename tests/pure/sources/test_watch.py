@@ -15,7 +15,7 @@ from support.dms_folder import settle
 
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms import DmsFilesSource
-from adapters.sources.files.watch import Watch
+from adapters.sources.files.poller import FilePoller
 from replicator.domain.position import Position
 
 SOON = 0.9
@@ -97,8 +97,8 @@ def test_nobody_looks_through_a_folder_in_which_nothing_happens(tmp_path, monkey
     put(tmp_path / "public" / "users" / "LOAD00000001.csv", "1,a\n")
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.1)
     source, stop, looks, empty = DmsFilesSource({"path": str(tmp_path), **SELDOM}), threading.Event(), [], []
-    listed = source._listed
-    monkeypatch.setattr(source, "_listed", lambda: looks.append(1) or listed())
+    listed = source._list_files
+    monkeypatch.setattr(source, "_list_files", lambda: looks.append(1) or listed())
 
     def take(batch):
         empty.append(1)
@@ -112,7 +112,7 @@ def test_nobody_looks_through_a_folder_in_which_nothing_happens(tmp_path, monkey
 def test_a_folder_that_is_made_anew(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
-    watch, stop = Watch(str(folder), deep=True, every=0.2), threading.Event()
+    watch, stop = FilePoller(str(folder), deep=True, every=0.2), threading.Event()
     shutil.rmtree(folder)
     folder.mkdir()
     for _ in range(3):
@@ -127,9 +127,9 @@ def test_what_cannot_be_watched_is_looked_through(tmp_path, monkeypatch, caplog)
     def refuse(*_):
         raise OSError("no space left for watches")
 
-    monkeypatch.setattr("adapters.sources.files.watch.RustNotify", refuse)
+    monkeypatch.setattr("adapters.sources.files.poller.RustNotify", refuse)
     with caplog.at_level(logging.WARNING):
-        watch = Watch(str(tmp_path), deep=True, every=0.3)
+        watch = FilePoller(str(tmp_path), deep=True, every=0.3)
     assert "is not watched (no space left for watches): it is looked through every 0.3 s" in caplog.text
     started, stop = time.monotonic(), threading.Event()
     while not watch.wait(stop, 0.1):
@@ -139,11 +139,11 @@ def test_what_cannot_be_watched_is_looked_through(tmp_path, monkeypatch, caplog)
 
 @pytest.mark.parametrize("path", ["", "s3"])
 def test_the_end_is_heard_at_once(tmp_path, path):
-    from adapters.delta.storage import Storage
-    from adapters.sources.files.stored import StoredFolder
+    from adapters.object_store.options import Storage
+    from adapters.sources.files.object_folder import ObjectFolder
 
-    place = StoredFolder("bucket", "x", Storage()) if path else str(tmp_path)
-    watch, stop, started = Watch(place, deep=True, every=60), threading.Event(), time.monotonic()
+    place = ObjectFolder("bucket", "x", Storage()) if path else str(tmp_path)
+    watch, stop, started = FilePoller(place, deep=True, every=60), threading.Event(), time.monotonic()
     threading.Timer(0.2, stop.set).start()
     assert not watch.wait(stop, 30)
     assert time.monotonic() - started < 1

@@ -2,10 +2,10 @@
 
 from adapters.engines.local import LocalEngine
 from replicator.testing.decoder_contract import DecoderContract
-from replicator.testing.engine_contract import fake_raw
+from replicator.testing.engine_contract import make_fake_raw
 from replicator.testing.fake_decoder import FakeDecoder
 from replicator.testing.fakes import FakeSource, FakeTarget
-from replicator.testing.histories import random_history
+from replicator.testing.histories import make_random_history
 from replicator.testing.sink_contract import SinkContract
 from replicator.testing.source_contract import SourceContract
 
@@ -23,7 +23,7 @@ class TestFakeDecoder(DecoderContract):
         return FakeDecoder()
 
     def samples(self):
-        return fake_raw(random_history(1, 30, keys=("composite",)))
+        return make_fake_raw(make_random_history(1, 30, keys=("composite",)))
 
     test_mutated_records_are_accounted_for = None
     """Its records are frames that tests make themselves: none is broken."""
@@ -33,7 +33,7 @@ class MemoryStream(FakeSource):
     topic, partitions = "cdc.public.items", 3
 
     def publish(self, records):
-        self.feed(records)
+        self.add_records(records)
 
     def open(self):
         return self

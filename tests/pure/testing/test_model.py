@@ -5,9 +5,9 @@ import os
 import pytest
 from hypothesis import given, settings
 
-from replicator.testing.histories import History, histories, random_history
-from replicator.testing.model import Change, Outcome, Scd1, fold
-from replicator.testing.model_shapes import Wanted
+from replicator.testing.histories import History, histories, make_random_history
+from replicator.testing.model import Change, Outcome, Scd1, fold_changes
+from replicator.testing.model_row_transforms import ModelRowTransforms
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "100"))
 KEYED = ("int", "text", "composite")
@@ -19,7 +19,7 @@ def values(rows, columns):
 
 def source_rows(history: History):
     source, keys = history.source, history.table().keys
-    return [dict(zip(keys, source.key(number), strict=True)) | row for number, row in source.live.items()]
+    return [dict(zip(keys, source.make_key(number), strict=True)) | row for number, row in source.live.items()]
 
 
 @settings(max_examples=EXAMPLES)
@@ -28,7 +28,7 @@ def test_current_rows_are_the_source_rows(history):
     if history.shape.unseen:
         return
     table = history.table()
-    rows, outcomes = fold("scd1", table.column_names, table.keys, history.changes())
+    rows, outcomes = fold_changes("scd1", table.column_names, table.keys, history.changes())
     assert values(rows, table.column_names) == values(source_rows(history), table.column_names)
     assert outcomes[Outcome.REJECTED] == 0
     assert outcomes.total() == len(history.changes())
@@ -38,7 +38,7 @@ def test_current_rows_are_the_source_rows(history):
 @given(history=histories())
 def test_append_holds_every_change_of_the_log_once(history):
     table = history.table()
-    rows, outcomes = fold("append", table.column_names, table.keys, history.changes())
+    rows, outcomes = fold_changes("append", table.column_names, table.keys, history.changes())
     originals = [e.change for e in history.source.log if e.change]
     assert len(rows) == outcomes[Outcome.APPLIED] == len(originals)
     assert outcomes.total() == len(history.changes())
@@ -47,10 +47,10 @@ def test_append_holds_every_change_of_the_log_once(history):
 def test_histories_reach_every_outcome():
     seen = set()
     for seed in range(60):
-        history = random_history(seed, keys=KEYED)
+        history = make_random_history(seed, keys=KEYED)
         table = history.table()
-        wanted = Wanted(without_deletes=seed == 0)
-        seen |= set(fold("scd1", table.column_names, table.keys, history.changes(), wanted=wanted)[1])
+        wanted = ModelRowTransforms(without_deletes=seed == 0)
+        seen |= set(fold_changes("scd1", table.column_names, table.keys, history.changes(), wanted=wanted)[1])
     assert seen == set(Outcome)
 
 
@@ -90,5 +90,5 @@ def gone(seq, k, moved_to=False):
 def test_current_rows_by_example(changes, expected):
     model = Scd1(("k", "a", "b"), ("k",))
     for change in changes:
-        model.take(change)
+        model.apply_change(change)
     assert {row["k"]: (row["a"], row["b"]) for row in model.table()} == expected

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from replicator.testing.contract import for_all
 from replicator.testing.model import Change, Outcome
-from replicator.testing.model_columns import ByColumn
+from replicator.testing.model_column_versions import Scd1ColumnVersions
 
 COLUMNS, KEYS = ("id", "a", "b"), ("id",)
 
@@ -45,17 +45,17 @@ def test_rows_depend_on_which_changes_came_alone():
         changes = [change(i, *part) for i, part in enumerate(parts, 1)]
         shuffled = [*changes, *changes[: len(changes) // 2]]
         order.shuffle(shuffled)
-        model = ByColumn(COLUMNS, KEYS)
-        outcomes = [model.take(c) for c in shuffled]
+        model = Scd1ColumnVersions(COLUMNS, KEYS)
+        outcomes = [model.apply_change(c) for c in shuffled]
         assert {row["id"]: row for row in model.table()} == said(changes)
         assert Outcome.REJECTED not in outcomes
 
 
 def test_a_late_part_lands_and_a_stale_one_does_not():
-    model = ByColumn(COLUMNS, KEYS)
+    model = Scd1ColumnVersions(COLUMNS, KEYS)
     late, stale = change(2, "u", 1, frozenset("a")), change(3, "u", 1, frozenset("b"))
-    assert model.take(change(1, "c", 1, frozenset())) is Outcome.APPLIED
-    assert model.take(change(5, "u", 1, frozenset("b"))) is Outcome.APPLIED
-    assert [model.take(late), model.take(late)] == [Outcome.APPLIED, Outcome.DUPLICATE]
-    assert model.take(stale) is Outcome.SUPERSEDED
+    assert model.apply_change(change(1, "c", 1, frozenset())) is Outcome.APPLIED
+    assert model.apply_change(change(5, "u", 1, frozenset("b"))) is Outcome.APPLIED
+    assert [model.apply_change(late), model.apply_change(late)] == [Outcome.APPLIED, Outcome.DUPLICATE]
+    assert model.apply_change(stale) is Outcome.SUPERSEDED
     assert [(row["a"], row["b"], row["_cdc_seq_1"]) for row in model.table()] == [(5, -2, 5)]

@@ -3,8 +3,8 @@
 import pytest
 
 from adapters.engines.local import LocalEngine
-from replicator.domain import retention
-from replicator.domain.plan import CDC_DELETED
+from replicator.domain.policy import retention
+from replicator.domain.policy.plan import CDC_DELETED
 from replicator.testing import fakes, plain_plan
 from replicator.testing.fakes import FakeTarget
 from replicator.testing.sink_contract import SinkContract
@@ -37,7 +37,7 @@ def planted(monkeypatch, is_forgotten):
     def forget(self, plan, gone):
         self.rows = [row for row in self.rows if not is_forgotten(plan, row, gone)]
 
-    monkeypatch.setattr(plain_plan.PlainTarget, "forget_rows", forget)
+    monkeypatch.setattr(plain_plan.PlainTarget, "purge_rows", forget)
 
 
 def test_nothing_is_planted():
@@ -48,7 +48,7 @@ def test_nothing_is_planted():
 @pytest.mark.long
 def test_living_rows_that_go(monkeypatch):
     def by_age_alone(plan, row, gone):
-        return plain_plan.sequence_of(plan, row) <= gone.high
+        return plain_plan.get_sequence(plan, row) <= gone.high
 
     planted(monkeypatch, by_age_alone)
     assert_caught(STORY, HISTORIES)
@@ -65,29 +65,29 @@ def test_rows_that_never_go(monkeypatch):
 
 
 def test_rows_that_a_truncate_marked_and_that_go_by_their_own_sequence(monkeypatch):
-    planted(monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and plain_plan.sequence_of(plan, row) <= gone.high)
+    planted(monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and plain_plan.get_sequence(plan, row) <= gone.high)
     assert_caught(STORY)
 
 
 def test_rows_that_a_truncate_marked_and_that_never_go(monkeypatch):
-    right = plain_plan._is_forgotten
+    right = plain_plan._is_purged
     planted(monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and row["_cdc_op"] == "d" and right(plan, row, gone))
     assert_caught(STORY)
 
 
 def test_a_truncate_that_is_not_counted(monkeypatch):
     """Where no row is deleted otherwise, what it marked never goes."""
-    monkeypatch.setattr(retention, "highest", lambda first, *others: first)
+    monkeypatch.setattr(retention, "find_highest", lambda first, *others: first)
     assert_caught(STORY)
 
 
 def test_a_floor_that_rises_by_deletes_alone(monkeypatch):
-    right = fakes.forgetting
+    right = fakes.advance_purge
 
     def deaf(plan, state, at):
         after = right(plan, state, at)
-        same = state.forgotten and after.forgotten and after.forgotten.high == state.forgotten.high
+        same = state.forgotten and after.purged_up_to and after.purged_up_to.max_sequence == state.forgotten.high
         return state if same else after
 
-    monkeypatch.setattr(fakes, "forgetting", deaf)
+    monkeypatch.setattr(fakes, "advance_purge", deaf)
     assert_caught("test_what_a_lower_truncate_marked_ages_out")

@@ -8,19 +8,19 @@ import pytest
 
 from adapters.engines.local import LocalEngine
 from replicator.domain.errors import DataLoss
-from replicator.domain.expr import AllOf
-from replicator.domain.plan import Clause, LaneState
-from replicator.domain.policies import IS_DELETE, NOT_DELETE, plan_for
+from replicator.domain.policy.expr import AllOf
+from replicator.domain.policy.plan import Clause, LaneState
+from replicator.domain.policy.policies import IS_DELETE, NOT_DELETE, plan_for
 from replicator.domain.position import Position
-from replicator.domain.shape import UNSHAPED
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS
 from replicator.testing import fakes, plain_plan
-from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.delivery import DeliveryRun, assert_equals_model
 from replicator.testing.engine_contract import EngineContract
 from replicator.testing.fakes import FakeSink, FakeTarget
-from replicator.testing.histories import random_history
+from replicator.testing.histories import make_random_history
 from replicator.testing.sink_contract import SinkContract
-from replicator.testing.sink_shapes import Lines
+from replicator.testing.sink_row_transforms import LaneStream
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +49,9 @@ def assert_caught(suite, *names):
 def caught_by_histories(policy="scd1", engine=LocalEngine, plans=plan_for):
     """How many of some random histories it takes; fails when all of them end as the model says."""
     for seed in range(200):
-        history = random_history(seed, 40, keys=("int", "composite"))
+        history = make_random_history(seed, 40, keys=("int", "composite"))
         history = replace(history, shape=replace(history.shape, unseen=False))
-        delivering = Delivering(engine(), FakeTarget(), history, policy, plans)
+        delivering = DeliveryRun(engine(), FakeTarget(), history, policy, plans)
         try:
             delivering.run()
             assert_equals_model(delivering)
@@ -72,7 +72,7 @@ def without_newer(plan):
 
 
 def test_a_guard_that_is_dropped(monkeypatch):
-    monkeypatch.setattr(plain_plan, "_stale", lambda *_, **__: None)
+    monkeypatch.setattr(plain_plan, "_check_stale", lambda *_, **__: None)
     caught_by_histories(plans=planted(without_newer))
 
 
@@ -93,12 +93,12 @@ def test_an_update_that_forgets_a_bookkeeping_column():
 
 
 def test_a_truncate_that_clears_nothing(monkeypatch):
-    monkeypatch.setattr(plain_plan, "_truncate", lambda *_: plain_plan.APPLIED)
+    monkeypatch.setattr(plain_plan, "_truncate_rows", lambda *_: plain_plan.APPLIED)
     caught_by_histories()
 
 
 def test_a_remembered_delete_that_is_forgotten():
-    caught_by_histories(plans=planted(lambda plan: replace(plan, repair=replace(plan.repair, ledger=False))))
+    caught_by_histories(plans=planted(lambda plan: replace(plan, reconcile=replace(plan.reconcile, ledger=False))))
 
 
 def test_a_duplicate_that_is_appended(monkeypatch):
@@ -110,18 +110,18 @@ def test_a_duplicate_that_is_appended(monkeypatch):
 
 
 def test_a_position_that_is_not_moved(monkeypatch):
-    advanced = fakes.advanced
+    advanced = fakes.advance_state
 
     def stuck(state, write, target):
         after = advanced(state, write, target)
         return after if write.folded.rows else replace(after, position=state.position)
 
-    monkeypatch.setattr(fakes, "advanced", stuck)
+    monkeypatch.setattr(fakes, "advance_state", stuck)
     assert_caught(Suite, "test_empty_write_moves_position")
 
 
 def test_a_state_that_is_committed_without_its_rows(monkeypatch):
-    monkeypatch.setattr(fakes, "advanced", lambda state, write, target: state)
+    monkeypatch.setattr(fakes, "advance_state", lambda state, write, target: state)
     assert_caught(Suite, "test_state_is_committed_with_the_rows")
 
 
@@ -205,54 +205,54 @@ def test_a_reset_that_keeps_the_rows():
 
 
 def test_deletes_above_the_floor_that_are_forgotten(monkeypatch):
-    monkeypatch.setattr(plain_plan.PlainTarget, "forget", lambda self, high: self.deletes.clear())
-    assert_caught(Suite, "test_deletes_are_forgotten")
+    monkeypatch.setattr(plain_plan.PlainTarget, "purge_tombstones", lambda self, high: self.deletes.clear())
+    assert_caught(Suite, "test_tombstones_are_purged")
 
 
 def test_deletes_that_are_never_forgotten(monkeypatch):
-    monkeypatch.setattr(plain_plan.PlainTarget, "forget", lambda self, high: None)
-    assert_caught(Suite, "test_deletes_are_forgotten")
+    monkeypatch.setattr(plain_plan.PlainTarget, "purge_tombstones", lambda self, high: None)
+    assert_caught(Suite, "test_tombstones_are_purged")
 
 
 @pytest.mark.long
 def test_late_changes_that_are_applied(monkeypatch):
     monkeypatch.setattr(plain_plan, "_is_late", lambda *_: False)
-    assert_caught(Suite, "test_deletes_are_forgotten", "test_histories_in_which_deletes_are_forgotten_equal_the_model")
+    assert_caught(Suite, "test_tombstones_are_purged", "test_histories_with_purged_tombstones_equal_the_model")
 
 
 def test_late_changes_that_a_remembered_delete_does_not_save(monkeypatch):
     def hasty(plan, row, related, forgetting):
         there = related.find(plan.table.keys, tuple(row[k] for k in plan.table.keys))
-        return there is None and plain_plan.sequence_of(plan, row) <= forgetting.floor
+        return there is None and plain_plan.get_sequence(plan, row) <= forgetting.floor
 
     monkeypatch.setattr(plain_plan, "_is_late", hasty)
-    assert_caught(Suite, "test_deletes_are_forgotten")
+    assert_caught(Suite, "test_tombstones_are_purged")
 
 
 def test_a_floor_that_is_not_kept(monkeypatch):
-    advanced = fakes.advanced
-    monkeypatch.setattr(fakes, "advanced", lambda *write: replace(advanced(*write), forgotten=None))
-    assert_caught(Suite, "test_deletes_are_forgotten", "test_the_floor_is_kept")
+    advanced = fakes.advance_state
+    monkeypatch.setattr(fakes, "advance_state", lambda *write: replace(advanced(*write), purged_up_to=None))
+    assert_caught(Suite, "test_tombstones_are_purged", "test_the_purged_sequence_is_stored")
 
 
 def test_a_floor_that_falls_with_the_clock(monkeypatch):
     """What was forgotten stays forgotten, also where deletes are to be kept for ever from now on."""
-    forgetting = fakes.forgetting
+    forgetting = fakes.advance_purge
 
     def anew(plan, state, at):
         return forgetting(plan, replace(state, forgotten=None), at)
 
-    monkeypatch.setattr(fakes, "forgetting", anew)
-    assert_caught(Suite, "test_the_floor_is_kept")
+    monkeypatch.setattr(fakes, "advance_purge", anew)
+    assert_caught(Suite, "test_the_purged_sequence_is_stored")
 
 
 def test_a_watermark_that_begins_anew_with_each_batch(monkeypatch):
-    monkeypatch.setattr(fakes, "reached_after", lambda plan, facts, state: facts.reached)
+    monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: facts.reached)
     assert_caught(Suite, "test_late_changes_are_rejected")
 
 
 def test_a_watermark_that_is_never_taken_away(monkeypatch):
-    monkeypatch.setattr(fakes, "reached_after", lambda plan, facts, state: {**state.reached, **facts.reached})
+    monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: {**state.reached, **facts.reached})
     assert_caught(Suite, "test_a_watermark_may_change")
 
 
@@ -286,7 +286,7 @@ def suite_of(engine):
 
 
 def test_a_fold_that_forgets_the_delete_in_the_middle():
-    """Values that were deleted come back where the next image is partial: `_reset` is what says so."""
+    """Values that were deleted come back where the next image is partial: `_reset_column` is what says so."""
 
     def fold(self, changes, plan):
         folded = LocalEngine.fold(self, changes, plan)
@@ -294,7 +294,7 @@ def test_a_fold_that_forgets_the_delete_in_the_middle():
         never = pa.repeat(pa.scalar(False), folded.frame.num_rows)
         return replace(folded, frame=folded.frame.set_column(place, "_reset", never))
 
-    assert_caught(suite_of(broken(fold=fold)), "test_fold_marks_what_is_void")
+    assert_caught(suite_of(broken(fold=fold)), "test_fold_marks_void_rows")
 
 
 def test_a_fold_that_takes_the_first_change():
@@ -320,7 +320,7 @@ def test_separate_merges_for_creates_updates_and_deletes():
     for engine, left in ((LocalEngine, {1: "back"}), (broken(fold=fold), {})):
         suite = type("InTurn", (Suite,), {"new_engine": lambda self, engine=engine: engine()})
         with suite().target() as target:
-            lines = Lines(suite(), target, table, UNSHAPED)
+            lines = LaneStream(suite(), target, table, NO_ROW_TRANSFORMS)
             lines.send([{"id": 1, "v": "a"}, {"id": 1, "v": "b", "op": "u"}, {"id": 1, "op": "d"}, {"id": 1, "v": "back"}])
             assert lines.by_id("v") == left
     caught_by_histories(engine=broken(fold=fold))
@@ -344,4 +344,4 @@ def test_a_stream_that_is_not_cut_for_key_changes():
 def test_a_key_change_that_is_not_held_together():
     engine = broken(unsettled=lambda self, changes: Position())
     caught_by_histories(engine=engine)
-    assert_caught(suite_of(engine), "test_unsettled_names_the_waiting_half")
+    assert_caught(suite_of(engine), "test_open_key_changes_are_found")

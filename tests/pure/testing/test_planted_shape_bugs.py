@@ -7,14 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from adapters.arrow import computing, conditions, masks, moves, remaking, shaping, steps
+from adapters.arrow import key_change, masks
 from adapters.engines.local import LocalEngine
-from replicator.domain.columns import Mask
-from replicator.domain.expr import Coalesce
-from replicator.testing.delivery import Delivering, assert_equals_model
+from adapters.transforms import column_transforms, computed_columns, conditions, kernels, row_transforms
+from replicator.domain.policy.expr import Coalesce
+from replicator.domain.transform.columns import Mask
+from replicator.testing.delivery import DeliveryRun, assert_equals_model
 from replicator.testing.fakes import FakeTarget
-from replicator.testing.histories import random_history
-from replicator.testing.lane_shapes import CASES
+from replicator.testing.histories import make_random_history
+from replicator.testing.row_transform_cases import CASES
 
 pytestmark = pytest.mark.slow
 
@@ -23,8 +24,8 @@ def caught(name, policy="scd1", plan=None, keys=("int", "composite")):
     """One of some random histories ends otherwise than the model says, or does not end; fails when all of them agree."""
     case = CASES[name]
     for seed in range(120):
-        history = random_history(seed, 40, keys=keys, first=case.first)
-        delivering = Delivering(LocalEngine(), FakeTarget(), history, policy, plan or case.plan, case.wanted)
+        history = make_random_history(seed, 40, keys=keys, first=case.first_types)
+        delivering = DeliveryRun(LocalEngine(), FakeTarget(), history, policy, plan or case.plan, case.wanted)
         try:
             delivering.run()
             assert_equals_model(delivering)
@@ -39,8 +40,8 @@ def test_an_order_that_begins_with_the_log(monkeypatch):
         number = pc.utf8_rpad(done["_seq_2"].cast(pa.string()), 30)
         return done.set_column(done.column_names.index("_seq_1"), "_seq_1", number)
 
-    right = shaping.shaped
-    monkeypatch.setattr("adapters.engines.local.engine.shaped", by_log)
+    right = row_transforms.transform_rows
+    monkeypatch.setattr("adapters.engines.local.engine.transform_rows", by_log)
     caught("with everything")
 
 
@@ -49,19 +50,19 @@ def test_a_change_without_a_place_that_gets_one(monkeypatch):
         found = right(changes, name)
         return pc.fill_null(found, "" if pa.types.is_string(found.type) else 0)
 
-    right = shaping._element
-    monkeypatch.setattr(shaping, "_element", lowest)
+    right = row_transforms._to_element
+    monkeypatch.setattr(row_transforms, "_to_element", lowest)
     caught("in the order of a column")
 
 
 def test_an_order_by_capitals(monkeypatch):
-    right = shaping.elements
+    right = row_transforms.to_elements
 
     def capitals(column):
         found = right(column)
         return pc.utf8_upper(pc.utf8_reverse(found)) if pa.types.is_string(found.type) else found
 
-    monkeypatch.setattr(shaping, "elements", capitals)
+    monkeypatch.setattr(row_transforms, "to_elements", capitals)
     caught("with everything")
 
 
@@ -73,24 +74,24 @@ def test_ties_that_are_duplicates(monkeypatch):
             done = done.set_column(done.column_names.index(name), name, zero)
         return done
 
-    right = shaping.shaped
-    monkeypatch.setattr("adapters.engines.local.engine.shaped", without_log)
+    right = row_transforms.transform_rows
+    monkeypatch.setattr("adapters.engines.local.engine.transform_rows", without_log)
     caught("in the order of a column")
 
 
 def test_partial_changes_that_are_folded_into_older_ones(monkeypatch):
-    monkeypatch.setattr(moves, "_ordering", lambda table: ())
+    monkeypatch.setattr(key_change, "_ordering_columns", lambda table: ())
     caught("in the order of a column")
 
 
 def test_a_condition_for_which_what_was_not_sent_is_null(monkeypatch):
-    monkeypatch.setattr(conditions, "unsent", lambda changes, name: None)
+    monkeypatch.setattr(conditions, "mask_missing", lambda changes, name: None)
     caught("with deletes by what is not there")
 
 
 def test_a_condition_that_is_asked_of_deletes_too(monkeypatch):
     """Of one that makes truncates: what was there is not what is to be done."""
-    monkeypatch.setattr(shaping, "WRITTEN", pa.array(["c", "u", "r", "d"]))
+    monkeypatch.setattr(row_transforms, "WRITTEN", pa.array(["c", "u", "r", "d"]))
     caught("with truncates and deletes")
 
 
@@ -101,17 +102,19 @@ def test_a_null_that_holds(monkeypatch):
 
 @pytest.mark.long
 def test_a_truncate_with_values(monkeypatch):
-    monkeypatch.setattr(shaping, "_values", lambda changes: [])
+    monkeypatch.setattr(row_transforms, "_list_value_columns", lambda changes: [])
     caught("with truncates and deletes")
 
 
 def test_a_column_that_is_gone_and_still_lacks(monkeypatch):
-    monkeypatch.setattr(shaping, "_still_unsent", lambda lists, columns: lists)
+    monkeypatch.setattr(row_transforms, "_list_still_missing", lambda lists, columns: lists)
     caught("without a column")
 
 
 def test_the_old_row_of_a_key_change_that_stays(monkeypatch):
-    monkeypatch.setattr(shaping, "_kept", lambda changes: pc.is_in(changes["_op"], value_set=pa.array(["c", "u", "r"])))
+    monkeypatch.setattr(
+        row_transforms, "_mask_rows", lambda changes: pc.is_in(changes["_op"], value_set=pa.array(["c", "u", "r"]))
+    )
     caught("without deletes")
 
 
@@ -129,23 +132,23 @@ def test_a_null_that_is_written_over_what_is_there():
 
 
 def test_a_null_that_hides_a_value_of_its_batch(monkeypatch):
-    monkeypatch.setattr(shaping, "_with_kept", lambda changes, lacking, names: lacking)
+    monkeypatch.setattr(row_transforms, "_add_ignored_nulls", lambda changes, lacking, names: lacking)
     caught(KEEPING)
 
 
 def test_a_null_that_is_kept_across_a_delete(monkeypatch):
-    monkeypatch.setattr(moves, "_may_need_cuts", lambda changes, table: False)
+    monkeypatch.setattr(key_change, "_can_need_cuts", lambda changes, table: False)
     caught(KEEPING)
 
 
 def test_a_change_that_needs_a_row_beside_one_that_does_not(monkeypatch):
-    right = moves._touch
-    monkeypatch.setattr(moves, "_touch", lambda *told, **more: right(*told, **more)._replace(needs=True))
+    right = key_change._to_key_change
+    monkeypatch.setattr(key_change, "_to_key_change", lambda *told, **more: right(*told, **more)._replace(needs=True))
     caught(KEEPING)
 
 
 def test_a_change_without_a_row_that_is_taken_for_one_that_needs_it(monkeypatch):
-    monkeypatch.setattr("replicator.testing.plain_plan.IF_THERE", "no such mark")
+    monkeypatch.setattr("replicator.testing.plain_plan.KEEP_EXISTING", "no such mark")
     caught(KEEPING)
 
 
@@ -154,13 +157,17 @@ def test_rows_that_stay_where_the_condition_ceases_to_hold(monkeypatch):
         out, errors = right(changes, where, errors)
         return pc.and_(out, pc.equal(changes["_op"], "c")), errors
 
-    right = shaping._out
-    monkeypatch.setattr(shaping, "_out", changed_nothing)
+    right = row_transforms._mask_filtered
+    monkeypatch.setattr(row_transforms, "_mask_filtered", changed_nothing)
     caught("where there is no such text")
 
 
 def test_a_condition_that_takes_what_was_not_sent_for_null(monkeypatch):
-    monkeypatch.setattr(shaping, "_unasked", lambda changes, where: pa.chunked_array([pa.nulls(len(changes), pa.string())]))
+    monkeypatch.setattr(
+        row_transforms,
+        "_missing_input_errors",
+        lambda changes, where: pa.chunked_array([pa.nulls(len(changes), pa.string())]),
+    )
     caught("where there is no such text")
 
 
@@ -169,8 +176,8 @@ def test_deletes_that_conditions_make_are_left_out_with_others(monkeypatch):
         out, errors = right(changes, where, errors)
         return pc.and_(out, False), errors
 
-    right = shaping._out
-    monkeypatch.setattr(shaping, "_out", before)
+    right = row_transforms._mask_filtered
+    monkeypatch.setattr(row_transforms, "_mask_filtered", before)
     caught("where there is no such text, without deletes")
 
 
@@ -179,14 +186,14 @@ def test_a_cast_that_loses_something(monkeypatch):
         done, lost = right(values, into)
         return done, pc.and_(lost, False)
 
-    right = remaking.cast
-    monkeypatch.setattr(remaking, "cast", silently)
+    right = column_transforms.cast_values
+    monkeypatch.setattr(column_transforms, "cast_values", silently)
     caught("with a column of fewer bits")
 
 
 def lacks(monkeypatch, planted):
-    right = computing._lacks
-    monkeypatch.setattr(computing, "_lacks", lambda *told: planted(*right(*told)))
+    right = computed_columns._find_missing
+    monkeypatch.setattr(computed_columns, "_find_missing", lambda *told: planted(*right(*told)))
 
 
 def test_a_value_that_is_computed_of_what_was_not_sent(monkeypatch):
@@ -200,7 +207,7 @@ def test_a_value_that_stays_although_a_part_of_it_changed(monkeypatch):
 
 
 def test_a_number_out_of_range(monkeypatch):
-    monkeypatch.setattr(steps, "pc", replaced(pc, multiply_checked=pc.multiply))
+    monkeypatch.setattr(kernels, "pc", replaced(pc, multiply_checked=pc.multiply))
     caught("with a column that is computed, as far as it goes")
 
 
@@ -210,11 +217,11 @@ def replaced(module, **functions):
 
 
 def test_a_mask_that_forgets_its_key(monkeypatch):
-    right = masks.written
-    monkeypatch.setattr(masks, "written", lambda mask: right(Mask(mask.kind, b"", mask.length)))
+    right = masks.make_text_mask
+    monkeypatch.setattr(masks, "make_text_mask", lambda mask: right(Mask(mask.kind, b"", mask.length)))
     caught("with a column as its HMAC")
 
 
 def test_what_was_not_sent_under_its_old_name(monkeypatch):
-    monkeypatch.setattr(remaking, "_renamed", lambda names, now: names)
+    monkeypatch.setattr(column_transforms, "_rename_names", lambda names, now: names)
     caught("with a column of another name")

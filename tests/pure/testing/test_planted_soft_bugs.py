@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.arrow import moves, shaping
+from adapters.arrow import key_change
 from adapters.engines.local import LocalEngine
 from adapters.engines.local import fold as folding
-from replicator.domain.expr import AllOf, Lit, source
-from replicator.domain.plan import CDC_DELETED, CDC_DELETED_AT
+from adapters.transforms import row_transforms
+from replicator.domain.policy.expr import AllOf, Lit, source
+from replicator.domain.policy.plan import CDC_DELETED, CDC_DELETED_AT
 from replicator.testing import plain_plan
-from replicator.testing.delivery import Delivering, assert_equals_model
+from replicator.testing.delivery import DeliveryRun, assert_equals_model
 from replicator.testing.fakes import FakeTarget
-from replicator.testing.histories import random_history
-from replicator.testing.lane_shapes import CASES
+from replicator.testing.histories import make_random_history
+from replicator.testing.row_transform_cases import CASES
 
 pytestmark = pytest.mark.slow
 SOFT, BY_TEXT, ORDERED = "with soft deletes", "with soft deletes by text", "with soft deletes, in the order of a column"
@@ -23,10 +24,10 @@ def caught(plan=None, name=SOFT):
     """One of some random histories ends otherwise than the model says, or does not end; fails when all of them agree."""
     case = CASES[name]
     for seed in range(120):
-        history = random_history(seed, 40, keys=("int", "composite"), first=case.first)
+        history = make_random_history(seed, 40, keys=("int", "composite"), first=case.first_types)
         if case.in_order:
             history = replace(history, shape=replace(history.shape, partitions=1))
-        delivering = Delivering(LocalEngine(), FakeTarget(), history, "scd1", plan or case.plan, case.wanted)
+        delivering = DeliveryRun(LocalEngine(), FakeTarget(), history, "scd1", plan or case.plan, case.wanted)
         try:
             delivering.run()
             assert_equals_model(delivering)
@@ -80,11 +81,11 @@ def test_a_delete_that_writes_its_own_image():
 def test_a_truncate_that_removes(monkeypatch):
     def removing(plan, target, row):
         verdict = right(plan, target, row)
-        target.rows = [old for old in target.rows if plain_plan.sequence_of(plan, old) >= target.floor]
+        target.rows = [old for old in target.rows if plain_plan.get_sequence(plan, old) >= target.floor]
         return verdict
 
-    right = plain_plan._truncate
-    monkeypatch.setattr(plain_plan, "_truncate", removing)
+    right = plain_plan._truncate_rows
+    monkeypatch.setattr(plain_plan, "_truncate_rows", removing)
     caught()
 
 
@@ -93,33 +94,33 @@ def test_a_marked_row_that_gives_values(monkeypatch):
         keys = folded.get("_moved_from") or folded
         return None if folded["_reset"] else related.find(plan.table.keys, tuple(keys[k] for k in plan.table.keys))
 
-    monkeypatch.setattr(plain_plan, "_base", giving)
+    monkeypatch.setattr(plain_plan, "_find_base", giving)
     caught(name=BY_TEXT)
 
 
 def test_a_delete_that_forgets_the_values_of_its_batch(monkeypatch):
-    monkeypatch.setattr(folding, "_unsent_names", lambda rows, plan: [])
-    monkeypatch.setattr(folding, "_completed", lambda rows, kept, sent, names, plan: rows)
+    monkeypatch.setattr(folding, "_list_missing_names", lambda rows, plan: [])
+    monkeypatch.setattr(folding, "_complete_rows", lambda rows, kept, sent, names, plan: rows)
     caught()
 
 
 def test_a_truncate_that_is_folded_with_what_it_marks(monkeypatch):
-    right = moves._touch
-    monkeypatch.setattr(moves, "_touch", lambda *told, **more: right(*told, **more)._replace(first=False))
+    right = key_change._to_key_change
+    monkeypatch.setattr(key_change, "_to_key_change", lambda *told, **more: right(*told, **more)._replace(first=False))
     caught()
 
 
 def test_a_delete_that_is_folded_with_what_may_be_stale(monkeypatch):
-    right = moves._touch
+    right = key_change._to_key_change
 
     def joined(*told, **more):
         touch = right(*told, **more)
         return touch if touch.op == "t" else touch._replace(first=False)
 
-    monkeypatch.setattr(moves, "_touch", joined)
+    monkeypatch.setattr(key_change, "_to_key_change", joined)
     caught(name=ORDERED)
 
 
 def test_a_delete_that_sends_what_it_brings(monkeypatch):
-    monkeypatch.setattr(shaping, "_without_values", lambda ops, leaves, lists: lists)
+    monkeypatch.setattr(row_transforms, "_clear_delete_values", lambda ops, leaves, lists: lists)
     caught()

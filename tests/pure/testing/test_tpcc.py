@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from replicator.domain.change import Op
-from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, raw_frame, violated
+from replicator.testing.tpcc import FORMATS, TABLES, Tpcc, find_violations, make_raw_frame
 
 
 def tables(world: Tpcc) -> dict[str, list[dict[str, Any]]]:
@@ -18,9 +18,9 @@ def tables(world: Tpcc) -> dict[str, list[dict[str, Any]]]:
 def test_the_conditions_hold_after_every_transaction():
     world = Tpcc(seed=2, warehouses=2)
     world.load()
-    assert violated(tables(world)) == []
+    assert find_violations(tables(world)) == []
     for _ in world.transactions(120):
-        assert violated(tables(world)) == []
+        assert find_violations(tables(world)) == []
 
 
 def test_each_condition_can_be_violated():
@@ -31,12 +31,12 @@ def test_each_condition_can_be_violated():
     def changed(table: str, **values: Any) -> list[int]:
         found = tables(world)
         found[table][0] |= values
-        return violated(found)
+        return find_violations(found)
 
     def without(table: str) -> list[int]:
         found = tables(world)
         del found[table][len(found[table]) // 2]
-        return violated(found)
+        return find_violations(found)
 
     seen = {
         *changed("warehouse", w_ytd=Decimal(1)), *changed("district", d_next_o_id=1), *changed("district", d_ytd=Decimal(1)),
@@ -62,6 +62,6 @@ def test_it_holds_what_formats_stumble_over():
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_records_are_those_of_the_seed(name):
-    first, second = (raw_frame(name, Tpcc(seed=9).history(20)) for _ in range(2))
+    first, second = (make_raw_frame(name, Tpcc(seed=9).history(20)) for _ in range(2))
     assert first.equals(second)
-    assert not first.equals(raw_frame(name, Tpcc(seed=10).history(20)))
+    assert not first.equals(make_raw_frame(name, Tpcc(seed=10).history(20)))

@@ -20,23 +20,23 @@ from support.variants import COMMIT_TESTS, READ_TESTS
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
-from adapters.engines.spark.fold import still_unsent
-from adapters.sinks.postgres.spark import PostgresSparkSink
+from adapters.engines.spark.fold import list_still_missing
+from adapters.sinks.postgres.spark.sink import PostgresSparkSink
 from adapters.sources.delta import DeltaSource
 from adapters.sources.delta.spark import DeltaSparkSource, delta_spark_source
-from adapters.spark.frames import derived, drop_unused, from_arrow, kept, selected, to_arrow
-from adapters.spark.known import Known, known_of, look
+from adapters.spark.frame_facts import FrameFacts, collect_facts, get_facts
+from adapters.spark.frames import cache_frame, drop_unused, from_arrow, keep_parents, run_select, to_arrow
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.connectors import Connector
-from replicator.domain.policies import plan_for
-from replicator.domain.shape import Shape
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
-from replicator.testing.delivery import Delivering, assert_equals_model, canonical_rows
+from replicator.domain.transform.rows import RowTransforms
+from replicator.testing.delivery import DeliveryRun, assert_equals_model, to_canonical_rows
 from replicator.testing.engine_contract import EngineContract
-from replicator.testing.histories import random_history
-from replicator.testing.lane_shapes import CASES
-from replicator.testing.sink_columns import SinkColumns
-from replicator.testing.sink_contract import KEYED, SinkContract
+from replicator.testing.histories import make_random_history
+from replicator.testing.row_transform_cases import CASES
+from replicator.testing.sink_column_versions import SinkColumnVersions
+from replicator.testing.sink_contract import KEYED_TYPES, SinkContract
 from replicator.testing.source_contract import SourceContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -48,18 +48,18 @@ class TestSparkEngine(OnSpark, EngineContract):
 
     def test_every_shape_is_that_of_the_local_engine(self):
         """Row by row, and what is known of the rows is so."""
-        for number, (name, case) in self.some(enumerate(CASES.items())):
-            history = random_history(number, 40, keys=("composite",), first=case.first)
+        for number, (name, case) in self.sample_cases(enumerate(CASES.items())):
+            history = make_random_history(number, 40, keys=("composite",), first=case.first_types)
             plan, local = case.plan("scd1", history.table()), LocalEngine()
             arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
-            mine, other = local.shape(arrow, plan), engine().shape(self.to_frame(arrow), plan)
+            mine, other = local.transform_rows(arrow, plan), engine().shape(self.to_frame(arrow), plan)
             columns = mine.frame.schema.names
             for one, two in ((mine.frame, other.frame), (mine.rejects, other.rejects)):
-                assert canonical_rows(self.to_arrow(two).to_pylist(), columns) == canonical_rows(one.to_pylist(), columns), (
-                    name
-                )
+                assert to_canonical_rows(self.to_arrow(two).to_pylist(), columns) == to_canonical_rows(
+                    one.to_pylist(), columns
+                ), name
             assert mine.counts == other.counts, name
-            assert known_of(other.frame) == look(other.frame).get((), Known()), name
+            assert get_facts(other.frame) == collect_facts(other.frame).get((), FrameFacts()), name
             assert [engine().count(piece) for piece in engine().segments(other.frame, plan.table)] == [
                 piece.num_rows for piece in local.segments(mine.frame, plan.table)
             ], name
@@ -70,7 +70,7 @@ class TestSparkEngine(OnSpark, EngineContract):
         table = TableSpec("public.t", tuple(Column(name, pa.int64()) for name in names), names[:1], 1)
         row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 0, **dict.fromkeys(names, 7)}
         frame = self.to_frame(pa.Table.from_pylist([row], changes_schema(table)))
-        shaped = engine().shape(frame, plan_for("scd1", table, shape=Shape(soft_deletes=True))).frame
+        shaped = engine().shape(frame, plan_for("scd1", table, shape=RowTransforms(soft_deletes=True))).frame
         assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
 
     def test_the_connector_is_that_of_the_newest_records_and_looked_for_once(self):
@@ -98,16 +98,18 @@ class TestSparkEngine(OnSpark, EngineContract):
         """Values that a later change left NULL, or that a delete left, are those of the last one before it that said them;
         what is left of them is told in the folded frame, so that such frames can be folded again."""
         case, local = CASES[name], LocalEngine()
-        history = random_history(5, 60, keys=("composite",), first=case.first)
+        history = make_random_history(5, 60, keys=("composite",), first=case.first_types)
         plan = case.plan("scd1", history.table())
         arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
-        pieces = [piece for piece in local.segments(local.shape(arrow, plan).frame, plan.table) if piece.num_rows > 2]
+        pieces = [
+            piece for piece in local.segments(local.transform_rows(arrow, plan).frame, plan.table) if piece.num_rows > 2
+        ]
         for piece in sorted(pieces, key=lambda piece: -piece.num_rows)[:2]:
             mine, other = local.fold(piece, plan), engine().fold(self.to_frame(piece), plan)
             again = engine().fold(engine().concat([other.frame, other.frame]), plan)
             names = mine.frame.schema.names
             for frame in (other.frame, again.frame):
-                assert canonical_rows(self.to_arrow(frame).to_pylist(), names) == canonical_rows(
+                assert to_canonical_rows(self.to_arrow(frame).to_pylist(), names) == to_canonical_rows(
                     mine.frame.to_pylist(), names
                 )
             assert (mine.facts, mine.counts) == (other.facts, other.counts)
@@ -129,13 +131,13 @@ class TestDeltaSparkSink(OnSpark, SinkContract):
     def test_times_at_the_end_of_the_calendar(self):
         """Year 9999 comes back as it went, also to readers that are not Spark."""
         with self.target() as target:
-            history = random_history(65, 1, keys=KEYED)
-            delivering = Delivering(engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow)
+            history = make_random_history(65, 1, keys=KEYED_TYPES)
+            delivering = DeliveryRun(engine(), target, history, "scd1", to_frame=self.to_frame, to_arrow=self.to_arrow)
             delivering.run()
             assert_equals_model(delivering)
 
 
-class TestSequencesPerColumn(OnSpark, SinkColumns):
+class TestSequencesPerColumn(OnSpark, SinkColumnVersions):
     """Through `DeltaSparkSink`."""
 
     always = frozenset({"test_parts_in_any_order_equal_the_model"})
@@ -235,7 +237,7 @@ class TestPostgresSparkSink(OnSpark, SinkContract):
 
 @pytest.mark.postgres
 @pytest.mark.long
-class TestSequencesPerColumnInPostgres(OnSpark, SinkColumns):
+class TestSequencesPerColumnInPostgres(OnSpark, SinkColumnVersions):
     """Through `PostgresSparkSink`."""
 
     cuts = () if LONG else (2,)
@@ -269,7 +271,7 @@ class Folding:
         return folded
 
     def compare(self, frame):
-        known, told = known_of(frame), look(frame).get((), Known())
+        known, told = get_facts(frame), collect_facts(frame).get((), FrameFacts())
         exact = [(k.rows, k.partial, k.moves, k.truncates) for k in (known, told)]
         assert exact[0] == exact[1]
         assert known.unsent >= told.unsent and known.halves >= told.halves
@@ -285,9 +287,9 @@ def test_a_part_of_a_table_travels():
 
 
 def test_what_is_known_of_folded_rows_is_so(tmp_path):
-    folding, case, history = Folding(), OnSpark(), random_history(8, 12, toast=True, keys=KEYED)
+    folding, case, history = Folding(), OnSpark(), make_random_history(8, 12, toast=True, keys=KEYED_TYPES)
     target = SparkTarget(tmp_path / "lake")
-    delivering = Delivering(folding, target, history, "scd1", to_frame=case.to_frame, to_arrow=case.to_arrow)
+    delivering = DeliveryRun(folding, target, history, "scd1", to_frame=case.to_frame, to_arrow=case.to_arrow)
     for delivery in history.deliveries:
         delivering.deliver(delivery)
     delivering.sink.close()
@@ -312,9 +314,9 @@ def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
     before = stored()
     rows = spark.range(3).select(seen("id").alias("v"))
     windows = "WITH a AS (SELECT * FROM {}) SELECT *, count(*) OVER (PARTITION BY v) AS n FROM a"
-    once = kept(selected(spark, lambda names: windows.format(names["rows"]), {"rows": rows}))
+    once = cache_frame(run_select(spark, lambda names: windows.format(names["rows"]), {"rows": rows}))
     twice = "WITH a AS (SELECT * FROM {0} WHERE v > 0) SELECT a.v FROM a JOIN {0} AS b ON a.v = b.v"
-    later = kept(derived(selected(spark, lambda names: twice.format(names["once"]), {"once": once}), once))
+    later = cache_frame(keep_parents(run_select(spark, lambda names: twice.format(names["once"]), {"once": once}), once))
     for _ in range(2):
         assert sorted(row["v"] for row in later.collect()) == [1, 2]
         assert sorted(row["v"] for row in once.collect()) == [0, 1, 2]
@@ -332,7 +334,7 @@ def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(m
     """As the collector of cycles does, at any allocation."""
     spark = engine().spark
     before = stored()
-    held = [kept(spark.range(3).select("id"))]
+    held = [cache_frame(spark.range(3).select("id"))]
     assert held[0].count() == 3
     connection = spark.sparkContext._gateway._gateway_client.get_thread_connection()
     stream = connection.stream
@@ -347,7 +349,7 @@ def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(m
         assert spark.range(5).count() == 5
     mine = stored() - before
     assert held == [] and len(mine) == 1
-    assert kept(spark.range(4)).count() == 4
+    assert cache_frame(spark.range(4)).count() == 4
     drop_unused()
     assert not mine & stored()
 
@@ -355,5 +357,5 @@ def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(m
 def test_names_without_a_value_are_an_expression_that_grows_with_the_columns() -> None:
     """It doubled with each column, which took all of the driver's memory from some twenty on."""
     engine()
-    few, many = (still_unsent([f"c{i}" for i in range(count)])._jc.toString() for count in (5, 10))
+    few, many = (list_still_missing([f"c{i}" for i in range(count)])._jc.toString() for count in (5, 10))
     assert len(many) < 3 * len(few)

@@ -27,17 +27,17 @@ from support.spark_case import OPTIONS, OnSpark, engine
 from support.variants import READ_TESTS
 
 from adapters.sources.files import ArchiveSource
-from adapters.sources.files.folders import archive_source
-from adapters.sources.files.spark import ArchiveSparkSource, pieces, reading
+from adapters.sources.files.dispatch import archive_source
+from adapters.sources.files.spark import ArchiveSparkSource, split_reader, splits
+from adapters.sources.files.spark.dispatch import archive_spark_source
 from adapters.sources.files.spark.dms import DmsFilesSparkSource
-from adapters.sources.files.spark.folders import archive_spark_source
 from adapters.spark.frames import to_arrow
 from replicator.domain.change import RAW
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
 from replicator.domain.position import Position, TopicPartition
 from replicator.ports.frames import Batch
 from replicator.testing.contract import EXAMPLES, SEED
-from replicator.testing.source_contract import Reader, SourceContract
+from replicator.testing.source_contract import BatchRecorder, SourceContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
@@ -228,15 +228,15 @@ class Archive:
         return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def delivered(source: ArchiveSource, archive: Archive, to_arrow: Any, start: Position) -> tuple[Reader, str]:
+def delivered(source: ArchiveSource, archive: Archive, to_arrow: Any, start: Position) -> tuple[BatchRecorder, str]:
     """What comes while the archive changes, and what ended it."""
     stop, steps = threading.Event(), [archive.change] * 3
 
-    def step(reader: Reader) -> None:
+    def step(reader: BatchRecorder) -> None:
         if reader.empties > 3 - len(steps):
             steps.pop()() if steps else stop.set()
 
-    reader = Reader(to_arrow, dict(start), after_batch=step)
+    reader = BatchRecorder(to_arrow, dict(start), after_batch=step)
     try:
         source.run(start, reader, stop, once=False)
     except DataLoss as loss:
@@ -244,7 +244,7 @@ def delivered(source: ArchiveSource, archive: Archive, to_arrow: Any, start: Pos
     return reader, ""
 
 
-def by_place(reader: Reader) -> dict[tuple[str, int], list[dict[str, Any]]]:
+def by_place(reader: BatchRecorder) -> dict[tuple[str, int], list[dict[str, Any]]]:
     out: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for row in reader.rows:
         out.setdefault((row["topic"], row["partition"]), []).append(row)
@@ -258,8 +258,8 @@ SEEDS = [0, 5, 8] if OnSpark.one_in >= EXAMPLES else range(SEED, SEED + EXAMPLES
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
     """Overlaps, holes, doubles, bad lines and half ones, files that grow: cut into pieces in the middle of lines."""
-    monkeypatch.setattr(pieces, "SMALLEST", 1)
-    monkeypatch.setattr(reading, "SMALLEST", 1)
+    monkeypatch.setattr(splits, "SMALLEST", 1)
+    monkeypatch.setattr(split_reader, "SMALLEST", 1)
     monkeypatch.setattr("adapters.sources.files.source.TICK", 0.0)
     seen = []
     for name, of in (("local", ArchiveSource), ("spark", spark_source)):

@@ -16,18 +16,18 @@ from paths import PROJECT
 from support.spark_case import OnSpark, engine
 
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
-from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.spark.catalog import CatalogNames
 from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, changes_schema
 from replicator.domain.errors import ConfigProblem, Fatal
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Write
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
@@ -35,17 +35,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PLACE = TopicPartition("cdc.public.items", 0)
 NARROW = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 1)
 WIDE = replace(NARROW, columns=(*NARROW.columns, Column("it's `w`", pa.int32())))
-SOFT = Shape(soft_deletes=True)
+SOFT = RowTransforms(soft_deletes=True)
 SCHEMAS = count(1)
 DOCS = PROJECT / "docs"
 
 
 def soft(into="items"):
-    return replace(lane_of("scd1", into), shape=SOFT, config_line="config/replicator.yaml:7")
+    return replace(make_lane("scd1", into), row_transforms=SOFT, config_line="config/replicator.yaml:7")
 
 
 def history(into="items"):
-    return replace(lane_of("scd2", into), config_line="config/replicator.yaml:8")
+    return replace(make_lane("scd2", into), config_line="config/replicator.yaml:8")
 
 
 @dataclass
@@ -68,10 +68,10 @@ class Named:
             start = state.position[PLACE] if state else 0
             places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
             records = [{**place, OP: "c", **row} for place, row in zip(places, rows, strict=True)]
-            frame = made.shape(self._frame(records, spark), plan).frame
+            frame = made.transform_rows(self._frame(records, spark), plan).frame
             span = Span(Position({PLACE: start}), Position({PLACE: start + len(rows)}))
             sink.prepare(lane, plan)
-            sink.apply([Write(lane, plan, made.fold(frame, plan), span)], no_rejects)
+            sink.apply([Write(lane, plan, made.fold(frame, plan), span)], refuse_rejects)
         finally:
             sink.close()
 
@@ -122,7 +122,7 @@ def test_the_open_versions_after_each_batch(lake):
 
 
 def test_current_rows_have_no_view(lake):
-    lake.put(lane_of("scd1"), {"id": 1, "v": "a"})
+    lake.put(make_lane("scd1"), {"id": 1, "v": "a"})
     assert lake.names() == ["items"] and lake.rows("items") == [(1, "a")]
 
 
@@ -203,11 +203,11 @@ def test_names_go_with_the_table(lake):
     lake.put(soft(), {"id": 1, "v": "a"})
     lake.put(history("others"), {"id": 1, "v": "a"})
     with closing(lake.open()) as sink:
-        found = {(one.what, one.where) for one in sink.belongings(soft())}
+        found = {(one.what, one.where) for one in sink.list_artifacts(soft())}
         schema = f"spark_catalog.{lake.schema}"
         assert {("name", f"{schema}.items"), ("view", f"{schema}.items_living")} <= found
         sink.drop(soft())
-        assert lake.names() == ["others", "others_current"] and not sink.belongings(soft())
+        assert lake.names() == ["others", "others_current"] and not sink.list_artifacts(soft())
         sink.drop(soft())
     lake.put(soft(), {"id": 2, "v": "b"})
     assert lake.rows("items_living") == [(2, "b")]
@@ -217,7 +217,7 @@ def test_names_that_a_killed_drop_left_go_when_it_is_repeated(lake):
     lake.put(soft(), {"id": 1, "v": "a"})
     shutil.rmtree(lake.folder)
     with closing(lake.open()) as sink:
-        assert {one.what for one in sink.belongings(soft())} == {"name", "view"}
+        assert {one.what for one in sink.list_artifacts(soft())} == {"name", "view"}
         sink.drop(soft())
     assert lake.names() == []
 
@@ -229,7 +229,7 @@ def test_a_table_that_was_there_before_keeps_its_name(lake):
     lake.put(soft(), {"id": 1, "v": "a"})
     assert lake.rows("items_living") == [(1, "a"), (7, "there")]
     with closing(lake.open()) as sink:
-        stays = {one.what: bool(one.stays) for one in sink.belongings(soft())}
+        stays = {one.what: bool(one.stays) for one in sink.list_artifacts(soft())}
         assert stays["name"] and not stays["view"]
         sink.drop(soft())
     assert lake.names() == ["items"] and lake.rows("items") == [(7, "there")]

@@ -17,27 +17,27 @@ from test_spark_tables import OptionsTarget
 
 from adapters.delta.commits import LaneLog
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
-from adapters.sinks.delta_spark import DeltaSparkSink
-from adapters.spark import beside
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.spark import column_versions_table
+from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.spark.frames import from_arrow
 from replicator.domain.change import changes_schema
 from replicator.domain.errors import Retryable
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
-from replicator.domain.shape import Shape
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Write
-from replicator.testing.delivery import Delivering, assert_equals_model, lane_of
-from replicator.testing.histories import random_history
-from replicator.testing.lane_shapes import KEYED
-from replicator.testing.model_shapes import Wanted
-from replicator.testing.sink_columns import plans
+from replicator.testing.delivery import DeliveryRun, assert_equals_model, make_lane
+from replicator.testing.histories import make_random_history
+from replicator.testing.model_row_transforms import ModelRowTransforms
+from replicator.testing.row_transform_cases import KEYED_TYPES
+from replicator.testing.sink_column_versions import plan_column_versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
 
-LANE, PLACE = lane_of("scd1"), TopicPartition("cdc.public.items", 0)
+LANE, PLACE = make_lane("scd1"), TopicPartition("cdc.public.items", 0)
 
 
 class Feed:
@@ -46,7 +46,7 @@ class Feed:
     def __init__(self, key: pa.DataType | None = None) -> None:
         columns = {"id": key or pa.int64(), "a": pa.int64(), "b": pa.int64()}
         self.table = TableSpec("public.items", tuple(Column(n, kind) for n, kind in columns.items()), ("id",), 1)
-        self.plan, self.offset = plan_for("scd1", self.table, None, Shape(by_column=True)), 0
+        self.plan, self.offset = plan_for("scd1", self.table, None, RowTransforms(has_column_versions=True)), 0
 
     def write(self, *rows: Mapping[str, Any]) -> Write[pa.Table]:
         """For the local engine."""
@@ -130,7 +130,7 @@ def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch, b
 @pytest.mark.parametrize("through_driver", [pytest.param(10_000, marks=pytest.mark.long), 0])
 def test_each_engine_goes_on_from_the_other(tmp_path, monkeypatch, through_driver):
     """And so it is whoever writes what is kept beside the table, by which rows are also forgotten."""
-    monkeypatch.setattr(beside, "THROUGH_DRIVER", through_driver)
+    monkeypatch.setattr(column_versions_table, "THROUGH_DRIVER", through_driver)
     feed, others = Feed(), Feed()
     batches = [
         [whole(1), whole(2, key=2), part(9, "a"), delete(4, key=3)],
@@ -194,20 +194,20 @@ LAYOUTS = {
 def test_histories_equal_the_model_in_every_layout(tmp_path, layout):
     """Of the table. The changes of each key come in any order."""
     case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *LAYOUTS[layout])
-    history = moving_history(3, 18) if layout == "by-value" else random_history(5, 14, keys=KEYED)
+    history = moving_history(3, 18) if layout == "by-value" else make_random_history(5, 14, keys=KEYED_TYPES)
     history = replace(history, shape=replace(history.shape, parts=True, scramble=7, shuffle=None))
-    told = (engine(), target, history, "scd1", plans, Wanted(by_column=True))
-    delivering = Delivering(*told, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    told = (engine(), target, history, "scd1", plan_column_versions, ModelRowTransforms(has_column_versions=True))
+    delivering = DeliveryRun(*told, to_frame=case.to_frame, to_arrow=case.to_arrow)
     delivering.run()
     assert_equals_model(delivering)
 
 
 def test_values_of_every_type_pass(tmp_path):
     """Values that Spark keeps in other types, lists and structs among them, that a part did not send."""
-    history = random_history(12, 12, keys=KEYED)
+    history = make_random_history(12, 12, keys=KEYED_TYPES)
     history = replace(history, shape=replace(history.shape, parts=True, scramble=3, shuffle=None))
     case, target = OnSpark(), SparkTarget(tmp_path / "lake")
-    told = (engine(), target, history, "scd1", plans, Wanted(by_column=True))
-    delivering = Delivering(*told, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    told = (engine(), target, history, "scd1", plan_column_versions, ModelRowTransforms(has_column_versions=True))
+    delivering = DeliveryRun(*told, to_frame=case.to_frame, to_arrow=case.to_arrow)
     delivering.run()
     assert_equals_model(delivering)

@@ -12,19 +12,19 @@ from support.delta_targets import DeltaTarget
 from support.spark_case import OnSpark, SparkTarget, engine
 
 from adapters.engines.local import LocalEngine
-from replicator.domain.plan import CDC_APPLIED_AT
-from replicator.domain.policies import plan_for
-from replicator.testing import sink_columns
+from replicator.domain.policy.plan import CDC_APPLIED_AT
+from replicator.domain.policy.policies import plan_for
+from replicator.testing import sink_column_versions
 from replicator.testing.contract import EXAMPLES, SEED
-from replicator.testing.delivery import Delivering, canonical_rows, under
-from replicator.testing.histories import History, random_history
-from replicator.testing.sink_contract import KEYED
+from replicator.testing.delivery import DeliveryRun, make_watermark_plans, to_canonical_rows
+from replicator.testing.histories import History, make_random_history
+from replicator.testing.sink_contract import KEYED_TYPES
 from replicator.testing.sink_watermarks import DISORDER, GRACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
 
-KEYS = {"scd1": KEYED, "append": (*KEYED, "none"), "by_column": KEYED}
+KEYS = {"scd1": KEYED_TYPES, "append": (*KEYED_TYPES, "none"), "by_column": KEYED_TYPES}
 """By every policy that is supported, and scd1 with a sequence for each column."""
 CASES = [("scd1", None), ("append", None), ("append", GRACE), ("by_column", None)]
 """Policy and watermark; with one, event times are out of order."""
@@ -33,31 +33,31 @@ EACH = max(1, EXAMPLES // OnSpark.one_in)
 """Histories per policy: one on every commit."""
 
 
-def delivered(engine: Any, target: Any, history: History, policy: str, **frames: Any) -> Delivering:
-    delivering = Delivering(engine, target, history, policy, **frames)
+def delivered(engine: Any, target: Any, history: History, policy: str, **frames: Any) -> DeliveryRun:
+    delivering = DeliveryRun(engine, target, history, policy, **frames)
     for delivery in history.deliveries:
         delivering.deliver(delivery)
     delivering.sink.close()
     return delivering
 
 
-def table(delivering: Delivering, target: Any) -> tuple[pa.Schema, Any, list[str]]:
+def table(delivering: DeliveryRun, target: Any) -> tuple[pa.Schema, Any, list[str]]:
     """Schema, rows and rejects; all read by one reader, so that a difference is in the files."""
     found = DeltaTable(str(target.folder / delivering.lane.into))
     rows = pa.RecordBatchReader.from_stream(found.scan()).read_all()
     columns = sorted(set(rows.column_names) - {CDC_APPLIED_AT})
     rejects = sorted(f"{row['_offset']} {row['_error']}" for row in delivering.rejects)
-    return pa.schema(found.schema().to_arrow()), canonical_rows(rows.to_pylist(), columns), rejects
+    return pa.schema(found.schema().to_arrow()), to_canonical_rows(rows.to_pylist(), columns), rejects
 
 
 @pytest.mark.parametrize(("policy", "watermark"), CASES)
 @pytest.mark.parametrize("seed", range(SEED, SEED + EACH))
 def test_local_and_spark_write_the_same(tmp_path, policy, watermark, seed):
-    disorder, plans = (0, plan_for) if watermark is None else (DISORDER, under(watermark))
-    history = random_history(seed + 49, LENGTH, toast=bool(seed % 2 == 0), keys=KEYS[policy], disorder=disorder)
+    disorder, plans = (0, plan_for) if watermark is None else (DISORDER, make_watermark_plans(watermark))
+    history = make_random_history(seed + 49, LENGTH, toast=bool(seed % 2 == 0), keys=KEYS[policy], disorder=disorder)
     if policy == "by_column":
         parts = replace(history.shape, parts=True, scramble=seed, shuffle=None)
-        history, policy, plans = replace(history, shape=parts), "scd1", sink_columns.plans
+        history, policy, plans = replace(history, shape=parts), "scd1", sink_column_versions.plan_column_versions
     case, lakes = OnSpark(), (DeltaTarget(tmp_path / "local"), SparkTarget(tmp_path / "spark"))
     local = delivered(LocalEngine(), lakes[0], history, policy, plans=plans)
     spark = delivered(engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow)

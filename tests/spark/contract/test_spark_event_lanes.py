@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.spark_case import OPTIONS, OnSpark
 
-from adapters.sinks.event_store import DeltaEventStore, PostgresEventStore
-from adapters.sinks.event_store.spark import SparkEventStore, delta_lanes, postgres_lanes
+from adapters.dispatch.event_store import DeltaEventStore, PostgresEventStore
+from adapters.dispatch.event_store.spark import SparkEventStore, delta_lanes, postgres_lanes
 from replicator.testing.event_lanes_contract import EventLanesContract
 
 LIMITS = {"limits": {"message_bytes": 1500}}

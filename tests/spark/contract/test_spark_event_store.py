@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.spark_case import OPTIONS
 
-from adapters.sinks.event_store import DeltaEventStore
-from adapters.sinks.event_store.spark import SparkEventStore
+from adapters.dispatch.event_store import DeltaEventStore
+from adapters.dispatch.event_store.spark import SparkEventStore
 from replicator.domain.events import VersionConflict
-from replicator.testing.event_store_contract import HOSTILE, EventStoreContract, emitted
+from replicator.testing.event_store_contract import HOSTILE, EventStoreContract, make_sample_event
 
 
 class OnSpark:
@@ -42,17 +42,19 @@ class TestBriefly(OnSpark):
         place = self.new_place()
         spark, rust = self.new_store(place), self.new_store(place)
         assert isinstance(spark, SparkEventStore)
-        rust.append([emitted(0, kind=HOSTILE[-1], minutes=0)])
-        (first,) = spark.append([emitted(1, kind=HOSTILE[-1], event_data={"a": None, "b": "c"}, metadata={}, minutes=1)])
+        rust.append([make_sample_event(0, kind=HOSTILE[-1], minutes=0)])
+        (first,) = spark.append(
+            [make_sample_event(1, kind=HOSTILE[-1], event_data={"a": None, "b": "c"}, metadata={}, minutes=1)]
+        )
         assert first.event.event_version == 2
         assert list(rust.read(HOSTILE[-1]))[1] == first.event
 
         def interfere() -> None:
             spark.looked_up = lambda: None
-            rust.append([emitted(2)])
+            rust.append([make_sample_event(2)])
 
         spark.looked_up = interfere
         with pytest.raises(VersionConflict):
-            spark.append([emitted(3, expected_version=0)])
-        assert not rust.append([emitted(1)])[0].is_new
+            spark.append([make_sample_event(3, expected_version=0)])
+        assert not rust.append([make_sample_event(1)])[0].is_new
         assert [e.event_version for e in spark.read("Customer")] == [1]

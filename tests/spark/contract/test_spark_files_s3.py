@@ -94,9 +94,9 @@ def test_a_replaced_object_is_looked_at_anew(s3: ObjectStore, monkeypatch: pytes
     files.put("a.jsonl", LINE % (0, 0))
     engine()
     source = ArchiveSparkSource({**files.options, **OPTIONS})
-    listed = source._listed()
+    listed = source._list_files()
     files.put("a.jsonl", LINE % (0, 1))
-    monkeypatch.setattr(source, "_listed", lambda: listed)
+    monkeypatch.setattr(source, "_list_files", lambda: listed)
     assert source.end() == Position()
     monkeypatch.undo()
     assert [row["value"] for row in rows(source)] == [b"v1"]
@@ -104,8 +104,8 @@ def test_a_replaced_object_is_looked_at_anew(s3: ObjectStore, monkeypatch: pytes
 
 def test_a_store_that_refuses_or_is_away(s3: ObjectStore):
     """As executors say it."""
-    from adapters.spark.errors import translated
+    from adapters.spark.errors import translate_error
 
     said = "org.apache.spark.SparkException: x\nadapters.y.{}: the object store of s3://b/x cannot be reached\n"
-    assert type(translated(Exception(said.format("Retryable")), "reading files")) is Retryable
-    assert type(translated(Exception(said.format("EnvironmentProblem")), "reading files")) is EnvironmentProblem
+    assert type(translate_error(Exception(said.format("Retryable")), "reading files")) is Retryable
+    assert type(translate_error(Exception(said.format("EnvironmentProblem")), "reading files")) is EnvironmentProblem

@@ -6,7 +6,7 @@ import pytest
 from support import dts_sales
 from support.spark_case import OPTIONS
 
-from adapters.spark.session import session
+from adapters.spark.session import open_session
 from replicator.notebook import register_functions
 
 pytestmark = pytest.mark.timeout(600)
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def spark():
-    return session(OPTIONS["spark"], OPTIONS["stores"])
+    return open_session(OPTIONS["spark"], OPTIONS["stores"])
 
 
 def test_records_of_dts(spark):

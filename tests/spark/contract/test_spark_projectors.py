@@ -12,12 +12,12 @@ from support.projected_lake import ProjectedLake
 from support.spark_case import OPTIONS, engine
 
 from adapters.delta.commits import Attempt
-from adapters.projections import LocalProjector, spark
-from adapters.projections.spark import SparkProjector
-from adapters.spark.write import confirm
-from replicator.application.refreshing import Refreshing
+from adapters.gold import LocalProjector, spark
+from adapters.gold.spark import SparkProjector
+from adapters.spark.merge import confirm_commit
+from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.ports.projector import Projector
-from replicator.testing.projector_contract import FIRST, SCHEMA, sums
+from replicator.testing.projector_contract import FIRST_ROWS, SCHEMA, make_projection
 
 
 @pytest.mark.long
@@ -29,35 +29,35 @@ class TestSparkProjector(ProjectedLake):
 
     def test_rows_that_are_marked_as_deleted(self) -> None:
         """Which rows of a file are is not known without reading it, so everything is computed."""
-        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
-        self._refresh(sums())
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA))
+        self._refresh(make_projection())
         there = f"delta.`{self.folder / 'orders'}`"
         engine().spark.sql(f"ALTER TABLE {there} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
-        self._refresh(sums())
+        self._refresh(make_projection())
         paths = DeltaTable(self.folder / "orders").file_uris()
         engine().spark.sql(f"DELETE FROM {there} WHERE id = 1")
         assert DeltaTable(self.folder / "orders").file_uris() == paths, "the same file, of which a row is deleted"
-        assert self._refresh(sums()).kind == "full"
+        assert self._refresh(make_projection()).kind == "full"
         assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
 
     def test_what_others_commit_right_after_is_not_the_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The rows that they remove come back."""
-        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST], SCHEMA))
-        refreshing = Refreshing(self.new_projector(), "tests")
-        refreshing.refresh(sums())
+        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA))
+        refreshing = ProjectionRefresher(self.new_projector(), "tests")
+        refreshing.refresh(make_projection())
 
         def late(table: DeltaTable, attempt: Attempt) -> int:
             DeltaTable(self.folder / "sums").delete("city = 'Oslo'")
-            return confirm(table, attempt)
+            return confirm_commit(table, attempt)
 
         rows = pa.Table.from_pylist([{"id": 9, "city": "Rome", "amount": 1, "note": "x"}], SCHEMA)
         self.add("orders", rows)
         with monkeypatch.context() as patched:
-            patched.setattr(spark, "confirm", late)
-            done = refreshing.refresh(sums())
+            patched.setattr(spark, "confirm_commit", late)
+            done = refreshing.refresh(make_projection())
         assert done.version == self.commits("sums") - 2
         self.add("orders", rows)
-        assert refreshing.refresh(sums()).kind == "full"
+        assert refreshing.refresh(make_projection()).kind == "full"
         assert self._found() == {("Oslo", 2, 30), ("Rome", 3, 7), (None, 1, 1), ("it's", 1, 7)}
 
 

@@ -12,37 +12,37 @@ from support.spark_case import OPTIONS, OnSpark, engine
 from support.stored_rows import StoredRowsStream
 from support.table_of_rows import ReadsRows
 
-from adapters.checks.spark import SparkCheck
-from adapters.delta.event_log import DeltaEventLog
-from adapters.delta.storage import Storage
-from adapters.delta.stored import StoredFolder
+from adapters.delta.stored_folder import StoredFolder
+from adapters.dispatch.event_log.spark import DeltaSparkEventLog
 from adapters.engines.local import LocalEngine
-from adapters.jvm.jars import groups_of
-from adapters.sinks.delta_rs import DeltaRsSink
-from adapters.sinks.delta_spark import DeltaSparkSink
-from adapters.sinks.event_log.spark import DeltaSparkEventLog
+from adapters.jvm.jars import find_groups
+from adapters.object_store.options import Storage
+from adapters.observability.checks.spark import SparkCheck
+from adapters.sinks.delta.event_log import DeltaEventLog
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.sources.delta.spark import delta_spark_source
-from adapters.spark import write
-from adapters.spark.errors import translating
+from adapters.spark import merge
+from adapters.spark.errors import translate_errors
 from adapters.spark.frames import to_arrow
-from adapters.spark.stores import place, reach
+from adapters.spark.object_stores import configure_store, to_spark_path
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, changes_schema
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fenced
-from replicator.domain.event_log import event_log_plan
-from replicator.domain.plan import Counts, Facts
-from replicator.domain.policies import plan_for
+from replicator.domain.event_log import make_event_log_plan
+from replicator.domain.policy.plan import Counts, Facts
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
 from replicator.domain.table import Column, TableSpec
-from replicator.ports.frames import Folded, Lane, Write
-from replicator.testing.delivery import lane_of
-from replicator.testing.sink_base import no_rejects
-from replicator.testing.source_contract import SourceContract, records
+from replicator.ports.frames import FoldedChanges, Lane, Write
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
+from replicator.testing.source_contract import SourceContract, make_records
 
 pytestmark = pytest.mark.slow
 
 ITEMS = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 1)
 PLACE = TopicPartition("cdc.public.items", 0)
-LANE = lane_of("scd1")
+LANE = make_lane("scd1")
 TOPICS = ("cdc.items", "cdc./../a b=ü%")
 NOW = datetime(2024, 2, 29, tzinfo=UTC)
 
@@ -75,12 +75,12 @@ class Writer:
         plan = plan_for("scd1", ITEMS)
         folded = self.engine.fold(self.to_frame(pa.Table.from_pylist(records, changes_schema(ITEMS))), plan)
         span = Span(Position({PLACE: at}), Position({PLACE: at + len(rows)}))
-        return self.sink.apply([Write(LANE, plan, folded, span)], no_rejects)[LANE.id]
+        return self.sink.apply([Write(LANE, plan, folded, span)], refuse_rejects)[LANE.id]
 
 
 def values(options):
     """The rows, which both engines must see alike."""
-    by_spark = engine().spark.read.format("delta").load(place(f"{options['path']}/items")).collect()
+    by_spark = engine().spark.read.format("delta").load(to_spark_path(f"{options['path']}/items")).collect()
     by_rs = DeltaRsSink(options).read("items").to_pylist()
     seen = [{row["id"]: row["v"] for row in rows} for rows in (by_spark, by_rs)]
     assert seen[0] == seen[1]
@@ -119,7 +119,7 @@ class TestStoredRowsOnSpark(ReadsRows, SourceContract):
 
 def test_rows_of_a_table_in_a_bucket(s3: ObjectStore):
     stream = StoredRowsOnSpark(s3, 1000, "feed")
-    stream.publish(records(stream, 0, 6))
+    stream.publish(make_records(stream, 0, 6))
     source = stream.open()
     batches, end = [], source.end()
     source.read(source.start(), end, batches.append, threading.Event())
@@ -145,7 +145,7 @@ def test_another_instance_in_the_midst_of_a_merge(s3: ObjectStore, monkeypatch):
     """It commits after stage 2 was read and a number was claimed."""
     lake = s3.lake()
     first, second = Writer(lake, spark=True), Writer(lake, spark=False)
-    original, left = write._merged, [True]
+    original, left = merge._run_merge, [True]
 
     def meanwhile(*args):
         if left:
@@ -153,7 +153,7 @@ def test_another_instance_in_the_midst_of_a_merge(s3: ObjectStore, monkeypatch):
             second.put([item(7)])
         original(*args)
 
-    monkeypatch.setattr(write, "_merged", meanwhile)
+    monkeypatch.setattr(merge, "_run_merge", meanwhile)
     with pytest.raises(Fenced):
         first.put([item(8), item(9)])
     assert values(lake) == {7: "v7"}
@@ -167,7 +167,7 @@ def test_an_attempt_that_died_between_file_and_commit(s3: ObjectStore, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr(write, "_merged", die)
+        dying.setattr(merge, "_run_merge", die)
         with pytest.raises(KeyboardInterrupt):
             first.put([item(1), item(2)])
     again = Writer(lake, spark=True)
@@ -180,7 +180,7 @@ def test_an_attempt_that_died_between_file_and_commit(s3: ObjectStore, monkeypat
 
 
 def test_the_event_log_in_turns(s3: ObjectStore):
-    lake, plan = s3.lake(), event_log_plan()
+    lake, plan = s3.lake(), make_event_log_plan()
     lane = Lane("raw.shop", "shop", "shop", "", "raw", "shop", "event_log")
     for number in range(3):
         log = (DeltaSparkEventLog if number % 2 else DeltaEventLog)(lake)
@@ -193,20 +193,20 @@ def test_the_event_log_in_turns(s3: ObjectStore):
         frame = OnSpark().to_frame(frame) if number % 2 else frame
         start = Position({TopicPartition(topic, 0): number for topic in TOPICS})
         span = Span(start, Position(dict.fromkeys(start, number + 1)))
-        log.apply([Write(lane, plan, Folded(frame, Facts(), Counts(), len(rows), 1), span)], no_rejects)
+        log.apply([Write(lane, plan, FoldedChanges(frame, Facts(), Counts(), len(rows), 1), span)], refuse_rejects)
         log.close()
     name = str(lake["path"]).rpartition("/")[2]
     found = DeltaEventLog(lake).read(name).to_pylist()
     assert sorted((r["topic"], r["offset"]) for r in found) == sorted((t, n) for t in TOPICS for n in range(3))
-    assert engine().spark.read.format("delta").load(place(str(lake["path"]))).count() == len(found)
+    assert engine().spark.read.format("delta").load(to_spark_path(str(lake["path"]))).count() == len(found)
 
 
 def test_one_bucket_is_reached_in_one_way(s3: ObjectStore):
     engine()
-    DeltaSparkSink(s3.lake()).apply([], no_rejects)
+    DeltaSparkSink(s3.lake()).apply([], refuse_rejects)
     other = {**s3.lake(), "storage": {**s3.storage, "secret_access_key": "another-secret"}}
     with pytest.raises(ConfigProblem, match=f"reach the bucket {BUCKET} in different ways") as refused:
-        DeltaSparkSink(other).apply([], no_rejects)
+        DeltaSparkSink(other).apply([], refuse_rejects)
     assert "another-secret" not in str(refused.value)
 
 
@@ -216,22 +216,22 @@ def test_a_bucket_that_spark_does_not_find(s3: ObjectStore):
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         Writer(lake, spark=True)
     folder = StoredFolder.at(lake["path"], Storage.model_validate(s3.storage))
-    reach(engine().spark, folder, folder.bucket.storage)
-    with pytest.raises(EnvironmentProblem, match="bucket of a sink does not exist"), translating("looking"):
-        engine().spark.read.parquet(place(f"{lake['path']}/x")).collect()
+    configure_store(engine().spark, folder, folder.bucket.storage)
+    with pytest.raises(EnvironmentProblem, match="bucket of a sink does not exist"), translate_errors("looking"):
+        engine().spark.read.parquet(to_spark_path(f"{lake['path']}/x")).collect()
 
 
 def test_a_key_that_spark_is_refused_with():
     with object_store(asks_after=1) as store:
         options = {"path": f"s3://{BUCKET}-asking/lake", "storage": store.storage}
         folder = StoredFolder.at(options["path"], Storage.model_validate(store.storage))
-        reach(engine().spark, folder, folder.bucket.storage)
-        with pytest.raises(EnvironmentProblem, match="refuses access") as refused, translating("looking"):
-            engine().spark.read.parquet(place(f"{options['path']}/x")).collect()
+        configure_store(engine().spark, folder, folder.bucket.storage)
+        with pytest.raises(EnvironmentProblem, match="refuses access") as refused, translate_errors("looking"):
+            engine().spark.read.parquet(to_spark_path(f"{options['path']}/x")).collect()
         assert "not-to-be-seen" not in str(refused.value)
 
 
 def test_doctor_knows_the_jars_of_a_store():
-    assert groups_of(["s3", "s3a"]) == ["s3"] and groups_of(["gs"]) == []
+    assert find_groups(["s3", "s3a"]) == ["s3"] and find_groups(["gs"]) == []
     without, with_s3 = (SparkCheck("spark", {"stores": stores}).diagnose()[-1].sentence for stores in ([], ["s3"]))
     assert without != with_s3

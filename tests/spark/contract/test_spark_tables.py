@@ -22,36 +22,37 @@ from support.spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from support.table_of_rows import VERSION, WHOLE
 from support.variants import SEED_TESTS
 
-from adapters.arrow.elements import elements
-from adapters.arrow.elements import shown as local_shown
-from adapters.delta import upkeep
-from adapters.delta.partitions import NULL_FOLDER, unnameable
-from adapters.delta.positions import Positions
+from adapters.arrow.sequence_elements import to_elements
+from adapters.arrow.sequence_elements import to_values as local_shown
+from adapters.delta import maintenance
+from adapters.delta.maintenance import FEWEST_FILES
+from adapters.delta.old_versions import SparkNeeded
+from adapters.delta.partitions import NULL_FOLDER, unnameable_reason
+from adapters.delta.position_files import PositionFiles
 from adapters.delta.tables import STATISTICS
 from adapters.delta.types import storage_type, to_storage
-from adapters.delta.upkeep import FEWEST_FILES
-from adapters.delta.versions import SparkNeeded
 from adapters.engines.local import LocalEngine
-from adapters.sinks.delta_rs import DeltaRsSink
-from adapters.sinks.delta_spark import DeltaSparkSink
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.spark import mirror, tombstones
+from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.sources.delta import RowsSource
 from adapters.sources.delta.spark import delta_spark_source
-from adapters.spark import ledger, mirror, write
-from adapters.spark.elements import shown
+from adapters.spark import merge
 from adapters.spark.frames import from_arrow, to_arrow
+from adapters.spark.sequence_elements import value_expression
 from replicator.domain.change import OFFSET, OP, PARTITION, RAW, TOPIC, TS, changes_schema
-from replicator.domain.elements import shown_as
 from replicator.domain.errors import AMBIGUOUS_DELETE, ConfigProblem, DataLoss, EnvironmentProblem, Fatal, ReplicatorError
-from replicator.domain.policies import plan_for
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.sequence_elements import get_display_type
 from replicator.domain.table import Column, TableSpec
 from replicator.ports.frames import Write
-from replicator.ports.sink import Vacuumed
-from replicator.testing.delivery import Delivering, assert_equals_model, lane_of
-from replicator.testing.histories import random_history
-from replicator.testing.seeds_contract import SeedsContract
-from replicator.testing.sink_base import no_rejects
-from replicator.testing.sink_contract import KEYED
+from replicator.ports.sink import VacuumResult
+from replicator.testing.delivery import DeliveryRun, assert_equals_model, make_lane
+from replicator.testing.histories import make_random_history
+from replicator.testing.restore_contract import RestoreContract
+from replicator.testing.sink_base import refuse_rejects
+from replicator.testing.sink_contract import KEYED_TYPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 """A JVM starts, and every job takes a moment."""
@@ -81,8 +82,8 @@ OPTIONS_OF_TABLES = {
 }
 HISTORIES = {
     "moving": (moving_history(1, 21), "scd1"),
-    "random": (random_history(7, 16, keys=KEYED), "scd1"),
-    "unkeyed": (random_history(11, 8, keys=("none",)), "append"),
+    "random": (make_random_history(7, 16, keys=KEYED_TYPES), "scd1"),
+    "unkeyed": (make_random_history(11, 8, keys=("none",)), "append"),
 }
 
 
@@ -100,7 +101,7 @@ def test_histories_with_options_of_tables_equal_the_model(tmp_path, named, histo
     """Rows that go from partition to partition, that are marked as deleted, and that are compacted in between."""
     case, target = OnSpark(), OptionsTarget(tmp_path / "lake", *OPTIONS_OF_TABLES[named])
     said, policy = HISTORIES[history]
-    delivering = Delivering(engine(), target, said, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    delivering = DeliveryRun(engine(), target, said, policy, to_frame=case.to_frame, to_arrow=case.to_arrow)
     delivering.run()
     assert_equals_model(delivering)
     if "deletion_vectors" in target.options and policy == "scd1":
@@ -113,7 +114,7 @@ class OnSparkFromLake(OnSpark, FromLake):
     one_in = 200
 
 
-class TestSeedsOnSpark(OnSparkFromLake, SeedsContract):
+class TestSeedsOnSpark(OnSparkFromLake, RestoreContract):
     """Whose rows delta-rs writes on the driver."""
 
     def new_target(self):
@@ -121,20 +122,20 @@ class TestSeedsOnSpark(OnSparkFromLake, SeedsContract):
 
 
 @pytest.mark.long
-class TestSeedsInPartitionsOnSpark(OnSparkFromLake, SeedsContract):
+class TestSeedsInPartitionsOnSpark(OnSparkFromLake, RestoreContract):
     """With marks of deleted rows."""
 
-    unkept = ""
+    unsupported_text = ""
 
     def new_target(self):
         return OptionsTarget(self.parent / f"lake{next(self.numbers)}", by_first, {"deletion_vectors": True})
 
 
-class TestSeedsInClusters(OnSparkFromLake, SeedsContract):
+class TestSeedsInClusters(OnSparkFromLake, RestoreContract):
     """Whose rows the executors write."""
 
     always = SEED_TESTS
-    kinds = ("scd1", "versions", "changes")
+    case_names = ("scd1", "versions", "changes")
 
     def new_target(self):
         return OptionsTarget(self.parent / f"lake{next(self.numbers)}", ordered, {"option": "cluster_by"})
@@ -158,7 +159,7 @@ def sale(country, number, op="c", v=""):
 
 
 def lane(policy="scd1", **options):
-    return replace(lane_of(policy), options=options, config_line=LINE)
+    return replace(make_lane(policy), options=options, config_line=LINE)
 
 
 @pytest.fixture
@@ -226,7 +227,7 @@ def test_texts_that_cannot_name_a_partition_are_rejected(lake):
     counts = lake.put(lane(partition_by=("country",)), rows)
     assert (counts.applied, counts.rejected) == (1 + len(texts), len(texts))
     assert sorted(row[OFFSET] for row in lake.rejected) == [1, 2, 3, 4]
-    assert {row["_error"] for row in lake.rejected} == {unnameable("country")}
+    assert {row["_error"] for row in lake.rejected} == {unnameable_reason("country")}
     assert lake.values() == [("NL", 1, "v1")]
 
 
@@ -254,7 +255,7 @@ def test_late_changes_whoever_wrote_before(lake):
 @pytest.mark.parametrize("through_driver", [0, pytest.param(10, marks=pytest.mark.long)])
 def test_deletes_are_remembered_whoever_writes_them_down(lake, through_driver, monkeypatch):
     """By executors where they are many: either engine finds them."""
-    monkeypatch.setattr(ledger, "THROUGH_DRIVER", through_driver)
+    monkeypatch.setattr(tombstones, "THROUGH_DRIVER", through_driver)
     of = lane()
     lake.put(of, [sale("NL", n) for n in range(3)])
     lake.put(of, [sale("NL", 1, "d"), sale("BE", 7, "d"), sale("NL", 2, "u", "new")])
@@ -274,7 +275,7 @@ def test_deletes_whose_commit_died_do_not_hide_what_comes_again_without_them(lak
     for spark, number in ((True, 5), (False, 6)):
         update, delete = sale("NL", 1, "u", f"newer {number}") | {"_seq_1": number}, sale("NL", 1, "d") | {"_seq_1": 7}
         with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-            dying.setattr(Positions, "announce", killed)
+            dying.setattr(PositionFiles, "announce", killed)
             lake.put(of, [update, delete], spark=died)
         lake.put(of, [update], spark=spark)
         assert DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items")).count() > 1
@@ -338,7 +339,7 @@ def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
     """Everything that is done to other tables by delta-rs, which cannot commit to this one: it is made, widened, given a
     feed, moved on without rows, compacted and emptied."""
     few = 4
-    monkeypatch.setattr(upkeep, "FEWEST_FILES", few)
+    monkeypatch.setattr(maintenance, "FEWEST_FILES", few)
     of = lane(cluster_by=("country", "v"), compact_every=few)
     for n in range(few - 1):
         lake.put(of, [sale("NL", n)])
@@ -437,7 +438,7 @@ def test_compaction_in_the_turn_of_the_lane(lake):
         record = {TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start, "_seq_1": start, **sale("BE", n)}
         frame = OnSpark().to_frame(pa.Table.from_pylist([record], changes_schema(SALES)))
         span = Span(Position({PLACE: start}), Position({PLACE: start + 1}))
-        sink.apply([Write(of, plan, engine().fold(frame, plan), span)], no_rejects)
+        sink.apply([Write(of, plan, engine().fold(frame, plan), span)], refuse_rejects)
     sink.close()
     history = DeltaTable(str(lake.table)).history(1)
     assert history[0]["operation"] == "OPTIMIZE" and len(DeltaTable(str(lake.table)).file_uris()) == 1
@@ -456,7 +457,7 @@ def test_versions_say_where_the_lane_stands_whoever_wrote_them(lake):
     told = {name: [] for name in ("rs", "spark")}
     for name, maker in (("rs", DeltaRsSink), ("spark", DeltaSparkSink)):
         sink = maker({"path": str(lake.folder)})
-        told[name] = [(version, position[PLACE]) for version, position in sink.standings(of)]
+        told[name] = [(version, position[PLACE]) for version, position in sink.read_version_positions(of)]
         assert {sink.columns_at(of.into, version) for version, _ in told[name]} == {sink.read(of.into).schema}
         sink.close()
     assert told["rs"] == told["spark"] and [at for _, at in told["rs"]] == [8, 8, 6, 4, 2]
@@ -534,7 +535,7 @@ def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch
     """A foreign row comes in between the reading of stage 2 and the MERGE: the partial image is completed from it."""
     of, tries = lane(), []
     lake.put(of, [sale("NL", 1)])
-    original = write.refuse_moved
+    original = merge.refuse_moved
 
     def foreign(snapshot, attempt):
         tries.append(snapshot)
@@ -545,7 +546,7 @@ def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch
             merger.when_matched_update({"v": "s.v"}).execute()
         original(snapshot, attempt)
 
-    monkeypatch.setattr(write, "refuse_moved", foreign)
+    monkeypatch.setattr(merge, "refuse_moved", foreign)
     assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
     assert len(tries) == 2 and lake.values() == [("NL", 1, "theirs")]
 
@@ -627,13 +628,15 @@ def test_versions_show_values_of_every_type_as_the_local_engine_does():
         pa.string(): ["é", "𝄞"],
         pa.binary(): [b"\x00\xff", b""],
     }
-    made = {str(kind): elements(pa.chunked_array([pa.array([*pair, None], kind)])) for kind, pair in values.items()}
+    made = {str(kind): to_elements(pa.chunked_array([pa.array([*pair, None], kind)])) for kind, pair in values.items()}
     frame = from_arrow(engine().spark, pa.table(made))
-    found = frame.select([shown(sf.col(f"`{kind}`"), shown_as(kind)).alias(str(kind)) for kind in values]).toArrow()
+    found = frame.select(
+        [value_expression(sf.col(f"`{kind}`"), get_display_type(kind)).alias(str(kind)) for kind in values]
+    ).toArrow()
     for kind in values:
         there = found[str(kind)]
-        expected = to_storage(local_shown(made[str(kind)], shown_as(kind)), storage_type(shown_as(kind)))
-        assert there.cast(storage_type(shown_as(kind))).to_pylist() == expected.to_pylist(), kind
+        expected = to_storage(local_shown(made[str(kind)], get_display_type(kind)), storage_type(get_display_type(kind)))
+        assert there.cast(storage_type(get_display_type(kind))).to_pylist() == expected.to_pylist(), kind
 
 
 def test_spark_vacuums_a_table_of_which_delta_rs_does_not_know_all_files(lake):
@@ -646,7 +649,7 @@ def test_spark_vacuums_a_table_of_which_delta_rs_does_not_know_all_files(lake):
     sink = DeltaSparkSink({"path": str(lake.folder)})
     dry = sink.vacuum(of, timedelta(0), dry_run=True)
     assert dry is not None and dry.files and set(lake.table.rglob("*.parquet")) == before
-    assert sink.vacuum(of, timedelta(0), dry_run=False) == Vacuumed(None)
+    assert sink.vacuum(of, timedelta(0), dry_run=False) == VacuumResult(None)
     sink.close()
     assert set(lake.table.rglob("*.parquet")) < before and lake.values() == there
     lake.put(of, [sale("NL", 1, "u", "again")])

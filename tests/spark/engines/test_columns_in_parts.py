@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from adapters.delta.columns import keys_of, known
-from adapters.spark.columns import CHANGE, KEEP, KEPT, KIND, PLACE, RELATED, TOLD, WRITE, Deciding
-from adapters.sql.beside import BESIDE
-from adapters.sql.local_by_column import decide, first_of_each, key_numbers, with_keys
-from adapters.sql.rows import to_rows
-from replicator.domain.change import OP, UNSENT, changes_schema
-from replicator.domain.plan import Counts
-from replicator.domain.policies import plan_for
-from replicator.domain.shape import Shape
+from adapters.apply.column_versions import BESIDE
+from adapters.apply.per_column_in_process import add_key_rows, decide_columns, find_first_rows, number_keys
+from adapters.apply.rows_frame import to_rows
+from adapters.sinks.delta.per_column import read_key_states, select_keys
+from adapters.sinks.delta.spark.per_column import CHANGE, KEEP, KEPT, KIND, PLACE, RELATED, TOLD, WRITE, PerColumnTask
+from replicator.domain.change import OP, UNCHANGED, changes_schema
+from replicator.domain.policy.plan import Counts
+from replicator.domain.policy.policies import plan_for
 from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
 
 TAGS = pa.list_(pa.struct([("t", pa.string())]))
 TABLE = TableSpec("public.items", (Column("id", pa.int64()), Column("a", pa.int64()), Column("b", TAGS)), ("id",), 1)
-PLAN = plan_for("scd1", TABLE, None, Shape(by_column=True))
+PLAN = plan_for("scd1", TABLE, None, RowTransforms(has_column_versions=True))
 KEYS = 8
 
 
@@ -44,7 +44,7 @@ def changes(random: Random, count: int, truncates: int) -> pa.Table:
         rows.append(row | {"id": random.randrange(KEYS)} | ({"_op": "d"} if deleted else sent | {"_unsent": unsent}))
     random.shuffle(rows)
     made = to_rows(pa.Table.from_pylist(rows, changes_schema(TABLE)), PLAN, datetime(2024, 1, 1, tzinfo=UTC))
-    return made.select([OP, *(c.name for c in PLAN.target), UNSENT])
+    return made.select([OP, *(c.name for c in PLAN.target), UNCHANGED])
 
 
 def before(random: Random) -> tuple[pa.Table, pa.Table]:
@@ -61,21 +61,25 @@ def before(random: Random) -> tuple[pa.Table, pa.Table]:
 
 def at_once(rows: pa.Table, related: pa.Table, beside: pa.Table) -> tuple[list[Any], list[Any], Counts]:
     clears = pc.any(pc.equal(rows[OP], "t")).as_py()
-    whole = with_keys(rows, beside.select(["id"])) if clears else rows
-    numbers = key_numbers(whole, ["id"])
-    first = keys_of(whole, PLAN, first_of_each(numbers))
-    done = decide(PLAN, whole, numbers, known(PLAN, first, related, beside), (3,))
-    keep = keys_of(whole, PLAN, list(done.beside))["id"].to_pylist()
-    return sorted(map(repr, done.write.to_pylist())), sorted(zip(keep, done.beside.values(), strict=True)), done.counts
+    whole = add_key_rows(rows, beside.select(["id"])) if clears else rows
+    numbers = number_keys(whole, ["id"])
+    first = select_keys(whole, PLAN, find_first_rows(numbers))
+    done = decide_columns(PLAN, whole, numbers, read_key_states(PLAN, first, related, beside), (3,))
+    keep = select_keys(whole, PLAN, list(done.column_versions))["id"].to_pylist()
+    return (
+        sorted(map(repr, done.write.to_pylist())),
+        sorted(zip(keep, done.column_versions.values(), strict=True)),
+        done.counts,
+    )
 
 
 def in_parts(rows: pa.Table, related: pa.Table, beside: pa.Table, parts: int) -> tuple[list[Any], list[Any], Counts]:
     placed = rows.append_column(PLACE, pa.array([7 * i for i in range(rows.num_rows)], pa.int64()))
     is_truncate = pc.equal(rows[OP], "t")
     truncates = placed.filter(is_truncate)
-    alone = decide(PLAN, truncates.drop_columns([PLACE]), {}, [], (3,)).counts
+    alone = decide_columns(PLAN, truncates.drop_columns([PLACE]), {}, [], (3,)).counts
     clears = truncates.num_rows > 0
-    deciding = Deciding(PLAN, (3,), truncates if clears else pa.table({}), alone, clears=clears)
+    deciding = PerColumnTask(PLAN, (3,), truncates if clears else pa.table({}), alone, clears=clears)
     schema = pa.schema([(KIND, pa.string()), (PLACE, pa.int64()), *rows.schema, (BESIDE, pa.string())])
     told: list[pa.RecordBatch] = []
     for part in range(parts):

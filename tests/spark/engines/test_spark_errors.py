@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 
 from adapters.delta.errors import FileGone
-from adapters.spark.errors import translating
+from adapters.spark.errors import translate_errors
 from replicator.domain.errors import DecoderDied, EnvironmentProblem, Fatal, Retryable
 
 HIVE = "org.apache.hadoop.hive.ql.metadata.HiveException: "
@@ -22,21 +22,24 @@ HIVE = "org.apache.hadoop.hive.ql.metadata.HiveException: "
     ],
 )
 def test_a_metastore_that_is_away_is_waited_for(said, kind):
-    with pytest.raises(kind, match="naming a table"), translating("naming a table"):
+    with pytest.raises(kind, match="naming a table"), translate_errors("naming a table"):
         raise AnalysisException(said)
 
 
 @pytest.mark.parametrize("kind", [Retryable, EnvironmentProblem])
 def test_what_an_executor_says_itself_keeps_its_kind(kind):
     said = f"Job aborted.\n  File x, line 1\nreplicator.domain.errors.{kind.__name__}: the registry is away\n\tat java"
-    with pytest.raises(kind, match=r"^the registry is away$"), translating("routing a batch"):
+    with pytest.raises(kind, match=r"^the registry is away$"), translate_errors("routing a batch"):
         raise PythonException(said)
 
 
 def test_a_worker_that_died_is_no_server_that_is_away():
     """As Spark tells it: with the connection that broke for a cause, which by itself may pass."""
     said = "SparkException: Python worker exited unexpectedly (crashed)\n\tat x\nCaused by: java.io.IOException: x"
-    with pytest.raises(DecoderDied, match="a Python worker of Spark ended while decoding"), translating("decoding a batch"):
+    with (
+        pytest.raises(DecoderDied, match="a Python worker of Spark ended while decoding"),
+        translate_errors("decoding a batch"),
+    ):
         raise PythonException(said)
 
 
@@ -47,5 +50,5 @@ def test_a_file_that_is_gone_is_named():
         "does not exist. It is possible\n\tat x\nCaused by: java.io.FileNotFoundException: File file:/a lake/t/0 does not"
     )
     named = r"^a data file is gone while writing t: file:/a lake/t/0\.snappy\.parquet\. Restore it"
-    with pytest.raises(FileGone, match=named), translating("writing t"):
+    with pytest.raises(FileGone, match=named), translate_errors("writing t"):
         raise PythonException(said)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from adapters.spark.types import from_travel, to_travel
+from adapters.spark.types import from_spark, to_spark
 
 DAY = 86_400
 TIMES = [(pa.time32("s"), 1), (pa.time32("ms"), 10**3), (pa.time64("us"), 10**6), (pa.time64("ns"), 10**9)]
@@ -20,7 +20,7 @@ def test_times_of_day_come_back(kind: pa.DataType, unit: int, late: bool) -> Non
     counts: list[Any] = [0, None, 1, 52_200 * unit, DAY * unit - 1, *([DAY * unit] if late and unit == 10**6 else [])]
     number = pa.int32() if pa.types.is_time32(kind) else pa.int64()
     table = pa.table({"t": pa.chunked_array([pa.array(counts, number).cast(kind), pa.array([], kind)])})
-    back = from_travel(to_travel(table), table.schema)
+    back = from_spark(to_spark(table), table.schema)
     assert back["t"].cast(number).to_pylist() == counts
     assert back.schema == table.schema
 
@@ -41,6 +41,6 @@ def test_times_of_day_in_other_values_come_back(kind: pa.DataType, values: list[
     """Of a part of an array too, whose first rows are not among its own."""
     whole = pa.table({"v": pa.array(values, kind)})
     for table in (whole, whole.slice(1, 2), whole.slice(0, 0)):
-        back = from_travel(to_travel(table), table.schema)
+        back = from_spark(to_spark(table), table.schema)
         back.validate(full=True)
         assert (back["v"].to_pylist(), back.schema) == (table["v"].to_pylist(), table.schema)

@@ -14,13 +14,13 @@ from paths import PROJECT
 from support.pg_gold import JOINED, SUMS, Shop, rows_of
 from support.small_spark import SMALL
 
-from adapters.projections import LocalProjector
-from adapters.sinks.event_store import PostgresEventStore
-from replicator.application.refreshing import Refreshing
+from adapters.dispatch.event_store import PostgresEventStore
+from adapters.gold import LocalProjector
+from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import Fatal
 from replicator.domain.events import NewEvent
-from replicator.domain.projections import Reads
-from replicator.wiring import forgetting, projections
+from replicator.domain.projection import InputVersions
+from replicator.wiring import erase, projections
 
 pytestmark = pytest.mark.postgres
 
@@ -82,7 +82,7 @@ def test_tables_of_a_database_are_of_one_moment(shop: Shop, monkeypatch: pytest.
     shop.run()
     looked = LocalProjector.reads
 
-    def meanwhile(self: LocalProjector, projection: Any) -> Reads:
+    def meanwhile(self: LocalProjector, projection: Any) -> InputVersions:
         reads = looked(self, projection)
         monkeypatch.undo()
         shop.feed("orders", "c,7,Rome,9.00,9")
@@ -120,8 +120,8 @@ def test_a_row_that_is_forgotten_is_noticed(shop: Shop) -> None:
     shop.run()
     shop.refresh()
     loaded = shop.loaded()
-    row = forgetting.look(loaded, "orders", ["3"])
-    done = forgetting.forget(loaded, row, end_versions=False, tell=lambda _: None)
+    row = erase.find_row(loaded, "orders", ["3"])
+    done = erase.erase_row(loaded, row, end_versions=False, tell=lambda _: None)
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
     assert "Rome" not in {city for city, *_ in found(shop)}
 
@@ -183,8 +183,8 @@ def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypat
     """A refresh that fails so has written nothing, and holds nothing."""
     shop.run()
     loaded = shop.loaded()
-    with projections.refreshing(loaded) as refreshing:
-        (one,) = projections.projections(loaded)
+    with projections.open_refresher(loaded) as refreshing:
+        (one,) = projections.build_projections(loaded)
         last = type(refreshing.projector).last
 
         def killed(self: Any, projection: Any) -> Any:
@@ -232,7 +232,7 @@ def test_on_spark(shop: Shop) -> None:
 
 
 def test_check_says_that_everything_is_computed(shop: Shop) -> None:
-    (hint,) = projections.hints(shop.loaded())
+    (hint,) = projections.list_hints(shop.loaded())
     assert "each change of it computes everything" in hint.message
     assert hint.severity == "warning"
 
@@ -241,9 +241,9 @@ def test_the_moment_ends_where_nothing_is_computed(shop: Shop) -> None:
     """Nothing is held between two refreshes of one projector."""
     shop.run()
     loaded = shop.loaded()
-    with projections.refreshing(loaded) as refreshing:
-        assert isinstance(refreshing, Refreshing)
-        (one,) = projections.projections(loaded)
+    with projections.open_refresher(loaded) as refreshing:
+        assert isinstance(refreshing, ProjectionRefresher)
+        (one,) = projections.build_projections(loaded)
         for kind in ("full", "current"):
             assert refreshing.refresh(one).kind == kind
             assert shop.sessions() == 0

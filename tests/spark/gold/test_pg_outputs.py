@@ -15,11 +15,11 @@ from support.pg_gold import SUMS, Shop, rows_of
 from support.small_spark import SMALL
 
 from replicator.domain.errors import Fatal
-from replicator.ports.read_side import Wanted
-from replicator.wiring import forgetting
+from replicator.ports.read_side import PageRequest
+from replicator.wiring import erase
 from replicator.wiring.container import Container
-from replicator.wiring.read_side import Targets
-from replicator.wiring.reading import read
+from replicator.wiring.read_side import ConfiguredTargets
+from replicator.wiring.target_reader import read_target
 
 pytestmark = pytest.mark.postgres
 FIRST = {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
@@ -84,15 +84,15 @@ def test_rows_are_shown(shop: Shop) -> None:
     """By `query`, of now, and by the read side where it is told to."""
     shop.refresh()
     loaded = shop.loaded('serve={tables: ["gold.sums"], token: t}')
-    assert rows_of(read(loaded, "gold.sums").to_pylist()) == FIRST
-    assert read(loaded, "gold.sums", where="city = 'Oslo'").num_rows == 1
+    assert rows_of(read_target(loaded, "gold.sums").to_pylist()) == FIRST
+    assert read_target(loaded, "gold.sums", where="city = 'Oslo'").num_rows == 1
     for then in ({"version": 1}, {"as_of": datetime.now(UTC)}):
         with pytest.raises(Fatal, match="no earlier versions"):
-            read(loaded, "gold.sums", **then)
-    targets = Targets(loaded)
+            read_target(loaded, "gold.sums", **then)
+    targets = ConfiguredTargets(loaded)
     (target,) = targets.targets()
     assert (target.name, target.source_table) == ("gold.sums", None)
-    page = targets.rows("gold.sums", Wanted(limit=2))
+    page = targets.rows("gold.sums", PageRequest(limit=2))
     assert page.rows.num_rows == 2 and page.after is not None
 
 
@@ -106,7 +106,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
 
     with pytest.raises(Fatal, match=r"gold\.sums, which is not there yet"):
         shop.refresh(name="every")
-    assert Container(loaded=shop.loaded()).keeper().refresh_all(Event()) is None
+    assert Container(loaded=shop.loaded()).projection_scheduler().refresh_all(Event()) is None
     assert total() == {(3, Decimal("9.50"))}
     assert shop.refresh(name="every").reads == {"sums": 1}
     assert shop.refresh(name="every").kind == "current"
@@ -115,7 +115,7 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
     assert total() == {(3, Decimal("0.00"))}
     shop.feed("orders", "d,3,Rome,5.00,5")
     shop.run()
-    assert Container(loaded=shop.loaded()).keeper().refresh_all(Event()) is None
+    assert Container(loaded=shop.loaded()).projection_scheduler().refresh_all(Event()) is None
     assert total() == {(2, Decimal("4.50"))}
 
 
@@ -123,8 +123,8 @@ def test_a_row_that_is_forgotten_leaves_it(shop: Shop) -> None:
     """And its space is overwritten where versions are to end, which leaves nothing of the lake to compare with."""
     shop.refresh()
     loaded = shop.loaded()
-    row = forgetting.look(loaded, "orders", ["3"])
-    done = forgetting.forget(loaded, row, end_versions=True, tell=lambda _: None)
+    row = erase.find_row(loaded, "orders", ["3"])
+    done = erase.erase_row(loaded, row, end_versions=True, tell=lambda _: None)
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
     assert found(shop) == FIRST - {("Rome", 1, Decimal("5.00"))}
 

@@ -16,17 +16,17 @@ from pyspark import TaskContext
 from support.pg_case import TOPIC, Feed, fetch, lane_of, no_rejects, table_of
 from support.small_spark import SMALL
 
+from adapters.dispatch.event_log.spark import event_log_spark_sink
 from adapters.engines.spark import SparkEngine
-from adapters.sinks.event_log.spark import event_log_spark_sink
-from adapters.sinks.postgres.spark import PostgresSparkSink
-from adapters.spark import pg_copying, pg_lanes
+from adapters.sinks.postgres.lanes import PostgresLanes
+from adapters.sinks.postgres.spark import copy_tasks, lanes
+from adapters.sinks.postgres.spark.sink import PostgresSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
-from adapters.sql.pg_sink import PostgresLanes
 from replicator.domain.errors import Fatal, Retryable
-from replicator.domain.event_log import EVENT_LOG, event_log_plan
-from replicator.domain.plan import Counts, Facts
+from replicator.domain.event_log import EVENT_LOG, make_event_log_plan
+from replicator.domain.policy.plan import Counts, Facts
 from replicator.domain.position import Position, Span
-from replicator.ports.frames import Folded, Lane, Write
+from replicator.ports.frames import FoldedChanges, Lane, Write
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -75,7 +75,7 @@ def test_a_task_that_fails_after_its_copy_is_tried_again(
     postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """Both attempts of each task have committed; the rows of one count."""
-    told = pg_copying.told
+    told = copy_tasks.report_copy
 
     def failing_once(copy: Any, pieces: Any) -> Iterator[pa.RecordBatch]:
         yield from list(told(copy, pieces))
@@ -90,7 +90,7 @@ def test_a_task_that_fails_after_its_copy_is_tried_again(
         seen.extend(fetch(postgres_dsn, f"SELECT count(*), count(DISTINCT _cdc_attempt) FROM _replicator.{table}"))
         return apply_supplied(self, writes, reject)
 
-    monkeypatch.setattr(pg_copying, "told", failing_once)
+    monkeypatch.setattr(copy_tasks, "report_copy", failing_once)
     monkeypatch.setattr(PostgresLanes, "apply_supplied", watched)
     with opened(postgres_dsn) as sink:
         counts = put(sink, Feed(TABLE, lane_of(policy=policy)).write(*items(0, 100))).counts
@@ -214,7 +214,7 @@ def test_small_writes_go_through_the_driver(postgres_dsn: str, monkeypatch: pyte
     feed = Feed(TABLE)
     with opened(postgres_dsn, through_driver=10) as sink:
         with monkeypatch.context() as watched:
-            watched.setattr(pg_lanes, "copied_by_tasks", never)
+            watched.setattr(lanes, "copy_in_tasks", never)
             put(sink, feed.write(*items(0, 10)))
             put(sink, feed.write())
         writes = [on_spark(feed.write(*items(start, end))) for start, end in ((5, 15), (0, 20), (30, 31))]
@@ -281,8 +281,8 @@ def records(start: int, end: int, **values: Any) -> Write[Any]:
         known = {"event_id": f"{TOPIC.topic}-0-{offset}", "topic": TOPIC.topic, "partition": 0, "offset": offset}
         rows.append({**dict.fromkeys(schema.names), **known, "key": b"k", "value": b"\x00{}", "headers": "[]", **values})
     frame = from_arrow(engine().spark, pa.Table.from_pylist(rows, schema))
-    folded = Folded(frame, Facts(), Counts(), len(rows), 0)
-    return Write(LOG, event_log_plan(), folded, Span(Position({TOPIC: start}), Position({TOPIC: end})))
+    folded = FoldedChanges(frame, Facts(), Counts(), len(rows), 0)
+    return Write(LOG, make_event_log_plan(), folded, Span(Position({TOPIC: start}), Position({TOPIC: end})))
 
 
 EXISTING = """
@@ -300,7 +300,7 @@ def test_records_are_kept_once_and_in_order(postgres_dsn: str) -> None:
     kept: list[dict[str, Any]] = []
     engine()
     with closing(event_log_spark_sink({"dsn": postgres_dsn}, through_driver=0)) as sink:
-        sink.prepare(LOG, event_log_plan())
+        sink.prepare(LOG, make_event_log_plan())
         for write, counts in (
             (records(0, 20), Counts(applied=20)),
             (records(0, 20), Counts(duplicate=20)),

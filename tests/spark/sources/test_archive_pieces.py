@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from adapters.sources.files.delivered import Delivered
-from adapters.sources.files.form import RecordedTopics
-from adapters.sources.files.listing import ArchiveFile
-from adapters.sources.files.reading import Reading
-from adapters.sources.files.spark.pieces import Piece, cut, waves
-from adapters.sources.files.spark.scan import Facts, Limits, Scan, stretched
+from adapters.sources.files.delivery_progress import DeliveryProgress
+from adapters.sources.files.file_format import ArchiveFormat
+from adapters.sources.files.file_list import ArchiveFile
+from adapters.sources.files.file_reader import ArchiveReader
+from adapters.sources.files.spark.scan import ChunkFacts, ChunkLimits, SplitScan, find_runs
+from adapters.sources.files.spark.splits import FileSplit, group_splits, split_file
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, EnvironmentProblem
 from replicator.domain.position import TopicPartition
@@ -26,7 +26,7 @@ from replicator.domain.position import TopicPartition
 T = TopicPartition("t", 0)
 LINES = ["", "   ", "{", "é" * 9, '{"topic": "t"}']
 
-FORM = RecordedTopics()
+FORM = ArchiveFormat()
 
 
 def line(random: Random) -> str:
@@ -38,12 +38,12 @@ def line(random: Random) -> str:
 
 def whole(file: ArchiveFile) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
-    Reading(FORM, lambda record, _: found.append(tuple(record)), lambda *_: None, threading.Event()).read(file)
+    ArchiveReader(FORM, lambda record, _: found.append(tuple(record)), lambda *_: None, threading.Event()).read(file)
     return found
 
 
-def scanned(pieces: list[Piece], limits: Limits) -> tuple[list[tuple[Any, ...]], list[Facts]]:
-    chunks = [chunk for piece in pieces for chunk in Scan(FORM, piece, limits).chunks()]
+def scanned(pieces: list[FileSplit], limits: ChunkLimits) -> tuple[list[tuple[Any, ...]], list[ChunkFacts]]:
+    chunks = [chunk for piece in pieces for chunk in SplitScan(FORM, piece, limits).read_chunks()]
     rows = [row for records, _, _ in chunks for row in records.to_pylist()]
     for row in rows:
         row["headers"] = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
@@ -60,8 +60,8 @@ def test_a_file_is_the_same_however_it_is_cut(tmp_path: Path, seed: int) -> None
     (file,) = FORM.files(str(tmp_path))
     wanted = whole(file)
     for size in (1, 2, 7, 40, 1000):
-        pieces = list(cut(FORM, file, 0, 0, size))
-        rows, facts = scanned(pieces, Limits(random.randint(1, 5), 50))
+        pieces = list(split_file(FORM, file, 0, 0, size))
+        rows, facts = scanned(pieces, ChunkLimits(random.randint(1, 5), 50))
         assert rows == wanted, size
         assert [piece.end for piece in pieces[:-1]] == [piece.start for piece in pieces[1:]]
         # The next look begins behind the last whole line.
@@ -76,15 +76,15 @@ def test_lines_of_a_file_that_has_grown_keep_their_numbers(tmp_path: Path) -> No
     begun = file.stat().st_size
     with file.open("a") as more:
         more.write("\n{\n{\n")
-    rows, _ = scanned(list(cut(FORM, FORM.files(str(tmp_path))[0], begun, 3, 2)), Limits(10, 10))
+    rows, _ = scanned(list(split_file(FORM, FORM.files(str(tmp_path))[0], begun, 3, 2)), ChunkLimits(10, 10))
     assert [row[2] for row in rows] == [5, 6]
 
 
 def test_a_compressed_file_is_one_piece_and_a_short_one_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     packed = gzip.compress(b"{\n" * 5)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[:-8])
-    (piece,) = cut(FORM, FORM.files(str(tmp_path))[0], 0, 0, 1)
-    rows, _ = scanned([piece], Limits(2, 100))
+    (piece,) = split_file(FORM, FORM.files(str(tmp_path))[0], 0, 0, 1)
+    rows, _ = scanned([piece], ChunkLimits(2, 100))
     assert [row[2] for row in rows] == [1, 2, 3, 4, 5]
 
 
@@ -92,28 +92,28 @@ def test_row_groups_are_pieces(tmp_path: Path) -> None:
     rows = [{"topic": "t", "partition": 0, "offset": n, "value": b"v" * 50} for n in range(100)]
     pq.write_table(pa.Table.from_pylist(rows, RAW), tmp_path / "a.parquet", row_group_size=10)
     file = FORM.files(str(tmp_path))[0]
-    each, one = list(cut(FORM, file, 0, 0, 1)), list(cut(FORM, file, 0, 0, 10**9))
+    each, one = list(split_file(FORM, file, 0, 0, 1)), list(split_file(FORM, file, 0, 0, 10**9))
     assert [piece.groups for piece in each] == [(n,) for n in range(10)]
     assert [piece.groups for piece in one] == [tuple(range(10))]
     for pieces in (each, one):
-        found, _ = scanned(pieces, Limits(7, 10**6))
+        found, _ = scanned(pieces, ChunkLimits(7, 10**6))
         assert [row[2] for row in found] == list(range(100))
 
 
 def test_waves_hold_no_more_than_a_batch(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.jsonl").write_bytes(b"{\n" * 5)
-    pieces = [piece for file in FORM.files(str(tmp_path)) for piece in cut(FORM, file, 0, 0, 4)]
-    assert [sum(p.weight for p in wave) for wave in waves(pieces, 9)] == [8, 6, 6, 8, 2]
-    assert [p for wave in waves(pieces, 1) for p in wave] == pieces
+    pieces = [piece for file in FORM.files(str(tmp_path)) for piece in split_file(FORM, file, 0, 0, 4)]
+    assert [sum(p.weight for p in wave) for wave in group_splits(pieces, 9)] == [8, 6, 6, 8, 2]
+    assert [p for wave in group_splits(pieces, 1) for p in wave] == pieces
 
 
 def test_a_file_that_became_shorter_is_not_taken_for_its_beginning(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 9)
-    pieces = list(cut(FORM, FORM.files(str(tmp_path))[0], 0, 0, 6))
+    pieces = list(split_file(FORM, FORM.files(str(tmp_path))[0], 0, 0, 6))
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 4)
     with pytest.raises(EnvironmentProblem, match="became shorter"):
-        scanned(pieces, Limits(9, 99))
+        scanned(pieces, ChunkLimits(9, 99))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -125,13 +125,13 @@ def test_stretches_decide_as_records_do(seed: int) -> None:
         offsets.append(max(0, offsets[-1] + random.choice([1, 1, 1, 1, 1, 2, 3, -2 if seed % 3 else 1])))
     start = {T: random.randint(0, 6)} if seed % 2 else {}
     until = {T: random.randint(5, 40)} if seed % 5 == 0 else None
-    single, several = Delivered(start, until), Delivered(start, until)
+    single, several = DeliveryProgress(start, until), DeliveryProgress(start, until)
     for first in range(0, len(offsets), 8):
         chunk = offsets[first : first + 8]
         one: list[int] | str
         many: list[int] | str
         try:
-            one = [offset for offset in chunk if single.take(T, offset, "f")]
+            one = [offset for offset in chunk if single.accept(T, offset, "f")]
         except DataLoss as loss:
             one = str(loss)
         try:
@@ -141,16 +141,16 @@ def test_stretches_decide_as_records_do(seed: int) -> None:
         assert one == many
         if isinstance(one, str):
             return
-        assert (single.span(), single.next) == (several.span(), several.next)
+        assert (single.next_span(), single.next) == (several.next_span(), several.next)
 
 
-def taken(delivered: Delivered, offsets: list[int]) -> list[int]:
+def taken(delivered: DeliveryProgress, offsets: list[int]) -> list[int]:
     rows = [{"topic": T.topic, "partition": T.partition, "offset": offset} for offset in offsets]
-    numbers, stretches = stretched(pa.RecordBatch.from_pylist(rows, RAW))
+    numbers, stretches = find_runs(pa.RecordBatch.from_pylist(rows, RAW))
     assert [n for n, _ in enumerate(stretches)] == sorted(set(numbers.to_pylist()))
     out: list[int] = []
     for stretch in stretches:
         assert stretch.bounds == sorted(set(stretch.bounds))
         for first, end in zip(stretch.bounds[::2], stretch.bounds[1::2], strict=True):
-            out += range(*delivered.take_range(T, first, end, "f"))
+            out += range(*delivered.accept_range(T, first, end, "f"))
     return out

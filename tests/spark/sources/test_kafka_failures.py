@@ -13,21 +13,21 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from pyspark.errors import ArithmeticException
 
-from adapters.event_logs import bounds
-from adapters.kafka.errors import DISALLOWED, translated
+from adapters.event_log import bounds
+from adapters.kafka.errors import DISALLOWED, translate_error
 from adapters.kafka.requests import Requests
-from adapters.sinks.dead_letters_kafka.options import TopicOptions
-from adapters.sinks.dead_letters_kafka.topic import CutMeanwhile, LettersTopic
-from adapters.sources.kafka import KafkaSource, fetch_errors, losses, watch
+from adapters.sinks.kafka.options import TopicOptions
+from adapters.sinks.kafka.topic import DeadLetterTopic, TopicTruncated
+from adapters.sources.kafka import KafkaSource, data_loss_check, fetch_errors, topic_poller
 from adapters.sources.kafka.cluster import Cluster, Topic
 from adapters.sources.kafka.fetch_errors import FetchFailures
-from adapters.sources.kafka.follow import Following
-from adapters.sources.kafka.group import GroupOffsets
+from adapters.sources.kafka.group_offsets import GroupOffsets
 from adapters.sources.kafka.options import KafkaOptions
-from adapters.sources.kafka.reader import Gathered, Reader
-from adapters.sources.kafka.retention import Behind, check_retention
-from adapters.sources.kafka.spark.errors import translated as translated_on_spark
-from adapters.sources.kafka.watch import BELIEVED, Watch
+from adapters.sources.kafka.reader import PartitionReader, RecordBuffer
+from adapters.sources.kafka.retention import LaneBacklog, check_retention
+from adapters.sources.kafka.spark.errors import translate_error as translated_on_spark
+from adapters.sources.kafka.stream_loop import StreamLoop
+from adapters.sources.kafka.topic_poller import BELIEVED, TopicPoller
 from replicator.domain.errors import DataLoss, EnvironmentProblem, Fatal, Retryable
 from replicator.domain.position import Position, TopicPartition
 
@@ -45,19 +45,19 @@ def ask(requests: Requests, *, fails: bool = False, poll: Callable[[], None] = l
 def test_a_refusal_from_before_the_requests_failed_is_not_their_reason() -> None:
     requests, reported = Requests(KafkaOptions.read(OPTIONS)), [DENIED]
     ask(requests)
-    requests.remember(DENIED)
+    requests.note_error(DENIED)
     with pytest.raises(Retryable):
         ask(requests, fails=True)
     ask(requests)
     # The client has had it since before, and reports it when it is polled.
     with pytest.raises(Retryable):
-        ask(requests, fails=True, poll=lambda: requests.remember(reported.pop()) if reported else None)
+        ask(requests, fails=True, poll=lambda: requests.note_error(reported.pop()) if reported else None)
 
 
 def test_a_refusal_from_before_the_first_request_is_its_reason() -> None:
     """A client that logs in by tokens asks for one when it is made."""
     cluster = Cluster(KafkaOptions.read(OPTIONS))
-    cluster.remember(DENIED)
+    cluster.note_error(DENIED)
     with pytest.raises(EnvironmentProblem, match="_AUTHENTICATION"):
         cluster.names(0.1)
 
@@ -67,10 +67,10 @@ def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> N
     ask(requests)
     with pytest.raises(Retryable):
         ask(requests, fails=True)
-    requests.remember(DENIED)
+    requests.note_error(DENIED)
     with pytest.raises(EnvironmentProblem, match="_AUTHENTICATION"):
         ask(requests, fails=True)
-    requests.remember(DENIED)
+    requests.note_error(DENIED)
     ask(requests)
     with pytest.raises(Retryable):
         ask(requests, fails=True)
@@ -78,30 +78,30 @@ def test_a_refusal_while_requests_fail_is_their_reason_until_one_succeeds() -> N
 
 @pytest.mark.parametrize("code", OFFSETS)
 def test_dead_letters_that_are_deleted_meanwhile_are_read_or_cut_again(code: int) -> None:
-    topic = LettersTopic(TopicOptions.read({"bootstrap_servers": "127.0.0.1:1", "topic": "letters"}))
+    topic = DeadLetterTopic(TopicOptions.read({"bootstrap_servers": "127.0.0.1:1", "topic": "letters"}))
     message = Message(topic="letters", partition=0, error=KafkaError(code))
-    with pytest.raises(CutMeanwhile, match="letters were deleted while it was read"):
-        topic._after(message, 5, lambda *_: None)
+    with pytest.raises(TopicTruncated, match="letters were deleted while it was read"):
+        topic._next_offset(message, 5, lambda *_: None)
     refused: Future[None] = Future()
     refused.set_exception(KafkaException(KafkaError(code)))
     topic._admin = SimpleNamespace(delete_records=lambda _: {"": refused}, poll=lambda _: None)
-    with pytest.raises(CutMeanwhile, match="letters were deleted while it was cut") as caught:
-        topic.cut(5)
+    with pytest.raises(TopicTruncated, match="letters were deleted while it was cut") as caught:
+        topic.truncate_before(5)
     assert "lanes" not in caught.value.next_step
 
 
 @pytest.fixture
-def reader() -> Iterator[Reader]:
-    with closing(Reader(KafkaOptions.read(OPTIONS), lambda _: None)) as made:
+def reader() -> Iterator[PartitionReader]:
+    with closing(PartitionReader(KafkaOptions.read(OPTIONS), lambda _: None)) as made:
         yield made
 
 
 @pytest.mark.parametrize(("named", "offset"), [(7, 7), (-1001, 5)])
-def test_a_damaged_batch_is_named_by_its_offset(reader: Reader, named: int, offset: int) -> None:
+def test_a_damaged_batch_is_named_by_its_offset(reader: PartitionReader, named: int, offset: int) -> None:
     reader.next[TopicPartition("t", 0)] = 5
     error = KafkaError(KafkaError._BAD_COMPRESSION)
     with pytest.raises(Fatal, match=rf"^Reading t\[0\] at offset {offset} failed: ") as caught:
-        reader._event(Message(topic="t", partition=0, offset=named, error=error), error)
+        reader._handle_event(Message(topic="t", partition=0, offset=named, error=error), error)
     for step in (caught.value.next_step, translated_on_spark(ArithmeticException("long overflow")).next_step):
         assert "`replicator lanes skip LANE --until TOPIC:PARTITION:N` for each lane" in step
 
@@ -109,55 +109,55 @@ def test_a_damaged_batch_is_named_by_its_offset(reader: Reader, named: int, offs
 PLACE, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def test_a_refusal_of_a_partition_that_is_read_up_to_its_end_is_passed_over(reader: Reader) -> None:
+def test_a_refusal_of_a_partition_that_is_read_up_to_its_end_is_passed_over(reader: PartitionReader) -> None:
     refusal = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
     reader.assign({PLACE: 0, OTHER: 0}, {PLACE: 5, OTHER: 5})
     for partition in (PLACE, OTHER):
-        reader._event(Message(topic="t", partition=partition.partition, offset=0, error=refusal), refusal)
+        reader._handle_event(Message(topic="t", partition=partition.partition, offset=0, error=refusal), refusal)
     reader._at_end(PLACE, 5)
-    refused = reader.refused()
+    refused = reader.take_refused()
     assert list(refused) == [OTHER]
     for partition in refused:
-        reader.again(partition)
-    reader._event(Message(topic="t", partition=0, offset=5, error=refusal), refusal)
-    assert reader.refused() == {}
+        reader.resume(partition)
+    reader._handle_event(Message(topic="t", partition=0, offset=5, error=refusal), refusal)
+    assert reader.take_refused() == {}
 
 
 class Fetches:
     """A reader one of whose partitions fails in every fetch while `error` is set; the other one delivers."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: PartitionReader) -> None:
         self._reader = reader
         self.error: KafkaError | None = KafkaError(KafkaError.INVALID_MSG)
 
-    def __call__(self, wait: float) -> Gathered:
+    def __call__(self, wait: float) -> RecordBuffer:
         time.sleep(0.05)
         self._reader.next[OTHER] += 1
         if self.error is not None:
-            self._reader._event(Message(topic="t", partition=0, offset=7, error=self.error), self.error)
-        return Gathered()
+            self._reader._handle_event(Message(topic="t", partition=0, offset=7, error=self.error), self.error)
+        return RecordBuffer()
 
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> KafkaSource:
     """A source whose broker answers every question about topics."""
-    monkeypatch.setattr(Cluster, "described", lambda *_, **__: {"t": Topic("1", 2)})
+    monkeypatch.setattr(Cluster, "describe_topics", lambda *_, **__: {"t": Topic("1", 2)})
     return KafkaSource({**OPTIONS, "patience_seconds": 0.5})
 
 
-def follow(source: KafkaSource, reader: Reader) -> None:
+def follow(source: KafkaSource, reader: PartitionReader) -> None:
     """At most some seconds."""
     until = time.monotonic() + 10
     stop: Any = SimpleNamespace(is_set=lambda: time.monotonic() > until)
     reader._assigned = {PLACE, OTHER}
     reader.next = {PLACE: 7, OTHER: 0}
     reader._handed = dict(reader.next)
-    with closing(Watch(source._cluster, {"t": Topic("1", 2)}, 30, grow=False)) as looked:
-        Following(reader, looked, source._failures).run(lambda _: None, stop)
+    with closing(TopicPoller(source._cluster, {"t": Topic("1", 2)}, 30, grow=False)) as looked:
+        StreamLoop(reader, looked, source._failures).run(lambda _: None, stop)
 
 
 def test_a_partition_that_fails_for_long_makes_the_source_away(
-    source: KafkaSource, reader: Reader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    source: KafkaSource, reader: PartitionReader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     fetches = Fetches(reader)
     monkeypatch.setattr(reader, "gather", fetches)
@@ -204,25 +204,25 @@ def test_a_look_is_at_topics_that_moved_and_at_some_others_in_turn(monkeypatch: 
         return {name: there[name] for name in asked[-1] & there.keys()}
 
     now = 100.0
-    monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr(watch, "SOME", 10)
-    looked = Watch(cast(Any, SimpleNamespace(described=described)), topics, 30, grow=False)
+    monkeypatch.setattr(topic_poller, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(topic_poller, "SOME", 10)
+    looked = TopicPoller(cast(Any, SimpleNamespace(described=described)), topics, 30, grow=False)
     known = [TopicPartition(name, 0) for name in topics]
-    assert not looked.due(["t0"])
+    assert not looked.is_due(["t0"])
     for now in (101.0, 102.0, 103.0, 104.0):  # noqa: B007
-        assert looked.due(())
-        looked.look(known, {"t5"})
-        assert not looked.due(["t5"])
+        assert looked.is_due(())
+        looked.refresh(known, {"t5"})
+        assert not looked.is_due(["t5"])
     assert all("t5" in names and len(names) <= 11 for names in asked)
     assert set.union(*asked) == topics.keys()
-    assert looked.due(asked[0] - {"t5"}), "their last look is long ago"
+    assert looked.is_due(asked[0] - {"t5"}), "their last look is long ago"
     del there["t7"]
     for now in (106.0, 106.5, 107.0, 107.5):  # noqa: B007
-        looked.look(known, ())
-    assert looked.due(()), "one is missing"
+        looked.refresh(known, ())
+    assert looked.is_due(()), "one is missing"
     now = 112.0
     with pytest.raises(DataLoss, match="Topic t7 is gone"):
-        looked.look(known, ())
+        looked.refresh(known, ())
 
 
 def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_later() -> None:
@@ -232,15 +232,15 @@ def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_la
         described=lambda names, timeout: {"t": Topic("1", 2)},
         firsts=lambda partitions, timeout: {p: firsts[p] for p in partitions},
     )
-    looked = Watch(cluster, {}, 30, grow=True)
-    assert looked._find(()).firsts == {OTHER: 0}
+    looked = TopicPoller(cluster, {}, 30, grow=True)
+    assert looked._find_new(()).firsts == {OTHER: 0}
     firsts[PLACE] = 0
-    assert looked._find({OTHER}).firsts == {PLACE: 0}
+    assert looked._find_new({OTHER}).firsts == {PLACE: 0}
 
 
 def test_refused_offsets_count_while_nothing_is_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "lost", lambda *_: {})
-    looked: Any = Watch(cast(Any, None), {"t": Topic("1", 1)}, 30, grow=False)
+    monkeypatch.setattr(topic_poller, "find_losses", lambda *_: {})
+    looked: Any = TopicPoller(cast(Any, None), {"t": Topic("1", 1)}, 30, grow=False)
     for offset in range(2 * BELIEVED):
         looked.confirm_loss(PLACE, offset, "out of range")
     for _ in range(BELIEVED):
@@ -254,11 +254,16 @@ def test_lost_records_have_the_same_next_step_everywhere() -> None:
         "`replicator lanes resync LANE` loads the lane again; `replicator lanes skip LANE` accepts the loss; then "
         "`replicator backfill TABLE` loads the rows from the `database` of the source, if it names one."
     )
-    for refuse, step in ((losses.refuse, both), (bounds.refuse, f"Restore the event log. Otherwise, {both}")):
+    for refuse, step in (
+        (data_loss_check.refuse_losses, both),
+        (bounds.refuse_losses, f"Restore the event log. Otherwise, {both}"),
+    ):
         with pytest.raises(DataLoss, match="is gone") as caught:
             refuse({PLACE: "t[0] is gone."})
         assert caught.value.next_step == step
-    [lost, *_] = check_retention(Behind("", "lake.t", Position({PLACE: 1}), {PLACE: 2}, {PLACE: 3}), {}, lambda *_: {}, 0.0)
+    [lost, *_] = check_retention(
+        LaneBacklog("", "lake.t", Position({PLACE: 1}), {PLACE: 2}, {PLACE: 3}), {}, lambda *_: {}, 0.0
+    )
     assert lost.next_step == both.replace("LANE", "lake.t")
 
 
@@ -266,7 +271,7 @@ def test_group_offsets_that_fail_are_reported_until_they_work(caplog: pytest.Log
     group = GroupOffsets(KafkaOptions.read(OPTIONS))
     denied = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
     for error in (denied, denied, denied, None, denied):
-        group._answered(error, [])
+        group._note_answer(error, [])
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2 and "cdc-python-consumer were not published" in warnings[1]
 
@@ -282,4 +287,4 @@ def test_group_offsets_that_fail_are_reported_until_they_work(caplog: pytest.Log
     ],
 )
 def test_the_next_step_fits_the_error(code: int, step: str) -> None:
-    assert translated(KafkaError(code), "Writing failed").next_step.startswith(step)
+    assert translate_error(KafkaError(code), "Writing failed").next_step.startswith(step)

@@ -18,7 +18,7 @@ from support.kafka_fixtures import Broker, Seen
 from support.small_spark import SMALL
 from support.tokens import AUDIENCE, Tokens, token_server
 
-from adapters.sinks.dead_letters_kafka import KafkaDeadLetters
+from adapters.sinks.kafka import KafkaDeadLetters
 from adapters.sources.kafka import KafkaSource
 from adapters.sources.kafka.spark import KafkaSparkSource
 from adapters.spark.frames import to_arrow
@@ -27,7 +27,7 @@ from replicator.domain.change import RAW
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.position import Position
 from replicator.ports.frames import Batch
-from replicator.testing.dead_letter_contract import letter
+from replicator.testing.dead_letter_contract import make_dead_letter
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(300)]
 
@@ -126,8 +126,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     own = store(folder, "client", authority.issue_cert("replicator.example"))
     expired = store(folder, "expired", authority.issue_cert("127.0.0.1", **past))
     elsewhere = store(folder, "elsewhere", authority.issue_cert("kafka.example"))
-    ports = StackPorts.free()
-    secure = {name: StackPorts.free().kafka for name in LISTENERS}
+    ports = StackPorts.find_free()
+    secure = {name: StackPorts.find_free().kafka for name in LISTENERS}
     plain = ",".join((f"PLAINTEXT://127.0.0.1:{ports.kafka}", *(f"{n}://127.0.0.1:{p}" for n, p in secure.items())))
     with token_server(folder, "replicator", CLIENT_SECRET) as tokens:
         settings = {
@@ -191,9 +191,9 @@ def letters_of(options: dict[str, object], topic: str = "secret-letters") -> Kaf
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "PLAIN", "SCRAM", "OAUTH"])
 def test_who_is_known_keeps_dead_letters(secured: Secured, listener: str) -> None:
     store = letters_of(secured.options(listener), f"letters-{listener}")
-    store.write([letter(1), letter(2)])
-    store.remove([letter(1)])
-    assert list(store.read()) == [letter(2)]
+    store.write([make_dead_letter(1), make_dead_letter(2)])
+    store.remove([make_dead_letter(1)])
+    assert list(store.read()) == [make_dead_letter(2)]
 
 
 WRONG = [
@@ -221,7 +221,7 @@ def test_who_is_not_known_is_told(secured: Secured, read: Read, listener: str, w
 def test_who_is_not_known_keeps_no_dead_letters(secured: Secured, listener: str, wrong: dict[str, str]) -> None:
     store = letters_of(secured.options(listener, **wrong))
     with pytest.raises(ReplicatorError, match=r"(?i)auth|certificate") as refused:
-        store.write([letter(1)])
+        store.write([make_dead_letter(1)])
     told = f"{refused.value} {refused.value.next_step}"
     assert WORD not in told and CLIENT_SECRET not in told and "'security' of dead_letters" in told
 

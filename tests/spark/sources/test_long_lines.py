@@ -15,8 +15,8 @@ import pytest
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms.source import DmsFilesSource
 from adapters.sources.files.rows.source import RowsFilesSource
-from adapters.sources.files.spark.pieces import Piece
-from adapters.sources.files.spark.scan import Limits, Scan
+from adapters.sources.files.spark.scan import ChunkLimits, SplitScan
+from adapters.sources.files.spark.splits import FileSplit
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.position import Position
 
@@ -93,9 +93,9 @@ def check(rows: list[dict[str, Any]]) -> None:
 
 def read_by(engine: str, source: Any) -> list[dict[str, Any]]:
     if engine == "spark":
-        (file,) = source._listed()
-        piece = Piece(file, 0, file.size, begun=0, lines=0, weight=0)
-        frames = [chunk for chunk, _, _ in Scan(source._form, piece, Limits(1000, 1 << 20)).chunks()]
+        (file,) = source._list_files()
+        piece = FileSplit(file, 0, file.size, begun=0, lines=0, weight=0)
+        frames = [chunk for chunk, _, _ in SplitScan(source._form, piece, ChunkLimits(1000, 1 << 20)).read_chunks()]
     else:
         frames = []
         source.run(Position(), lambda batch: frames.append(batch.frame), threading.Event(), once=True)

@@ -19,15 +19,15 @@ from support.recorded_log import RecordedLog
 
 from adapters.arrow import parquet_slices
 from adapters.sources.delta import DeltaSource, delta_source
-from adapters.sources.delta.rows.places import changes_of, whole_of
-from adapters.sources.delta.snapshots import SnapshotsSource
-from adapters.sources.delta.snapshots.check import SnapshotsCheck
+from adapters.sources.delta_table.offsets import first_change_offset, first_whole_offset
 from adapters.sources.files import ArchiveSource, parquet_rows
 from adapters.sources.files.connect.source import ConnectFilesSource
 from adapters.sources.files.dms.source import DmsFilesSource
 from adapters.sources.files.rows.source import RowsFilesSource
-from adapters.sources.files.spark.pieces import Piece
-from adapters.sources.files.spark.scan import Limits, Scan
+from adapters.sources.files.spark.scan import ChunkLimits, SplitScan
+from adapters.sources.files.spark.splits import FileSplit
+from adapters.sources.snapshot_diff import SnapshotsSource
+from adapters.sources.snapshot_diff.check import SnapshotsCheck
 from replicator.domain.change import ERROR_HEADER, RAW
 from replicator.domain.errors import ConfigProblem
 from replicator.domain.position import Position, TopicPartition
@@ -128,10 +128,12 @@ def read(source: Any, engine: str = "local", most: float = float("inf")) -> list
         return size
 
     if engine == "spark":
-        (file,) = source._listed()
+        (file,) = source._list_files()
         groups = tuple(range(pq.ParquetFile(file.path).num_row_groups))
         size = 0
-        for chunk, _, _ in Scan(source._form, Piece(file, 0, file.size, 0, 0, 0, groups), Limits(100_000, MIB)).chunks():
+        for chunk, _, _ in SplitScan(
+            source._form, FileSplit(file, 0, file.size, 0, 0, 0, groups), ChunkLimits(100_000, MIB)
+        ).read_chunks():
             size += take(chunk, chunk.nbytes)
             if size > most:
                 break
@@ -277,7 +279,7 @@ def test_rows_of_a_delta_table_are_unpacked_a_few_at_a_time(tmp_path: Path, chan
         DeltaTable(tmp_path / "t").update(updates={"n": "2"})
     small = [file for file in tmp_path.rglob("*.parquet") if file.stat().st_size < MIB]
     assert len(small) == 1 + 2 * (changes == "feed")
-    start = Position({TopicPartition("t", 0): changes_of(1) if changes == "feed" else whole_of(0)})
+    start = Position({TopicPartition("t", 0): first_change_offset(1) if changes == "feed" else first_whole_offset(0)})
     stop, found = threading.Event(), []
 
     def apply(batch: Any) -> None:

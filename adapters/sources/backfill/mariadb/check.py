@@ -12,8 +12,8 @@ import pymysql
 from replicator.domain.errors import ReplicatorError
 from replicator.ports.diagnosis import Diagnosis
 
-from .connection import ask, connect, translating
-from .place import refuse_prepared
+from .connection import connect, fetch_rows, translate_errors
+from .snapshot import refuse_prepared
 from .table import refuse_server, refuse_unread
 
 START = "Start the server, or correct host and port in `database.dsn` of the source."
@@ -36,18 +36,18 @@ class MariaDbCheck:
     def diagnose(self) -> Sequence[Diagnosis]:
         """See `ports.diagnosis.Check.diagnose`."""
         try:
-            with translating("looking at it"), closing(connect(self._dsn, ANSWER_SECONDS)) as connection:
-                return list(self._look(connection))
+            with translate_errors("looking at it"), closing(connect(self._dsn, ANSWER_SECONDS)) as connection:
+                return list(self._check_server(connection))
         except ReplicatorError as problem:
             return [Diagnosis("error", self._name, problem.sentence, problem.next_step or START)]
 
-    def _look(self, connection: pymysql.Connection[Any]) -> Iterator[Diagnosis]:
-        [(version, user)] = ask(connection, "SELECT version(), current_user()")
+    def _check_server(self, connection: pymysql.Connection[Any]) -> Iterator[Diagnosis]:
+        [(version, user)] = fetch_rows(connection, "SELECT version(), current_user()")
         yield Diagnosis("ok", self._name, f"The server {version} answers to {user}.")
-        yield self._told(connection, refuse_server, "error", "The binlog holds whole rows.")
-        yield self._told(connection, refuse_unread, "warning", "The binlog is being read.")
-        yield self._told(connection, refuse_prepared, "warning", "No transaction was prepared before it was committed.")
-        tables: dict[str, str] = dict(ask(connection, TABLES))
+        yield self._check_one(connection, refuse_server, "error", "The binlog holds whole rows.")
+        yield self._check_one(connection, refuse_unread, "warning", "The binlog is being read.")
+        yield self._check_one(connection, refuse_prepared, "warning", "No transaction was prepared before it was committed.")
+        tables: dict[str, str] = dict(fetch_rows(connection, TABLES))
         for wanted in self._wanted:
             found = [name for name in tables if fnmatchcase(name, wanted)]
             if not found:
@@ -60,7 +60,7 @@ class MariaDbCheck:
                 sentence = f"Table {name} has no primary key."
                 yield Diagnosis("warning", self._name, sentence, "Add one, or use `policy: append` for it.")
 
-    def _told(
+    def _check_one(
         self, connection: pymysql.Connection[Any], refuse: Callable[[pymysql.Connection[Any]], None], level: Any, fine: str
     ) -> Diagnosis:
         try:

@@ -29,7 +29,7 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
-from ....arrow.debezium.private import MASKED
+from ....decoders.debezium.masking import MASKED
 from ..database import Schema
 
 WIDEST = 38
@@ -51,19 +51,19 @@ Raw = str | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How values of a column are sent. `json`: what JSON has for one, ValueError where it has nothing. `chosen`: an SQL
+class MariaDbValueFormat:
+    """How values of a column are sent. `json`: what JSON has for one, ValueError where it has nothing. `select_template`: an SQL
     expression that gives it, of the column `{c}`. `typed`: an expression that makes of a text what the column is compared
     with in its own order; None where there is none."""
 
     schema: Schema
     json: Callable[[Any], str]
     typed: str | None = None
-    chosen: str = "{c}"
+    select_template: str = "{c}"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MariaDbColumn:
     """One column, as `information_schema` has it: `sql` its type with parameters, `type` the plain name, `digits` all digits
     of a number or those of a fraction of a second, `scale` those behind the point, `charset` and `collation` of text.
     `precise`: unsigned bigints are sent as decimals."""
@@ -81,19 +81,19 @@ class Column:
     @property
     def schema(self) -> Schema:
         """See `database.Column`."""
-        return self.sent.schema
+        return self.required_form.schema
 
     @property
     def unsigned(self) -> bool:
         """Whether its numbers are not below 0."""
         return "unsigned" in self.sql
 
-    def masked(self) -> Column:
+    def to_masked(self) -> MariaDbColumn:
         """See `database.Column`."""
         return replace(self, sql="text", type=MASKED)
 
     @property
-    def sent(self) -> Form:
+    def required_form(self) -> MariaDbValueFormat:
         """`form`, of a column that has one."""
         found = self.form
         if found is None:
@@ -101,12 +101,12 @@ class Column:
         return found
 
     @property
-    def form(self) -> Form | None:
+    def form(self) -> MariaDbValueFormat | None:
         """How its values are sent; None for a type that has no form here."""
         made = FORMS.get(self.type)
         return made(self) if made else None
 
-    def raw(self, value: Any) -> Raw:
+    def to_raw(self, value: Any) -> Raw:
         """A value as a target has it, as the server would give it."""
         if isinstance(value, bytes):
             return value
@@ -119,74 +119,80 @@ class Column:
         return str(value)
 
 
-def _named(kind: str, name: str, **parameters: str) -> dict[str, Any]:
+def _named_schema(kind: str, name: str, **parameters: str) -> dict[str, Any]:
     return {"type": kind, "name": name, "version": 1, **({"parameters": parameters} if parameters else {})}
 
 
-def _text(value: str) -> str:
+def _to_text(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _base64(value: bytes) -> str:
+def _to_base64(value: bytes) -> str:
     return f'"{base64.b64encode(value).decode()}"'
 
 
-def _unscaled(value: str) -> str:
+def _to_unscaled(value: str) -> str:
     number = int(value.replace(".", ""))
-    return _base64(number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True))
+    return _to_base64(number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True))
 
 
-def _whole(column: Column) -> Form:
+def _integer_form(column: MariaDbColumn) -> MariaDbValueFormat:
     kind = INTEGERS[column.type][column.unsigned]
     # Those with leading zeros are no numbers in JSON.
     made: Callable[[str], str] = (lambda text: str(int(text))) if "zerofill" in column.sql else str
     typed = f"CAST(%s AS {'UNSIGNED' if column.unsigned else 'SIGNED'})"
     if column.type == "bigint" and column.unsigned:
         if column.precise:
-            return Form(_number(20, 0), _unscaled, typed)
-        made = _wrapped
-    return Form({"type": kind}, made, typed)
+            return MariaDbValueFormat(_number_schema(20, 0), _to_unscaled, typed)
+        made = _to_signed
+    return MariaDbValueFormat({"type": kind}, made, typed)
 
 
-def _wrapped(value: str) -> str:
+def _to_signed(value: str) -> str:
     number = int(value)
     return str(number if number < TWO_64 >> 1 else number - TWO_64)
 
 
-def _number(precision: int, scale: int) -> Schema:
-    return _named("bytes", DECIMAL, **{"scale": str(scale), "connect.decimal.precision": str(precision)})
+def _number_schema(precision: int, scale: int) -> Schema:
+    return _named_schema("bytes", DECIMAL, **{"scale": str(scale), "connect.decimal.precision": str(precision)})
 
 
-def _decimal(column: Column) -> Form | None:
+def _decimal_form(column: MariaDbColumn) -> MariaDbValueFormat | None:
     if column.digits > WIDEST:
         return None
-    return Form(_number(column.digits, column.scale), _unscaled, f"CAST(%s AS DECIMAL({column.digits}, {column.scale}))")
+    return MariaDbValueFormat(
+        _number_schema(column.digits, column.scale), _to_unscaled, f"CAST(%s AS DECIMAL({column.digits}, {column.scale}))"
+    )
 
 
-def _moment(value: str) -> int:
-    return _micros(datetime.fromisoformat(value))
+def _parse_micros(value: str) -> int:
+    return _to_micros(datetime.fromisoformat(value))
 
 
-def _micros(value: datetime) -> int:
+def _to_micros(value: datetime) -> int:
     since = value - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _datetime(column: Column) -> Form:
+def _datetime_form(column: MariaDbColumn) -> MariaDbValueFormat:
     typed = "CAST(%s AS DATETIME(6))"
     if column.digits <= 3:
-        return Form(_named("int64", "io.debezium.time.Timestamp"), lambda text: str(_moment(text) // 1_000), typed)
-    return Form(_named("int64", "io.debezium.time.MicroTimestamp"), lambda text: str(_moment(text)), typed)
+        return MariaDbValueFormat(
+            _named_schema("int64", "io.debezium.time.Timestamp"), lambda text: str(_parse_micros(text) // 1_000), typed
+        )
+    return MariaDbValueFormat(
+        _named_schema("int64", "io.debezium.time.MicroTimestamp"), lambda text: str(_parse_micros(text)), typed
+    )
 
 
-def _zoned(value: str) -> str:
+def _to_zoned(value: str) -> str:
     datetime.fromisoformat(value)  # Which refuses days that are none.
     second, _, fraction = value.partition(".")
     more = fraction.rstrip("0")
     return f'"{second.replace(" ", "T")}{"." if more else ""}{more}Z"'
 
 
-def _clock(value: str) -> str:
+def _to_clock(value: str) -> str:
     found = CLOCK.match(value)
     if found is None:
         raise ValueError
@@ -195,55 +201,63 @@ def _clock(value: str) -> str:
     return str(-micros if sign else micros)
 
 
-def _string(column: Column) -> Form:
+def _string_form(column: MariaDbColumn) -> MariaDbValueFormat:
     ordered = f"CONVERT(%s USING {column.charset}) COLLATE {column.collation}"
-    return Form({"type": "string"}, _text, ordered if column.type in ("char", "varchar") else None)
+    return MariaDbValueFormat({"type": "string"}, _to_text, ordered if column.type in ("char", "varchar") else None)
 
 
-def _bytes(column: Column) -> Form:
-    return Form({"type": "bytes"}, _base64, "UNHEX(%s)" if column.type in ("binary", "varbinary") else None)
+def _bytes_form(column: MariaDbColumn) -> MariaDbValueFormat:
+    return MariaDbValueFormat({"type": "bytes"}, _to_base64, "UNHEX(%s)" if column.type in ("binary", "varbinary") else None)
 
 
-def _enum(column: Column) -> Form | None:
-    allowed = _allowed(column)
+def _enum_form(column: MariaDbColumn) -> MariaDbValueFormat | None:
+    allowed = _list_labels(column)
     # The connector writes a comma in a value one way in its snapshot, and another in the stream.
-    return None if any("," in value for value in allowed) else Form(_listed("Enum", allowed), _text)
+    return None if any("," in value for value in allowed) else MariaDbValueFormat(_labels_schema("Enum", allowed), _to_text)
 
 
-def _listed(name: str, allowed: Sequence[str]) -> Schema:
-    return _named("string", f"io.debezium.data.{name}", allowed=",".join(allowed))
+def _labels_schema(name: str, allowed: Sequence[str]) -> Schema:
+    return _named_schema("string", f"io.debezium.data.{name}", allowed=",".join(allowed))
 
 
-def _allowed(column: Column) -> list[str]:
+def _list_labels(column: MariaDbColumn) -> list[str]:
     return [value.replace("''", "'") for value in re.findall(r"'((?:[^']|'')*)'", column.sql)]
 
 
-def _bits(column: Column) -> Form:
+def _bits_form(column: MariaDbColumn) -> MariaDbValueFormat:
     if column.digits == 1:
-        return Form({"type": "boolean"}, lambda bits: "true" if bits[0] else "false")
-    return Form(_named("bytes", "io.debezium.data.Bits", length=str(column.digits)), lambda bits: _base64(bits[::-1]))
+        return MariaDbValueFormat({"type": "boolean"}, lambda bits: "true" if bits[0] else "false")
+    return MariaDbValueFormat(
+        _named_schema("bytes", "io.debezium.data.Bits", length=str(column.digits)), lambda bits: _to_base64(bits[::-1])
+    )
 
 
-FORMS: Mapping[str, Callable[[Column], Form | None]] = {
-    MASKED: lambda _: Form({"type": "string", "name": MASKED}, _text),
-    **dict.fromkeys(INTEGERS, _whole),
-    "decimal": _decimal,
+FORMS: Mapping[str, Callable[[MariaDbColumn], MariaDbValueFormat | None]] = {
+    MASKED: lambda _: MariaDbValueFormat({"type": "string", "name": MASKED}, _to_text),
+    **dict.fromkeys(INTEGERS, _integer_form),
+    "decimal": _decimal_form,
     # As text a float has six digits. One with digits of its own is a double to the connector, of other values in the stream.
-    "float": lambda column: None if "," in column.sql else Form({"type": "float"}, str, chosen="CAST({c} AS DOUBLE)"),
-    "double": lambda _: Form({"type": "double"}, str),
-    "date": lambda _: Form(
-        _named("int32", "io.debezium.time.Date"),
+    "float": lambda column: (
+        None if "," in column.sql else MariaDbValueFormat({"type": "float"}, str, select_template="CAST({c} AS DOUBLE)")
+    ),
+    "double": lambda _: MariaDbValueFormat({"type": "double"}, str),
+    "date": lambda _: MariaDbValueFormat(
+        _named_schema("int32", "io.debezium.time.Date"),
         lambda text: str(date.fromisoformat(text).toordinal() - FIRST_DAY),
         "CAST(%s AS DATE)",
     ),
-    "year": lambda _: Form(_named("int32", "io.debezium.time.Year"), lambda text: str(int(text)), "CAST(%s AS UNSIGNED)"),
-    "time": lambda _: Form(_named("int64", "io.debezium.time.MicroTime"), _clock),
-    "datetime": _datetime,
-    "timestamp": lambda _: Form(_named("string", "io.debezium.time.ZonedTimestamp"), _zoned, "CAST(%s AS DATETIME(6))"),
-    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), _string),
-    "enum": _enum,
-    "set": lambda column: Form(_listed("EnumSet", _allowed(column)), _text),
-    "uuid": lambda _: Form(_named("string", "io.debezium.data.Uuid"), _text, "CAST(%s AS UUID)"),
-    "bit": _bits,
-    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _bytes),
+    "year": lambda _: MariaDbValueFormat(
+        _named_schema("int32", "io.debezium.time.Year"), lambda text: str(int(text)), "CAST(%s AS UNSIGNED)"
+    ),
+    "time": lambda _: MariaDbValueFormat(_named_schema("int64", "io.debezium.time.MicroTime"), _to_clock),
+    "datetime": _datetime_form,
+    "timestamp": lambda _: MariaDbValueFormat(
+        _named_schema("string", "io.debezium.time.ZonedTimestamp"), _to_zoned, "CAST(%s AS DATETIME(6))"
+    ),
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), _string_form),
+    "enum": _enum_form,
+    "set": lambda column: MariaDbValueFormat(_labels_schema("EnumSet", _list_labels(column)), _to_text),
+    "uuid": lambda _: MariaDbValueFormat(_named_schema("string", "io.debezium.data.Uuid"), _to_text, "CAST(%s AS UUID)"),
+    "bit": _bits_form,
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), _bytes_form),
 }

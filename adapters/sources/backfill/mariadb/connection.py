@@ -12,7 +12,7 @@ from pymysql.converters import encoders
 
 from replicator.domain.errors import ConfigProblem, Retryable
 
-from ....sql import my_errors
+from ... import mysql_errors
 
 SESSION = (
     # A TIMESTAMP is shown in the session's zone.
@@ -23,7 +23,7 @@ CORRECT = "Correct the table's name, or `database` of the source."
 Record = tuple[Any, ...]
 
 
-def connect(dsn: str, seconds: int = my_errors.MY_ANSWER_SECONDS) -> pymysql.Connection[Any]:
+def connect(dsn: str, seconds: int = mysql_errors.MY_ANSWER_SECONDS) -> pymysql.Connection[Any]:
     """A connection in autocommit mode: text in UTF-8, times in UTC, nothing converted. `seconds`: within which answers have
     to come, where `dsn` does not say it. Raises the driver's errors, and ConfigProblem for a URL with what the driver does
     not know."""
@@ -46,24 +46,24 @@ def connect(dsn: str, seconds: int = my_errors.MY_ANSWER_SECONDS) -> pymysql.Con
         ) from error
 
 
-def ask(connection: pymysql.Connection[Any], query: str, parameters: Sequence[Any] = ()) -> list[Record]:
+def fetch_rows(connection: pymysql.Connection[Any], query: str, parameters: Sequence[Any] = ()) -> list[Record]:
     """The rows of a query; values are text, or bytes, or None."""
     with connection.cursor() as cursor:
         cursor.execute(query, parameters or None)
         return list(cursor.fetchall())
 
 
-def quoted(*parts: str) -> str:
+def quote_name(*parts: str) -> str:
     """The parts as one qualified identifier."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
 @contextmanager
-def translating(doing: str) -> Iterator[None]:
+def translate_errors(doing: str) -> Iterator[None]:
     """Raises the program's errors for those of the driver while `doing`."""
     try:
         yield
     except pymysql.MySQLError as error:
-        raise my_errors.problem_of(error, doing, CORRECT) from error
+        raise mysql_errors.translate_mysql_error(error, doing, CORRECT) from error
     except OSError as error:
         raise Retryable(f"The server is not reachable while {doing}: {type(error).__name__}.") from error

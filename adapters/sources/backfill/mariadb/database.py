@@ -13,12 +13,12 @@ import pymysql
 
 from replicator.domain.errors import Fatal, Retryable
 
-from ..database import Moment, Row, Table, Tell
-from ..taking import TableBackfill
-from .columns import Column, Raw
-from .connection import ask, connect, quoted, translating
-from .place import snapshot
-from .table import described, look
+from ..database import BackfillTable, Row, SnapshotPoint, Tell
+from ..snapshot_reader import TableBackfill
+from .columns import MariaDbColumn, Raw
+from .connection import connect, fetch_rows, quote_name, translate_errors
+from .snapshot import open_snapshot
+from .table import describe_readable_table, describe_table
 
 FIRST_FETCH, MOST_FETCHED = 100, 5_000
 """Rows that are fetched at once: at first, and where rows are narrow."""
@@ -43,12 +43,12 @@ class MariaDbLog:
         ("query", "string", True),
     )
 
-    def block(self, table: Table[Any], moment: Moment) -> Mapping[str, Any]:
+    def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
         """See `Log`."""
         file, position, row = moment.place
         return {"table": table.name, "server_id": 0, "file": f"binlog.{file:06}", "pos": position, "row": row}
 
-    def transaction(self, moment: Moment) -> Mapping[str, Any]:
+    def transaction(self, moment: SnapshotPoint) -> Mapping[str, Any]:
         """See `Log`: changes are ordered by their count in it, rows that are read by `row`."""
         return {"id": None, "total_order": moment.place[-1], "data_collection_order": 0}
 
@@ -62,49 +62,51 @@ class MariaDbDatabase:
         self._dsn = str(options["dsn"])
         self._precise = options.get("bigint_unsigned") == "precise"
 
-    def look(self, table: str, keys: Sequence[str] | None) -> Table[Column]:
+    def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[MariaDbColumn]:
         """See `Database`."""
-        with translating(f"backfilling {table}"), closing(connect(self._dsn)) as connection:
-            return look(connection, table, keys, precise=self._precise)
+        with translate_errors(f"backfilling {table}"), closing(connect(self._dsn)) as connection:
+            return describe_readable_table(connection, table, keys, precise=self._precise)
 
     def identity(self) -> str:
         """See `Database`."""
-        with translating("backfilling a table"), closing(connect(self._dsn)) as connection:
-            return str(ask(connection, IDENTITY)[0][0])
+        with translate_errors("backfilling a table"), closing(connect(self._dsn)) as connection:
+            return str(fetch_rows(connection, IDENTITY)[0][0])
 
     @contextmanager
-    def snapshot(self, table: Table[Column], tell: Tell) -> Iterator[_Snapshot]:  # noqa: ARG002
+    def open_snapshot(self, table: BackfillTable[MariaDbColumn], report: Tell) -> Iterator[_MariaDbSnapshot]:  # noqa: ARG002
         """See `Database`."""
         name = f"{table.schema}.{table.name}"
-        with translating(f"backfilling {name}"), snapshot(self._dsn) as (connection, moment):
+        with translate_errors(f"backfilling {name}"), open_snapshot(self._dsn) as (connection, moment):
             # From here on nobody can alter the table; and the user may read all of its columns.
-            ask(connection, f"SELECT * FROM {quoted(table.schema, table.name)} LIMIT 0")
-            if described(connection, table.schema, table.name, table.keys, precise=self._precise) != table:
+            fetch_rows(connection, f"SELECT * FROM {quote_name(table.schema, table.name)} LIMIT 0")
+            if describe_table(connection, table.schema, table.name, table.keys, precise=self._precise) != table:
                 raise Retryable(f"Columns of {name} were changed while its snapshot was taken.")
-            yield _Snapshot(connection, table, moment)
+            yield _MariaDbSnapshot(connection, table, moment)
 
-    def placed(self, table: Table[Column], keys: pa.Table, borders: Sequence[Sequence[str]]) -> Iterator[tuple[str, int]]:
+    def locate_rows(
+        self, table: BackfillTable[MariaDbColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
+    ) -> Iterator[tuple[str, int]]:
         """See `Database`."""
         columns = table.key_columns
-        values = [[column.raw(value) for value in keys[column.name].to_pylist()] for column in columns]
+        values = [[column.to_raw(value) for value in keys[column.name].to_pylist()] for column in columns]
         rows = list(zip(*values, strict=True))
-        written = _Written(table, columns)
-        numbers = self._numbers(table, rows, borders) if borders else [0] * len(rows)
+        written = _JsonWriter(table, columns)
+        numbers = self._find_numbers(table, rows, borders) if borders else [0] * len(rows)
         for row, number in zip(rows, numbers, strict=True):
-            yield written.json(row), number
+            yield written.to_json(row), number
 
-    def _numbers(
-        self, table: Table[Column], rows: Sequence[Sequence[Raw]], borders: Sequence[Sequence[str]]
+    def _find_numbers(
+        self, table: BackfillTable[MariaDbColumn], rows: Sequence[Sequence[Raw]], borders: Sequence[Sequence[str]]
     ) -> Iterator[int]:
-        with translating(f"backfilling {table.schema}.{table.name}"), closing(connect(self._dsn)) as connection:
-            last = [_given(connection, table, border) for border in borders]
+        with translate_errors(f"backfilling {table.schema}.{table.name}"), closing(connect(self._dsn)) as connection:
+            last = [_key_expressions(connection, table, border) for border in borders]
             for first in range(0, len(rows), COMPARED):
                 cases = []
                 for row in rows[first : first + COMPARED]:
-                    key = _given(connection, table, list(map(_as_text, row)))
-                    which = (f"WHEN {_compared(key, one, '<=')} THEN {i}" for i, one in enumerate(last))
+                    key = _key_expressions(connection, table, list(map(_to_typed_text, row)))
+                    which = (f"WHEN {_compare_keys(key, one, '<=')} THEN {i}" for i, one in enumerate(last))
                     cases.append(f"CASE {' '.join(which)} ELSE {len(last)} END")
-                [found] = ask(connection, f"SELECT {', '.join(cases)}")
+                [found] = fetch_rows(connection, f"SELECT {', '.join(cases)}")
                 yield from map(int, found)
 
 
@@ -116,54 +118,56 @@ class MariaDbBackfill(TableBackfill):
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _MariaDbSnapshot:
     """`Snapshot`, of a connection in a transaction."""
 
     connection: pymysql.Connection[Any]
-    table: Table[Column]
-    moment: Moment
+    table: BackfillTable[MariaDbColumn]
+    moment: SnapshotPoint
 
     def count(self) -> int | None:
         """See `Snapshot`: as InnoDB estimates it."""
         query = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-        found = ask(self.connection, query, (self.table.schema, self.table.name))
+        found = fetch_rows(self.connection, query, (self.table.schema, self.table.name))
         return int(found[0][0]) or None if found and found[0][0] is not None else None
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
         """See `Snapshot`. Some rows at a time: a client that takes its time with one long result is dropped."""
         table = self.table
         of_key = [table.columns.index(column) for column in table.key_columns]
-        row_of, key_of = _Written(table, table.columns), _Written(table, table.key_columns)
+        row_of, key_of = _JsonWriter(table, table.columns), _JsonWriter(table, table.key_columns)
         fetch, last = FIRST_FETCH, after
         while True:
-            found = ask(self.connection, self._query(last, fetch))
+            found = fetch_rows(self.connection, self._query(last, fetch))
             size = 0
             for values in found:
                 key = [values[i] for i in of_key]
-                row = row_of.json(values)
-                size, last = size + len(row), list(map(_as_text, key))
-                yield key_of.json(key), row, last
+                row = row_of.to_json(values)
+                size, last = size + len(row), list(map(_to_typed_text, key))
+                yield key_of.to_json(key), row, last
             if len(found) < fetch:
                 return
             fetch = max(1, min(MOST_FETCHED, 2 * fetch, FETCHED_BYTES * fetch // size))
 
     def _query(self, after: Sequence[str] | None, count: int) -> str:
-        mine = [quoted(column.name) for column in self.table.key_columns]
-        chosen = ", ".join(column.sent.chosen.replace("{c}", quoted(column.name)) for column in self.table.columns)
-        given = None if after is None else _given(self.connection, self.table, after)
-        where = "" if given is None else f" WHERE {_compared(mine, given, '>')}"
-        place = quoted(self.table.schema, self.table.name)
+        mine = [quote_name(column.name) for column in self.table.key_columns]
+        chosen = ", ".join(
+            column.required_form.select_template.replace("{c}", quote_name(column.name)) for column in self.table.columns
+        )
+        given = None if after is None else _key_expressions(self.connection, self.table, after)
+        where = "" if given is None else f" WHERE {_compare_keys(mine, given, '>')}"
+        place = quote_name(self.table.schema, self.table.name)
         return f"SELECT {chosen} FROM {place}{where} ORDER BY {', '.join(mine)} LIMIT {count}"
 
 
-class _Written:
+class _JsonWriter:
     """Makes JSON of values of some of a table's columns."""
 
-    def __init__(self, table: Table[Column], columns: Sequence[Column]) -> None:
+    def __init__(self, table: BackfillTable[MariaDbColumn], columns: Sequence[MariaDbColumn]) -> None:
         self._table, self._columns = table, columns
-        self._made = [(f"{json.dumps(c.name, ensure_ascii=False)}:", c.sent.json) for c in columns]
+        self._made = [(f"{json.dumps(c.name, ensure_ascii=False)}:", c.required_form.json) for c in columns]
 
-    def json(self, values: Sequence[Raw | None]) -> str:
+    def to_json(self, values: Sequence[Raw | None]) -> str:
         """The text of an object. Fatal for a value that no type of Connect has."""
         parts = []
         for number, ((name, made), value) in enumerate(zip(self._made, values, strict=True)):
@@ -178,22 +182,25 @@ class _Written:
         return f"{{{','.join(parts)}}}"
 
 
-def _as_text(value: Raw) -> str:
+def _to_typed_text(value: Raw) -> str:
     """What a column's `typed` makes the value of again."""
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _given(connection: pymysql.Connection[Any], table: Table[Column], texts: Sequence[str]) -> list[str]:
+def _key_expressions(
+    connection: pymysql.Connection[Any], table: BackfillTable[MariaDbColumn], texts: Sequence[str]
+) -> list[str]:
     """SQL expressions of a key's values."""
     with connection.cursor() as cursor:
         return [
-            cursor.mogrify(column.sent.typed or "", (text,)) for column, text in zip(table.key_columns, texts, strict=True)
+            cursor.mogrify(column.required_form.typed or "", (text,))
+            for column, text in zip(table.key_columns, texts, strict=True)
         ]
 
 
-def _compared(left: Sequence[str], right: Sequence[str], how: str) -> str:
+def _compare_keys(left: Sequence[str], right: Sequence[str], how: str) -> str:
     """One key against another, column by column: so the server reads a range of an index, which it does not of rows."""
     if len(left) == 1:
         return f"{left[0]} {how} {right[0]}"
-    rest = _compared(left[1:], right[1:], how)
+    rest = _compare_keys(left[1:], right[1:], how)
     return f"({left[0]} {how[0]} {right[0]} OR ({left[0]} = {right[0]} AND {rest}))"

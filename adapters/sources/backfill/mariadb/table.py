@@ -10,9 +10,9 @@ import pymysql
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-from ..database import Table, refuse_keyless, refuse_type, split
-from .columns import Column
-from .connection import ask
+from ..database import BackfillTable, refuse_keyless, split_name, unsupported_type_error
+from .columns import MariaDbColumn
+from .connection import fetch_rows
 
 OLDEST = (10, 6)
 INSTEAD = "Use Debezium's own incremental snapshots (docs/debezium.md)."
@@ -32,26 +32,28 @@ SELECT index_name, column_name FROM information_schema.statistics
 WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name <> 'PRIMARY', index_name, seq_in_index"""
 
 
-def look(connection: pymysql.Connection[Any], table: str, keys: Sequence[str] | None, *, precise: bool) -> Table[Column]:
+def describe_readable_table(
+    connection: pymysql.Connection[Any], table: str, keys: Sequence[str] | None, *, precise: bool
+) -> BackfillTable[MariaDbColumn]:
     """The table, whose rows can be read and whose changes are sent. ConfigProblem or EnvironmentProblem, with what to do,
     where that is not so."""
-    schema, name = split(table)
+    schema, name = split_name(table)
     refuse_server(connection)
     refuse_unread(connection)
     _refuse_filtered(connection, schema)
     _refuse_kind(connection, schema, name)
-    return described(connection, schema, name, keys, precise=precise)
+    return describe_table(connection, schema, name, keys, precise=precise)
 
 
 def refuse_server(connection: pymysql.Connection[Any]) -> None:
     """Refuse other servers, and those whose binlog has not all that is needed."""
-    [(version,)] = ask(connection, "SELECT version()")
+    [(version,)] = fetch_rows(connection, "SELECT version()")
     if "mariadb" not in version.lower():
         raise EnvironmentProblem(f"The source's server is MySQL {version}, and no MariaDB.", next_step=INSTEAD)
     numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)", version)
     if numbers is None or (int(numbers[1]), int(numbers[2])) < OLDEST:
         raise EnvironmentProblem("The source's server is older than MariaDB 10.6.", next_step="Upgrade it.")
-    [values] = ask(connection, f"SELECT {', '.join(f'@@global.{name}' for name, _ in WANTED)}")
+    [values] = fetch_rows(connection, f"SELECT {', '.join(f'@@global.{name}' for name, _ in WANTED)}")
     for (name, wanted), value in zip(WANTED, values, strict=True):
         if value != wanted:
             raise EnvironmentProblem(
@@ -62,7 +64,7 @@ def refuse_server(connection: pymysql.Connection[Any]) -> None:
 
 def refuse_unread(connection: pymysql.Connection[Any]) -> None:
     """Refuse a server whose binlog nobody follows."""
-    [(readers,)] = ask(connection, READERS)
+    [(readers,)] = fetch_rows(connection, READERS)
     if readers == "0":
         raise EnvironmentProblem(
             "Nobody that this user may see reads the binlog, so changes that follow the snapshot would be lost.",
@@ -72,7 +74,7 @@ def refuse_unread(connection: pymysql.Connection[Any]) -> None:
 
 
 def _refuse_filtered(connection: pymysql.Connection[Any], schema: str) -> None:
-    for _, _, only, without, *_ in ask(connection, "SHOW MASTER STATUS"):
+    for _, _, only, without, *_ in fetch_rows(connection, "SHOW MASTER STATUS"):
         if (only and schema not in only.split(",")) or schema in (without or "").split(","):
             raise EnvironmentProblem(
                 f"The server leaves the database {schema} out of its binlog (binlog_do_db, binlog_ignore_db).",
@@ -81,7 +83,7 @@ def _refuse_filtered(connection: pymysql.Connection[Any], schema: str) -> None:
 
 
 def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) -> None:
-    found = [row for row in ask(connection, FOUND, (schema, name)) if row[:2] == (schema, name)]
+    found = [row for row in fetch_rows(connection, FOUND, (schema, name)) if row[:2] == (schema, name)]
     if not found:
         raise ConfigProblem(
             f"The database has no table {schema}.{name} that this user may see.",
@@ -93,29 +95,29 @@ def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) ->
         raise ConfigProblem(f"{schema}.{name} is {what}, of which a snapshot shows no one moment.", next_step=INSTEAD)
 
 
-def described(
+def describe_table(
     connection: pymysql.Connection[Any], schema: str, name: str, keys: Sequence[str] | None, *, precise: bool
-) -> Table[Column]:
+) -> BackfillTable[MariaDbColumn]:
     """The table with its columns as they are now."""
     qualified = f"{schema}.{name}"
-    rows = ask(connection, COLUMNS, (schema, name))
+    rows = fetch_rows(connection, COLUMNS, (schema, name))
     columns = tuple(
-        Column(column, required == "1", sql, kind, int(digits), int(scale), charset, collation, precise)
+        MariaDbColumn(column, required == "1", sql, kind, int(digits), int(scale), charset, collation, precise)
         for column, required, sql, kind, digits, scale, charset, collation in rows
     )
     strange = next((column for column in columns if column.form is None), None)
     if strange is not None:
-        raise refuse_type(qualified, strange.name, strange.sql)
+        raise unsupported_type_error(qualified, strange.name, strange.sql)
     indexes: dict[str, list[str]] = {}
-    for index, column in ask(connection, INDEXES, (schema, name)):
+    for index, column in fetch_rows(connection, INDEXES, (schema, name)):
         indexes.setdefault(index, []).append(column)
     own = refuse_keyless(qualified, columns, tuple(keys or indexes.get("PRIMARY") or ()))
-    table = Table(schema, schema, name, columns, _by_index(qualified, own, indexes.values()))
+    table = BackfillTable(schema, schema, name, columns, _order_by_index(qualified, own, indexes.values()))
     _refuse_unordered(table)
     return table
 
 
-def _by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:
+def _order_by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:
     """The keys in the order of an index over them and nothing else: rows are read by it, some at a time."""
     found = next((index for index in indexes if set(index) == set(keys)), None)
     if found is None:
@@ -126,9 +128,9 @@ def _by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -
     return tuple(found)
 
 
-def _refuse_unordered(table: Table[Column]) -> None:
+def _refuse_unordered(table: BackfillTable[MariaDbColumn]) -> None:
     for column in table.key_columns:
-        if not column.required or column.sent.typed is None:
+        if not column.required or column.required_form.typed is None:
             what = f"is of the type {column.sql}" if column.required else "may be NULL"
             raise ConfigProblem(
                 f"{column.name} of the key of {table.schema}.{table.name} {what}, so rows cannot be read in its order.",

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ....arrow.debezium.private import MASKED
+from ....decoders.debezium.masking import MASKED
 from ..database import Schema
 
 AS_IT_IS = {
@@ -41,7 +41,7 @@ TWO_64 = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class PostgresColumn:
     """One column. `sql`: its type with parameters, to cast text to; `type`: the plain name of what it is made of, `kind` and
     `modifier` its typtype and typmod, `item` that of a list's values."""
 
@@ -56,86 +56,88 @@ class Column:
     @property
     def schema(self) -> Schema:
         """See `database.Column`."""
-        return self.sent.schema
+        return self.required_form.schema
 
-    def masked(self) -> Column:
+    def to_masked(self) -> PostgresColumn:
         """See `database.Column`."""
-        return Column(self.name, self.required, "text", MASKED, "b", -1)
+        return PostgresColumn(self.name, self.required, "text", MASKED, "b", -1)
 
     @property
-    def sent(self) -> Form:
+    def required_form(self) -> PostgresValueFormat:
         """`form`, of a column that has one."""
         if self.form is None:
             raise TypeError(self.sql)
         return self.form
 
     @property
-    def form(self) -> Form | None:
+    def form(self) -> PostgresValueFormat | None:
         """How its values are sent; None for a type that has no form here."""
         if self.item is not None:
             listed = self.item if self.item in IN_LISTS else None
             items = listed and {"type": AS_IT_IS[listed], "optional": True}
-            return Form({"type": "array", "items": items}, "{c}") if items else None
+            return PostgresValueFormat({"type": "array", "items": items}, "{c}") if items else None
         if self.kind == "e":
-            return Form(_named("string", "io.debezium.data.Enum"), "{c}")
+            return PostgresValueFormat(_named_schema("string", "io.debezium.data.Enum"), "{c}")
         if self.type in AS_IT_IS:
-            return Form({"type": AS_IT_IS[self.type]}, "{c}")
+            return PostgresValueFormat({"type": AS_IT_IS[self.type]}, "{c}")
         made = FORMS.get(self.type)
         return made(self.modifier) if made else None
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class PostgresValueFormat:
     """A schema of Connect, and an SQL expression that makes of a column, written `{c}`, what JSON has for it."""
 
     schema: Schema
     value: str
 
-    def of(self, column: str) -> str:
+    def for_column(self, column: str) -> str:
         """The expression for a column, as SQL names it."""
         return self.value.replace("{c}", column)
 
 
-def _named(kind: str, name: str) -> dict[str, Any]:
+def _named_schema(kind: str, name: str) -> dict[str, Any]:
     return {"type": kind, "name": name, "version": 1}
 
 
-def _as_text(name: str) -> Callable[[int], Form]:
-    return lambda _: Form(_named("string", name), "{c}::text")
+def _text_form(name: str) -> Callable[[int], PostgresValueFormat]:
+    return lambda _: PostgresValueFormat(_named_schema("string", name), "{c}::text")
 
 
-def _micros(factor: int) -> str:
+def _micros_expression(factor: int) -> str:
     return f"(extract(epoch FROM {{c}}) * {factor})::bigint"
 
 
-def _time(modifier: int) -> Form:
+def _time_form(modifier: int) -> PostgresValueFormat:
     if 0 <= modifier <= 3:
-        return Form(_named("int32", "io.debezium.time.Time"), _micros(1_000))
-    return Form(_named("int64", "io.debezium.time.MicroTime"), _micros(1_000_000))
+        return PostgresValueFormat(_named_schema("int32", "io.debezium.time.Time"), _micros_expression(1_000))
+    return PostgresValueFormat(_named_schema("int64", "io.debezium.time.MicroTime"), _micros_expression(1_000_000))
 
 
-def _timestamp(modifier: int) -> Form:
+def _timestamp_form(modifier: int) -> PostgresValueFormat:
     if 0 <= modifier <= 3:
-        return Form(_named("int64", "io.debezium.time.Timestamp"), _micros(1_000))
-    return Form(_named("int64", "io.debezium.time.MicroTimestamp"), _micros(1_000_000))
+        return PostgresValueFormat(_named_schema("int64", "io.debezium.time.Timestamp"), _micros_expression(1_000))
+    return PostgresValueFormat(_named_schema("int64", "io.debezium.time.MicroTimestamp"), _micros_expression(1_000_000))
 
 
-def _numeric(modifier: int) -> Form | None:
+def _numeric_form(modifier: int) -> PostgresValueFormat | None:
     if modifier < 4:
-        struct = {**_named("struct", "io.debezium.data.VariableScaleDecimal"), "fields": SCALED}
+        struct = {**_named_schema("struct", "io.debezium.data.VariableScaleDecimal"), "fields": SCALED}
         # Without zeros at the end, as the connector has it.
-        unscaled = _unscaled("({c} * power(10::numeric, scale(trim_scale({c}))))")
+        unscaled = _unscaled_expression("({c} * power(10::numeric, scale(trim_scale({c}))))")
         made = f"json_build_object('scale', scale(trim_scale({{c}})), 'value', {unscaled})"
-        return Form(struct, f"CASE WHEN {{c}} IS NOT NULL THEN {made} END")
+        return PostgresValueFormat(struct, f"CASE WHEN {{c}} IS NOT NULL THEN {made} END")
     # As numeric's own input reads it: 16 bits of precision, 11 of scale with a sign.
     precision, scale = modifier - 4 >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
     if precision > WIDEST or scale < 0:
         return None
     parameters = {"scale": str(scale), "connect.decimal.precision": str(precision)}
-    return Form({**_named("bytes", NUMERIC), "parameters": parameters}, _unscaled(f"({{c}} * {10**scale})"))
+    return PostgresValueFormat(
+        {**_named_schema("bytes", NUMERIC), "parameters": parameters}, _unscaled_expression(f"({{c}} * {10**scale})")
+    )
 
 
-def _unscaled(number: str) -> str:
+def _unscaled_expression(number: str) -> str:
     """A whole number as the base64 of 16 bytes, the highest first. What needs more, and what is no number, is an error of
     the server."""
     rest = f"mod({number}, {TWO_64})"
@@ -146,20 +148,20 @@ def _unscaled(number: str) -> str:
 
 
 SCALED = [{"type": "int32", "optional": False, "field": "scale"}, {"type": "bytes", "optional": False, "field": "value"}]
-FORMS: dict[str, Callable[[int], Form | None]] = {
-    MASKED: lambda _: Form({"type": "string", "name": MASKED}, "{c}"),
-    "oid": lambda _: Form({"type": "int64"}, "{c}::bigint"),
-    "numeric": _numeric,
-    "date": lambda _: Form(_named("int32", "io.debezium.time.Date"), "({c} - date '1970-01-01')"),
-    "time": _time,
-    "timestamp": _timestamp,
+FORMS: dict[str, Callable[[int], PostgresValueFormat | None]] = {
+    MASKED: lambda _: PostgresValueFormat({"type": "string", "name": MASKED}, "{c}"),
+    "oid": lambda _: PostgresValueFormat({"type": "int64"}, "{c}::bigint"),
+    "numeric": _numeric_form,
+    "date": lambda _: PostgresValueFormat(_named_schema("int32", "io.debezium.time.Date"), "({c} - date '1970-01-01')"),
+    "time": _time_form,
+    "timestamp": _timestamp_form,
     # Not to_char, which has nothing for infinity and no era.
-    "timestamptz": lambda _: Form(
-        _named("string", "io.debezium.time.ZonedTimestamp"), "((to_json({c} AT TIME ZONE 'UTC') #>> '{}') || 'Z')"
+    "timestamptz": lambda _: PostgresValueFormat(
+        _named_schema("string", "io.debezium.time.ZonedTimestamp"), "((to_json({c} AT TIME ZONE 'UTC') #>> '{}') || 'Z')"
     ),
-    "uuid": _as_text("io.debezium.data.Uuid"),
-    "json": _as_text("io.debezium.data.Json"),
-    "jsonb": _as_text("io.debezium.data.Json"),
-    "xml": _as_text("io.debezium.data.Xml"),
-    "bytea": lambda _: Form({"type": "bytes"}, "translate(encode({c}, 'base64'), E'\\n', '')"),
+    "uuid": _text_form("io.debezium.data.Uuid"),
+    "json": _text_form("io.debezium.data.Json"),
+    "jsonb": _text_form("io.debezium.data.Json"),
+    "xml": _text_form("io.debezium.data.Xml"),
+    "bytea": lambda _: PostgresValueFormat({"type": "bytes"}, "translate(encode({c}, 'base64'), E'\\n', '')"),
 }

@@ -11,15 +11,15 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from ....sql.pg_connection import Session
-from ....sql.pg_errors import translated
-from ....sql.pg_names import quoted
-from ..database import Moment, Row, Table, Tell
-from ..taking import TableBackfill
-from .columns import Column
-from .place import snapshot, system
-from .table import look
-from .texts import texts
+from ....postgres.connection import PostgresSession
+from ....postgres.errors import translate_error
+from ....postgres.names import quote_name
+from ..database import BackfillTable, Row, SnapshotPoint, Tell
+from ..snapshot_reader import TableBackfill
+from .columns import PostgresColumn
+from .key_values import to_texts
+from .snapshot import open_snapshot, read_system_id
+from .table import describe_readable_table
 
 FETCH = 5_000
 
@@ -36,11 +36,11 @@ class PostgresLog:
         ("xmin", "int64", True),
     )
 
-    def block(self, table: Table[Any], moment: Moment) -> Mapping[str, Any]:
+    def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
         """See `Log`."""
         return {"sequence": json.dumps([str(moment.place[0]), "0"]), "schema": table.schema, "table": table.name}
 
-    def transaction(self, moment: Moment) -> None:
+    def transaction(self, moment: SnapshotPoint) -> None:
         """See `Log`."""
 
 
@@ -50,43 +50,45 @@ class PostgresDatabase:
     log = PostgresLog()
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self._session = Session(str(options["dsn"]), "backfill")
+        self._session = PostgresSession(str(options["dsn"]), "backfill")
         self._publication, self._slot = str(options["publication"]), str(options["slot"])
 
-    def look(self, table: str, keys: Sequence[str] | None) -> Table[Column]:
+    def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[PostgresColumn]:
         """See `Database`."""
-        with _translating(table), closing(self._session.open(autocommit=True)) as connection:
-            return look(connection, table, self._publication, self._slot, keys)
+        with _translate_errors(table), closing(self._session.open(autocommit=True)) as connection:
+            return describe_readable_table(connection, table, self._publication, self._slot, keys)
 
     def identity(self) -> str:
         """See `Database`."""
-        with _translating("a table"):
-            return system(self._session)
+        with _translate_errors("a table"):
+            return read_system_id(self._session)
 
     @contextmanager
-    def snapshot(self, table: Table[Column], tell: Tell) -> Iterator[_Snapshot]:
+    def open_snapshot(self, table: BackfillTable[PostgresColumn], report: Tell) -> Iterator[_PostgresSnapshot]:
         """See `Database`."""
         name = f"{table.schema}.{table.name}"
-        tell(f"{name}: waiting for the transactions that are open in the source")
-        with _translating(name), snapshot(self._session, self._publication) as (connection, moment):
-            yield _Snapshot(connection, table, moment)
+        report(f"{name}: waiting for the transactions that are open in the source")
+        with _translate_errors(name), open_snapshot(self._session, self._publication) as (connection, moment):
+            yield _PostgresSnapshot(connection, table, moment)
 
-    def placed(self, table: Table[Column], keys: pa.Table, borders: Sequence[Sequence[str]]) -> Iterator[tuple[str, int]]:
+    def locate_rows(
+        self, table: BackfillTable[PostgresColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
+    ) -> Iterator[tuple[str, int]]:
         """See `Database`."""
         columns = table.key_columns
         names = [f"k{i}" for i, _ in enumerate(columns)]
-        cast = ", ".join(f"c.{n}::{c.sql} AS {quoted(c.name)}" for n, c in zip(names, columns, strict=True))
-        which = "".join(f" WHEN {_compared(table, '<=')} THEN {i}" for i, _ in enumerate(borders))
+        cast = ", ".join(f"c.{n}::{c.sql} AS {quote_name(c.name)}" for n, c in zip(names, columns, strict=True))
+        which = "".join(f" WHEN {_compare_keys(table, '<=')} THEN {i}" for i, _ in enumerate(borders))
         which = f"CASE{which} ELSE {len(borders)} END" if which else "0"
         given = ", ".join("%s::text[]" for _ in columns)
         query = (
-            f"SELECT {_literal(_objects(columns))}, {which} FROM unnest({given}) AS c({', '.join(names)}), "
-            f"LATERAL (SELECT {_literal(cast)}) AS t"
+            f"SELECT {_escape_literal(_object_expression(columns))}, {which} FROM unnest({given}) AS c({', '.join(names)}), "
+            f"LATERAL (SELECT {_escape_literal(cast)}) AS t"
         )
         parameters = [text for last in borders for text in last]
-        arrays = [texts(keys[column.name]) for column in columns]
+        arrays = [to_texts(keys[column.name]) for column in columns]
         name = f"{table.schema}.{table.name}"
-        with _translating(name), closing(self._session.open(autocommit=True)) as connection:
+        with _translate_errors(name), closing(self._session.open(autocommit=True)) as connection:
             yield from connection.execute(query.encode(), [*parameters, *arrays]).fetchall()
 
 
@@ -98,16 +100,16 @@ class PostgresBackfill(TableBackfill):
 
 
 @dataclass(frozen=True, slots=True)
-class _Snapshot:
+class _PostgresSnapshot:
     """`Snapshot`, of a connection in a transaction."""
 
     connection: psycopg.Connection[Any]
-    table: Table[Column]
-    moment: Moment
+    table: BackfillTable[PostgresColumn]
+    moment: SnapshotPoint
 
     def count(self) -> int | None:
         """See `Snapshot`: as counted by the last ANALYZE."""
-        name = f"{quoted(self.table.schema)}.{quoted(self.table.name)}"
+        name = f"{quote_name(self.table.schema)}.{quote_name(self.table.name)}"
         row = self.connection.execute(
             "SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s)", (name,)
         ).fetchone()
@@ -117,43 +119,45 @@ class _Snapshot:
         """See `Snapshot`."""
         with self.connection.cursor("backfill") as cursor:
             cursor.itersize = FETCH
-            cursor.execute(_query(self.table, after).encode(), list(after) if after is not None else None)
+            cursor.execute(_rows_query(self.table, after).encode(), list(after) if after is not None else None)
             for key, row, *last in cursor:
                 yield key, row, last
 
 
 @contextmanager
-def _translating(name: str) -> Iterator[None]:
+def _translate_errors(name: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise translated(error, f"backfilling {name}") from error
+        raise translate_error(error, f"backfilling {name}") from error
 
 
-def _query(table: Table[Column], after: Sequence[str] | None) -> str:
+def _rows_query(table: BackfillTable[PostgresColumn], after: Sequence[str] | None) -> str:
     """Rows in the order of their keys: the JSON of the key and of the row, and the key's values as text."""
-    where = f" WHERE {_compared(table, '>')}" if after is not None else ""
-    mine = [f"t.{quoted(column.name)}" for column in table.key_columns]
-    chosen = ", ".join([_objects(table.key_columns), _objects(table.columns), *(f"{name}::text" for name in mine)])
+    where = f" WHERE {_compare_keys(table, '>')}" if after is not None else ""
+    mine = [f"t.{quote_name(column.name)}" for column in table.key_columns]
+    chosen = ", ".join(
+        [_object_expression(table.key_columns), _object_expression(table.columns), *(f"{name}::text" for name in mine)]
+    )
     ordered = ", ".join(mine)
-    parts = f"SELECT {chosen} FROM {quoted(table.schema, table.name)} AS t", where, f" ORDER BY {ordered}"
-    return parts[0] + parts[2] if after is None else _literal(parts[0]) + parts[1] + _literal(parts[2])
+    parts = f"SELECT {chosen} FROM {quote_name(table.schema, table.name)} AS t", where, f" ORDER BY {ordered}"
+    return parts[0] + parts[2] if after is None else _escape_literal(parts[0]) + parts[1] + _escape_literal(parts[2])
 
 
-def _objects(columns: Sequence[Column]) -> str:
+def _object_expression(columns: Sequence[PostgresColumn]) -> str:
     """An SQL expression: the JSON text of an object with these columns of `t`, in their forms."""
-    inner = [f"{c.sent.of(f't.{quoted(c.name)}')} AS {quoted(c.name)}" for c in columns]
+    inner = [f"{c.required_form.for_column(f't.{quote_name(c.name)}')} AS {quote_name(c.name)}" for c in columns]
     whole = "row" + "_" * max((len(c.name) for c in columns), default=0)  # No column is called so.
     return f"(SELECT row_to_json({whole})::text FROM (SELECT {', '.join(inner)}) AS {whole})"
 
 
-def _compared(table: Table[Column], how: str) -> str:
+def _compare_keys(table: BackfillTable[PostgresColumn], how: str) -> str:
     """The key against given texts."""
-    mine = ", ".join(_literal(f"t.{quoted(column.name)}") for column in table.key_columns)
-    given = ", ".join(f"%s::text::{_literal(column.sql)}" for column in table.key_columns)
+    mine = ", ".join(_escape_literal(f"t.{quote_name(column.name)}") for column in table.key_columns)
+    given = ", ".join(f"%s::text::{_escape_literal(column.sql)}" for column in table.key_columns)
     return f"ROW({mine}) {how} ROW({given})"
 
 
-def _literal(text: str) -> str:
+def _escape_literal(text: str) -> str:
     """SQL in a statement with parameters."""
     return text.replace("%", "%%")

@@ -9,8 +9,8 @@ import psycopg
 
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem
 
-from ..database import Table, refuse_keyless, refuse_type, split
-from .columns import Column
+from ..database import BackfillTable, refuse_keyless, split_name, unsupported_type_error
+from .columns import PostgresColumn
 
 OLDEST = 140_000
 COLUMNS = """
@@ -34,25 +34,25 @@ WHERE p.pubname = %s AND p.schemaname = %s AND p.tablename = %s"""
 SLOT = "SELECT plugin FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()"
 
 
-def look(
+def describe_readable_table(
     connection: psycopg.Connection[Any], table: str, publication: str, slot: str, keys: Sequence[str] | None
-) -> Table[Column]:
+) -> BackfillTable[PostgresColumn]:
     """The table, whose rows can be read and whose changes are sent. ConfigProblem or EnvironmentProblem, with what to do,
     where that is not so."""
     if connection.info.server_version < OLDEST:
         raise EnvironmentProblem("The source's server is older than PostgreSQL 14.", next_step="Upgrade it.")
     _refuse_slot(connection, slot)
-    schema, name = split(table)
+    schema, name = split_name(table)
     said = connection.execute(PUBLISHED, (publication, schema, name)).fetchone()
     if said is None:
         raise EnvironmentProblem(
             f"Publication {publication} has no table {table}, so its changes would not follow the rows that are read.",
             next_step=f"ALTER PUBLICATION {publication} ADD TABLE {table}; and see `replicator doctor`.",
         )
-    columns = _columns(connection, schema, name, said[0])
-    found = tuple(row[0] for row in connection.execute(KEY, (_oid(connection, schema, name),)).fetchall())
+    columns = _read_columns(connection, schema, name, said[0])
+    found = tuple(row[0] for row in connection.execute(KEY, (_read_oid(connection, schema, name),)).fetchall())
     own = refuse_keyless(table, columns, tuple(keys or found))
-    return Table(connection.info.dbname, schema, name, columns, own)
+    return BackfillTable(connection.info.dbname, schema, name, columns, own)
 
 
 def _refuse_slot(connection: psycopg.Connection[Any], slot: str) -> None:
@@ -69,7 +69,7 @@ def _refuse_slot(connection: psycopg.Connection[Any], slot: str) -> None:
         )
 
 
-def _oid(connection: psycopg.Connection[Any], schema: str, name: str) -> int:
+def _read_oid(connection: psycopg.Connection[Any], schema: str, name: str) -> int:
     row = connection.execute(
         "SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
         (schema, name),
@@ -77,19 +77,19 @@ def _oid(connection: psycopg.Connection[Any], schema: str, name: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def _columns(
+def _read_columns(
     connection: psycopg.Connection[Any], schema: str, name: str, published: Mapping[str, Any]
-) -> tuple[Column, ...]:
+) -> tuple[PostgresColumn, ...]:
     table = f"{schema}.{name}"
     if published.get("rowfilter"):
         raise ConfigProblem(
             f"The publication sends only some rows of {table}, and a backfill reads all.",
             next_step="Take the WHERE out of the publication, and say `where` in the config.",
         )
-    rows = connection.execute(COLUMNS, (_oid(connection, schema, name),)).fetchall()
+    rows = connection.execute(COLUMNS, (_read_oid(connection, schema, name),)).fetchall()
     sent = published.get("attnames")
-    found = [Column(n, r, *more) for n, r, made, *more in rows if (n in sent if sent is not None else not made)]
+    found = [PostgresColumn(n, r, *more) for n, r, made, *more in rows if (n in sent if sent is not None else not made)]
     strange = next((column for column in found if column.form is None), None)
     if strange is not None:
-        raise refuse_type(table, strange.name, strange.sql)
+        raise unsupported_type_error(table, strange.name, strange.sql)
     return tuple(found)

@@ -8,34 +8,34 @@ from typing import Any, ClassVar
 from replicator.domain.errors import Retryable
 
 from ..check import ArchiveCheck
-from ..form import Form
-from ..listing import ArchiveFile
-from ..once.choice import Naming
-from ..once.settled import SETTLED_SECONDS, settles_in
-from ..once.source import WrittenOnceSource
+from ..file_format import FileFormat
+from ..file_list import ArchiveFile
+from ..immutable.file_selection import Naming
+from ..immutable.source import ImmutableFilesSource
 from ..options import ArchiveOptions
-from .form import SinkLines
-from .listing import SinkFile
-from .names import first_of, most_of, place_of
+from ..stable_files import SETTLED_SECONDS, seconds_until_complete
+from .file_list import SinkFile
+from .file_names import first_offset, max_records, to_partition
+from .sink_format import SinkFileFormat
 
 
-class ConnectFilesSource(WrittenOnceSource):
+class ConnectFilesSource(ImmutableFilesSource):
     """A `Source` over files of sinks (see the package); frames are `pyarrow.Table`. Options: those of `ArchiveSource`."""
 
-    naming: ClassVar[Naming] = Naming(place_of, first_of, most_of, before=1)
+    naming: ClassVar[Naming] = Naming(to_partition, first_offset, max_records, before=1)
     has_sparse_offsets = False
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
         """See `ArchiveSource.read_options`. Objects settle too: keys and headers come after the values."""
         own: dict[str, Any] = {"settle": SETTLED_SECONDS, **options}
         read = ArchiveOptions.read(own)
-        return read, SinkLines(read.settle or 0.0)
+        return read, SinkFileFormat(read.settle or 0.0)
 
-    def _settles_in(self, file: ArchiveFile) -> float:
+    def _seconds_until_stable(self, file: ArchiveFile) -> float:
         assert isinstance(file, SinkFile)  # noqa: S101 - they are those of the form
         parts = [part for part in (file, file.keys, file.headers) if part is not None]
-        left = max(settles_in(part, self._options.settle, since_copied=True) for part in parts)
+        left = max(seconds_until_complete(part, self._options.settle, since_copied=True) for part in parts)
         if left <= 0 and file.lacks is not None:
             raise Retryable(
                 f"{file.path} has no file of {file.lacks} beside it, as earlier ones of its partition have",

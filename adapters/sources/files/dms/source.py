@@ -6,32 +6,32 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ..check import ArchiveCheck
-from ..form import Form
-from ..once.choice import Naming
-from ..once.source import CSV, WrittenOnceSource, dialect_of
+from ..file_format import FileFormat
+from ..immutable.file_selection import Naming
+from ..immutable.source import CSV, ImmutableFilesSource, read_dialect
 from ..options import ArchiveOptions
-from .form import DmsRows
-from .names import first_of, most_of, table_of
-from .parquet import DmsParquet
+from .csv_format import DmsCsvFormat
+from .file_names import find_table, first_offset, max_rows
+from .parquet_format import DmsParquetFormat
 
 PARQUET = "dms_parquet"
 
 
-class DmsFilesSource(WrittenOnceSource):
+class DmsFilesSource(ImmutableFilesSource):
     """A `Source` over the folders that AWS DMS writes (see the package); frames are `pyarrow.Table`. Options: those of
     `ArchiveSource`, and `csv` (`Dialect`); with `format: dms_parquet` instead `operation_column`."""
 
-    naming: ClassVar[Naming] = Naming.of_tables(table_of, first_of, most_of)
+    naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
         """See `ArchiveSource.read_options`."""
         own: dict[str, Any] = dict(options)
-        dialect = dialect_of(own.pop(CSV, None))
+        dialect = read_dialect(own.pop(CSV, None))
         operation = str(own.pop("operation_column", "") or "Op")
         own["transport"] = "archive"
         read = ArchiveOptions.read(own)
-        return read, DmsParquet(operation) if read.format == PARQUET else DmsRows(dialect)
+        return read, DmsParquetFormat(operation) if read.format == PARQUET else DmsCsvFormat(dialect)
 
 
 class DmsFilesCheck(ArchiveCheck):

@@ -8,33 +8,37 @@ from typing import Any, ClassVar
 from replicator.domain.errors import ConfigProblem
 
 from ..check import ArchiveCheck
-from ..form import Form
-from ..once.choice import Naming
-from ..once.source import CSV, WrittenOnceSource, dialect_of
+from ..file_format import FileFormat
+from ..immutable.file_selection import Naming
+from ..immutable.source import CSV, ImmutableFilesSource, read_dialect
 from ..options import ArchiveOptions
-from .form import CsvRows, JsonRows, ParquetRows
-from .names import SUFFIXES, first_of, most_of, table_of
+from .file_names import SUFFIXES, find_table, first_offset, max_rows
+from .row_formats import CsvRowFormat, JsonRowFormat, ParquetRowFormat
 
 FILES = "files"
 
 
-class RowsFilesSource(WrittenOnceSource):
+class RowsFilesSource(ImmutableFilesSource):
     """A `Source` over folders of rows (see the package); frames are `pyarrow.Table`. Options: those of `ArchiveSource`,
     `files` (`csv`, `jsonl` or `parquet`), and `csv` (`Dialect`)."""
 
-    naming: ClassVar[Naming] = Naming.of_tables(table_of, first_of, most_of)
+    naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
     @staticmethod
-    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, Form]:
+    def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
         """See `ArchiveSource.read_options`."""
         own: dict[str, Any] = dict(options)
         files = own.pop(FILES, None)
         if files not in SUFFIXES:
             raise ConfigProblem(f"The options of a source of files are not valid: {FILES}: must be {', '.join(SUFFIXES)}.")
-        dialect = dialect_of(own.pop(CSV, None))
+        dialect = read_dialect(own.pop(CSV, None))
         own.pop("operation_column", None)
         own["transport"] = "archive"
-        forms: dict[str, Form] = {"csv": CsvRows(dialect), "jsonl": JsonRows(), "parquet": ParquetRows()}
+        forms: dict[str, FileFormat] = {
+            "csv": CsvRowFormat(dialect),
+            "jsonl": JsonRowFormat(),
+            "parquet": ParquetRowFormat(),
+        }
         return ArchiveOptions.read(own), forms[str(files)]
 
 

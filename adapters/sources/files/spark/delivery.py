@@ -14,17 +14,17 @@ from replicator.domain.change import RAW
 from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Batch, Stop
 
-from ....spark.errors import translating
-from ....spark.frames import column, derived, from_arrow, kept, weighed, where
+from ....spark.errors import translate_errors
+from ....spark.frames import cache_frame, cache_with_size, column, filter_rows, from_arrow, keep_parents
 from ....spark.types import spark_schema
-from ..batches import ROWS as CHUNK_RECORDS
-from ..delivered import Delivered
-from ..form import Form
-from ..listing import ArchiveFile
+from ..batch_builder import ROWS as CHUNK_RECORDS
+from ..delivery_progress import DeliveryProgress
+from ..file_format import FileFormat
+from ..file_list import ArchiveFile
 from ..options import ArchiveOptions
-from .pieces import Piece, waves
-from .reading import Chunk, Moved, Plan, facts_of, scanned
-from .scan import CHUNK, FACTS, ROWS, STRETCH, Limits, Stretch, rows
+from .scan import CHUNK, FACTS, ROWS, STRETCH, ChunkLimits, OffsetRuns, scan_rows
+from .split_reader import FilesChanged, ScannedChunk, SplitPlan, read_facts, scan_splits
+from .splits import FileSplit, group_splits
 
 ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -37,7 +37,7 @@ FROM, END = "_from", "_end"
 PART = pa.schema([(CHUNK, pa.int64()), (STRETCH, pa.int32()), (FROM, pa.int64()), (END, pa.int64())])
 
 
-class Part(NamedTuple):
+class OffsetSlice(NamedTuple):
     """The records of a stretch with offsets in [first, end)."""
 
     chunk: int
@@ -46,48 +46,48 @@ class Part(NamedTuple):
     end: int
 
 
-class Gathered:
+class ChunkBatch:
     """What of a frame goes into the next batch. `is_whole`: every record of the chunks that were added; `is_cut`: of some
     stretch a part, whose size is not known."""
 
     def __init__(self) -> None:
-        self.parts: list[Part] = []
+        self.parts: list[OffsetSlice] = []
         self.records = self.size = 0
         self.is_whole, self.is_cut = True, False
 
-    def add(self, chunk: Chunk, delivered: Delivered) -> None:
+    def add(self, chunk: ScannedChunk, delivered: DeliveryProgress) -> None:
         """Take what of the chunk is to be delivered."""
         for number, stretch in enumerate(chunk.facts.stretches):
-            first, end, records = _taken(stretch, chunk.piece.file.label, delivered)
+            first, end, records = _select_range(stretch, chunk.piece.file.label, delivered)
             is_whole = (first, end) == (stretch.bounds[0], stretch.bounds[-1])
             self.is_whole = self.is_whole and is_whole
             if records:
-                self.parts.append(Part(chunk.number, number, first, end))
+                self.parts.append(OffsetSlice(chunk.number, number, first, end))
                 self.is_cut = self.is_cut or not is_whole
                 self.records += records
                 self.size += stretch.size
 
-    def has_room(self, chunk: Chunk, options: ArchiveOptions) -> bool:
+    def has_room(self, chunk: ScannedChunk, options: ArchiveOptions) -> bool:
         """Whether the whole chunk fits into the batch, or the batch is empty."""
-        records = sum(b - a for s in chunk.facts.stretches for a, b in _runs(s))
+        records = sum(b - a for s in chunk.facts.stretches for a, b in _split_runs(s))
         size = sum(s.size for s in chunk.facts.stretches)
         fits = self.records + records <= options.batch_records and self.size + size <= options.batch_bytes
         return fits or not self.parts
 
 
-def _runs(stretch: Stretch) -> Iterator[tuple[int, int]]:
+def _split_runs(stretch: OffsetRuns) -> Iterator[tuple[int, int]]:
     return zip(stretch.bounds[::2], stretch.bounds[1::2], strict=True)
 
 
-def _taken(stretch: Stretch, label: str, delivered: Delivered) -> tuple[int, int, int]:
+def _select_range(stretch: OffsetRuns, label: str, delivered: DeliveryProgress) -> tuple[int, int, int]:
     """Of a stretch the first offset and the end of what is to be delivered, and how many records that are."""
     place = TopicPartition(stretch.topic, stretch.partition)
-    taken = [delivered.take_range(place, first, end, label) for first, end in _runs(stretch)]
+    taken = [delivered.accept_range(place, first, end, label) for first, end in _split_runs(stretch)]
     some = [(first, end) for first, end in taken if first < end]
     return (some[0][0], some[-1][1], sum(b - a for a, b in some)) if some else (0, 0, 0)
 
 
-class OnExecutors:
+class SparkDelivery:
     """`Delivery` of Spark frames.
 
     A wave of pieces, about one batch, is read by the executors and kept in Spark's storage. By the facts of its chunks the
@@ -97,42 +97,42 @@ class OnExecutors:
     def __init__(
         self,
         spark: SparkSession,
-        form: Form,
+        form: FileFormat,
         options: ArchiveOptions,
-        delivered: Delivered,
+        delivered: DeliveryProgress,
         apply_batch: ApplyBatch,
         *,
         stop: Stop,
     ) -> None:
-        self._rows = partial(rows, form)
+        self._rows = partial(scan_rows, form)
         self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
-        self._plan = Plan(form, piece_size(spark, options))
-        self._limits = limits(options)
+        self._plan = SplitPlan(form, split_size(spark, options))
+        self._limits = chunk_limits(options)
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
         """See `Delivery`."""
         moved: frozenset[str] = frozenset()
-        for wave in waves(self._plan.pieces(files), self._options.batch_bytes):
-            moved |= self._read([piece for piece in wave if piece.file.label not in moved])
+        for wave in group_splits(self._plan.plan_splits(files), self._options.batch_bytes):
+            moved |= self._read_splits([piece for piece in wave if piece.file.label not in moved])
             if self._stop.is_set():
                 return
         self._plan.close(without=moved)
 
-    def _read(self, pieces: list[Piece]) -> frozenset[str]:
+    def _read_splits(self, pieces: list[FileSplit]) -> frozenset[str]:
         """Hand over what is in the pieces, and say which files moved: nothing of these is handed over."""
         if not pieces:
             return frozenset()
-        frame = kept(scanned(self._spark, pieces, self._rows, self._limits, ROWS))
+        frame = cache_frame(scan_splits(self._spark, pieces, self._rows, self._limits, ROWS))
         try:
-            chunks = facts_of(frame, pieces)
-        except Moved as moved:
-            return moved.labels | self._read([piece for piece in pieces if piece.file.label not in moved.labels])
-        gathered = Gathered()
+            chunks = read_facts(frame, pieces)
+        except FilesChanged as moved:
+            return moved.labels | self._read_splits([piece for piece in pieces if piece.file.label not in moved.labels])
+        gathered = ChunkBatch()
         for chunk in chunks:
             if not gathered.has_room(chunk, self._options):
                 self._hand_over(frame, gathered)
-                gathered = Gathered()
+                gathered = ChunkBatch()
             if self._stop.is_set():
                 if not self._options.is_whole:
                     # What was taken counts as delivered.
@@ -140,44 +140,44 @@ class OnExecutors:
                 return frozenset()
             gathered.add(chunk, self._delivered)
         self._hand_over(frame, gathered)
-        self._plan.read(chunks)
+        self._plan.note_chunks(chunks)
         return frozenset()
 
-    def _hand_over(self, frame: DataFrame, gathered: Gathered) -> None:
+    def _hand_over(self, frame: DataFrame, gathered: ChunkBatch) -> None:
         if not gathered.records:
             return
-        span = self._delivered.span()
-        part = derived(_of(self._spark, frame, gathered).select([column(name) for name in RAW.names]), frame)
+        span = self._delivered.next_span()
+        part = keep_parents(_to_frame(self._spark, frame, gathered).select([column(name) for name in RAW.names]), frame)
         if not gathered.is_cut:
             self._apply(Batch(part, span, gathered.records, gathered.size))
             return
-        with translating("reading files"):
-            part, records, size = weighed(part)
+        with translate_errors("reading files"):
+            part, records, size = cache_with_size(part)
         self._apply(Batch(part, span, records, size))
 
     def flush(self, *, even_empty: bool = False) -> bool:
         """See `Delivery`. Of records there are none left; positions may be."""
-        span = self._delivered.span()
+        span = self._delivered.next_span()
         if not (span.end or even_empty):
             return False
         self._apply(Batch(self._nothing, span, 0, 0))
         return True
 
 
-def piece_size(spark: SparkSession, options: ArchiveOptions) -> int:
+def split_size(spark: SparkSession, options: ArchiveOptions) -> int:
     """So many bytes that a batch keeps every core at work."""
     return min(options.batch_bytes, WAVE_BYTES) // (PIECES * spark.sparkContext.defaultParallelism)
 
 
-def limits(options: ArchiveOptions) -> Limits:
+def chunk_limits(options: ArchiveOptions) -> ChunkLimits:
     """Of a chunk: the driver cuts batches between chunks."""
-    return Limits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
+    return ChunkLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
 
 
-def _of(spark: SparkSession, frame: DataFrame, gathered: Gathered) -> DataFrame:
+def _to_frame(spark: SparkSession, frame: DataFrame, gathered: ChunkBatch) -> DataFrame:
     """What was gathered, in the order of the frame."""
     within = column(CHUNK).between(gathered.parts[0].chunk, gathered.parts[-1].chunk)
-    found = where(frame, within & column(FACTS).isNull())
+    found = filter_rows(frame, within & column(FACTS).isNull())
     if gathered.is_whole:
         return found
     parts = from_arrow(

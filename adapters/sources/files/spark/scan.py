@@ -18,15 +18,15 @@ import pyarrow.parquet as pq
 from replicator.domain.change import RAW
 from replicator.domain.errors import EnvironmentProblem
 
-from ..avro import AVRO, messages_in
-from ..batches import Columns
-from ..form import Form
-from ..lines import bounded, size_of
-from ..listing import ArchiveFile
-from ..parquet_rows import frames
-from ..reading import record_of, unusable, whole
-from ..records import Record, unreadable
-from .pieces import Piece
+from ..archive_records import ArchiveRecord, unreadable_record
+from ..avro_files import AVRO, read_messages
+from ..batch_builder import RecordColumns
+from ..file_format import FileFormat
+from ..file_list import ArchiveFile
+from ..file_reader import read_compressed, read_record, unusable_error
+from ..line_reader import line_size, read_bounded
+from ..parquet_rows import read_frames
+from .splits import FileSplit
 
 CHUNK, STRETCH, FACTS = "_chunk", "_stretch", "_facts"
 ROWS = pa.schema([*(f.with_nullable(True) for f in RAW), (CHUNK, pa.int64()), (STRETCH, pa.int32()), (FACTS, pa.binary())])
@@ -37,7 +37,7 @@ IN_PIECE = 2**32
 SHARE = "Put the files into a folder that every machine sees at the same path."
 
 
-class Stretch(msgspec.Struct, array_like=True):
+class OffsetRuns(msgspec.Struct, array_like=True):
     """Records of one partition whose offsets rise. `bounds`: start and end of each run of offsets without a hole."""
 
     topic: str
@@ -46,103 +46,105 @@ class Stretch(msgspec.Struct, array_like=True):
     bounds: list[int]
 
 
-class Facts(msgspec.Struct, array_like=True):
+class ChunkFacts(msgspec.Struct, array_like=True):
     """A chunk without its records. `at`: the byte where the next line begins, `lines`: those of the piece up to there;
     `unfinished`: a last line is still being written."""
 
-    stretches: list[Stretch]
+    stretches: list[OffsetRuns]
     at: int = 0
     lines: int = 0
     unfinished: bool = False
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ChunkLimits(msgspec.Struct, frozen=True):
     """A chunk ends with the record that reaches one of them."""
 
     records: int
     size: int
 
 
-class Scan:
+class SplitScan:
     """Reads one piece, once. Raises EnvironmentProblem when it cannot, and so ends the task: a piece is read in whole or
     not at all, now and when it is read again because an executor was lost."""
 
-    def __init__(self, form: Form, piece: Piece, limits: Limits) -> None:
+    def __init__(self, form: FileFormat, piece: FileSplit, limits: ChunkLimits) -> None:
         self._form, self._piece, self._limits = form, piece, limits
         self._at, self._lines, self._before = piece.start, 0, -1
         self._unfinished = False
 
-    def chunks(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, Facts]]:
+    def read_chunks(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, ChunkFacts]]:
         """The records in chunks, with the numbers of their stretches and their facts. The last chunk may have no record."""
-        with _reading(self._piece.file):
-            for chunk in self._frames() if self._piece.groups else self._gathered():
-                numbers, stretches = stretched(chunk)
-                yield chunk, numbers, Facts(stretches, self._at, self._lines, self._unfinished)
+        with _translate_errors(self._piece.file):
+            for chunk in self._read_frames() if self._piece.groups else self._gather_records():
+                numbers, stretches = find_runs(chunk)
+                yield chunk, numbers, ChunkFacts(stretches, self._at, self._lines, self._unfinished)
 
-    def _frames(self) -> Iterator[pa.RecordBatch]:
-        reader = pq.ParquetFile(self._piece.file.parquet())
-        return frames(self._piece.file, reader, self._form, self._limits.records, self._piece.groups)
+    def _read_frames(self) -> Iterator[pa.RecordBatch]:
+        reader = pq.ParquetFile(self._piece.file.open_parquet())
+        return read_frames(self._piece.file, reader, self._form, self._limits.records, self._piece.groups)
 
-    def _gathered(self) -> Iterator[pa.RecordBatch]:
-        gathered, size = Columns(), 0
-        for record in self._records():
-            gathered.put(record)
+    def _gather_records(self) -> Iterator[pa.RecordBatch]:
+        gathered, size = RecordColumns(), 0
+        for record in self._read_records():
+            gathered.add(record)
             size += record.size
             if len(gathered) >= self._limits.records or size >= self._limits.size:
-                yield gathered.frame()
-                gathered, size = Columns(), 0
-        yield gathered.frame()
+                yield gathered.to_batch()
+                gathered, size = RecordColumns(), 0
+        yield gathered.to_batch()
 
-    def _records(self) -> Iterator[Record]:
-        for line in self._form.lines(self._lines_of(self._piece.file)):
-            record = record_of(self._form, self._piece.file, line, self._number)
+    def _read_records(self) -> Iterator[ArchiveRecord]:
+        for line in self._form.lines(self._read_lines(self._piece.file)):
+            record = read_record(self._form, self._piece.file, line, self._next_line_number)
             if isinstance(record, ValueError):
                 if self._form.growing and not line.endswith(b"\n"):
                     self._unfinished = True
                     return
-                record = unreadable(self._piece.file.label, self._number(), line.strip(), record)
-            self._at += size_of(line)
+                record = unreadable_record(self._piece.file.label, self._next_line_number(), line.strip(), record)
+            self._at += line_size(line)
             self._lines += 1
             if record is not None:
                 yield record
 
-    def _lines_of(self, file: ArchiveFile) -> Iterator[bytes]:
+    def _read_lines(self, file: ArchiveFile) -> Iterator[bytes]:
         if file.name.endswith(AVRO):
-            return messages_in(file, self._form.longest)
-        return self._compressed() if file.name.endswith(".gz") else self._plain()
+            return read_messages(file, self._form.longest)
+        return self._read_compressed() if file.name.endswith(".gz") else self._read_plain()
 
-    def _compressed(self) -> Iterator[bytes]:
+    def _read_compressed(self) -> Iterator[bytes]:
         with self._piece.file.path.open("rb") as packed, gzip.open(packed) as stream:
-            yield from whole(bounded(stream, self._form.longest), self._piece.file, growing=self._form.growing)
+            yield from read_compressed(
+                read_bounded(stream, self._form.longest), self._piece.file, growing=self._form.growing
+            )
 
-    def _plain(self) -> Iterator[bytes]:
+    def _read_plain(self) -> Iterator[bytes]:
         """The lines that begin in the piece; the last of the file may lack its end."""
         piece, file = self._piece, self._piece.file
         with file.path.open("rb") as stream:
             if piece.start > piece.begun:
                 # A line that began before belongs to the piece before.
                 stream.seek(piece.start - 1)
-                self._at += size_of(next(bounded(stream, self._form.longest), b"")) - 1
+                self._at += line_size(next(read_bounded(stream, self._form.longest), b"")) - 1
             stream.seek(self._at)
             at = self._at
-            for line in bounded(stream, self._form.longest, file.size - at):
+            for line in read_bounded(stream, self._form.longest, file.size - at):
                 if at >= piece.end:
                     break
                 yield line
-                at += size_of(line)
+                at += line_size(line)
             if at < min(piece.end, file.size):
                 raise EnvironmentProblem(f"The file {file.path} became shorter.")
 
-    def _number(self) -> int:
+    def _next_line_number(self) -> int:
         """The number of the next line in its file. Lines of the pieces before are counted where one needs a number."""
         if self._before < 0:
             self._before = self._piece.lines
             if self._piece.start > self._piece.begun:
-                self._before += _ends_between(self._piece.file, self._piece.begun, self._piece.start)
+                self._before += _count_ends(self._piece.file, self._piece.begun, self._piece.start)
         return self._before + self._lines + 1
 
 
-def _ends_between(file: ArchiveFile, start: int, end: int) -> int:
+def _count_ends(file: ArchiveFile, start: int, end: int) -> int:
     """How many lines begin in [start, end): those that end before `end`, and one that goes on behind it."""
     count, last = 0, b"\n"
     with file.path.open("rb") as stream:
@@ -153,19 +155,19 @@ def _ends_between(file: ArchiveFile, start: int, end: int) -> int:
 
 
 @contextmanager
-def _reading(file: ArchiveFile) -> Iterator[None]:
+def _translate_errors(file: ArchiveFile) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
         here = f"The file {file.path} is not on {socket.gethostname()}, where Spark was to read it."
         raise EnvironmentProblem(here, next_step=SHARE) from error
     except OSError as error:
-        raise unusable(file, error) from error
+        raise unusable_error(file, error) from error
     except pa.ArrowInvalid as error:
         raise EnvironmentProblem(f"The file {file.path} is damaged: it is no Parquet file any more.") from error
 
 
-def stretched(chunk: pa.RecordBatch) -> tuple[pa.Array, list[Stretch]]:
+def find_runs(chunk: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
     """For each record the number of its stretch, and the stretches."""
     if not chunk.num_rows:
         return pa.array([], pa.int32()), []
@@ -173,7 +175,7 @@ def stretched(chunk: pa.RecordBatch) -> tuple[pa.Array, list[Stretch]]:
     places = topics.indices.to_numpy().astype(np.int64) * 2**32 + chunk.column("partition").to_numpy()
     order = np.argsort(places, kind="stable")
     places, offsets = places[order], chunk.column("offset").to_numpy()[order]
-    sizes = np.concatenate(([0], np.cumsum(_sizes(chunk)[order])))
+    sizes = np.concatenate(([0], np.cumsum(_record_sizes(chunk)[order])))
     other, steps = np.diff(places) != 0, np.diff(offsets)
     begins = np.concatenate(([True], other | (steps <= 0)))
     # A run of offsets without a hole: stretches consist of such.
@@ -185,7 +187,7 @@ def stretched(chunk: pa.RecordBatch) -> tuple[pa.Array, list[Stretch]]:
     numbers = np.empty(len(order), np.int32)
     numbers[order] = np.cumsum(begins) - 1
     found = [
-        Stretch(
+        OffsetRuns(
             topics.dictionary[places[a] >> 32].as_py(),
             int(places[a] & 0xFFFFFFFF),
             int(sizes[b] - sizes[a]),
@@ -196,28 +198,28 @@ def stretched(chunk: pa.RecordBatch) -> tuple[pa.Array, list[Stretch]]:
     return pa.array(numbers), found
 
 
-def _sizes(chunk: pa.RecordBatch) -> Any:
+def _record_sizes(chunk: pa.RecordBatch) -> Any:
     lengths: list[Any] = [pc.fill_null(pc.binary_length(chunk.column(name)), 0).to_numpy() for name in ("key", "value")]
     return lengths[0].astype(np.int64) + lengths[1]
 
 
-def rows(form: Form, number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
+def scan_rows(form: FileFormat, number: int, piece: FileSplit, limits: ChunkLimits) -> Iterator[pa.Table]:
     """A piece as `ROWS`; `number` is the piece's in its frame."""
-    for at, (chunk, numbers, facts) in enumerate(Scan(form, piece, limits).chunks(), number * IN_PIECE):
+    for at, (chunk, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_chunks(), number * IN_PIECE):
         of_chunk = pa.repeat(pa.scalar(at), chunk.num_rows)
         no_facts = pa.nulls(chunk.num_rows, pa.binary())
         yield pa.Table.from_arrays([*chunk.columns, of_chunk, numbers, no_facts], schema=ROWS)
         yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], ROWS)
 
 
-def told(form: Form, number: int, piece: Piece, limits: Limits) -> Iterator[pa.Table]:
+def scan_bounds(form: FileFormat, number: int, piece: FileSplit, limits: ChunkLimits) -> Iterator[pa.Table]:
     """A piece as `TOLD`: first and end of each partition in it."""
     hulls: dict[tuple[str, int], tuple[int, int]] = {}
-    facts = Facts([])
-    for _, _, facts in Scan(form, piece, limits).chunks():
+    facts = ChunkFacts([])
+    for _, _, facts in SplitScan(form, piece, limits).read_chunks():
         for stretch in facts.stretches:
             first, end = stretch.bounds[0], stretch.bounds[-1]
             known = hulls.get((stretch.topic, stretch.partition), (first, end))
             hulls[stretch.topic, stretch.partition] = min(first, known[0]), max(end, known[1])
-    facts.stretches = [Stretch(topic, partition, 0, list(hull)) for (topic, partition), hull in hulls.items()]
+    facts.stretches = [OffsetRuns(topic, partition, 0, list(hull)) for (topic, partition), hull in hulls.items()]
     yield pa.Table.from_pylist([{CHUNK: number * IN_PIECE, FACTS: msgspec.msgpack.encode(facts)}], TOLD)

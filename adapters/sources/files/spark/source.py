@@ -11,16 +11,16 @@ from pyspark.sql import SparkSession
 from replicator.domain.position import TopicPartition
 from replicator.ports.frames import Stop
 
-from ....spark.session import split
-from ..delivered import Delivered
-from ..form import Form
-from ..listing import ArchiveFile
+from ....spark.session import split_options
+from ..delivery_progress import DeliveryProgress
+from ..file_format import FileFormat
+from ..file_list import ArchiveFile
+from ..offset_index import OffsetIndex
 from ..options import ArchiveOptions
-from ..source import ArchiveSource, Delivery
-from ..summary import Summary
-from .delivery import UNBOUNDED, OnExecutors, limits, piece_size
-from .reading import Moved, Plan, facts_of, scanned
-from .scan import TOLD, told
+from ..source import ArchiveSource, FileDelivery
+from .delivery import UNBOUNDED, SparkDelivery, chunk_limits, split_size
+from .scan import TOLD, scan_bounds
+from .split_reader import FilesChanged, SplitPlan, read_facts, scan_splits
 
 
 class ArchiveSparkSource(ArchiveSource):
@@ -32,41 +32,41 @@ class ArchiveSparkSource(ArchiveSource):
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, self._spark = split(options)
+        own, self._spark = split_options(options)
         super().__init__(own)
         if self._options.is_whole:
             # Of a batch Spark keeps on disk what does not fit into memory.
             self._options = self._options.model_copy(update={"batch_records": UNBOUNDED, "batch_bytes": UNBOUNDED})
 
-    def _new_summary(self) -> Summary:
-        return SparkSummary(self._spark, self._form, self._options)
+    def _new_index(self) -> OffsetIndex:
+        return SparkOffsetIndex(self._spark, self._form, self._options)
 
-    def _delivery(self, delivered: Delivered, apply_batch: Any, stop: Stop) -> Delivery:
-        return OnExecutors(self._spark, self._form, self._options, delivered, apply_batch, stop=stop)
+    def _delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
+        return SparkDelivery(self._spark, self._form, self._options, delivered, apply_batch, stop=stop)
 
 
-class SparkSummary(Summary):
-    """`Summary`, of what executors tell."""
+class SparkOffsetIndex(OffsetIndex):
+    """`OffsetIndex`, of what executors tell."""
 
-    def __init__(self, spark: SparkSession, form: Form, options: ArchiveOptions) -> None:
+    def __init__(self, spark: SparkSession, form: FileFormat, options: ArchiveOptions) -> None:
         super().__init__(form)
-        self._told = partial(told, form)
-        self._spark, self._limits = spark, limits(options)
-        self._plan = Plan(form, piece_size(spark, options))
+        self._told = partial(scan_bounds, form)
+        self._spark, self._limits = spark, chunk_limits(options)
+        self._plan = SplitPlan(form, split_size(spark, options))
 
-    def over(self, files: Iterable[ArchiveFile]) -> Summary:
-        """See `Summary.over`. Nothing is kept, so that all is read in one job."""
-        pieces, moved = self._plan.pieces(files), frozenset[str]()
+    def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
+        """See `OffsetIndex.update`. Nothing is kept, so that all is read in one job."""
+        pieces, moved = self._plan.plan_splits(files), frozenset[str]()
         while pieces:
             try:
-                chunks = facts_of(scanned(self._spark, pieces, self._told, self._limits, TOLD), pieces)
-            except Moved as found:
+                chunks = read_facts(scan_splits(self._spark, pieces, self._told, self._limits, TOLD), pieces)
+            except FilesChanged as found:
                 moved |= found.labels
                 pieces = [piece for piece in pieces if piece.file.label not in moved]
                 continue
             for stretch in (stretch for chunk in chunks for stretch in chunk.facts.stretches):
-                self.see(TopicPartition(stretch.topic, stretch.partition), stretch.bounds[0], stretch.bounds[-1])
-            self._plan.read(chunks)
+                self.add_range(TopicPartition(stretch.topic, stretch.partition), stretch.bounds[0], stretch.bounds[-1])
+            self._plan.note_chunks(chunks)
             break
         self._plan.close(without=moved)
         return self

@@ -9,30 +9,30 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
-from replicator.domain.remedies import reload_or_skip
+from replicator.domain.remedies import describe_reload_or_skip
 
 from ....kafka.errors import SKIP
-from ....spark.errors import translated as of_spark
+from ....spark.errors import translate_error as of_spark
 
 TOO_FAR = "a record has a time more than 292,271 years from 1970, which Spark's Kafka reader cannot take in"
 STEP = f"Run this source with `engine: local`, or leave the record out with {SKIP} the record."
 LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
 
-def translated(error: Exception) -> ReplicatorError:
+def translate_error(error: Exception) -> ReplicatorError:
     """The error to raise instead of `error`."""
     text = str(error)
     if any(sign in text for sign in LOST):
-        return DataLoss("Records that come next are gone from the broker.", next_step=reload_or_skip())
+        return DataLoss("Records that come next are gone from the broker.", next_step=describe_reload_or_skip())
     if "long overflow" in text:
         return Fatal(TOO_FAR, next_step=STEP)
     return of_spark(error, "reading from Kafka")
 
 
 @contextmanager
-def reading() -> Iterator[None]:
-    """Raises what `translated` makes of an error of Spark."""
+def translate_errors() -> Iterator[None]:
+    """Raises what `translate_error` makes of an error of Spark."""
     try:
         yield
     except (Py4JError, PySparkException) as error:
-        raise translated(error) from error
+        raise translate_error(error) from error

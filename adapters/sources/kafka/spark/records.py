@@ -14,7 +14,7 @@ from replicator.domain.position import Position, Span, TopicPartition
 from ....spark import frames
 from ....spark.frames import column
 from ....spark.types import spark_schema
-from .errors import reading
+from .errors import translate_errors
 
 KNOWN = ("1582-10-15T00:00:00Z", "9999-12-31T23:59:59.999Z")
 """Spark's reader takes the days of earlier times for those of the Julian calendar, and so moves them."""
@@ -22,7 +22,7 @@ NO_TIME = -1
 """Milliseconds that Kafka's protocol has for a record without a time."""
 
 
-def raw(loaded: DataFrame) -> DataFrame:
+def to_raw(loaded: DataFrame) -> DataFrame:
     """The columns of Spark's Kafka source as `domain.change.RAW`. Times that are not `KNOWN` are null."""
     at = column("timestamp")
     earliest, latest = (sf.lit(text).cast("timestamp") for text in KNOWN)
@@ -38,13 +38,13 @@ def raw(loaded: DataFrame) -> DataFrame:
     )
 
 
-def weighed(frame: DataFrame) -> tuple[DataFrame, int, int]:
-    """See `adapters.spark.frames.weighed`."""
-    with reading():
-        return frames.weighed(frame)
+def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
+    """See `adapters.spark.frames.cache_with_size`."""
+    with translate_errors():
+        return frames.cache_with_size(frame)
 
 
-def pieces(start: Mapping[TopicPartition, int], until: Position, records: int) -> Iterator[Span]:
+def split_span(start: Mapping[TopicPartition, int], until: Position, records: int) -> Iterator[Span]:
     """The way from `start` to `until` in touching spans of at most so many offsets of each partition."""
     at = {p: offset for p, offset in start.items() if offset < until[p]}
     while at:
@@ -53,7 +53,7 @@ def pieces(start: Mapping[TopicPartition, int], until: Position, records: int) -
         at = {p: offset for p, offset in end.items() if offset < until[p]}
 
 
-def offsets_json(position: Mapping[TopicPartition, int]) -> str:
+def offsets_to_json(position: Mapping[TopicPartition, int]) -> str:
     """`startingOffsets` and `endingOffsets` as Spark takes them."""
     out: dict[str, dict[str, int]] = {}
     for place, offset in position.items():
@@ -61,7 +61,7 @@ def offsets_json(position: Mapping[TopicPartition, int]) -> str:
     return json.dumps(out)
 
 
-def partitions_json(position: Mapping[TopicPartition, int]) -> str:
+def partitions_to_json(position: Mapping[TopicPartition, int]) -> str:
     """`assign` as Spark takes it."""
     out: dict[str, list[int]] = {}
     for place in position:

@@ -14,15 +14,15 @@ from replicator.domain.position import Position, Span, TopicPartition
 from replicator.ports.frames import Batch, Stop
 from replicator.ports.telemetry import Pace
 
-from ....spark.frames import in_session
-from ....spark.session import split
+from ....spark.frames import to_session
+from ....spark.session import split_options
 from ....spark.types import spark_schema
 from ..source import KafkaSource
-from ..watch import TICK, WAIT, Watch, patiently
-from .client import allow_endpoint, java_client
-from .pace import PaceListener
-from .records import offsets_json, partitions_json, pieces, raw, weighed
-from .streaming import MicroBatch, Streaming
+from ..topic_poller import TICK, WAIT, TopicPoller, retry_patiently
+from .java_client import allow_endpoint, java_client
+from .query_progress import ProgressListener
+from .records import cache_with_size, offsets_to_json, partitions_to_json, split_span, to_raw
+from .streaming_query import MicroBatch, StreamingRecords
 
 ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
 
@@ -39,8 +39,8 @@ class KafkaSparkSource(KafkaSource):
     engine = "spark"
 
     def __init__(self, options: Mapping[str, object]) -> None:
-        own, self._spark = split(options)
-        self._pace = PaceListener()
+        own, self._spark = split_options(options)
+        self._pace = ProgressListener()
         super().__init__(own)
         self._client = java_client({name: value.get_secret_value() for name, value in self._options.security.items()})
         allow_endpoint(self._spark._jvm, self._client)
@@ -48,12 +48,12 @@ class KafkaSparkSource(KafkaSource):
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
         """As the port says; `apply_batch` is called in the caller's thread."""
-        topics = patiently(self._cluster.topics, self._options.patience_seconds, stop)
+        topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
             return
         self._warn(topics)
-        with closing(Watch(self._cluster, topics, self._options.patience_seconds, grow=not once)) as watch:
-            run = _Run(self._streaming, watch, apply_batch, self._nothing, self._spark)
+        with closing(TopicPoller(self._cluster, topics, self._options.patience_seconds, grow=not once)) as watch:
+            run = _SparkRun(self._open_stream, watch, apply_batch, self._nothing, self._spark)
             run.announce(Position(self._starts(start, topics)))
             self._spark.streams.addListener(self._pace)
             try:
@@ -65,18 +65,18 @@ class KafkaSparkSource(KafkaSource):
         """See `ports.telemetry.Paced`."""
         return self._pace.pace
 
-    def _streaming(self, position: Position, *, once: bool) -> Streaming:
+    def _open_stream(self, position: Position, *, once: bool) -> StreamingRecords:
         options = {
-            **self._reading(position),
-            "startingOffsets": offsets_json(position),
+            **self._read_options(position),
+            "startingOffsets": offsets_to_json(position),
             "maxOffsetsPerTrigger": str(self._options.max_records_per_trigger),
         }
-        records = raw(self._spark.readStream.format("kafka").options(**options).load())
-        query = Streaming(records, None if once else self._options.trigger)
+        records = to_raw(self._spark.readStream.format("kafka").options(**options).load())
+        query = StreamingRecords(records, None if once else self._options.trigger)
         self._pace.run_id = query.run_id
         return query
 
-    def _reading(self, position: Mapping[TopicPartition, int]) -> dict[str, str]:
+    def _read_options(self, position: Mapping[TopicPartition, int]) -> dict[str, str]:
         return {
             **{f"kafka.{name}": value for name, value in self._client.items()},
             "kafka.bootstrap.servers": self._options.bootstrap_servers,
@@ -85,29 +85,29 @@ class KafkaSparkSource(KafkaSource):
             "failOnDataLoss": "true",
             # Few partitions must not keep cores idle. Pieces of one partition stay in order.
             "minPartitions": str(self._spark.sparkContext.defaultParallelism),
-            "assign": partitions_json(position),
+            "assign": partitions_to_json(position),
         }
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
         """As the port says; an `until` above the stream's end is a DataLoss."""
         topics, starts = self._prepare_read(start, until)
         identity = {name: topic.id for name, topic in topics.items()}
-        for span in pieces(starts, until, self._options.batch_records):
+        for span in split_span(starts, until, self._options.batch_records):
             if stop.is_set():
                 return
-            ranges = {"startingOffsets": offsets_json(span.start), "endingOffsets": offsets_json(span.end)}
-            loaded = self._spark.read.format("kafka").options(**self._reading(span.end), **ranges).load()
-            frame, records, size = weighed(raw(loaded))
+            ranges = {"startingOffsets": offsets_to_json(span.start), "endingOffsets": offsets_to_json(span.end)}
+            loaded = self._spark.read.format("kafka").options(**self._read_options(span.end), **ranges).load()
+            frame, records, size = cache_with_size(to_raw(loaded))
             apply_batch(Batch(frame, span, records, size, identity))
 
 
-class _Run:
+class _SparkRun:
     """One call of `run`: where it stands, and what it hands over."""
 
     def __init__(
         self,
-        streaming: Callable[..., Streaming],
-        watch: Watch,
+        streaming: Callable[..., StreamingRecords],
+        watch: TopicPoller,
         apply_batch: ApplyBatch,
         nothing: DataFrame,
         spark: SparkSession,
@@ -146,26 +146,26 @@ class _Run:
                 batch = query.next(WAIT)
                 if batch is not None:
                     self._apply(batch)
-                elif query.ended():
+                elif query.has_ended():
                     return
                 else:
                     self._pause()
 
     def _pause(self) -> None:
-        if self._watch.due(()):
-            fresh = self._watch.look(self.position, {p.topic for p in self.position})
+        if self._watch.is_due(()):
+            fresh = self._watch.refresh(self.position, {p.topic for p in self.position})
             if fresh:
                 self.announce(Position(fresh))
         if time.monotonic() - self._handed >= TICK:
             self.announce(Position())
 
     def _apply(self, batch: MicroBatch) -> None:
-        if self._watch.due(()):
-            self._watch.look(self.position, {p.topic for p in self.position})
-        self._watch.answered()
+        if self._watch.is_due(()):
+            self._watch.refresh(self.position, {p.topic for p in self.position})
+        self._watch.note_answer()
         moved = [p for p, end in batch.end.items() if end > self.position[p]]
         span = Span(self.position.only(moved), batch.end.only(moved))
-        frame, records, size = weighed(in_session(batch.frame, self._spark))
+        frame, records, size = cache_with_size(to_session(batch.frame, self._spark))
         self._apply_batch(Batch(frame, span, records, size, self._watch.identity))
         self.position = self.position.advanced_to(batch.end)
         self._handed = time.monotonic()

@@ -1,0 +1,43 @@
+"""Every change once, in process: what plans that keep every change do with those that come twice."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import PARTITION, TOPIC, sequence_columns
+from replicator.domain.policy.plan import ApplyPlan
+
+from ..duckdb.column_types import to_duckdb_types
+from ..duckdb.session import open_session
+from ..sql.dialect import DUCKDB
+from ..sql.fold import COPY, LAST, PLACE, change_identity, copies_select, first_select
+
+
+def drop_duplicates(changes: pa.Table, plan: ApplyPlan, *, counted: bool) -> pa.Table:
+    """Of changes of equal key and sequence (without a key: equal values and sequence) the first. `counted`: of those that
+    are equal but for their count, as many as one reading of the log gave."""
+    if not plan.table.sequence or is_ordered(changes, plan):
+        return changes
+    identity = change_identity(plan, counted=counted)
+    names = {*identity, *sequence_columns(plan.table.sequence), TOPIC, PARTITION} - {COPY}
+    narrow = to_duckdb_types(changes.select(sorted(names)))
+    narrow = narrow.append_column(PLACE, pa.array(range(changes.num_rows), pa.int64()))
+    copies = f"({copies_select(plan, DUCKDB, identity[:-1], 'changes')})" if counted else "changes"
+    with open_session() as connection:
+        connection.register("changes", narrow)
+        first = connection.sql(first_select(identity, DUCKDB, copies)).to_arrow_table()
+    return changes.take(first[LAST])
+
+
+def is_ordered(changes: pa.Table, plan: ApplyPlan) -> bool:
+    """True when every change is above the one before it; then it is above everything before it of its own key."""
+    if changes.num_rows < 2:
+        return True
+    columns = [changes[n].combine_chunks() for n in sequence_columns(plan.table.sequence)]
+    above, equal = pa.scalar(False), pa.scalar(True)
+    for column in columns:
+        left, right = column[:-1], column[1:]
+        above = pc.or_(above, pc.and_(equal, pc.greater(right, left)))
+        equal = pc.and_(equal, pc.equal(right, left))
+    return bool(pc.all(above).as_py())

@@ -1,0 +1,98 @@
+"""The SQL of a plan's stages, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from replicator.domain.change import TS
+from replicator.domain.policy.plan import ApplyPlan
+
+from ..sql import per_column
+from ..sql.dialect import DUCKDB, SPARK, Dialect
+from ..sql.fold import change_identity, copies_select, first_select, guard_select, last_select
+from ..sql.fold_windows import first_places, guarded_select, last_windows
+from ..sql.reconcile import reconcile_select
+from ..sql.render import render_merge
+from ..sql.scd2 import absorbed_select, events_select, versions_select
+from ..sql.scd2_events import Scd2Input, carried_columns, related_select
+from ..sql.watermark import late_select
+from .reconcile_in_process import places_select
+from .scd2_in_process import IMAGE
+
+NEXT = ";\n\n"
+"""Between the statements of one stage."""
+
+
+def explain(
+    plan: ApplyPlan, write: Dialect, target: str, *, repair: Dialect | None = None, fold: Dialect = DUCKDB
+) -> Mapping[str, str]:
+    """Per stage the SQL: the fold in the dialect of the engine, stage 3 in `repair` (by default where the write runs), the
+    write. Under a watermark also what tells late changes, before the lane has seen any.
+
+    Stage 3 runs only for batches that need it, and so does what completes values that were not sent; relations are named by
+    what they hold. In DuckDB rows are related by their numbers, and values by the numbers of equal ones; stage 3 of
+    sequences per column runs there, wherever the write does.
+    """
+    where = repair or write
+    return {
+        **({} if plan.watermark is None else {"late": _explain_late(plan, fold)}),
+        "fold": NEXT.join(_explain_fold(plan, fold)),
+        "repair": NEXT.join(_explain_reconcile(plan, where) if plan.history is None else _explain_scd2(plan, where)),
+        "write": render_merge(plan, write, target, "rows"),
+    }
+
+
+def _explain_late(plan: ApplyPlan, dialect: Dialect) -> str:
+    micros = f"unix_micros({dialect.quote_name(TS)})" if dialect == SPARK else ""
+    return late_select(plan, dialect, "changes", reached={}, lane="LANE", micros=micros)
+
+
+def _explain_fold(plan: ApplyPlan, dialect: Dialect) -> list[str]:
+    if plan.fold == "last":
+        if dialect == SPARK:
+            return [guarded_select(plan, SPARK, "changes", truncates=plan.truncates), last_windows(plan, SPARK, "guarded")]
+        return [guard_select(plan, dialect, "changes"), last_select(plan, dialect, "kept")]
+    counted = plan.reconcile.counted
+    if dialect == SPARK:
+        return [first_places(plan, SPARK, counted=counted)("changes")]
+    identity = change_identity(plan, counted=counted)
+    changes = f"({copies_select(plan, dialect, identity[:-1], 'changes')})" if counted else "changes"
+    return [first_select(identity, dialect, changes)]
+
+
+def _explain_reconcile(plan: ApplyPlan, dialect: Dialect) -> list[str]:
+    if plan.has_column_versions:
+        return [select(per_column.NOTHING) for select in per_column.QUERIES]
+    if dialect == DUCKDB:
+        return [places_select(plan, ledger=plan.reconcile.uses_tombstones, floor=None)]
+    ledger = "tombstones" if plan.reconcile.uses_tombstones else None
+    return [reconcile_select(plan, dialect, rows="folded", related="related", ledger=ledger, floor=None)]
+
+
+def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
+    """Of a history: the versions at hand, what is known of their keys, what is to be written, and what to be remembered.
+    Shown for a batch whose lowest sequence is 0, without truncates, and in which every value was sent."""
+    known = _scd2_input(plan, dialect)
+    related = [related_select(plan, dialect, "target", known.rows, known.lowest, moves=False)] if dialect != DUCKDB else []
+    return [
+        *related,
+        events_select(plan, dialect, known),
+        versions_select(plan, dialect, known, "events"),
+        absorbed_select(plan, dialect, known, "events"),
+    ]
+
+
+def _scd2_input(plan: ApplyPlan, dialect: Dialect) -> Scd2Input:
+    history, in_numbers = plan.history, dialect == DUCKDB
+    return Scd2Input(
+        rows="folded",
+        related="related",
+        absorbed="remembered",
+        lowest=(0,) * plan.table.sequence,
+        cuts=(),
+        values=(IMAGE,) if in_numbers else carried_columns(plan),
+        compared=(IMAGE,) if in_numbers else (history.tracked if history else ()),
+        untracked=() if in_numbers or history is None else history.untracked,
+        missing=(),
+        moves=False,
+    )

@@ -1,0 +1,215 @@
+"""Stage 3 of a plan with a sequence for each column, run in DuckDB over keys, ranks and flags; values are taken in Arrow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import OP, UNCHANGED, Op
+from replicator.domain.policy.plan import CDC_OP, CDC_TS, CDC_UNSENT, EVENT_ID, ApplyPlan, Counts, cdc_sequence_columns
+from replicator.domain.sequence import Sequence as SequenceKey
+
+from ..duckdb.column_types import to_duckdb_types
+from ..duckdb.session import open_session
+from ..sql.dialect import DUCKDB
+from ..sql.per_column import NOTHING, keys_select, numbers_select, places_select, verdicts_select
+from ..sql.reconcile import APPLY, DUPLICATE, SUPERSEDED
+from .column_versions import ColumnVersions, parse_column_versions
+
+NO_CHANGE = "n"
+"""The operation of a row that only names a key, which a truncate may concern."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """Of one key: the sequence of the target's row, empty where that was there before replication began, None where there
+    is no row; and what is kept beside the target (`ColumnVersions.to_text`)."""
+
+    row: SequenceKey | None
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PerColumnDecision:
+    """`write`: rows for stage 4, one per key. `column_versions`: per row of the rows frame what is now to be kept of its key, as far
+    as that changed; None for nothing. `counts`: every change, once."""
+
+    write: pa.Table
+    column_versions: Mapping[int, str | None]
+    counts: Counts
+
+
+def add_key_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """`rows` and one of no change for each row of `keys`, whose columns are a part of theirs."""
+    if not keys.num_rows:
+        return rows
+    known = {OP: pa.repeat(pa.scalar(NO_CHANGE), keys.num_rows), **{name: keys[name] for name in keys.column_names}}
+    none = pa.nulls(keys.num_rows)
+    more = {f.name: known.get(f.name, none).cast(f.type) for f in rows.schema}
+    return pa.concat_tables([rows, pa.table(more, schema=rows.schema)])
+
+
+def number_keys(rows: pa.Table, keys: Sequence[str]) -> dict[int, int]:
+    """Rows by number to the number of their key, from 0; without truncates, which have none."""
+    with open_session() as connection:
+        narrow = to_duckdb_types(rows.select([OP, *keys]))
+        connection.register("rows", narrow.append_column("_row", pa.array(range(rows.num_rows), pa.int64())))
+        found = connection.sql(numbers_select(", ".join(map(DUCKDB.quote_name, keys)))).to_arrow_table()
+    return dict(zip(found["_row"].to_pylist(), found["_key"].to_pylist(), strict=True))
+
+
+def find_first_rows(numbers: Mapping[int, int]) -> list[int]:
+    """The number of a row of each key, in the order of the keys."""
+    first = {key: row for row, key in sorted(numbers.items(), reverse=True)}
+    return [first[key] for key in range(len(first))]
+
+
+def decide_columns(
+    plan: ApplyPlan, rows: pa.Table, numbers: Mapping[int, int], known: Sequence[KeyState], floor: SequenceKey | None
+) -> PerColumnDecision:
+    """Stage 3. `rows`: a rows frame with every change, truncates too, and perhaps `add_key_rows`; `numbers`: `number_keys`
+    of it; `known`: of each of these keys; `floor`: the last truncate before."""
+    return _Decision(plan, rows, numbers, known, floor).decide()
+
+
+class _Decision:
+    def __init__(
+        self,
+        plan: ApplyPlan,
+        rows: pa.Table,
+        numbers: Mapping[int, int],
+        known: Sequence[KeyState],
+        floor: SequenceKey | None,
+    ) -> None:
+        self.plan, self.rows, self.numbers, self.known = plan, rows, numbers, known
+        self.names = [c.name for c in plan.table.values]
+        self.before = [parse_column_versions(k.text) for k in known]
+        columns = [rows[name].to_pylist() for name in cdc_sequence_columns(plan.table.sequence)]
+        self.sent = [None if None in each else each for each in zip(*columns, strict=True)]
+        self.floor = floor
+
+    @cached_property
+    def sequences(self) -> list[SequenceKey]:
+        """All that are compared, in their order; the rank of each is its place, from 0."""
+        found = {*self.sent, self.floor, *(k.row for k in self.known), *(b.deleted for b in self.before)}
+        found.update(*(b.older.values() for b in self.before))
+        return sorted(s for s in found if s is not None)
+
+    def decide(self) -> PerColumnDecision:
+        """Both queries, and what follows from them."""
+        rank = {sequence: i for i, sequence in enumerate(self.sequences)}
+        floor = NOTHING if self.floor is None else rank[self.floor]
+        with open_session() as connection:
+            for name, table in self._relations(rank).items():
+                connection.register(name, table)
+            verdicts = connection.sql(verdicts_select(floor)).to_arrow_table()["verdict"].to_pylist()
+            keys = connection.sql(keys_select(floor)).to_arrow_table().to_pylist()
+            cells = connection.sql(places_select(floor)).to_arrow_table()
+        width = len(self.names)
+        places, ranks = cells["place"].to_pylist(), cells["rank"].to_pylist()
+        judged = [
+            _Key(key, places[i * width : (i + 1) * width], ranks[i * width : (i + 1) * width]) for i, key in enumerate(keys)
+        ]
+        after = {key.row: self._column_versions(key).to_text() for key in judged}
+        changed = {key.row: after[key.row] for key in judged if after[key.row] != self.known[key.number].text}
+        written = [key for key in judged if self._is_written(key)]
+        return PerColumnDecision(self._written_rows(written), changed, self._count_verdicts(verdicts, judged, rank))
+
+    def _relations(self, rank: Mapping[SequenceKey, int]) -> dict[str, pa.Table]:
+        numbers, rows, unsent = range(self.rows.num_rows), self.rows, self.rows[UNCHANGED]
+        older: list[tuple[int, str, int | None]] = [
+            (i, name, rank[s]) for i, b in enumerate(self.before) for name, s in b.older.items()
+        ]
+        older += [(i, name, None) for i, b in enumerate(self.before) for name in b.unsent]
+        integer, text = pa.int64(), pa.string()
+        return {
+            "changes": pa.table(
+                {
+                    "_row": pa.array(numbers, integer),
+                    "_key": pa.array([self.numbers.get(i) for i in numbers], integer),
+                    "_op": rows[OP],
+                    "_rank": pa.array([None if s is None else rank[s] for s in self.sent], integer),
+                    "_unsent": unsent,
+                }
+            ),
+            "known": pa.table(
+                {
+                    "_key": pa.array(range(len(self.known)), integer),
+                    "row_rank": pa.array([None if k.row is None else rank[k.row] for k in self.known], integer),
+                    "del_rank": pa.array([None if b.deleted is None else rank[b.deleted] for b in self.before], integer),
+                }
+            ),
+            "older": pa.table(
+                {
+                    "_key": pa.array([key for key, _, _ in older], integer),
+                    "name": pa.array([name for _, name, _ in older], text),
+                    "rank": pa.array([r for _, _, r in older], integer),
+                }
+            ),
+            "names": pa.table({"idx": pa.array(range(len(self.names)), integer), "name": pa.array(self.names, text)}),
+        }
+
+    def _column_versions(self, key: _Key) -> ColumnVersions:
+        deleted = self.sequences[key.deleted] if key.deleted > key.cleared else None
+        if key.rank is None:
+            return ColumnVersions(deleted)
+        told = list(zip(self.names, key.ranks, strict=True))
+        older = {name: self.sequences[r] for name, r in told if r is not None and r != key.rank}
+        return ColumnVersions(deleted, older, tuple(sorted(name for name, r in told if r is None)))
+
+    def _is_written(self, key: _Key) -> bool:
+        if key.rank is None:
+            return key.was_there
+        moved = key.is_newer or any(place is not None for place in key.places)
+        return moved or self._column_versions(key).unsent != tuple(self.before[key.number].unsent)
+
+    def _written_rows(self, keys: list[_Key]) -> pa.Table:
+        """The rows that are written: those of columns that the batch does not decide are named in `_unsent`."""
+        base = self.rows.take(pa.array([key.row if key.top_row is None else key.top_row for key in keys], pa.int64()))
+        row = (CDC_OP, CDC_TS, EVENT_ID, *cdc_sequence_columns(self.plan.table.sequence))
+        columns: dict[str, Any] = {name: base[name] for name in base.column_names}
+        for i, name in enumerate(self.names):
+            columns[name] = self.rows[name].take(pa.array([key.places[i] for key in keys], pa.int64()))
+        kept, unsent = [], []
+        for key in keys:
+            told = list(zip(self.names, key.places, key.ranks, strict=True))
+            kept.append([n for n, place, r in told if place is None and r is not None] + ([] if key.is_newer else [*row]))
+            unsent.append(sorted(n for n, _, r in told if r is None) or None)
+        lists = pa.list_(pa.string())
+        columns[UNCHANGED] = pa.array(kept, lists).cast(base[UNCHANGED].type)
+        columns[CDC_UNSENT] = pa.array(unsent, lists).cast(base[CDC_UNSENT].type)
+        operations = [Op.DELETE.value if key.rank is None else Op.UPDATE.value for key in keys]
+        columns[OP] = pa.array(operations, base[OP].type)
+        return pa.table(columns, schema=base.schema)
+
+    def _count_verdicts(self, verdicts: list[str], keys: list[_Key], rank: Mapping[SequenceKey, int]) -> Counts:
+        """What applies, and is not seen for what came after it in the batch, is folded."""
+        ops = self.rows[OP].to_pylist()
+        seen: set[int | None] = {place for key in keys for place in key.places if place is not None}
+        seen |= {key.top_row for key in keys if key.is_newer}
+        last = max((rank[s] for s, op in zip(self.sent, ops, strict=True) if op == Op.TRUNCATE and s), default=NOTHING)
+        for i, (op, sequence) in enumerate(zip(ops, self.sent, strict=True)):
+            end = keys[self.numbers[i]].deleted if op == Op.DELETE else last if op == Op.TRUNCATE else None
+            if sequence is not None and rank[sequence] == end:
+                seen.add(i)
+        told = Counter(verdict for verdict, op in zip(verdicts, ops, strict=True) if op != NO_CHANGE)
+        applied = sum(1 for i, verdict in enumerate(verdicts) if verdict == APPLY and i in seen and ops[i] != NO_CHANGE)
+        return Counts(applied=applied, folded=told[APPLY] - applied, superseded=told[SUPERSEDED], duplicate=told[DUPLICATE])
+
+
+class _Key:
+    """What becomes of one key: the change of each column, and its rank."""
+
+    def __init__(self, told: Mapping[str, Any], places: list[int | None], ranks: list[int | None]) -> None:
+        self.number, self.row, self.places, self.ranks = told["_key"], told["any_row"], places, ranks
+        self.deleted, self.cleared, self.was_there = told["deleted"], told["cleared"], told["row_rank"] is not None
+        alive, top = told["alive"], told["top"]
+        self.is_newer = top is not None and (alive is None or top > alive)
+        self.top_row = told["top_row"] if self.is_newer else None
+        self.rank = max((r for r in (alive, top) if r is not None), default=None)
+        """Of the row; None where there is none."""

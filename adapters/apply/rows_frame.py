@@ -1,0 +1,125 @@
+"""From a folded frame to the rows frame that is written: the target's columns and what stages 3 and 4 read."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain import change
+from replicator.domain.policy.plan import (
+    CDC_APPLIED_AT,
+    CDC_DELETED,
+    CDC_DELETED_AT,
+    CDC_OP,
+    CDC_TS,
+    CDC_UNSENT,
+    END_AT,
+    EVENT_ID,
+    START_AT,
+    ApplyPlan,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
+from replicator.domain.policy.policies import TIMESTAMP, get_start_type
+
+from ..arrow.key_change_deletes import can_have_foreign_deletes
+from ..arrow.sequence_elements import to_values
+from ..sql.reconcile import old_key_columns
+
+POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
+
+
+def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table:
+    """The rows frame: `_find_operation`, the columns of `plan.target` in order and with their types, `_unsent`, `_reset_column`,
+    `_from_1..n` (the old key, null unless the key changed; of a delete of which the target's row has to be asked, its own),
+    `_topic`, `_read_partition`, `_offset`.
+
+    A truncate is no row where `plan.truncates` (see `Facts.clear_below`), but under
+    `plan.by_column`. `applied_at` is one value for the batch.
+    """
+    if plan.truncates and not plan.has_column_versions and folded.num_rows:
+        folded = folded.filter(pc.not_equal(folded[change.OP], change.Op.TRUNCATE.value))
+    made = _bookkeeping_columns(folded, plan, applied_at)
+    columns: dict[str, pa.Array] = {change.OP: folded[change.OP]}
+    for column in plan.target:
+        columns[column.name] = made[column.name] if column.name in made else folded[column.name].cast(column.type)
+    may_be_there = plan.table.ignore_null or plan.soft_deletes
+    columns[change.UNCHANGED] = _needed_names(folded) if may_be_there else folded[change.UNCHANGED]
+    columns[change.RESET] = _reset_column(folded)
+    columns.update(_old_key_columns(folded, plan))
+    columns.update({name: folded[name] for name in POSITION})
+    return pa.table(columns)
+
+
+def _needed_names(folded: pa.Table) -> pa.Array:
+    """The names of values without which there is no row. A value that is NULL where there is none is what it is. A delete of
+    which the target's row has to be asked keeps its names."""
+    pairs = zip(folded[change.UNCHANGED].to_pylist(), folded[change.KEY_CHANGE_DELETE].to_pylist(), strict=True)
+    kept = [None if names and names[0] == change.KEEP_EXISTING and not asked else names for names, asked in pairs]
+    return pa.array(kept, folded[change.UNCHANGED].type)
+
+
+def build_event_ids(frame: pa.Table) -> pa.Array:
+    """`<topic>-<partition>-<offset>` of every row."""
+    parts = [frame[name].cast(pa.string()) for name in POSITION]
+    return pc.binary_join_element_wise(*parts, "-")
+
+
+def _bookkeeping_columns(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> dict[str, pa.Array]:
+    names = zip(cdc_sequence_columns(plan.table.sequence), change.sequence_columns(plan.table.sequence), strict=True)
+    return {
+        CDC_OP: folded[change.OP],
+        CDC_TS: folded[change.TS],
+        EVENT_ID: build_event_ids(folded),
+        CDC_APPLIED_AT: pa.repeat(pa.scalar(applied_at, TIMESTAMP), folded.num_rows),
+        CDC_UNSENT: folded[change.UNCHANGED],
+        **{stored: folded[sent] for stored, sent in names},
+        **(_version_columns(folded, plan) if plan.history else {}),
+        **(_mark_columns(folded) if plan.soft_deletes else {}),
+    }
+
+
+def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
+    """Null for deletes that lack values; which of these have any, is for stage 3 to say."""
+    is_delete = pc.equal(folded[change.OP], change.Op.DELETE.value)
+    lacking = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
+    times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, TIMESTAMP))
+    return {CDC_DELETED: pc.if_else(lacking, pa.scalar(None, pa.bool_()), is_delete), CDC_DELETED_AT: times}
+
+
+def _version_columns(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
+    """Every change as the version that it would begin."""
+    count, kind = plan.table.sequence, get_start_type(plan.table)
+    lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
+    return {
+        START_AT: folded[change.TS] if kind is None else to_values(folded[change.sequence_columns(1)[0]], kind),
+        END_AT: pa.nulls(folded.num_rows, kind or TIMESTAMP),
+        **{
+            name: pa.nulls(folded.num_rows, kind)
+            for name, kind in zip(end_sequence_columns(count), plan.table.sequence_types, strict=True)
+        },
+        **{stored: folded[sent] for stored, sent in lasts},
+    }
+
+
+def _reset_column(folded: pa.Table) -> pa.Array:
+    if change.RESET in folded.column_names:
+        return folded[change.RESET]
+    return pa.repeat(pa.scalar(False), folded.num_rows)
+
+
+def _old_key_columns(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
+    if not plan.table.keys:
+        return {}
+    moved = folded[change.OLD_KEY].combine_chunks()
+    # By number: a name with dots or slashes would be read as a path.
+    old = {name: pc.struct_field(moved, i) for i, name in enumerate(old_key_columns(plan))}
+    leaves = folded[change.KEY_CHANGE_DELETE]
+    if not can_have_foreign_deletes(plan) or leaves.null_count == len(leaves):
+        return old
+    asked = pc.fill_null(leaves, False).combine_chunks()
+    keys = zip(old.items(), plan.table.keys, strict=True)
+    return {name: pc.if_else(asked, folded[key].combine_chunks(), values) for (name, values), key in keys}

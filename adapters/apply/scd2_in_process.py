@@ -1,0 +1,255 @@
+"""Stage 3 of a plan that keeps versions, run in DuckDB for sinks that apply in process.
+
+As in `local_repair` DuckDB sees no value. Where values are compared or handed on it sees numbers instead: equal values of a
+column have the same number, and a number leads back to its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import OP, Op
+from replicator.domain.policy.plan import (
+    CDC_APPLIED_AT,
+    CDC_UNSENT,
+    END_AT,
+    EVENT_ID,
+    START_AT,
+    ApplyPlan,
+    Counts,
+    HistoryPlan,
+    Truncate,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
+from replicator.domain.sequence import Sequence as SequenceKey
+
+from ..duckdb.column_types import to_duckdb_types
+from ..duckdb.session import open_session
+from ..sql.dialect import DUCKDB
+from ..sql.key_change_deletes import drop_foreign_deletes
+from ..sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT, old_key_columns
+from ..sql.scd2 import absorbed_select, events_select, versions_select
+from ..sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input
+from .reconcile_in_process import describe_incomplete, list_missing_names, to_ambiguous_rejects, to_rejects
+from .value_codes import encode_rows, encode_values
+
+IMAGE = "_cdc__image"
+"""One number for the values that are compared and that every event sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scd2Result:
+    """`write`: rows for stage 4, `_find_operation` d for versions that are no more. `begins`: which of them begin with a change of the
+    batch: where nothing is remembered, no version was there that begins at its sequence. `absorbed`: what is to be remembered
+    beside the target, with its columns and `_find_operation`. `rejects`: rows with `_error`. `counts`: every row of the input, once."""
+
+    write: pa.Table
+    begins: pa.Array
+    absorbed: pa.Table
+    rejects: pa.Table
+    counts: Counts
+
+
+def compute_versions(
+    plan: ApplyPlan,
+    history: HistoryPlan,
+    rows: pa.Table,
+    related: pa.Table,
+    marks: pa.Table | None,
+    *,
+    lowest: SequenceKey,
+    cuts: Sequence[Truncate],
+) -> Scd2Result:
+    """Stage 3 over a rows frame.
+
+    `related`: the target's rows of every key and old key in `rows` that are open or end at or above `lowest`, the lowest
+    sequence of `rows` (more do no harm), with the target's columns. `marks`: what is remembered of these keys (more do no
+    harm), with the target's columns and `_find_operation`; None when nothing of it lies at or above `lowest`. `cuts`: all truncates.
+    """
+    rows, others, untold = drop_foreign_deletes(plan, rows, related)
+    pool = _RowPool(plan, rows, related, marks)
+    numbers, known = _encode_relations(pool, history, lowest, cuts)
+    with open_session() as connection:
+        for name, table in numbers.items():
+            connection.register(name, table)
+        connection.execute(f"CREATE TEMP TABLE history_events AS {events_select(plan, DUCKDB, known)}")
+        try:
+            verdicts = connection.sql(
+                f"SELECT {PLACE}, {VERDICT} FROM history_events WHERE {KIND} = {CHANGE} ORDER BY {PLACE}"
+            ).to_arrow_table()
+            found = connection.sql(versions_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
+            hidden = connection.sql(absorbed_select(plan, DUCKDB, known, "history_events")).to_arrow_table()
+        finally:
+            connection.execute("DROP TABLE history_events")
+    rejected = rows.filter(pc.equal(verdicts[VERDICT], INCOMPLETE))
+    return Scd2Result(
+        pool.to_written_rows(found, history),
+        pc.greater_equal(found[PLACE], 0),
+        pool.to_absorbed_rows(hidden),
+        pa.concat_tables([_add_reasons(rejected), to_ambiguous_rejects(untold)]),
+        _count_verdicts(verdicts[VERDICT]) + Counts(superseded=others, rejected=untold.num_rows),
+    )
+
+
+def _add_reasons(rejected: pa.Table) -> pa.Table:
+    return to_rejects(rejected, describe_incomplete(rejected))
+
+
+def _count_verdicts(verdicts: pa.ChunkedArray) -> Counts:
+    seen = {entry["values"]: entry["counts"] for entry in pc.value_counts(verdicts).to_pylist()}
+    return Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=seen.get(INCOMPLETE, 0))
+
+
+class _RowPool:
+    """The rows that events come from: those of the batch have the places 0, 1 ..., those of the target and what is
+    remembered -1, -2 ... in one row of numbers. `codes` holds the values of columns that are handed on as numbers."""
+
+    def __init__(self, plan: ApplyPlan, rows: pa.Table, related: pa.Table, marks: pa.Table | None) -> None:
+        self.plan = plan
+        names = [c.name for c in plan.target]
+        self.kinds = pa.schema([rows.schema.field(n) for n in names])
+        rows = rows.drop_columns([PLACE]) if PLACE in rows.column_names else rows
+        self.rows = rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int64()))
+        self.related = _add_places(_cast_columns(related, self.kinds), 0)
+        self.marks = None if marks is None else _add_places(_cast_columns(marks, self.kinds), related.num_rows)
+        self.values = pa.concat_tables([t.select(names) for t in self.tables])
+        self.codes: dict[str, pa.Array] = {}
+
+    @property
+    def tables(self) -> list[pa.Table]:
+        return [self.rows, self.related, *([] if self.marks is None else [self.marks])]
+
+    def encode_column(self, name: str) -> list[pa.Array]:
+        """The numbers of a column's values, per table."""
+        codes, self.codes[name] = encode_values(self.values[name])
+        return self._per_table(codes)
+
+    def _per_table(self, codes: pa.Array) -> list[pa.Array]:
+        out, start = [], 0
+        for table in self.tables:
+            out.append(codes.slice(start, table.num_rows))
+            start += table.num_rows
+        return out
+
+    def encode_image(self, names: Sequence[str]) -> list[pa.Array]:
+        """One number per row for the values of several columns."""
+        return self._per_table(encode_rows(self.values, names))
+
+    def take_values(self, places: pa.Array, names: Collection[str]) -> pa.Table:
+        """These values of the rows at these places."""
+        there = pc.less(places, 0)
+        below = pc.add(pc.subtract(pc.negate(places), 1), self.rows.num_rows)
+        return self.values.select([n for n in self.kinds.names if n in names]).take(pc.if_else(there, below, places))
+
+    def to_written_rows(self, found: pa.Table, history: HistoryPlan) -> pa.Table:
+        count = self.plan.table.sequence
+        counted = {*end_sequence_columns(count), *last_sequence_columns(count)}
+        made = {*counted, *(self.codes.keys() - {START_AT}), CDC_UNSENT, CDC_APPLIED_AT}
+        own = self.take_values(found[PLACE], {*self.kinds.names} - made - {*history.untracked})
+        last = self.take_values(found["_cdc__last_place"], history.untracked)
+        columns = {OP: found[OP]}
+        for field in self.kinds:
+            name = field.name
+            if name in counted:
+                columns[name] = found[name].cast(field.type)
+            elif name in self.codes and name != START_AT:
+                columns[name] = self._decode_value(name, found[name], field)
+            elif name == CDC_UNSENT:
+                columns[name] = found[name].cast(field.type)
+            elif name == CDC_APPLIED_AT:
+                columns[name] = pa.repeat(pa.scalar(datetime.now(UTC), field.type), found.num_rows)
+            else:
+                columns[name] = (last if name in history.untracked else own)[name]
+        return pa.table(columns)
+
+    def to_absorbed_rows(self, hidden: pa.Table) -> pa.Table:
+        own, is_delete = self.take_values(hidden[PLACE], self.kinds.names), pc.equal(hidden[OP], Op.DELETE.value)
+        kept = {*self.plan.table.keys}
+        columns = {OP: hidden[OP]}
+        for field in self.kinds:
+            name = field.name
+            if name in cdc_sequence_columns(self.plan.table.sequence):
+                columns[name] = hidden[name].cast(field.type)
+            elif name in self.codes and name in hidden.column_names:
+                columns[name] = self._decode_value(name, hidden[name], field)
+            elif name in kept:
+                columns[name] = own[name]
+            else:
+                # A delete that once ended a version is remembered without the row it was read from.
+                of_batch = pc.greater_equal(hidden[PLACE], 0) if name == EVENT_ID else pa.scalar(False)
+                void = pc.and_(is_delete, pc.invert(of_batch))
+                columns[name] = pc.if_else(void, pa.scalar(None, field.type), own[name])
+        return pa.table(columns)
+
+    def _decode_value(self, name: str, codes: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+        return self.codes[name].take(codes.cast(pa.int64())).cast(field.type)
+
+
+def _add_places(table: pa.Table, before: int) -> pa.Table:
+    return table.append_column(PLACE, pa.array(range(-1 - before, -1 - before - table.num_rows, -1), pa.int64()))
+
+
+def _cast_columns(table: pa.Table, kinds: pa.Schema) -> pa.Table:
+    """The columns of `kinds`, and `_find_operation` where there is one; columns that the table does not have yet are null."""
+    columns = {
+        f.name: table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
+        for f in kinds
+    }
+    return pa.table(columns | ({OP: table[OP]} if OP in table.column_names else {}))
+
+
+def _encode_relations(
+    pool: _RowPool, history: HistoryPlan, lowest: SequenceKey, cuts: Sequence[Truncate]
+) -> tuple[dict[str, pa.Table], Scd2Input]:
+    """The relations as DuckDB sees them."""
+    plan = pool.plan
+    lacking = tuple(sorted({n for t in pool.tables for n in list_missing_names(t, CDC_UNSENT)} - {*plan.table.keys}))
+    image = pool.encode_image([n for n in history.tracked if n not in lacking])
+    coded = {name: pool.encode_column(name) for name in lacking}
+    times, instants = _encode_times(pool, cuts)
+    tables = {}
+    for i, (name, table) in enumerate(zip(("changes", "related", "marks"), pool.tables, strict=False)):
+        plain = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), CDC_UNSENT, PLACE]
+        plain += [OP] if OP in table.column_names else []
+        plain += old_key_columns(plan) if name == "changes" else []
+        if name == "related":
+            plain += [*end_sequence_columns(plan.table.sequence), *last_sequence_columns(plan.table.sequence)]
+        narrow = to_duckdb_types(table.select(plain))
+        for column, codes in {START_AT: times[0], END_AT: times[1], IMAGE: image, **coded}.items():
+            narrow = narrow.append_column(column, codes[i])
+        tables[name] = narrow
+    moves = pool.rows[old_key_columns(plan)[-1]].null_count < pool.rows.num_rows
+    known = Scd2Input(
+        rows="changes",
+        related="related" if pool.related.num_rows else None,
+        absorbed="marks" if pool.marks is not None else None,
+        lowest=lowest,
+        cuts=[(cut.sequence, at) for cut, at in zip(cuts, instants, strict=True) if cut.sequence >= lowest],
+        values=(IMAGE, *lacking),
+        compared=(IMAGE, *(n for n in lacking if n in history.tracked)),
+        untracked=tuple(n for n in lacking if n in history.untracked),
+        missing=lacking,
+        moves=moves,
+    )
+    return tables, known
+
+
+def _encode_times(pool: _RowPool, cuts: Sequence[Truncate]) -> tuple[tuple[list[pa.Array], list[pa.Array]], list[str]]:
+    """The numbers of `__START_AT` and `__END_AT`, which go over into each other, and those of the truncates."""
+    kind = pool.kinds.field(START_AT).type
+    # A lane that orders changes by a column of its own has no truncates: what is shown is a time, or there are none.
+    of_cuts = pa.array([cut.at for cut in cuts], pa.int64()).cast(kind) if cuts else pa.array([], kind)
+    size = pool.values.num_rows
+    codes, values = encode_values(
+        pa.chunked_array([*pool.values[START_AT].chunks, *pool.values[END_AT].chunks, of_cuts], kind)
+    )
+    pool.codes[START_AT] = pool.codes[END_AT] = values
+    starts, ends = pool._per_table(codes.slice(0, size)), pool._per_table(codes.slice(size, size))
+    return (starts, ends), ["NULL" if code is None else str(code) for code in codes.slice(2 * size).to_pylist()]

@@ -1,0 +1,232 @@
+"""Decimals: unscaled integers, text and numbers, without passing through floats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import RejectCode
+
+from .record_errors import ValueMisfit
+from .value_readers import ValueReader, make_nullable, text_reader
+
+MAX_PRECISION = 76
+MAX_SCALE = 16_383 + 131_072
+"""No database's number has more digits behind (PostgreSQL: 16,383) or before the point (PostgreSQL: 131,072)."""
+BIG = 4_000
+"""Digits from which on Python no longer turns an int into text directly."""
+TOO_LONG = "holds a decimal with more digits than its type"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,5})?\Z", re.ASCII)
+
+
+def decimal_type(precision: int | None, scale: int) -> pa.DataType | None:
+    """The Arrow type of a decimal, None when no decimal type is wide enough. Without a declared precision the widest
+    128-bit type, or as wide as the scale asks. A negative scale becomes digits before the point."""
+    digits = (precision or 38) + max(0, -scale)
+    places = max(0, scale)
+    digits = max(digits, places)
+    if digits > MAX_PRECISION:
+        return None
+    return pa.decimal128(digits, places) if digits <= 38 else pa.decimal256(digits, places)
+
+
+def decimal_reader(precision: int | None, scale: int, *, numeric: bool) -> ValueReader:
+    """`org.apache.kafka.connect.data.Decimal`: base64 of the big-endian unscaled value; with `numeric` also JSON numbers
+    (the converter's `decimal.format=NUMERIC`). Text when no Arrow decimal is wide enough."""
+    arrow = decimal_type(precision, scale)
+    if arrow is None:
+        return _text_reader(lambda raw: to_plain_text(parse_unscaled(raw), scale), numeric)
+    factor = 10 ** max(0, -scale)
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return from_unscaled([None if v is None else parse_unscaled(v) * factor for v in values], arrow)
+
+    return _lenient_reader(build, arrow) if numeric else ValueReader(arrow, bytes, build, "bytes")
+
+
+def accept_numbers(node: ValueReader) -> ValueReader:
+    """The node; one that reads a decimal from its unscaled value reads JSON numbers too."""
+    return _lenient_reader(node.build, node.type) if pa.types.is_decimal(node.type) and node.wire is bytes else node
+
+
+def parse_unscaled(value: bytes) -> int:
+    """The integer of big-endian bytes in two's complement."""
+    if not value:
+        raise ValueMisfit(RejectCode.MALFORMED, "holds a decimal without digits")
+    return int.from_bytes(value, "big", signed=True)
+
+
+def from_unscaled(values: list[int | None], arrow: pa.DataType) -> pa.Array:
+    """Decimals of `arrow` from their unscaled integers; refuses those with more digits than its precision."""
+    try:
+        small = pa.array(values, pa.int64())
+    except OverflowError:
+        return _cast_wide(values, arrow)
+    _refuse_digits(pc.min_max(small), arrow)
+    whole = small.cast(pa.decimal128(19, 0) if pa.types.is_decimal128(arrow) else pa.decimal256(19, 0))
+    return pa.Array.from_buffers(arrow, len(whole), whole.buffers())
+
+
+def _cast_wide(values: list[int | None], arrow: pa.DataType) -> pa.Array:
+    width = arrow.byte_width
+    limit = 10**arrow.precision
+    if any(v is not None and not -limit < v < limit for v in values):
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+    data = b"".join([(v or 0).to_bytes(width, "little", signed=True) for v in values])
+    validity = pa.array([v is not None or None for v in values]).buffers()[0]
+    return pa.Array.from_buffers(arrow, len(values), [validity, pa.py_buffer(data)])
+
+
+def _refuse_digits(bounds: pa.StructScalar, arrow: pa.DataType) -> None:
+    limit = 10**arrow.precision
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and (low <= -limit or high >= limit):
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+
+
+def _lenient_reader(of_bytes: Callable[[Sequence[Any]], pa.Array], arrow: pa.DataType) -> ValueReader:
+    """Base64 text or JSON numbers, told apart value by value."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        raws = [None if v is None or bytes(v) == b"null" else bytes(v) for v in values]
+        strings = [raw is not None and raw.startswith(b'"') for raw in raws]
+        pairs = list(zip(strings, raws, strict=True))
+        coded = of_bytes([msgspec.json.decode(raw or b"", type=bytes) if s else None for s, raw in pairs])
+        numbers = from_unscaled(
+            [None if s or raw is None else _parse_number(raw.decode(), arrow.scale) for s, raw in pairs], arrow
+        )
+        return pc.if_else(pa.array(strings, pa.bool_()), coded, numbers)
+
+    return ValueReader(arrow, msgspec.Raw, build, "raw")
+
+
+def _parse_number(digits: str | None, scale: int) -> int | None:
+    """The unscaled integer of a number in decimal digits, exactly; None for None."""
+    if digits is None:
+        return None
+    if len(digits) > MAX_SCALE or not NUMBER.match(digits):
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than a finite decimal number")
+    value = Decimal(digits)
+    sign, figures, exponent = value.as_tuple()
+    shift = int(exponent) + scale
+    if abs(shift) > MAX_SCALE or len(figures) > MAX_SCALE:
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+    whole, left = (_parse_integer(figures) * 10**shift, 0) if shift >= 0 else divmod(_parse_integer(figures), 10**-shift)
+    whole = int(whole)
+    if left:
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more places than its type")
+    return -whole if sign else whole
+
+
+def _parse_integer(figures: Sequence[int]) -> int:
+    return int(Decimal((0, tuple(figures), 0)))
+
+
+def decimal_text_reader(arrow: pa.DataType) -> ValueReader:
+    """Decimals written as text or as JSON numbers; `NAN`, infinities and anything else that is no number is refused."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return from_text(pa.array([_unquote(v) for v in values], pa.string()), arrow)
+
+    return ValueReader(arrow, msgspec.Raw, build, "raw")
+
+
+def from_text(written: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Decimals of `arrow` from text; refuses what is no finite number, or has more digits or places than the type."""
+    if pc.all(pc.match_substring_regex(written, _valid_text_pattern(arrow))).as_py() is not False:
+        return written.cast(arrow)
+    return from_unscaled([_parse_number(v, arrow.scale) for v in written.to_pylist()], arrow)
+
+
+def _valid_text_pattern(arrow: pa.DataType) -> str:
+    """What Arrow reads right as a decimal of this type. Of text with more digits, or an exponent, it makes other numbers
+    without a word, or ends the process."""
+    whole, places = arrow.precision - arrow.scale, arrow.scale
+    if not whole:
+        return rf"\A[+-]?0?\.\d{{1,{places}}}\z"
+    return rf"\A[+-]?\d{{1,{whole}}}(?:\.\d{{0,{places}}})?\z"
+
+
+def _unquote(value: msgspec.Raw | None) -> str | None:
+    """The text of a raw JSON string or number; None for null."""
+    if value is None:
+        return None
+    raw = bytes(value)
+    if raw == b"null":
+        return None
+    return msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode("ascii", "replace")
+
+
+def variable_decimal_reader() -> ValueReader:
+    """`io.debezium.data.VariableScaleDecimal` as its decimal text, all digits kept."""
+    wire = msgspec.defstruct(
+        "VariableScaleDecimal", [("scale", make_nullable(int), None), ("value", make_nullable(bytes), None)], gc=False
+    )
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return pa.array([None if v is None else _variable_to_text(v) for v in values], pa.string())
+
+    return ValueReader(pa.string(), wire, build, "variable")
+
+
+def _variable_to_text(value: Any) -> str:
+    if value.scale is None or value.value is None:
+        raise ValueMisfit(RejectCode.MALFORMED, "holds a decimal without its scale or value")
+    return to_plain_text(parse_unscaled(value.value), value.scale)
+
+
+def to_plain_text(number: int, scale: int) -> str:
+    """Digits with a point, never with an exponent."""
+    if abs(scale) > MAX_SCALE:
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
+    if scale <= 0:
+        number *= 10**-scale
+    digits = str(abs(number)) if number.bit_length() < BIG * 3 else format(Decimal(abs(number)), "f")
+    if scale > 0:
+        digits = digits.rjust(scale + 1, "0")
+        digits = f"{digits[:-scale]}.{digits[-scale:]}"
+    return f"-{digits}" if number < 0 else digits
+
+
+def cast_digits(values: Any, to: pa.DataType) -> Any:
+    """`values.cast(to)` of an array, or one of chunks. Decimals that become text, also inside of lists, structs and maps,
+    have all their digits and no exponent, which Arrow would write from seven zeros behind the point on."""
+    if isinstance(values, pa.ChunkedArray):
+        return pa.chunked_array([cast_digits(chunk, to) for chunk in values.chunks], to)
+    kind, t = values.type, pa.types
+    if t.is_decimal(kind) and t.is_string(to):
+        return _digit_texts(values.cast(to), values)
+    if t.is_list(kind) and t.is_list(to):
+        whole = pa.concat_arrays([values])  # Not sliced, as its offsets have to be.
+        items = cast_digits(whole.values, to.value_type)
+        return pa.ListArray.from_arrays(whole.offsets, items, type=to, mask=whole.is_null())
+    if t.is_struct(kind) and t.is_struct(to) and [f.name for f in kind] == [f.name for f in to]:
+        parts = [cast_digits(part, field.type) for part, field in zip(values.flatten(), to, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(to), mask=values.is_null())
+    if t.is_map(kind) and t.is_map(to):
+        whole = pa.concat_arrays([values])
+        keys, items = cast_digits(whole.keys, to.key_type), cast_digits(whole.items, to.item_type)
+        return pa.MapArray.from_arrays(whole.offsets, keys, items, type=to, mask=whole.is_null())
+    return values.cast(to)
+
+
+def _digit_texts(texts: pa.Array, values: pa.Array) -> pa.Array:
+    short = pc.fill_null(pc.match_substring(texts, "E"), False)
+    if not pc.any(short).as_py():
+        return texts
+    digits = pa.array([format(value, "f") for value in values.filter(short).to_pylist()], pa.string())
+    return pc.replace_with_mask(texts, short, digits)
+
+
+def _text_reader(of_bytes: Callable[[bytes], str], numeric: bool) -> ValueReader:
+    if numeric:
+        return ValueReader(pa.string(), msgspec.Raw, text_reader().build)
+    return ValueReader(
+        pa.string(), bytes, lambda values: pa.array([None if v is None else of_bytes(v) for v in values], pa.string())
+    )

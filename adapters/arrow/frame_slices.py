@@ -1,0 +1,63 @@
+"""Frames in pieces of a bounded size, and pieces put together again in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, changes_schema
+from replicator.domain.errors import Reject
+from replicator.domain.table import TableSpec
+
+PIECE_ROWS = 4_096
+FEW = 512
+"""Records per chunk below which copying a frame into one chunk costs less than the work per piece (measured)."""
+SMALL = 512 * 1024 * 1024
+RECORD_IDS = {TOPIC: "topic", PARTITION: "partition", OFFSET: "offset"}
+
+Part = tuple[list[int] | None, pa.Table]
+"""Places of records in their piece (None: all of it), and their changes."""
+
+
+def split_frame(raw: pa.Table, rows: int = PIECE_ROWS) -> Iterator[pa.RecordBatch]:
+    """Consecutive pieces of at most `rows` records; frames of many tiny chunks are copied into one first."""
+    chunks = raw["value"].num_chunks
+    if chunks > 1 and raw.num_rows < FEW * chunks and raw.nbytes < SMALL:
+        raw = raw.combine_chunks()
+    return iter(raw.to_batches(max_chunksize=rows))
+
+
+def select_records(raw: pa.RecordBatch, places: list[int] | None) -> pa.RecordBatch:
+    """The records at `places`, or all."""
+    return raw if places is None else raw.take(pa.array(places, pa.int64()))
+
+
+def build_rejected(raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
+    """The changes frame of records of which nothing is known but why they are rejected."""
+    known = {name: raw.column(of) for name, of in RECORD_IDS.items()} | {ERROR: pa.array(map(str, rejects), pa.string())}
+    schema = changes_schema(table)
+    columns = [known[f.name] if f.name in known else pa.nulls(raw.num_rows, f.type) for f in schema]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def merge_parts(parts: list[Part], schema: pa.Schema) -> pa.Table:
+    """The parts of one piece as one frame, in the order of its records."""
+    if len(parts) == 1 and parts[0][0] is None:
+        return parts[0][1]
+    whole = pa.concat_tables([schema.empty_table(), *(part for _, part in parts)])
+    places = pa.array([place for rows, _ in parts for place in rows or ()], pa.int64())
+    rising = pc.all(pc.less_equal(places.slice(0, max(len(places) - 1, 0)), places.slice(1))).as_py()
+    return whole if rising is not False else whole.combine_chunks().take(pc.sort_indices(places))
+
+
+def read_bytes(values: pa.Array) -> bytes:
+    """All bytes of an array of text or bytes, one value after the other; those of nulls may be anything."""
+    if not len(values):
+        return b""
+    _, offsets, data = values.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
+    first, last = ends[0].as_py(), ends[len(values)].as_py()
+    content: bytes = data.slice(first, last - first).to_pybytes() if data else b""
+    return content

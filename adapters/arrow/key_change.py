@@ -1,0 +1,249 @@
+"""Changes that must be kept together or apart when a stream is cut.
+
+A key change is a delete of the old key (`_moved_to`) followed by a create of the new one (`_moved_from`). Values that the
+create does not send are those the old row had just before, so both halves must meet a target that still, and already,
+holds that row as it was. Other values that were not sent are those of the key's own row, which must not have been deleted,
+truncated or moved there within the segment: which of the target's rows would then be meant, depends on how much of the
+segment the target has seen before (a connector may send changes again).
+
+Where the configuration orders changes (`TableSpec.ordered_by`) they arrive in any order. A change before one that lacks
+values may turn out to be older than the target's row, whose values then count and not its own. A change that lacks
+values may turn out to have no row to take them from, and a lower one of its key that arrives later then counts.
+
+A change whose NULLs leave what a row holds (`TableSpec.ignore_null`) lacks values too, but needs no row to be there. It and one
+that needs a row are kept apart: one of them may be rejected, and the other not.
+
+Where deletes leave rows (`TableSpec.soft_deletes`) a delete takes the row's values from the changes before it. So where
+these may be older than the target's row, it is the first of its key. A truncate is the first of all: what comes before it is
+written first, and then marked.
+
+The delete half of a key change whose image is doubtful (`departures.is_doubtful`) is the first of its key and transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import (
+    KEEP_EXISTING,
+    KEY_CHANGE_DELETE,
+    OFFSET,
+    OLD_KEY,
+    OP,
+    PARTITION,
+    TOPIC,
+    UNCHANGED,
+    Op,
+    sequence_columns,
+)
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.domain.table import TableSpec
+
+from .key_change_deletes import is_doubtful
+from .safe_names import rename_plainly
+
+DOUBTFUL = "_doubtful"
+Key = tuple[object, ...]
+
+
+def find_unsettled(changes: pa.Table) -> Position:
+    """See `ports.engine.Engine.unsettled`."""
+    if OLD_KEY not in changes.column_names or not pc.any(changes[KEY_CHANGE_DELETE]).as_py():
+        return Position()
+    waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may come in another partition.
+    for half in _list_halves(changes):
+        if half.arrives_from is None:
+            waiting[half.key] = (half.partition, half.offset)
+        else:
+            waiting.pop(half.arrives_from, None)
+    return Position.lowest(Position({partition: offset}) for partition, offset in waiting.values())
+
+
+class _Half(NamedTuple):
+    partition: TopicPartition
+    offset: int
+    key: Key
+    arrives_from: Key | None
+
+
+def _list_halves(changes: pa.Table) -> list[_Half]:
+    """Both kinds of halves, in order."""
+    mask = pc.or_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[OLD_KEY]))
+    halves = changes.filter(mask)
+    keys = [f.name for f in halves.schema.field(OLD_KEY).type]
+    columns = [halves[n].to_pylist() for n in (TOPIC, PARTITION, OFFSET, OLD_KEY, *keys)]
+    return [
+        _Half(TopicPartition(topic, partition), offset, tuple(key), tuple(old.values()) if old else None)
+        for topic, partition, offset, old, *key in zip(*columns, strict=True)
+    ]
+
+
+def split_segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
+    """See `ports.engine.Engine.segments`."""
+    doubtful = is_doubtful(changes, [c.name for c in table.values] if table.by_commit else [])
+    cuts = find_cut_places(changes.append_column(DOUBTFUL, doubtful), table)
+    if not cuts:
+        return [changes]
+    starts, ends = [0, *cuts], [*cuts, changes.num_rows]
+    return [changes.slice(s, e - s) for s, e in zip(starts, ends, strict=True) if e > s]
+
+
+def find_cut_places(changes: pa.Table, table: TableSpec) -> list[int]:
+    """The row numbers at which a new segment begins. Needs the columns `list_read_columns` only, and `_doubtful_column`."""
+    if not table.keys or table.has_column_versions or not _can_need_cuts(changes, table):
+        return []
+    return _find_cuts(_list_key_changes(changes, table))
+
+
+def list_read_columns(table: TableSpec) -> tuple[str, ...]:
+    """What decides where segments begin."""
+    return (*table.keys, OP, OLD_KEY, UNCHANGED, KEY_CHANGE_DELETE, *_ordering_columns(table))
+
+
+def _ordering_columns(table: TableSpec) -> tuple[str, ...]:
+    """What tells the order of changes that arrive in any order; or of which transaction a change is."""
+    return sequence_columns(table.sequence if table.ordered_by else int(table.by_commit))
+
+
+def _can_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
+    """True when some image is doubtful, or some change lacks values, and it is a key change, or a truncate or a delete of
+    its key is there too, or changes may arrive in any order."""
+    if pc.any(changes[DOUBTFUL]).as_py():
+        return True
+    is_delete, is_truncate = (pc.equal(changes[OP], op.value) for op in (Op.DELETE, Op.TRUNCATE))
+    if table.soft_deletes and pc.any(pc.or_(is_truncate, is_delete) if table.ordered_by else is_truncate).as_py():
+        return True
+    lacking = pc.and_(pc.is_valid(changes[UNCHANGED]), pc.invert(is_delete))
+    if not pc.any(lacking).as_py():
+        return False
+    if table.ordered_by or (table.ignore_null and len(set(map(_needs_row, changes[UNCHANGED].to_pylist())) - {None}) > 1):
+        return True
+    if pc.any(pc.or_(pc.and_(pc.is_valid(changes[OLD_KEY]), lacking), is_truncate)).as_py():
+        return True
+    keys = rename_plainly(changes.select(list(table.keys)))
+    deleted = keys.filter(is_delete)
+    both = keys.filter(lacking).join(deleted, keys.column_names, join_type="left semi")
+    return bool(both.num_rows)
+
+
+def _needs_row(unsent: Sequence[str] | None) -> bool | None:
+    return None if unsent is None else KEEP_EXISTING not in unsent
+
+
+class _KeyChange(NamedTuple):
+    """What matters of one change. `has_missing`: values were not sent; `needs`: so that there must be a row. `sequence`: empty
+    where changes arrive in order. `first`: where deletes leave rows, a delete or a truncate. `doubtful`: a delete. `commit`:
+    of its transaction, where it is known."""
+
+    op: str
+    key: Key
+    old: Key | None
+    has_missing: bool
+    departs: bool
+    sequence: SequenceKey
+    needs: bool
+    first: bool
+    doubtful: bool
+    commit: SequenceKey
+
+
+def _list_key_changes(changes: pa.Table, table: TableSpec) -> list[_KeyChange]:
+    keys = zip(*(changes[k].to_pylist() for k in table.keys), strict=True)
+    columns = (changes[n].to_pylist() for n in (OP, OLD_KEY, UNCHANGED, KEY_CHANGE_DELETE, DOUBTFUL))
+    ordering = _ordering_columns(table)
+    places = zip(*(changes[n].to_pylist() for n in ordering), strict=True) if ordering else repeat((), changes.num_rows)
+    return [
+        _to_key_change(key, op, old, unsent, marks=(bool(departs), doubtful), place=place, table=table)
+        for key, op, old, unsent, departs, doubtful, place in zip(keys, *columns, places, strict=True)
+    ]
+
+
+def _to_key_change(
+    key: Key,
+    op: str,
+    old: dict[str, object] | None,
+    unsent: Sequence[str] | None,
+    *,
+    marks: tuple[bool, bool],
+    place: SequenceKey,
+    table: TableSpec,
+) -> _KeyChange:
+    lacks = unsent is not None and op != Op.DELETE
+    first = table.soft_deletes and op in (Op.DELETE, Op.TRUNCATE)
+    departs, doubtful = marks
+    needs = lacks and KEEP_EXISTING not in (unsent or ())
+    place, commit = (place, ()) if table.ordered_by else ((), place)
+    return _KeyChange(op, key, tuple(old.values()) if old else None, lacks, departs, place, needs, first, doubtful, commit)
+
+
+class _Segment:
+    """What a segment has done so far to the keys in it: all that decides whether a change may still join it."""
+
+    def __init__(self) -> None:
+        self.touched: dict[Key, int] = {}
+        self.commits: dict[Key, SequenceKey] = {}
+        self.leaving: dict[Key, int] = {}
+        self.founded: set[Key] = set()  # What the target holds of these keys is void, and not all values came since.
+        self.lacking = False
+        self.awaiting: dict[Key, SequenceKey] = {}  # The highest sequence of a key's changes that lack values.
+        self.needy: dict[Key, bool] = {}  # Whether a key's change that lacks values needs a row.
+
+    def find_cut(self, i: int, change: _KeyChange) -> int | None:
+        """The place at which a new segment must begin for `change` at `i`, or None."""
+        if change.op == Op.TRUNCATE:
+            return i if self.lacking or change.first else None
+        if change.first and change.sequence and change.key in self.touched:
+            return i
+        if change.doubtful and self.commits.get(change.key) == change.commit:
+            return i
+        at = self.leaving.get(change.old, i) if change.old else i
+        if change.sequence < self.awaiting.get(change.key, ()) or (change.has_missing and self._can_hide_row(i, at, change)):
+            return at
+        return None
+
+    def _can_hide_row(self, i: int, at: int, change: _KeyChange) -> bool:
+        """What is here may hide the row from which a change takes values, or be one that does not count."""
+        if change.old in self.touched and (self.touched[change.old] < at or at == i):
+            return True
+        if change.sequence and change.key in self.touched:
+            return True
+        return change.key in self.founded or self.needy.get(change.key, change.needs) != change.needs
+
+    def add(self, i: int, change: _KeyChange) -> None:
+        """Take the change in."""
+        self.touched.setdefault(change.key, i)
+        self.commits[change.key] = change.commit
+        self.lacking = self.lacking or change.has_missing
+        if change.has_missing:
+            self.needy[change.key] = change.needs
+            self.awaiting[change.key] = max(change.sequence, self.awaiting.get(change.key, ()))
+        if change.departs:
+            self.leaving[change.key] = i
+        if change.op == Op.DELETE or (change.old and change.has_missing):
+            self.founded.add(change.key)
+        elif not change.has_missing:
+            self.founded.discard(change.key)
+
+
+def _find_cuts(changes: Sequence[_KeyChange]) -> list[int]:
+    """The places at which a new segment must begin. What lies between a cut and the change that asked for it is looked at
+    again; a cut lies behind the one before it, so this ends."""
+    cuts: list[int] = []
+    segment, i, start = _Segment(), 0, 0
+    while i < len(changes):
+        at = segment.find_cut(i, changes[i])
+        if at is None and i > start and changes[i - 1].op == Op.TRUNCATE:
+            at = i
+        if at is not None and at > start:
+            cuts.append(at)
+            segment, i, start = _Segment(), at, at
+        else:
+            segment.add(i, changes[i])
+            i += 1
+    return cuts

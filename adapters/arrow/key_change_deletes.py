@@ -1,0 +1,162 @@
+"""Deletes that are of another row than the one which their key has by then.
+
+A database that looks at its keys when a statement ends, or a transaction, may give a row a key which another row still has:
+`UPDATE t SET id = id + 1`. Its stream then holds the create of key 2 by the row that came before the delete of key 2 by the
+row that left. Only the image of that delete shows whose it is: it is not what the last change of its transaction left there.
+
+An image is doubtful that may be whole or not (`is_doubtful`). One that differs tells nothing, and the delete is a reject.
+Rejects are made where rows are related to the target's, so `key_change.split_segments` begins a segment with such a delete.
+
+Where only the changes say their transaction (`TableSpec.by_tx`) nothing tells of which one the target's row is. A delete
+whose image differs from that row is a reject, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import KEY_CHANGE_DELETE, OP, TX, UNCHANGED, Op, sequence_columns
+from replicator.domain.policy.plan import ApplyPlan
+
+from .safe_names import rename_plainly
+
+
+class RowOwner(Enum):
+    """The row that the delete half of a key change is of."""
+
+    OTHERS = 1
+    """Not of the one that its key has: another row took the key before."""
+    OPEN = 2
+    """Nothing lower of the key came before in the batch: the target's row tells."""
+    ITS_OWN = 3
+
+
+def can_have_foreign_deletes(plan: ApplyPlan) -> bool:
+    """Rows of this plan are told by their keys, and by the order of their changes alone."""
+    return bool(plan.table.keys) and (plan.fold == "last" or plan.history is not None)
+
+
+def asks_target(plan: ApplyPlan) -> bool:
+    """The target's rows are asked, too."""
+    return can_have_foreign_deletes(plan) and (plan.table.by_commit or plan.table.by_tx)
+
+
+def null_counts(plan: ApplyPlan, name: str) -> bool:
+    """A NULL in an image is a value of this column; otherwise the row may hold another one."""
+    return not (plan.table.by_tx and name in plan.table.ignore_null)
+
+
+def drop_foreign_deletes(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:
+    """Changes in the order of arrival, without the deletes that are of other rows, and how many these are. `_moved_to` stays
+    true where the target's row has to be asked (`sql.departures`)."""
+    marks = changes[KEY_CHANGE_DELETE]
+    if not can_have_foreign_deletes(plan) or marks.null_count == len(marks):
+        return changes, 0
+    whose = find_owners(changes, plan)
+    asked = [True if whose.get(i) is RowOwner.OPEN else None for i in range(changes.num_rows)]
+    changes = changes.set_column(
+        changes.column_names.index(KEY_CHANGE_DELETE), KEY_CHANGE_DELETE, pa.array(asked, pa.bool_())
+    )
+    others = [i for i, said in whose.items() if said is RowOwner.OTHERS]
+    if not others:
+        return changes, 0
+    kept = [i for i in range(changes.num_rows) if whose.get(i) is not RowOwner.OTHERS]
+    return changes.take(pa.array(kept, pa.int64())), len(others)
+
+
+def is_doubtful(changes: pa.Table, names: Sequence[str]) -> pa.Array:
+    """True for delete halves of key changes whose image has values of `names` that may not be the row's."""
+    asked = pc.and_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[UNCHANGED]))
+    if not pc.any(asked).as_py():
+        return pa.repeat(False, changes.num_rows)
+    places = pc.indices_nonzero(asked).to_pylist()
+    unsent = {i: set(changes[UNCHANGED][i].as_py()).intersection(names) for i in places}
+    found = {i for i, lacking in unsent.items() if any(changes[n][i].is_valid for n in lacking)}
+    return pa.array([i in found for i in range(changes.num_rows)], pa.bool_())
+
+
+def list_read_columns(plan: ApplyPlan) -> list[str]:
+    """What `find_owners` looks at."""
+    return [
+        *plan.table.keys,
+        OP,
+        KEY_CHANGE_DELETE,
+        TX,
+        UNCHANGED,
+        *sequence_columns(plan.table.sequence),
+        *plan.shown_columns,
+    ]
+
+
+def find_owners(changes: pa.Table, plan: ApplyPlan) -> dict[int, RowOwner]:
+    """By its number, of every delete half of a key change, whose row it is of. `changes`: in the order of arrival."""
+    near = _find_related(changes, plan.table.keys)
+    judge = _OwnerFinder(changes.select(list_read_columns(plan)).take(near), plan)
+    return {near[i].as_py(): whose for i, whose in judge.find_owners().items()}
+
+
+def _find_related(changes: pa.Table, names: Sequence[str]) -> pa.Array:
+    """The numbers of the changes of keys that some row left, and of truncates."""
+    numbered = rename_plainly(changes.select(list(names))).append_column("n", pa.array(range(changes.num_rows), pa.int64()))
+    keys = numbered.column_names[:-1]
+    left = numbered.filter(pc.fill_null(changes[KEY_CHANGE_DELETE], False)).select(keys)
+    of_keys = numbered.join(left, keys, join_type="left semi")["n"]
+    truncates = pc.indices_nonzero(pc.equal(changes[OP], Op.TRUNCATE.value)).cast(pa.int64())
+    return pc.unique(pa.chunked_array([*of_keys.chunks, truncates], pa.int64())).sort()
+
+
+class _OwnerFinder:
+    def __init__(self, rows: pa.Table, plan: ApplyPlan) -> None:
+        self._by_commit, self._by_tx = plan.table.by_commit, plan.table.by_tx
+        self._null_counts = {name: null_counts(plan, name) for name in plan.shown_columns}
+        self._ops, self._tx, self._leaves = (rows[n].to_pylist() for n in (OP, TX, KEY_CHANGE_DELETE))
+        self._keys = list(zip(*(rows[n].to_pylist() for n in plan.table.keys), strict=True))
+        self._places = list(zip(*(rows[n].to_pylist() for n in sequence_columns(plan.table.sequence)), strict=True))
+        self._unsent = [frozenset(names or ()) for names in rows[UNCHANGED].to_pylist()]
+        self._values = {name: rows[name].to_pylist() for name in plan.shown_columns}
+        self._cuts: list[Any] = []
+
+    def find_owners(self) -> dict[int, RowOwner]:
+        last: dict[tuple[Any, ...], int] = {}
+        found: dict[int, RowOwner] = {}
+        for i, key in enumerate(self._keys):
+            if self._ops[i] == Op.TRUNCATE:
+                self._cuts.append(self._places[i])
+                continue
+            if self._leaves[i] and self._ops[i] == Op.DELETE:
+                found[i] = self._find_owner(last.get(key), i)
+                if found[i] is RowOwner.OTHERS:
+                    continue
+            last[key] = i
+        return found
+
+    def _find_owner(self, before: int | None, i: int) -> RowOwner:
+        image = {n: v[i] for n, v in self._values.items() if self._null_counts[n] or v[i] is not None}
+        if all(value is None for value in image.values()):
+            return RowOwner.ITS_OWN
+        if before is None or self._places[before] > self._places[i]:
+            is_open = self._by_commit or (self._by_tx and self._tx[i] is not None)
+            return RowOwner.OPEN if is_open else RowOwner.ITS_OWN
+        if self._ops[before] == Op.DELETE or not self._is_same_transaction(before, i):
+            return RowOwner.ITS_OWN
+        # A doubtful image gets here where commits differ within a transaction. No connector's do, so it may count.
+        unknown = {n for n in self._unsent[i] if image.get(n) is None or not self._by_commit}
+        left = {n: self._values[n][before] for n in image.keys() - self._unsent[before] - unknown}
+        return RowOwner.OTHERS if has_difference(image, left) else RowOwner.ITS_OWN
+
+    def _is_same_transaction(self, one: int, other: int) -> bool:
+        """Of one transaction, and no truncate lies between."""
+        start, end = self._places[one], self._places[other]
+        same = self._tx[one] is not None and self._tx[one] == self._tx[other]
+        same = same or (self._by_commit and start[0] == end[0])
+        return same and start < end and not any(start < cut < end for cut in self._cuts)
+
+
+def has_difference(image: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Some value of the image is not that of the row, of the columns that both have. NULL is a value, and NaN is one."""
+    return any(image[n] != row[n] and repr(image[n]) != repr(row[n]) for n in image.keys() & row.keys())

@@ -1,0 +1,18 @@
+"""The part of a list column's items that its own rows use: a slice still carries the items of all rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def slice_items(column: pa.ListArray) -> tuple[pa.Array, pa.Array]:
+    """Offsets that begin at 0, and the items they point into."""
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return rebase_offsets(offsets), column.values.slice(first, last - first)
+
+
+def rebase_offsets(offsets: pa.Array) -> pa.Array:
+    """Offsets moved so that the first is 0, in a buffer of their own."""
+    return pc.subtract(offsets, offsets[0])

@@ -1,0 +1,65 @@
+"""Events of an outbox, from frames of changes, as the store of events takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TOPIC, TS
+from replicator.domain.errors import ConfigProblem, Reject, RejectCode
+from replicator.domain.event_texts import InvalidEvent, read_json
+from replicator.domain.events import EventLimits, NewEvent
+
+NEEDED = ("id", "aggregatetype", "aggregateid", "type", "payload")
+PLACE = (TOPIC, PARTITION, OFFSET)
+IN_ORDER = [(name, "ascending") for name in PLACE]
+
+
+def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent], pa.Table]:
+    """The events that a folded frame of an outbox's table asks to have stored, per partition in the order of their records;
+    and the rows that are none which a store could keep, with `_error`.
+
+    `id` is the event's id, the fields of the payload, a JSON object, are its data (numbers keep every digit), topic,
+    partition and offset of the record its metadata, and `_ts` is when it happened.
+    """
+    missing = [name for name in NEEDED if name not in frame.column_names]
+    if missing:
+        raise ConfigProblem(
+            f"rows without the column {missing[0]!r} are no events of an outbox",
+            next_step="Only tables of a source with `format: debezium_outbox` go to the store of events.",
+        )
+    frame = frame.sort_by(IN_ORDER)
+    events: list[NewEvent] = []
+    refused: dict[int, str] = {}
+    for number, row in enumerate(frame.select([*NEEDED, *PLACE, TS]).to_pylist()):
+        try:
+            events.append(_to_event(row, limits))
+        except InvalidEvent as why:
+            refused[number] = str(Reject(RejectCode.NO_EVENT, why.sentence))
+    rejects = frame.take(pa.array(list(refused), pa.int64()))
+    if ERROR in rejects.column_names:
+        rejects = rejects.drop_columns([ERROR])
+    return events, rejects.append_column(ERROR, pa.array(list(refused.values()), pa.string()))
+
+
+def _to_event(row: Mapping[str, Any], limits: EventLimits) -> NewEvent:
+    if row["payload"] is None:
+        raise InvalidEvent("the event has no payload, of which a JSON object would be its data")
+    new = NewEvent(
+        event_id=row["id"],
+        event_type=row["type"],
+        aggregate_id=row["aggregateid"],
+        aggregate_type=row["aggregatetype"],
+        event_data=read_json("its payload", row["payload"]),
+        metadata={"topic": row[TOPIC], "partition": str(row[PARTITION]), "offset": str(row[OFFSET])},
+        at=row[TS],
+    )
+    limits.check(new)
+    return new
+
+
+def read_limits(said: object) -> EventLimits:
+    """The option `limits` of a sink: the fields of `EventLimits` as a mapping; by default none is other than usual."""
+    return EventLimits(**said) if isinstance(said, Mapping) else EventLimits()

@@ -1,0 +1,118 @@
+"""What can be wrong with one record, on its way to becoming a `domain.errors.Reject`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.errors import Reject, RejectCode
+
+Build = Callable[[Sequence[Any]], pa.Array]
+"""Turns the decoded values of a column (None for null) into an array. Raises one of FAILURES when any does not fit."""
+
+Read = tuple[list[Any], dict[int, Reject]]
+"""What was decoded of each text, and why one could not be."""
+
+FAILURES = (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
+"""What building an array from hostile values may raise."""
+
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
+"""What decoding hostile bytes as JSON may raise."""
+
+
+class ValueMisfit(ValueError):
+    """A record, or a value of it, that cannot be represented; never holds the value."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reject = Reject(code, sentence)
+
+
+def malformed_reject(sentence: str) -> Reject:
+    """The reject of bytes that are not what the format says."""
+    return Reject(RejectCode.MALFORMED, sentence)
+
+
+def null_key_reject(column: str, table: str, names: Collection[str] = ()) -> Reject:
+    """The reject of a record whose key column is null or missing. `names`: the columns of a record that lacks it."""
+    alike = next((name for name in names if _printable_name(name) == _printable_name(column)), None)
+    said = "null or missing" if alike is None else f"missing, and the record has {alike!r} instead"
+    return Reject(RejectCode.NULL_KEY, f"key column {column!r} of table {table} is {said}")
+
+
+def _printable_name(name: str) -> str:
+    return name.strip().casefold()
+
+
+def unreadable_reject(error: Exception) -> Reject:
+    """Why bytes could not be decoded. Decoders' own texts name JSON types and paths, and bytes by position only."""
+    if isinstance(error, ValueMisfit):
+        return error.reject
+    if isinstance(error, RecursionError):
+        return Reject(RejectCode.TOO_LARGE, "the record is nested too deeply")
+    if isinstance(error, UnicodeError):
+        return malformed_reject("the record holds bytes that are not UTF-8")
+    if isinstance(error, msgspec.ValidationError):
+        return malformed_reject(f"a value has another type than its schema says: {error}")
+    return malformed_reject("the record is not JSON")
+
+
+def build_or_reject(build: Build, values: list[Any], what: str) -> tuple[pa.Array, dict[int, Reject]]:
+    """The array of `values`, with null where a value does not fit, and why it does not, by index."""
+    try:
+        return build(values), {}
+    except FAILURES:
+        bad = _find_misfits(build, values, 0, what)
+    mended = list(values)
+    for index in bad:
+        mended[index] = None
+    try:
+        return build(mended), bad
+    except FAILURES:
+        # Each fits alone, and all together do not: how one is written may decide how the others are read.
+        return pa.concat_arrays([build([value]) for value in mended]), bad
+
+
+def _find_misfits(build: Build, values: Sequence[Any], start: int, what: str) -> dict[int, Reject]:
+    """Builds halves until the values that fail stand alone: few fail, so this stays near linear."""
+    try:
+        build(values)
+    except FAILURES as error:
+        if len(values) == 1:
+            return {start: _misfit_reason(error, what)}
+    else:
+        return {}
+    half = len(values) // 2
+    return {**_find_misfits(build, values[:half], start, what), **_find_misfits(build, values[half:], start + half, what)}
+
+
+def _misfit_reason(error: Exception, what: str) -> Reject:
+    if isinstance(error, ValueMisfit):
+        return Reject(error.reject.code, f"{what} {error.reject.sentence}")
+    if isinstance(error, UnicodeError):
+        return malformed_reject(f"{what} holds text that is not Unicode")
+    if isinstance(error, msgspec.MsgspecError):
+        return malformed_reject(f"{what} holds a value of another type than its schema says")
+    return Reject(RejectCode.OUT_OF_RANGE, f"{what} holds a value that its type cannot hold")
+
+
+def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
+    """Every text decoded, `blank` in the place of one that cannot be, and why it cannot."""
+    try:
+        return [decode(text) for text in texts], {}
+    except UNREADABLE:
+        return _decode_one_by_one(decode, texts, blank)
+
+
+def _decode_one_by_one(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
+    found, errors = [], {}
+    for place, text in enumerate(texts):
+        try:
+            found.append(decode(text))
+        except UNREADABLE as error:
+            found.append(blank)
+            errors[place] = unreadable_reject(error)
+    return found, errors

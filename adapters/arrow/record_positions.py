@@ -1,0 +1,98 @@
+"""Records by their place in the stream: where frames end, what lies in a span, and the bytes of what was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OFFSET, PARTITION, TABLE, TOPIC
+from replicator.domain.key_hashes import KeyHashes
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import RejectedRecord
+
+RAW_PLACE = ("topic", "partition", "offset")
+PLACE = (TOPIC, PARTITION, OFFSET)
+REST = ["key", "value", "timestamp", "headers"]
+
+
+class RecordLocation(NamedTuple):
+    """Where one record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def find_ends(changes: pa.Table) -> Position:
+    """See `ports.engine.Engine.ends`."""
+    last = changes.group_by([TOPIC, PARTITION], use_threads=False).aggregate([(OFFSET, "max")])
+    columns = (last[n].to_pylist() for n in (TOPIC, PARTITION, f"{OFFSET}_max"))
+    return Position({TopicPartition(t, p): o + 1 for t, p, o in zip(*columns, strict=True)})
+
+
+def select_span(raw: pa.Table, span: Span) -> pa.Table:
+    """See `ports.engine.Engine.within`."""
+    keep = pa.array([False]).take(pa.repeat(pa.scalar(0), raw.num_rows))
+    for partition, end in span.end.items():
+        mine = pc.and_(pc.equal(raw["topic"], partition.topic), pc.equal(raw["partition"], partition.partition))
+        inside = pc.and_(pc.greater_equal(raw["offset"], span.start[partition]), pc.less(raw["offset"], end))
+        keep = pc.or_(keep, pc.and_(mine, inside))
+    return raw if raw.num_rows and pc.all(keep).as_py() else raw.filter(keep)
+
+
+def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes: KeyHashes) -> pa.Array:
+    """By record of a raw frame whether its topic, partition and the hash of its key have an offset in `since`, and it is not
+    below that. Only keys are hashed that may be meant, and each once."""
+    near = pa.repeat(pa.scalar(False), raw.num_rows)
+    for topic, partition in {(topic, partition) for topic, partition, _ in since}:
+        lowest = min(offset for (*at, _), offset in since.items() if at == [topic, partition])
+        here = pc.and_(pc.equal(raw["topic"], topic), pc.equal(raw["partition"], partition))
+        near = pc.or_(near, pc.and_(here, pc.greater_equal(raw["offset"], lowest)))
+    numbers = pc.indices_nonzero(pc.and_(near, pc.is_valid(raw["key"])))
+    known: dict[bytes, str] = {}
+    places = zip(*(raw[name].take(numbers).to_pylist() for name in (*RAW_PLACE, "key")), strict=True)
+    found = set()
+    for number, (topic, partition, offset, key) in zip(numbers.to_pylist(), places, strict=True):
+        told = known.get(key) or known.setdefault(key, hashes.hash_key(key))
+        if offset >= since.get((topic, partition, told), offset + 1):
+            found.add(number)
+    return pa.array([n in found for n in range(raw.num_rows)], pa.bool_()) if found else pa.repeat(False, raw.num_rows)
+
+
+def collect_rejected(rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
+    """See `ports.engine.Engine.rejected`."""
+    names = RAW_PLACE if "topic" in rows.column_names and TOPIC not in rows.column_names else PLACE
+    errors: dict[RecordLocation, str] = {}
+    tables: dict[RecordLocation, str] = {}
+    named = rows[TABLE].to_pylist() if TABLE in rows.column_names else repeat(None, rows.num_rows)
+    for place, error, table in zip(_list_positions(rows, names), rows[ERROR].to_pylist(), named, strict=True):
+        errors.setdefault(place, error)
+        tables[place] = table or ""
+    if not errors:
+        return []
+    found = _find_records(errors, [rows, *raw] if names is RAW_PLACE else raw)
+    return [
+        replace(found.get(place) or RejectedRecord(*place, None, None, ""), error=error, table=tables[place])
+        for place, error in errors.items()
+    ]
+
+
+def _list_positions(rows: pa.Table, names: Sequence[str]) -> Iterable[RecordLocation]:
+    return (RecordLocation(*row) for row in zip(*(rows[n].to_pylist() for n in names), strict=True))
+
+
+def _find_records(wanted: dict[RecordLocation, str], raw: Sequence[pa.Table]) -> dict[RecordLocation, RejectedRecord]:
+    found: dict[RecordLocation, RejectedRecord] = {}
+    offsets = pa.array(sorted({place.offset for place in wanted}), pa.int64())
+    for frame in raw:
+        near = frame.filter(pc.is_in(frame["offset"], value_set=offsets))
+        for place, row in zip(_list_positions(near, RAW_PLACE), near.select(REST).to_pylist(), strict=True):
+            if place in wanted:
+                headers = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
+                found[place] = RejectedRecord(*place, row["key"], row["value"], "", row["timestamp"], headers)
+    return found

@@ -1,0 +1,101 @@
+"""The values of a column as elements of a sequence (`domain.elements`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.sequence_elements import ElementForm, SequenceElement, get_element, to_plain_type
+
+EXACT = Context(prec=200)
+"""More digits than any decimal has."""
+
+PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+"""What one unit of a time is in units of its elements."""
+
+
+def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Per value its element, null where it is null or has none: a time in seconds or milliseconds beyond 64 bits of
+    microseconds. The column's type has elements."""
+    said = get_element(column.type)
+    if said is None:
+        raise TypeError(f"values of type {column.type} have no order")
+    return MAKERS[said.form](column.cast(to_plain_type(column.type)), said)
+
+
+def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """The values that these are the elements of, for a type that `domain.elements.shown_as` gives."""
+    said = get_element(kind)
+    match said.form if said else None:
+        case ElementForm.DIGITS:
+            return elements.cast(pa.uint64())
+        case ElementForm.HEX:
+            return _map_values(elements, bytes.fromhex, kind)
+        case ElementForm.UNSCALED:
+            return _map_values(elements, lambda number: Decimal(number).scaleb(-max(kind.scale, 0), EXACT), kind)
+        case ElementForm.DAY:
+            return elements.cast(pa.int32()).cast(pa.date32()).cast(kind)
+    return elements.cast(kind)
+
+
+def _number_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
+    return values.cast(pa.int64())
+
+
+def _text_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
+    return values.cast(pa.string())
+
+
+def _day_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
+    return values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
+
+
+def _digit_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
+    return _map_values(values, lambda value: f"{value:020d}")
+
+
+def _hex_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
+    return _map_values(values, bytes.hex)
+
+
+def _text_to_unscaled(values: pa.ChunkedArray, said: SequenceElement) -> pa.ChunkedArray:
+    return _map_values(values, lambda value: f"{int(value.scaleb(said.scale, EXACT)) + 10**said.digits:0{said.digits + 1}d}")
+
+
+def _map_values(values: pa.ChunkedArray, made: Callable[..., Any], kind: pa.DataType | None = None) -> pa.ChunkedArray:
+    found = [None if value is None else made(value) for value in values.to_pylist()]
+    return pa.chunked_array([pa.array(found, kind or pa.string())])
+
+
+def _time_elements(values: pa.ChunkedArray, _: SequenceElement) -> pa.ChunkedArray:
+    kind = values.type
+    numbers = values.cast(pa.int32()).cast(pa.int64()) if pa.types.is_time32(kind) else values.cast(pa.int64())
+    factor = PER_UNIT[kind.unit]
+    if factor == 1:
+        return numbers
+    most = (2**63 - 1) // factor
+    fits = pc.and_(pc.greater_equal(numbers, -most), pc.less_equal(numbers, most))
+    return pc.multiply(pc.if_else(fits, numbers, pa.scalar(None, pa.int64())), factor)
+
+
+def _to_unscaled(values: pa.ChunkedArray, said: SequenceElement) -> pa.ChunkedArray:
+    """Exact: an integer times a power of ten never needs more digits than the type has."""
+    wide = values.cast(pa.decimal128(said.digits, said.scale))
+    return pc.multiply(wide, pa.scalar(10**said.scale, pa.decimal128(said.scale + 1, 0))).cast(pa.int64())
+
+
+MAKERS: Mapping[ElementForm, Callable[[pa.ChunkedArray, SequenceElement], pa.ChunkedArray]] = {
+    ElementForm.NUMBER: _number_elements,
+    ElementForm.DIGITS: _digit_elements,
+    ElementForm.DAY: _day_elements,
+    ElementForm.MICROSECOND: _time_elements,
+    ElementForm.NANOSECOND: _time_elements,
+    ElementForm.UNSCALED: _to_unscaled,
+    ElementForm.UNSCALED_TEXT: _text_to_unscaled,
+    ElementForm.TEXT: _text_elements,
+    ElementForm.HEX: _hex_elements,
+}

@@ -1,0 +1,242 @@
+"""Dates and times: numbers since an epoch, and ISO text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import date as calendar_day
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import RejectCode
+from replicator.domain.time_bounds import DAY_MS, FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
+
+from .record_errors import ValueMisfit
+from .value_readers import ValueReader
+
+INT64 = (-(2**63), 2**63 - 1)
+MICROS = 1_000_000
+"""In a second."""
+
+UTC_US = pa.timestamp("us", "UTC")
+LOCAL_US = pa.timestamp("us")
+LOCAL_NS = pa.timestamp("ns")
+
+DAYS_OF_400_YEARS = 146_097
+FIRST_YEAR, LAST_YEAR_OF_DATES, LAST_YEAR_OF_TIMES = -4712, 5_874_897, 294_246
+"""Of PostgreSQL's dates and times, as far as 64 bits of microseconds since 1970 hold these: 4713 BC is the year -4712."""
+INFINITE_DAY = -2_147_472_692
+"""Debezium's `infinity` of a date: PostgreSQL's largest number of days since 2000 as one since 1970, beyond 32 bits."""
+
+DATE_RANGE = "holds infinity, or a day outside the years 1 to 9999"
+TIME_RANGE = "holds a time of day outside 00:00:00 to 23:59:59.999999999"
+STAMP_RANGE = "holds infinity, or a time outside the years 1 to 9999"
+NANO_SENTINELS = "holds infinity, or a time that 64 bits of nanoseconds cannot hold"
+
+NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?\Z", re.ASCII)
+INFINITE = re.compile(r"[+-]?inf", re.IGNORECASE)
+DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+CLOCK = re.compile(r"-?\d{1,3}:\d\d(:\d\d(\.\d+)?)?", re.ASCII)
+YEAR = re.compile(r"(0000|[+-]?\d{5,}|-\d{4})-", re.ASCII)
+ZONE = re.compile(r"\s*(Z|[+-]\d\d(:?\d\d){0,2})\Z", re.ASCII | re.IGNORECASE)
+PLACES = re.compile(r"\.\d{7,}", re.ASCII)
+ZEROS = r"(\.\d{6})0+(\z|[^0-9])"
+"""Zeros behind microseconds, as databases write that count nanoseconds."""
+
+
+def counted_reader(
+    wire: pa.DataType,
+    arrow: pa.DataType,
+    bounds: tuple[int, int],
+    sentence: str,
+    factor: int = 1,
+    *,
+    beyond: Callable[[int], str],
+) -> ValueReader:
+    """Integers within `bounds`, times `factor`, read as `arrow`. `beyond`: see `ValueReader`."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        try:
+            raw = pa.array(values, wire)
+        except OverflowError:
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, sentence) from None
+        if not _is_within(raw, *bounds):
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, sentence)
+        return (pc.multiply(raw, factor) if factor != 1 else raw).view(arrow)
+
+    return ValueReader(arrow, int, build, out_of_range_text=beyond)
+
+
+def date_reader() -> ValueReader:
+    """Days since 1970."""
+    return counted_reader(pa.int32(), pa.date32(), (FIRST_DAY, LAST_DAY), DATE_RANGE, beyond=_date_text)
+
+
+def time_reader(per_second: int) -> ValueReader:
+    """Time of day since midnight, in units of which a second has `per_second`: 1, 1,000, 1,000,000 or 1,000,000,000."""
+    bounds = (0, 86_400 * per_second - 1)
+    if per_second > MICROS:
+        return counted_reader(pa.int64(), pa.time64("ns"), bounds, TIME_RANGE, beyond=partial(_time_text, per_second))
+    return counted_reader(
+        pa.int64(), pa.time64("us"), bounds, TIME_RANGE, MICROS // per_second, beyond=partial(_time_text, per_second)
+    )
+
+
+def timestamp_reader(per_second: int, arrow: pa.DataType = LOCAL_US) -> ValueReader:
+    """Time since 1970, in units as in `time_reader`, as `arrow`, which counts microseconds. Nanoseconds stay nanoseconds."""
+    if per_second > MICROS:
+        return counted_reader(pa.int64(), LOCAL_NS, (INT64[0] + 1, INT64[1] - 1), NANO_SENTINELS, beyond=_infinity_text)
+    factor, beyond = MICROS // per_second, partial(_timestamp_text, per_second, "Z" if arrow.tz else "")
+    return counted_reader(pa.int64(), arrow, (FIRST_US // factor, LAST_US // factor), STAMP_RANGE, factor, beyond=beyond)
+
+
+def iso_timestamp_reader(arrow: pa.DataType) -> ValueReader:
+    """ISO 8601 text with its zone, as an instant in UTC; without one for a type that has none."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return _check_years(
+            _parse_texts(pa.array(values, pa.string()), arrow, partial(_describe_bad_timestamp, arrow)), arrow
+        )
+
+    return ValueReader(arrow, str, build, "text")
+
+
+def iso_date_reader() -> ValueReader:
+    """ISO 8601 dates."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        days = _parse_texts(pa.array(values, pa.string()), pa.date32(), _describe_bad_date)
+        return days if _is_within(days.view(pa.int32()), FIRST_DAY, LAST_DAY) else _raise_misfit(DATE_RANGE)
+
+    return ValueReader(pa.date32(), str, build, "text")
+
+
+def iso_time_reader() -> ValueReader:
+    """ISO 8601 times of day without zone, in microseconds."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        moment = pc.binary_join_element_wise(pa.scalar("1970-01-01"), pa.array(values, pa.string()), "T")
+        raw = _parse_texts(moment, LOCAL_US, _describe_bad_time).view(pa.int64())
+        return raw.view(pa.time64("us")) if _is_within(raw, 0, DAY_MS * 1_000 - 1) else _raise_misfit(TIME_RANGE)
+
+    return ValueReader(pa.time64("us"), str, build, "text")
+
+
+def zulu_reader(node: ValueReader) -> ValueReader:
+    """`node` of texts that all end with a Z, which is a mark and no zone: as Debezium's `isostring` writes local times."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        return node.build(pc.replace_substring_regex(pa.array(values, pa.string()), "Z$", ""))
+
+    return ValueReader(node.type, str, build, "text")
+
+
+def _infinity_text(count: int) -> str:
+    return "infinity" if count > 0 else "-infinity"
+
+
+def _time_text(per_second: int, count: int) -> str:
+    """A time of day or a span, as Arrow writes times of day."""
+    seconds, rest = divmod(abs(count), per_second)
+    places = 9 if per_second > MICROS else 6
+    sign, fraction = "-" if count < 0 else "", rest * 10**places // per_second
+    return f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:0{places}}"
+
+
+def _date_text(days: int) -> str:
+    return "infinity" if days == INFINITE_DAY else _day_text(days)
+
+
+def _day_text(days: int, last: int = LAST_YEAR_OF_DATES, behind: str = "") -> str:
+    """A day as PostgreSQL writes it. What lies outside its years, up to `last`, stands for infinity."""
+    cycle, rest = divmod(days - FIRST_DAY, DAYS_OF_400_YEARS)
+    day = calendar_day.fromordinal(rest + 1)
+    year = day.year + 400 * cycle
+    if not FIRST_YEAR <= year <= last:
+        return _infinity_text(days)
+    era = " BC" if year < 1 else ""
+    return f"{year if year > 0 else 1 - year:04}-{day:%m-%d}{behind}{era}"
+
+
+def _timestamp_text(per_second: int, zone: str, count: int) -> str:
+    days, rest = divmod(count, 86_400 * per_second)
+    return _day_text(days, LAST_YEAR_OF_TIMES, f" {_time_text(per_second, rest)}{zone}")
+
+
+def _parse_texts(written: pa.Array, arrow: pa.DataType, wrong: Callable[[str], str]) -> pa.Array:
+    try:
+        return written.cast(arrow)
+    except pa.ArrowInvalid:
+        shorter = pc.replace_substring_regex(written, ZEROS, r"\1\2")
+        if not shorter.equals(written):
+            return _parse_texts(shorter, arrow, wrong)
+        raise ValueMisfit(
+            RejectCode.OUT_OF_RANGE, wrong(next(text for text in written.to_pylist() if text is not None))
+        ) from None
+
+
+def _describe_bad_timestamp(arrow: pa.DataType, text: str) -> str:
+    """Why a text is no time, without the text."""
+    if INFINITE.match(text) or YEAR.match(text):
+        return STAMP_RANGE
+    if NUMBER.match(text):
+        return "holds a number, whose unit is not known, and no time such as 2024-02-29 23:59:59 (`int64` has numbers)"
+    day = DAY.match(text)
+    if day is None:
+        return "holds something else than a time such as 2024-02-29 23:59:59 (`string` has any text)"
+    if ZONE.search(text, day.end()) and arrow.tz is None:
+        return "holds a time with a zone, and its type has none (`timestamp[us, UTC]` has)"
+    if PLACES.search(text):
+        return "holds a time with more places than its type (`timestamp[ns]` has nine)"
+    return "holds a day or a time that no calendar has, or text behind it (`string` has any text)"
+
+
+def _describe_bad_date(text: str) -> str:
+    """Why a text is no date, without the text."""
+    if INFINITE.match(text) or YEAR.match(text):
+        return DATE_RANGE
+    if NUMBER.match(text):
+        return "holds a number, and no date such as 2024-02-29 (`int64` has numbers)"
+    day = DAY.match(text)
+    if day is None:
+        return "holds something else than a date such as 2024-02-29 (`string` has any text)"
+    if ZONE.match(text, day.end()):
+        return "holds a date with a zone, and its type has none (`string` has any text)"
+    if CLOCK.match(text, day.end() + 1):
+        return "holds a date with a time of day, and its type has none (`timestamp[us]` has)"
+    return "holds a day that no calendar has, or text behind it (`string` has any text)"
+
+
+def _describe_bad_time(moment: str) -> str:
+    """Why a text is no time of day, without the text. `moment`: with a day before it."""
+    text = moment.partition("T")[2]
+    if DAY.match(text):
+        return "holds a time with its date, and its type has none (`timestamp[us]` has)"
+    clock = CLOCK.match(text)
+    if clock is None:
+        return "holds something else than a time of day such as 23:59:59 (`string` has any text)"
+    if clock.end() < len(text):
+        kind = "a zone" if ZONE.match(text, clock.end()) else "text"
+        return f"holds a time of day with {kind} behind it, and its type has none (`string` has any text)"
+    if PLACES.search(text):
+        return "holds a time of day with more places than microseconds (`string` has any text)"
+    return f"{TIME_RANGE} (`string` has any text)"
+
+
+def _check_years(stamps: pa.Array, arrow: pa.DataType) -> pa.Array:
+    if arrow.unit == "us" and not _is_within(stamps.view(pa.int64()), FIRST_US, LAST_US):
+        return _raise_misfit(STAMP_RANGE)
+    return stamps
+
+
+def _is_within(raw: pa.Array, low: int, high: int) -> bool:
+    bounds = pc.min_max(raw)
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    return least is None or (least >= low and most <= high)
+
+
+def _raise_misfit(sentence: str) -> pa.Array:
+    raise ValueMisfit(RejectCode.OUT_OF_RANGE, sentence)

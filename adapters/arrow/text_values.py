@@ -1,0 +1,182 @@
+"""Text to the values of a column.
+
+| Arrow | text |
+| --- | --- |
+| integers | digits, with a minus sign |
+| float32, float64 | decimal or scientific; `NaN`, `Infinity`, `-Infinity` |
+| decimal | the same, finite; places beyond the type's only if they are zero |
+| bool | `true`, `t`, `1`, `false`, `f`, `0`, in any case |
+| string | as it is |
+| binary | hexadecimal digits |
+| date32 | `2024-02-29` |
+| timestamp | `2024-02-29 23:59:59.123456` or with a `T` |
+| time64 | `23:59:59.123456` |
+
+A zone behind a timestamp, a time of day or a date is a misfit where the type has none; UTC is meant where the type has one
+and the text has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.out_of_range import ReadMode
+from replicator.domain.time_bounds import null_out_of_range
+
+from . import decimals, record_errors, temporal_values, value_readers
+from .frame_slices import read_bytes
+from .out_of_range_values import make_lenient
+from .record_errors import ValueMisfit
+from .value_readers import ValueReader
+
+Read = Callable[[pa.Array], pa.Array]
+"""Makes values of text. Raises one of `faults.FAILURES` when any does not fit."""
+
+TRUTHS = ("true", "t", "1", "false", "f", "0")
+NAMES = "int64, string, double, bool, binary, date32, timestamp[us], timestamp[us, UTC], time or decimal(10,2)"
+STRANGE = r"(?i)\A(?:[^0-9+\-.nitf]|\z)"
+INFINITE = r"(?i)\A[+-]?inf"
+DAY = r"\A(\d{4}-\d\d-\d\d)\z"
+LOCAL = r"\A(\d{4}-\d\d-\d\d([ T]\d\d(:\d\d){0,2}(\.\d+)?)?)\z"
+
+
+def find_text_reader(arrow: pa.DataType) -> Read | None:
+    """How text becomes values of `arrow`; None where no text does."""
+    readers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Read]], ...] = (
+        (t.is_string, lambda _: lambda texts: texts),
+        (t.is_integer, _integer_reader),
+        (t.is_floating, _float_reader),
+        (t.is_decimal, lambda a: lambda texts: decimals.from_text(texts, a)),
+        (t.is_boolean, lambda _: _to_booleans),
+        (t.is_binary, lambda _: _to_bytes),
+        (t.is_date32, lambda _: _to_dates),
+        (t.is_timestamp, _timestamp_reader),
+        (t.is_time64, lambda _: temporal_values.iso_time_reader().build),
+    )
+    return next((of(arrow) for applies, of in readers if applies(arrow)), None)
+
+
+def text_value_reader(arrow: pa.DataType) -> ValueReader:
+    """Values of a column that stand as text in JSON. TypeError for a type of which none is read."""
+    one = _make_reader(arrow)
+    return ValueReader(arrow, str, lambda values: one(pa.array(values, pa.string())))
+
+
+def _make_reader(arrow: pa.DataType) -> Read:
+    one = find_text_reader(arrow)
+    if one is None:
+        raise TypeError(f"no text is read as {arrow}")
+    return one
+
+
+def read_texts(
+    texts: pa.Array, arrow: pa.DataType, what: str, how: ReadMode = "reject"
+) -> tuple[pa.Array, dict[int, Reject]]:
+    """The values of a column, null where one does not fit, and by place why it does not. `how`: what becomes of those that
+    have no place."""
+    one = make_lenient(ValueReader(arrow, str, _make_reader(arrow)), how).build
+
+    def build(some: pa.Array | list[object]) -> pa.Array:
+        return one(some if isinstance(some, pa.Array) else pa.array(some, pa.string()))
+
+    try:
+        return build(texts), {}
+    except record_errors.FAILURES:
+        strange = _find_strange(texts)
+    if pa.types.is_binary(arrow) or not len(strange):
+        return record_errors.build_or_reject(build, texts, what)
+    misfit = Reject(RejectCode.OUT_OF_RANGE, f"{what} holds a value that its type cannot hold")
+    places = dict.fromkeys(strange.to_pylist(), misfit)
+    mask = pc.is_in(pc.cumulative_sum(pa.repeat(1, len(texts))), value_set=pc.add(strange.cast(pa.int64()), 1))
+    array, bad = record_errors.build_or_reject(build, pc.if_else(mask, pa.scalar(None, pa.string()), texts), what)
+    return array, places | bad
+
+
+def _find_strange(texts: pa.Array) -> pa.Array:
+    """Places of texts that begin as no number, truth value or time does: all at once, for columns of another type."""
+    return pc.indices_nonzero(pc.match_substring_regex(texts, STRANGE))
+
+
+def _integer_reader(arrow: pa.DataType) -> Read:
+    def build(texts: pa.Array) -> pa.Array:
+        """Arrow reads 0x10 as a number, DMS writes none so."""
+        content = read_bytes(texts).lower()
+        if b"x" in content and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than decimal digits")
+        return texts.cast(arrow)
+
+    return build
+
+
+def _float_reader(arrow: pa.DataType) -> Read:
+    node = value_readers.float_reader(arrow)
+
+    def build(texts: pa.Array) -> pa.Array:
+        """Arrow reads a number that is too large as infinity."""
+        found = node.build(texts)
+        infinite = pc.is_inf(found)
+        if pc.any(infinite).as_py() and not pc.all(pc.match_substring_regex(texts.filter(infinite), INFINITE)).as_py():
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a number too large for its type")
+        return found
+
+    return build
+
+
+def _to_booleans(texts: pa.Array) -> pa.Array:
+    places = pc.index_in(pc.utf8_lower(texts), value_set=pa.array(TRUTHS))
+    if places.null_count > texts.null_count:
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than a truth value")
+    return pc.less(places, TRUTHS.index("false"))
+
+
+def _to_bytes(texts: pa.Array) -> pa.Array:
+    """All digits at once: two of them are one byte, so offsets are halved."""
+    filled = pc.fill_null(texts, "")
+    sizes = pc.binary_length(filled)
+    digits = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(filled)], pa.int32()), filled), "")[0].as_py()
+    if pc.any(pc.equal(pc.bit_wise_and(sizes, 1), 1)).as_py():
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds an odd number of hexadecimal digits")
+    data = bytes.fromhex(digits)
+    if 2 * len(data) != len(digits):
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than hexadecimal digits")
+    ends = pc.divide(pc.cumulative_sum(sizes), 2)
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    found = pa.Array.from_buffers(pa.binary(), len(texts), [None, offsets.buffers()[1], pa.py_buffer(data)])
+    return pc.if_else(pc.is_valid(texts), found, pa.scalar(None, pa.binary()))
+
+
+def _to_dates(texts: pa.Array) -> pa.Array:
+    try:
+        days = texts.cast(pa.date32())
+    except pa.ArrowInvalid:
+        return temporal_values.iso_date_reader().build(texts)
+    return days if _is_within_years(days.cast(pa.timestamp("ms"))) else temporal_values.iso_date_reader().build(texts)
+
+
+def _timestamp_reader(arrow: pa.DataType) -> Read:
+    """Few texts have zones: those that have none need no look at each."""
+    node = temporal_values.iso_timestamp_reader(arrow)
+
+    def build(texts: pa.Array) -> pa.Array:
+        try:
+            local = texts.cast(pa.timestamp(arrow.unit))
+        except pa.ArrowInvalid:
+            return node.build(_add_utc(texts) if arrow.tz else texts)
+        return local.view(arrow) if arrow.unit == "ns" or _is_within_years(local) else node.build(texts)
+
+    return build
+
+
+def _add_utc(texts: pa.Array) -> pa.Array:
+    """With Z where there is no zone; a day is its midnight, for Arrow reads no zone behind a day."""
+    timed = pc.replace_substring_regex(texts, DAY, r"\1 00:00:00")
+    return pc.replace_substring_regex(timed, LOCAL, r"\1Z")
+
+
+def _is_within_years(stamps: pa.Array) -> bool:
+    return bool(null_out_of_range(stamps).null_count == stamps.null_count)

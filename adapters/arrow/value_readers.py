@@ -1,0 +1,100 @@
+"""Columns of scalar values: the JSON they are read from, the Arrow type they become, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import RejectCode
+
+from .record_errors import Build, ValueMisfit
+
+SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
+
+
+@dataclass(frozen=True)
+class ValueReader:
+    """How values of one schema are decoded. `wire` is what msgspec reads (null apart), `build` makes the array.
+
+    `placeholder` says in which form Debezium writes the placeholder of a value that was not sent (see `placeholder`). `out_of_range_text`: the
+    text of a date or time that `type` cannot hold, of a value that is no text itself.
+    """
+
+    type: pa.DataType
+    wire: Any
+    build: Build
+    placeholder: str = ""
+    out_of_range_text: Callable[[Any], str] | None = None
+
+
+def plain_reader(arrow: pa.DataType, wire: Any, unsent: str = "") -> ValueReader:
+    """Values that Arrow takes as they are."""
+    return ValueReader(arrow, wire, lambda values: pa.array(values, arrow), unsent)
+
+
+def cast_values(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """`values` in another type; nulls alone are null in any, also where there is no cast."""
+    return pa.nulls(len(values), arrow) if values.null_count == len(values) else values.cast(arrow)
+
+
+def integer_reader(arrow: pa.DataType) -> ValueReader:
+    """Whole numbers; Arrow refuses those that its type cannot hold."""
+    return plain_reader(arrow, int)
+
+
+def text_reader() -> ValueReader:
+    """Strings."""
+    return plain_reader(pa.string(), str, "text")
+
+
+def binary_reader() -> ValueReader:
+    """Base64 text to bytes."""
+    return plain_reader(pa.binary(), bytes, "bytes")
+
+
+def boolean_reader() -> ValueReader:
+    """True and false."""
+    return plain_reader(pa.bool_(), bool)
+
+
+def float_reader(arrow: pa.DataType) -> ValueReader:
+    """JSON numbers, and the strings NaN, Infinity and -Infinity, which are kept."""
+
+    def build(values: Sequence[Any]) -> pa.Array:
+        try:
+            wide = pa.array(values, pa.float64())
+        except (pa.ArrowException, TypeError):
+            wide = pa.array([_parse_special(v) for v in values], pa.float64())
+        narrow = wide.cast(arrow)
+        if arrow != pa.float64() and _check_finite(wide) != _check_finite(narrow):
+            raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a number too large for a 32-bit float")
+        return narrow
+
+    return ValueReader(arrow, float | str, build, "text")
+
+
+def _parse_special(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    if value not in SPECIAL_FLOATS:
+        raise ValueMisfit(RejectCode.MALFORMED, "holds text where a number belongs")
+    return SPECIAL_FLOATS[value]
+
+
+def _check_finite(values: pa.Array) -> int:
+    return int(pc.sum(pc.is_finite(values)).as_py() or 0)
+
+
+def make_nullable(wire: Any) -> Any:
+    """`wire`, null, or absent. Raw JSON cannot be told to be null or not (it is the text `null`)."""
+    return wire | msgspec.UnsetType if wire is msgspec.Raw else wire | None | msgspec.UnsetType
+
+
+def make_element(wire: Any) -> Any:
+    """`wire` or null, as an element of an array or map."""
+    return wire if wire is msgspec.Raw else wire | None

@@ -1,0 +1,208 @@
+"""Avro schemas as Connect's AvroConverter writes them, to the schemas of Connect that they were made from.
+
+| Avro | Connect |
+| --- | --- |
+| boolean, int, long, float, double, bytes, string | boolean, int32, int64, float, double, bytes, string |
+| int with `connect.type` int8 or int16 | int8, int16 |
+| `connect.name`, `connect.version`, `connect.parameters`, `connect.default` | name, version, parameters, default |
+| `logicalType` date, time-millis, timestamp-millis, decimal | Connect's Date, Time, Timestamp, Decimal, if not named |
+| enum; fixed | string; bytes |
+| a union of null and one more | that, optional |
+| array of records `MapEntry`; map | map; map with keys of text |
+| record | struct, of that name unless it is Connect's own for one without a name |
+
+Anything else (unions of several types, recursive schemas, records without fields) Connect's converter does not write of
+tables: it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from replicator.domain.errors import RejectCode
+
+from ...arrow.record_errors import ValueMisfit
+from .connect_types import ConnectType, Mend, array_type, map_type, pair_list_type, record_type, to_json_number
+
+PRIMITIVES = {
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float",
+    "double": "double",
+    "bytes": "bytes",
+    "string": "string",
+}
+NARROW = ("int8", "int16")
+CONNECT = "org.apache.kafka.connect.data"
+LOGICAL = {
+    ("int", "date"): f"{CONNECT}.Date",
+    ("int", "time-millis"): f"{CONNECT}.Time",
+    ("long", "timestamp-millis"): f"{CONNECT}.Timestamp",
+    ("bytes", "decimal"): f"{CONNECT}.Decimal",
+    ("fixed", "decimal"): f"{CONNECT}.Decimal",
+}
+NO_PRECISION = 64
+"""The precision that the converter writes for a decimal that has none."""
+OWN = "io.confluent.connect.avro."
+NAMELESS = f"{OWN}ConnectDefault"
+MAP_ENTRY = f"{OWN}MapEntry"
+LONGEST_NAME = 1_024
+NODES, NODES_PER_COLUMN = 1_024, 16
+"""How many types a schema may have, those it names again counted each time."""
+AROUND = 8
+"""How much deeper an event is nested than its row."""
+
+
+def schema_error(sentence: str, code: str = RejectCode.MALFORMED) -> ValueMisfit:
+    """Why a schema cannot be read."""
+    return ValueMisfit(code, f"its Avro schema {sentence}")
+
+
+class SchemaTranslator:
+    """Reads one schema. `columns` and `depth`: what a record may have."""
+
+    def __init__(self, columns: int, depth: int) -> None:
+        self._left = NODES + NODES_PER_COLUMN * columns
+        self._depth = depth + AROUND
+        self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
+        self._open: list[str] = []
+        self._made = 0
+
+    def translate(self, said: Any, namespace: str = "", depth: int = 0) -> ConnectType:
+        """What a type of the schema stands for. Raises Unfit for one that is refused."""
+        self._left -= 1
+        if self._left < 0:
+            raise schema_error("has more types than a record may have", RejectCode.TOO_LARGE)
+        if depth > self._depth:
+            raise schema_error("is nested too deeply", RejectCode.TOO_LARGE)
+        if isinstance(said, list):
+            return self._translate_union(said, namespace, depth)
+        if isinstance(said, str):
+            return self._translate_named(said, {}, namespace, depth)
+        if not isinstance(said, dict) or "type" not in said:
+            raise schema_error("has a type that is none")
+        kind = said["type"]
+        if not isinstance(kind, str):
+            return self.translate(kind, namespace, depth + 1)
+        return self._translate_named(kind, said, namespace, depth)
+
+    def _translate_named(self, kind: str, said: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
+        if kind in PRIMITIVES:
+            return self._translate_primitive(kind, said)
+        if kind == "array":
+            return self._translate_array(said, namespace, depth)
+        if kind == "map":
+            items = self.translate(said.get("values"), namespace, depth + 1)
+            return map_type(items, self._describe("map", said, ""))
+        if kind in ("record", "enum", "fixed"):
+            return self._translate_definition(kind, said, namespace, depth)
+        return self._translate_reference(kind, namespace, depth)
+
+    def _translate_primitive(self, kind: str, said: Mapping[str, Any]) -> ConnectType:
+        narrow = said.get("connect.type")
+        connect = self._describe(narrow if kind == "int" and narrow in NARROW else PRIMITIVES[kind], said, kind)
+        return ConnectType(kind, connect, to_json_number if kind in ("float", "double") else None)
+
+    def _describe(self, connect: str, said: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:
+        """A schema of Connect with the name, version and parameters that `said` gives it."""
+        out: dict[str, Any] = {"type": connect, "optional": False}
+        logical = LOGICAL.get((kind, str(said.get("logicalType"))))
+        name = said.get("connect.name") or logical or name
+        if isinstance(name, str):
+            out["name"] = name
+        if "connect.default" in said:
+            out["default"] = said["connect.default"]
+        if isinstance(said.get("connect.version"), int):
+            out["version"] = said["connect.version"]
+        parameters = said.get("connect.parameters")
+        found = {str(k): str(v) for k, v in parameters.items()} if isinstance(parameters, dict) else {}
+        if logical == LOGICAL["bytes", "decimal"] == name:
+            found = _decimal_parameters(said) | found
+        return out | ({"parameters": found} if found else {})
+
+    def _translate_union(self, said: list[Any], namespace: str, depth: int) -> ConnectType:
+        others = [one for one in said if one != "null"]
+        if len(others) != 1 or len(said) > 2 or isinstance(others[0], list):
+            raise schema_error("has a union of something else than null and one type")
+        node = self.translate(others[0], namespace, depth)
+        if len(said) == 1:
+            return ConnectType([node.avro], node.connect, node.mend, node.nests)
+        union = ["null", node.avro] if said[0] == "null" else [node.avro, "null"]
+        return ConnectType(union, node.connect | {"optional": True}, _keep_null(node.mend), node.nests)
+
+    def _translate_array(self, said: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
+        items = self.translate(said.get("items"), namespace, depth + 1)
+        fields = {field["field"]: field for field in items.connect.get("fields", ())}
+        if items.is_pair and fields.keys() == {"key", "value"}:
+            return pair_list_type(items, fields, self._describe("map", said, ""))
+        return array_type(items, self._describe("array", said, ""))
+
+    def _translate_definition(self, kind: str, said: Mapping[str, Any], namespace: str, depth: int) -> ConnectType:
+        name = said.get("name")
+        if not isinstance(name, str) or len(name) > LONGEST_NAME:
+            raise schema_error(f"has a {kind} without a name, or with too long a one")
+        space = said.get("namespace", namespace) if "." not in name else name.rpartition(".")[0]
+        full = name if "." in name or not space else f"{space}.{name}"
+        if full in self._open:
+            raise schema_error("is recursive")
+        self._named[full] = (said, namespace)
+        self._open.append(full)
+        try:
+            return self._translate_kind(kind, said, full, str(space or ""), depth)
+        finally:
+            self._open.pop()
+
+    def _translate_reference(self, name: str, namespace: str, depth: int) -> ConnectType:
+        """A type that was defined before, under its name."""
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        found = full if full in self._named else name
+        if found in self._open:
+            raise schema_error("is recursive")
+        if found not in self._named:
+            raise schema_error(f"names the type {name[:60]!r}, which it does not define")
+        said, space = self._named[found]
+        return self._translate_definition(str(said["type"]), said, space, depth)
+
+    def _translate_kind(self, kind: str, said: Mapping[str, Any], full: str, space: str, depth: int) -> ConnectType:
+        self._made += 1
+        mine = {"type": kind, "name": f"t{self._made}"}
+        if kind == "enum":
+            symbols = said.get("symbols")
+            if not isinstance(symbols, list) or not symbols or not all(isinstance(one, str) for one in symbols):
+                raise schema_error("has an enum without symbols")
+            return ConnectType(mine | {"symbols": symbols}, self._describe("string", said, kind, full))
+        if kind == "fixed":
+            size = said.get("size")
+            if not isinstance(size, int) or size < 1:
+                raise schema_error("has a fixed without a size")
+            return ConnectType(mine | {"size": size}, self._describe("bytes", said, kind, full))
+        fields = self._translate_fields(said.get("fields"), space, depth)
+        connect = self._describe("struct", said, kind, None if full.startswith(NAMELESS) else full)
+        is_pair = full == MAP_ENTRY or said.get("connect.internal.type") == "MapEntry"
+        return record_type(mine, fields, connect, is_pair=is_pair)
+
+    def _translate_fields(self, said: Any, space: str, depth: int) -> dict[str, ConnectType]:
+        if not isinstance(said, list) or not said:
+            raise schema_error("has a record without fields")
+        out: dict[str, ConnectType] = {}
+        for field in said:
+            name = field.get("name") if isinstance(field, dict) else None
+            if not isinstance(name, str) or len(name) > LONGEST_NAME:
+                raise schema_error("has a field without a name, or with too long a one")
+            if name in out:
+                raise schema_error("names a field twice")
+            out[name] = self.translate(field.get("type"), space, depth + 1)
+        return out
+
+
+def _decimal_parameters(said: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of a decimal, as Connect has them."""
+    scale, precision = said.get("scale", 0), said.get("precision", NO_PRECISION)
+    known = {} if precision == NO_PRECISION else {"connect.decimal.precision": str(precision)}
+    return {"scale": str(scale), **known}
+
+
+def _keep_null(mend: Mend | None) -> Mend | None:
+    return None if mend is None else lambda value: None if value is None else mend(value)

@@ -1,0 +1,270 @@
+"""MySQL's types as text (`decimal(10,2) unsigned`), as column definitions have them, to Arrow.
+
+| MySQL | Arrow |
+| --- | --- |
+| tinyint, smallint; unsigned smallint | int16; int32 |
+| mediumint, int; unsigned int | int32; int64 |
+| bigint; unsigned bigint, serial | int64; decimal128(20, 0) |
+| float; double, real | float32; float64 |
+| decimal(p, s), numeric | decimal128(p, s), from 39 digits on decimal256(p, s) |
+| decimal without digits | string: numbers of any scale, as TiCDC leaves the digits out |
+| bit(1); bit(n); bit(64) | bool; int64; decimal128(20, 0) |
+| date; datetime, timestamp; time; year | date32; timestamp[us]; time64[us]; int32 |
+| char, varchar, texts, enum, set, json, vector | string |
+| binary, varbinary, blobs, geometries | binary |
+
+`find_reader` has the values that are sent in another form than their column's: numbers of an enum or set, bytes as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import RejectCode
+
+from ...arrow.decimals import MAX_SCALE, NUMBER, decimal_type
+from ...arrow.record_errors import ValueMisfit
+
+Read = Callable[[pa.Array], pa.Array]
+
+VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+"""The source type of numbers of any scale that are text: targets that have a type for these go by it."""
+NUMBERED, LABELLED = " numbered", " labelled"
+"""Behind the type of an enum or set whose values the message sends as numbers, or as text."""
+MAX_KNOWN = 1024
+
+_NAME = (
+    r"national\s+(?:varchar|char(?:acter)?(?:\s+varying)?)|long\s+(?:varchar|varbinary)|(?:char|character|nchar)\s+varying"
+    r"|nchar\s+varchar|double\s+precision|[a-z]\w*"
+)
+_QUOTED = r"'[^'\\]*(?:\\.[^'\\]*)*'"
+TYPE = re.compile(
+    rf"\s*(?P<name>{_NAME})\s*(?:\((?P<inner>(?:{_QUOTED}|[^'()])*)\))?(?P<rest>[^()].*)?\Z",
+    re.DOTALL | re.ASCII | re.IGNORECASE,
+)
+LABEL = re.compile(r"'((?:[^'\\]|''|\\.)*)'", re.DOTALL)
+ESCAPED = re.compile(r"''|\\(.)", re.DOTALL)
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "b": "\b", "Z": "\x1a"}
+ORDINAL = r"\A[0-9]{1,20}\z"
+PLAIN_NUMBER = r"\A-?[0-9]+(?:\.[0-9]+)?\z"
+WELL_KNOWN_TEXT = r"(?i)\A\s*(?:SRID\s*=|POINT|LINESTRING|POLYGON|MULTI|GEOM)"
+
+WIDE = pa.decimal128(20, 0)
+TEXTS = (
+    *("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "json", "nchar", "nvarchar"),
+    *("character", "varcharacter", "char varying", "character varying", "nchar varying", "nchar varchar", "national char"),
+    *("national character", "national varchar", "national char varying", "national character varying", "long"),
+    *("long varchar", "vector", "uuid", "inet4", "inet6", "xmltype", "clob", "varchar2"),
+)
+SHAPES = (
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+)  # fmt: skip
+BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "long varbinary", "raw")
+LABELS = ("enum", "set")
+DECIMALS = ("decimal", "numeric", "dec", "fixed", "number")
+SIGNED: dict[str, pa.DataType] = {
+    **dict.fromkeys(("tinyint", "int1"), pa.int16()),
+    **dict.fromkeys(("smallint", "int2"), pa.int16()),
+    **dict.fromkeys(("mediumint", "int3", "middleint"), pa.int32()),
+    **dict.fromkeys(("int", "integer", "int4"), pa.int32()),
+    **dict.fromkeys(("bigint", "int8"), pa.int64()),
+}
+UNSIGNED = SIGNED | {
+    **dict.fromkeys(("smallint", "int2"), pa.int32()),
+    **dict.fromkeys(("int", "integer", "int4"), pa.int64()),
+    **dict.fromkeys(("bigint", "int8"), WIDE),
+}
+PLAIN: dict[str, pa.DataType] = {
+    "serial": WIDE,
+    **dict.fromkeys(("float", "float4"), pa.float32()),
+    **dict.fromkeys(("double", "real", "double precision", "float8"), pa.float64()),
+    **dict.fromkeys(("bool", "boolean"), pa.int16()),
+    "date": pa.date32(),
+    **dict.fromkeys(("datetime", "timestamp"), pa.timestamp("us")),
+    "time": pa.time64("us"),
+    "year": pa.int32(),
+    **dict.fromkeys(TEXTS, pa.string()),
+    **dict.fromkeys((*BYTES, *SHAPES), pa.binary()),
+}
+
+
+class MySqlType(NamedTuple):
+    """A type in its parts: `enum`, `'a','b'`, `charset utf8mb4`. The name has small letters and single blanks."""
+
+    name: str
+    inner: str = ""
+    rest: str = ""
+
+
+@lru_cache(MAX_KNOWN)
+def parse_type(said: str) -> MySqlType:
+    """The parts of a type as MySQL says it; without a name where it is none."""
+    found = TYPE.match(said)
+    if found is None:
+        return MySqlType("")
+    return MySqlType(" ".join(found["name"].lower().split()), found["inner"] or "", (found["rest"] or "").lower())
+
+
+def to_arrow_type(said: str) -> pa.DataType | None:
+    """The Arrow type of a type as MySQL says it; None for one that is not known."""
+    name, inner, rest = parse_type(said)
+    if name in SIGNED:
+        return (UNSIGNED if "unsigned" in rest or "zerofill" in rest else SIGNED)[name]
+    if name == "bit":
+        return _bits_type(int(inner) if inner.isdigit() else 1)
+    return _decimal_type(inner) if name in DECIMALS else PLAIN.get(name)
+
+
+def to_source_type(said: str) -> str:
+    """What `Column.source_type` is of a column of this type."""
+    name, inner, _ = parse_type(said)
+    return VARIABLE_DECIMAL if name in DECIMALS and not inner.strip() else said.removesuffix(NUMBERED).removesuffix(LABELLED)
+
+
+def find_reader(said: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
+    """How texts of a column of this type become values of `arrow`; None where `texts.reader_of` says all there is.
+    `declared`: `arrow` is not what `to_arrow_type` gives."""
+    name, inner, rest = parse_type(said)
+    is_text = pa.types.is_string(arrow)
+    if name in LABELS and is_text:
+        return partial(_to_labels, _Labels(name, _parse_labels(inner), rest))
+    if name == "set" and arrow == pa.list_(pa.string()):
+        return lambda texts: _split_sets(_to_labels(_Labels(name, _parse_labels(inner), rest), texts)).cast(arrow)
+    if to_source_type(said) == VARIABLE_DECIMAL and is_text and not declared:
+        return to_plain_numbers
+    if name in SHAPES:
+        return _geometry_texts if is_text else _geometry_bytes if pa.types.is_binary(arrow) else None
+    return _to_utf8 if name in BYTES and is_text else None
+
+
+def to_latin_bytes(texts: pa.Array) -> pa.Array:
+    """Bytes of texts that have a character of ISO-8859-1 for each of them."""
+    try:
+        return pa.array([None if text is None else text.encode("latin-1") for text in texts.to_pylist()], pa.binary())
+    except UnicodeEncodeError:
+        raise ValueMisfit(RejectCode.MALFORMED, "holds a character that stands for no byte (ISO-8859-1)") from None
+
+
+def to_plain_numbers(texts: pa.Array) -> pa.Array:
+    """Texts of numbers of any scale, with all their digits and without exponents."""
+    if pc.all(pc.match_substring_regex(texts, PLAIN_NUMBER)).as_py() is not False:
+        return texts
+    return pa.array([None if text is None else _to_plain_number(text) for text in texts.to_pylist()], pa.string())
+
+
+def _to_plain_number(text: str) -> str:
+    if len(text) > MAX_SCALE or not NUMBER.match(text):
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than a finite decimal number")
+    number = Decimal(text)
+    if abs(number.adjusted()) > MAX_SCALE:
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a decimal with more digits than any database's")
+    return format(number, "f")
+
+
+def _bits_type(count: int) -> pa.DataType:
+    if count == 1:
+        return pa.bool_()
+    return pa.int64() if count < 64 else WIDE
+
+
+def _decimal_type(inner: str) -> pa.DataType | None:
+    digits = [part.strip() for part in inner.split(",")]
+    if digits == [""]:
+        return pa.string()
+    if len(digits) > 2 or not all(d.isascii() and d.isdigit() and len(d) < 4 for d in digits):
+        return None
+    return decimal_type(int(digits[0]), int(digits[1]) if len(digits) > 1 else 0) or pa.string()
+
+
+class _Labels(NamedTuple):
+    """The labels of an enum or set, in order, and how its values are sent as far as the message says."""
+
+    name: str
+    labels: Sequence[str]
+    sent: str
+
+
+def _parse_labels(inner: str) -> tuple[str, ...]:
+    def plain(found: re.Match[str]) -> str:
+        return "'" if found[1] is None else ESCAPES.get(found[1], found[1])
+
+    return tuple([ESCAPED.sub(plain, label[1]) for label in LABEL.finditer(inner)])
+
+
+def _to_labels(of: _Labels, texts: pa.Array) -> pa.Array:
+    """The labels of values that are numbers, as MySQL's binlog has them; others are labels. Raises Unfit for a value that
+    may be either, and for a number of which the labels are not known."""
+    if of.sent.endswith(LABELLED):
+        return texts
+    digits = pc.match_substring_regex(texts, ORDINAL)
+    if pc.any(digits).as_py() is not True:
+        return texts
+    known: dict[str, str] = {}
+    for text in pc.unique(texts.filter(pc.fill_null(digits, False))).to_pylist():
+        known[text] = _to_label(of, text)
+    return pa.array([known.get(text, text) for text in texts.to_pylist()], pa.string())
+
+
+def _to_label(of: _Labels, text: str) -> str:
+    advice = f"write `schema: {{COLUMN: {'uint64' if of.name == 'set' else 'int32'}}}` for the table to keep its number"
+    if not of.labels:
+        reason = f"holds the number of a label, and its messages do not list the labels of the {of.name}"
+        raise ValueMisfit(RejectCode.MALFORMED, f"{reason}: {advice}")
+    named = _label_of_number(of, int(text))
+    if text in of.labels and not of.sent.endswith(NUMBERED) and named != text:
+        reason = f"holds digits that are both a label of its {of.name} and the number of another one"
+        raise ValueMisfit(RejectCode.MALFORMED, f"{reason}, and its message has no `sqlType` that says which: {advice}")
+    if named is None:
+        raise ValueMisfit(RejectCode.OUT_OF_RANGE, f"holds a number for which its {of.name} has no label: {advice}")
+    return named
+
+
+def _label_of_number(of: _Labels, number: int) -> str | None:
+    """None where there is none. Of an enum 0 is the empty text that MySQL stores for a value that was none."""
+    if of.name == "enum":
+        return of.labels[number - 1] if 0 < number <= len(of.labels) else "" if number == 0 else None
+    if number >> len(of.labels):
+        return None
+    return ",".join([label for place, label in enumerate(of.labels) if number >> place & 1])
+
+
+def _split_sets(texts: pa.Array) -> pa.Array:
+    """The labels of sets: none of them has a comma in it."""
+    return pa.array(
+        [None if text is None else text.split(",") if text else [] for text in texts.to_pylist()], pa.list_(pa.string())
+    )
+
+
+def _to_utf8(texts: pa.Array) -> pa.Array:
+    try:
+        return to_latin_bytes(texts).cast(pa.string())
+    except pa.ArrowInvalid:
+        raise ValueMisfit(
+            RejectCode.MALFORMED, "holds bytes that are no text: in `schema:` of the table it must be `binary`"
+        ) from None
+
+
+def _is_well_known_text(texts: pa.Array) -> pa.Array:
+    return pc.match_substring_regex(texts, WELL_KNOWN_TEXT)
+
+
+def _geometry_texts(texts: pa.Array) -> pa.Array:
+    if pc.all(_is_well_known_text(texts)).as_py() is False:
+        raise ValueMisfit(RejectCode.MALFORMED, "holds a geometry as bytes: in `schema:` of the table it must be `binary`")
+    return texts
+
+
+def _geometry_bytes(texts: pa.Array) -> pa.Array:
+    if pc.any(_is_well_known_text(texts)).as_py() is True:
+        raise ValueMisfit(
+            RejectCode.MALFORMED, "holds a geometry as text (WKT): in `schema:` of the table it must be `string`"
+        )
+    return to_latin_bytes(texts)

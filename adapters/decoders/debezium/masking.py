@@ -1,0 +1,391 @@
+"""Private columns: masked in what is decoded, and in the records themselves before they are stored.
+
+A record that is stored is the JSON that it was, with other values in the columns that have a mask, in both images, in the
+key and in the headers that repeat keys, and without what may hold values besides (`beside`, and headers of others). Its
+schema then says so: a column whose values became text has the type string and the name `MASKED`, and decoding it leaves such
+a column as it is. Values are read as decoding reads them (`tokens`), so that both come to the same text whatever their type.
+A value that was not sent stays the placeholder that it is.
+
+What cannot be read, and may be of a table with private columns, is withheld.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.change import changes_schema
+from replicator.domain.out_of_range import ReadMode as HowOutOfRange
+from replicator.domain.table import TableSpec
+from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask, refuse_unknown_masks
+
+from ...arrow.out_of_range_values import make_lenient
+from ...arrow.record_errors import UNREADABLE
+from ...arrow.record_limits import find_table_entry
+from ...transforms.column_transforms import transform_columns
+from ..json.headers import is_harmless, strip_values
+from ..masking.mask_headers import MaskHeader, add_mask_header, read_mask_headers
+from .declared_columns import find_readers
+from .headers import CONTEXT, NEW_KEY, OLD_KEY
+from .masked_values import Object, TokenMasker, TokenReader, make_reader, make_schema_reader
+from .metadata_fields import is_control_key, is_unmasked_topic, mask_control, mask_source_block, masked_patterns
+from .options import DebeziumOptions
+from .unchanged_values import Placeholders
+
+MASKED = "replicator.Masked"
+"""The name, in a schema, of a column whose values are no longer what they were."""
+
+WITHHELD = b'{"withheld": "cannot be read, and may hold private values"}'
+KEPT = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
+"""Of an event. What others there are hold nobody knows."""
+BEFORE = "before"
+IMAGES = (BEFORE, "after")
+DELETE = b'"d"'
+NULL = b"null"
+OF_KEYS = (OLD_KEY, NEW_KEY)
+MOST_SCHEMAS = 1024
+
+Masks = Mapping[str, Mask]
+Readings = Mapping[str, TokenReader]
+Headers = list[dict[str, Any]] | None
+Record = tuple[str, Headers, bytes | None, bytes | None]
+"""Topic, headers, key and value."""
+Found = tuple[Headers, bytes | Object | None, bytes | Object | None]
+"""Headers, key and value, as bytes or as what is to be encoded."""
+_object: Callable[[bytes], Object] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class MaskedSchema(NamedTuple):
+    """What a schema says: its text for what is kept; the columns that are masked already; how values of the others that are
+    private are read."""
+
+    text: bytes = NULL
+    marked: frozenset[str] = frozenset()
+    readers: Readings = MappingProxyType({})
+
+    def remaining_masks(self, masks: Masks) -> Masks:
+        """The masks of columns that are not masked yet."""
+        return {name: mask for name, mask in masks.items() if name not in self.marked} if self.marked else masks
+
+
+BARE = MaskedSchema()
+"""There is no schema."""
+
+
+@dataclass
+class DebeziumMasker:
+    """The private columns of a source's tables."""
+
+    options: DebeziumOptions
+    _schemas: dict[tuple[bytes, tuple[str, ...], str], MaskedSchema] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._placeholders = Placeholders(self.options.unavailable_value)
+        self._masked = masked_patterns(self.options.private)
+        self._columns: dict[str, frozenset[str]] = {}
+        self._readings: dict[str, Readings] = {}
+        self._declared: dict[str, Readings] = {}
+        self._found: dict[tuple[str | None, str], Masks | None] = {}
+
+    def __bool__(self) -> bool:
+        return any(self.options.private.values())
+
+    def get_masks(self, table: str) -> Masks:
+        """The masks of its columns."""
+        return find_table_entry(self.options.private, table) or {}
+
+    def find_masks(self, table: str | None, topic: str) -> Masks | None:
+        """Those of a record's table, which its topic names where it is not known; None where nothing is said of that, or
+        where it may be another one."""
+        which = (table, topic)
+        if which not in self._found:
+            if len(self._found) >= MOST_SCHEMAS:
+                self._found.clear()
+            found = find_table_entry(self.options.private, table or ".".join(topic.split(".")[-2:]))
+            unsaid = found == {} and table is None and not is_unmasked_topic(topic, self._masked)
+            self._found[which] = None if unsaid else found
+        return self._found[which]
+
+    def is_masked(self, table: str | None, topic: str) -> bool:
+        """Whether a record is of a table with private columns, or of none as far as is known."""
+        masks = self.find_masks(table, topic)
+        return bool(masks) or (table is None and masks is None)
+
+    def masked_spec(self, table: TableSpec, values: pa.ChunkedArray) -> TableSpec:
+        """The table as decoding gives it, whether its records are masked already or not. ConfigProblem for a mask that does
+        not suit it. `values`: of the records that tell its columns; those of tombstones alone tell its key."""
+        if values.null_count < len(values):
+            refuse_unknown_masks(self.get_masks(table.name), table, self.options.columns_of(table.name) or ())
+        rules = self._column_rules(table)
+        made = rules.apply_to(table) if rules else table
+        columns = (replace(c, source_type="") if c.source_type == MASKED else c for c in made.columns)
+        return replace(made, columns=tuple(columns))
+
+    def _column_rules(self, table: TableSpec) -> ColumnTransforms:
+        """What becomes of the columns of a table as its records describe it, but for those that are masked already."""
+        known = {c.name: c for c in table.columns if c.source_type != MASKED}
+        return ColumnTransforms(
+            tuple((n, ColumnRule(mask=mask)) for n, mask in self.get_masks(table.name).items() if n in known)
+        )
+
+    def unmasked_spec(self, table: TableSpec, learnt: TableSpec) -> TableSpec:
+        """`table`, its private columns with the types that they have in the records of which `learnt` was learnt."""
+        private, types = self.get_masks(table.name), {c.name: c for c in learnt.columns}
+        return replace(table, columns=tuple(types.get(c.name, c) if c.name in private else c for c in table.columns))
+
+    def mask_changes(self, changes: pa.Table, before: TableSpec, table: TableSpec) -> pa.Table:
+        """The changes of `before` as those of `table`."""
+        rules = self._column_rules(before)
+        columns = dict(zip(changes.column_names, changes.columns, strict=True))
+        done = transform_columns(columns, rules, table) if rules else columns
+        schema = changes_schema(table)
+        return pa.Table.from_arrays([done[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
+
+    def mask_records(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:
+        """The records as they may be stored. Of each is known the table it is of, or why it cannot be read."""
+        if not raw.num_rows:
+            return raw
+        said = read_mask_headers(raw["headers"].combine_chunks())
+        plain = not said and is_harmless(raw["headers"], CONTEXT)
+        headers = repeat(None, raw.num_rows) if plain else raw["headers"].to_pylist()
+        records = zip(raw["topic"].to_pylist(), headers, raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True)
+        marked = map(said.get, range(raw.num_rows))
+        tokens = TokenMasker(self._placeholders)
+        found = [self._mask_record(*row, tokens) for row in zip(records, tables, errors, marked, strict=True)]
+        tokens.mask_all()
+        done = [(_encode_headers(headers), _encode_record(key), _encode_record(value)) for headers, key, value in found]
+        if plain and any(one[0] for one in done):
+            before = raw["headers"].to_pylist()
+            done = [
+                ((had or []) + (now or []) or had, key, value) for had, (now, key, value) in zip(before, done, strict=True)
+            ]
+            plain = False
+        for name, values in zip(("headers", "key", "value"), zip(*done, strict=True), strict=True):
+            if name == "headers" and plain:
+                continue
+            at, kind = raw.column_names.index(name), raw.schema.field(name).type
+            raw = raw.set_column(at, raw.schema.field(name), pa.chunked_array([pa.array(values, kind)]))
+        return raw
+
+    def _mask_record(
+        self, record: Record, table: str | None, error: str | None, mark: MaskHeader | None, tokens: TokenMasker
+    ) -> Found:
+        topic, headers, key, value = record
+        masks = self.find_masks(table, topic)
+        if not self.is_masked(table, topic):
+            return headers, key, value
+        if error is not None or (value is None and masks is None):
+            # Of a table whose name is not known nothing is.
+            return None, key and WITHHELD, value and WITHHELD
+        try:
+            if table is None and value is not None:
+                kept = key if key is None or is_control_key(key) else WITHHELD
+                return strip_values(headers, CONTEXT), kept, mask_control(value)
+            return self._mask_table_record(record, masks or {}, mark, table or ".".join(topic.split(".")[-2:]), tokens)
+        except (KeyError, TypeError, AttributeError, *UNREADABLE):
+            return None, key and WITHHELD, value and WITHHELD
+
+    def _mask_table_record(
+        self, record: Record, masks: Masks, mark: MaskHeader | None, table: str, tokens: TokenMasker
+    ) -> Found:
+        topic, headers, key, value = record
+        all_of_them = masks
+        masks = masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
+        said, of_key, columns = BARE, BARE, self._columns.get(topic)
+        readings: Readings = {**self._readings.get(topic, {}), **self._declared_readers(table, all_of_them)}
+        found: Object | None = None
+        if value is not None:
+            keys = self.options.keys_of(table) or _list_key_names(key)
+            found, said, names = self._mask_value(value, masks, readings, keys, tokens, table=table)
+            columns = self._note_columns(topic, names) if names else columns
+            readings = self._find_readers(topic, said.readers) if said is not BARE else readings
+        made = None
+        if key is not None:
+            # Records are masked whole: a key without a schema is what the value's schema says.
+            made, of_key = self._mask_key(
+                key, said.remaining_masks(masks), readings, columns, tokens, is_told=value is not None
+            )
+        read = readings if value is not None else {**readings, **of_key.readers}
+        kept = self._mask_headers(headers, of_key.remaining_masks(said.remaining_masks(masks)), read, columns, tokens)
+        is_bare = said is BARE and (value is not None or (key is not None and of_key is BARE))
+        mine = MaskHeader(table, tuple(sorted(all_of_them)))
+        return add_mask_header(kept, mine, None, CONTEXT, *OF_KEYS) if is_bare else kept, made, found
+
+    def _note_columns(self, topic: str, found: frozenset[str]) -> frozenset[str]:
+        """Columns of a record, which those that have none (tombstones) are taken to have too."""
+        known = self._columns.get(topic, frozenset())
+        if not found <= known:
+            if len(self._columns) >= MOST_SCHEMAS:
+                self._columns.clear()
+            self._columns[topic] = known | found
+        return found
+
+    def _find_readers(self, topic: str, readings: Readings) -> Readings:
+        """How private columns of a topic's records are read, which its tombstones may not say."""
+        if topic not in self._readings and len(self._readings) >= MOST_SCHEMAS:
+            self._readings.clear()
+        self._readings[topic] = readings
+        return readings
+
+    def _declared_readers(self, table: str, masks: Masks) -> Readings:
+        """The same of a table whose records have no schema."""
+        if table not in self._declared:
+            if len(self._declared) >= MOST_SCHEMAS:
+                self._declared.clear()
+            columns = {n: kind for n, kind in (self.options.columns_of(table) or {}).items() if n in masks}
+            nodes = find_readers(table, columns, decimals_are=self.options.decimals)
+            how = {name: self.options.reading_of(table, name) for name in nodes}
+            self._declared[table] = {
+                name: make_reader([make_lenient(node, how[name])], masks[name]) for name, node in nodes.items()
+            }
+        return self._declared[table]
+
+    def _mask_value(
+        self, value: bytes, masks: Masks, readings: Readings, keys: Collection[str], tokens: TokenMasker, *, table: str
+    ) -> tuple[Object, MaskedSchema, frozenset[str]]:
+        """With the columns that it has."""
+        whole = _object(value)
+        if "payload" not in whole or "op" in whole:
+            event, columns = self._mask_event(whole, masks, readings, keys, tokens)
+            return event, BARE, columns
+        said = self._read_schema(whole.get("schema"), masks, table)
+        event, columns = self._mask_event(
+            _object(whole["payload"]), said.remaining_masks(masks), readings if said is BARE else said.readers, keys, tokens
+        )
+        return {"schema": msgspec.Raw(said.text), "payload": event}, said, columns
+
+    def _mask_event(
+        self, event: Object, masks: Masks, readings: Readings, keys: Collection[str], tokens: TokenMasker
+    ) -> tuple[Object, frozenset[str]]:
+        kept: Object = {name: event[name] for name in KEPT if name in event}
+        columns: frozenset[str] = frozenset()
+        is_delete = bytes(event.get("op", b"")) == DELETE
+        for side in IMAGES:
+            if side in kept and bytes(kept[side]) != NULL:
+                image = _object(kept[side])
+                tokens.add(image, masks, readings, keys if is_delete and side == BEFORE else None)
+                kept[side] = image
+                columns = columns.union(image)
+        if "source" in kept:
+            kept["source"] = mask_source_block(kept["source"])
+        return kept, columns
+
+    def _mask_key(
+        self,
+        key: bytes,
+        masks: Masks,
+        readings: Readings,
+        columns: Collection[str] | None,
+        tokens: TokenMasker,
+        *,
+        is_told: bool = True,
+    ) -> tuple[bytes | Object | None, MaskedSchema]:
+        """A key that is no object of columns may be a value: it is not kept. What needs it is rejected before. `columns`:
+        None where nobody knows which there are. `is_told`: the record itself tells `readings`, by which decoding reads the
+        key too; otherwise the key's schema, where there is one, knows better."""
+        try:
+            return self._mask_key_columns(key, masks, readings, columns, tokens, is_told=is_told)
+        except (KeyError, TypeError, AttributeError, *UNREADABLE):
+            return None, BARE
+
+    def _mask_key_columns(
+        self,
+        key: bytes,
+        masks: Masks,
+        readings: Readings,
+        columns: Collection[str] | None,
+        tokens: TokenMasker,
+        *,
+        is_told: bool,
+    ) -> tuple[bytes | Object | None, MaskedSchema]:
+        whole = _object(key)
+        if "payload" not in whole:
+            if not _is_column_key(whole, columns, is_typed=False):
+                return None, BARE
+            tokens.add(whole, masks, readings, None)
+            return whole if masks.keys() & whole.keys() else key, BARE
+        said = self._read_schema(whole["schema"], masks)
+        payload = _object(whole["payload"])
+        if not _is_column_key(payload, columns, is_typed=said is not BARE):
+            return None, BARE
+        if not masks.keys() & payload.keys():
+            return key, BARE
+        read = {**said.readers, **readings} if is_told else {**readings, **said.readers}
+        tokens.add(payload, said.remaining_masks(masks), read, None)
+        return {"schema": msgspec.Raw(said.text), "payload": payload}, said
+
+    def _mask_headers(
+        self, headers: Headers, masks: Masks, readings: Readings, columns: Collection[str] | None, tokens: TokenMasker
+    ) -> Headers:
+        """Those that repeat keys, and of others their names."""
+        kept = strip_values(headers, CONTEXT, *OF_KEYS)
+        if not kept:
+            return kept
+        read = {name: reading.for_headers for name, reading in readings.items()}
+        known = [h["value"] if h["name"] in OF_KEYS else None for h in kept]
+        keys = [value and self._mask_key(value, masks, read, columns, tokens)[0] for value in known]
+        return [h | {"value": key} if value else h for h, value, key in zip(kept, known, keys, strict=True)]
+
+    def _read_schema(self, schema: msgspec.Raw | None, masks: Masks, table: str = "") -> MaskedSchema:
+        """`table`: of a row; the columns of keys are read alike in all."""
+        if schema is None or bytes(schema) == NULL:
+            return BARE
+        known = bytes(schema), tuple(masks), table
+        if known not in self._schemas:
+            if len(self._schemas) >= MOST_SCHEMAS:
+                self._schemas.clear()
+            self._schemas[known] = _to_masked_schema(json.loads(known[0]), masks, partial(self.options.reading_of, table))
+        return self._schemas[known]
+
+
+def _is_column_key(key: Object, columns: Collection[str] | None, *, is_typed: bool) -> bool:
+    """Whether the fields of a key are columns, as far as is known. `is_typed`: a schema says what is in them."""
+    if columns is not None:
+        return all(name in columns for name in key)
+    return is_typed or not any(bytes(value).startswith((b"{", b"[")) for value in key.values())
+
+
+def _to_masked_schema(schema: dict[str, Any], masks: Masks, how: Callable[[str], HowOutOfRange]) -> MaskedSchema:
+    images = [field for field in schema["fields"] if field.get("field") in IMAGES and field.get("type") == "struct"]
+    structs = images or [schema]
+    private = [field for struct in structs for field in struct["fields"] if field.get("field") in masks]
+    readings = {field["field"]: make_schema_reader(field, masks[field["field"]], how(field["field"])) for field in private}
+    marked = frozenset(field["field"] for field in private if field.get("name") == MASKED)
+    for struct in structs:
+        struct["fields"] = [_mask_field(field, masks) for field in struct["fields"]]
+    return MaskedSchema(json.dumps(schema, separators=(",", ":")).encode(), marked, readings)
+
+
+def _list_key_names(key: bytes | None) -> Collection[str]:
+    """The columns that a key names, as far as it can be read."""
+    try:
+        whole = _object(key or b"{}")
+        return _object(whole["payload"]) if "payload" in whole else whole
+    except UNREADABLE:
+        return ()
+
+
+def _encode_record(made: bytes | Object | None) -> bytes | None:
+    return msgspec.json.encode(made) if isinstance(made, dict) else made
+
+
+def _encode_headers(headers: Headers) -> Headers:
+    """The headers as bytes."""
+    return headers and [h | {"value": _encode_record(h["value"])} if isinstance(h["value"], dict) else h for h in headers]
+
+
+def _mask_field(said: dict[str, Any], masks: Masks) -> dict[str, Any]:
+    name = str(said.get("field"))
+    if name not in masks or said.get("name") == MASKED:
+        return said
+    if masks[name].kind == "nothing":
+        return {k: v for k, v in said.items() if k != "default"} | {"optional": True}
+    return {"type": "string", "optional": said.get("optional", False), "name": MASKED, "field": name}

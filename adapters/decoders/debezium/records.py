@@ -1,0 +1,145 @@
+"""The parts of a change event around its row, and readers of whole payloads generated for one schema of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.change import Op
+from replicator.domain.errors import Reject
+from replicator.domain.table import TableSpec
+from replicator.domain.time_bounds import null_out_of_range
+
+from ...arrow import decimals
+from ...arrow.json_objects import UNSET, choose_objects
+from ...arrow.record_errors import Read, build_or_reject, decode_or_reject
+from ...arrow.value_readers import ValueReader, cast_values
+from ..json.schema_frames import split_record
+from .schema import ConnectSchema
+
+STAMP = pa.timestamp("us", "UTC")
+
+
+class SourceBlock(msgspec.Struct, gc=False):
+    """The `source` block: what orders and dates a change, for every connector."""
+
+    connector: str | None = None
+    ts_ms: int | None = None
+    ts_us: int | None = None
+    ts_ns: int | None = None
+    sequence: str | None = None
+    lsn: int | None = None
+    txId: int | str | None = None  # noqa: N815 - the field's own name
+    file: str | None = None
+    pos: int | None = None
+    row: int | None = None
+    gtid: str | None = None
+    version: str | None = None
+    snapshot: str | bool | None = None
+    scn: str | int | None = None
+    commit_scn: str | int | None = None
+    txSeq: str | int | None = None  # noqa: N815 - the field's own name
+    commit_lsn: str | None = None
+    change_lsn: str | None = None
+    event_serial_no: str | int | None = None
+    ord: str | int | None = None
+
+
+def read_event_time(source: SourceBlock) -> int | None:
+    """The time at the source in microseconds since 1970, from the finest field it sends."""
+    if source.ts_us is not None:
+        return source.ts_us
+    if source.ts_ns is not None:
+        return source.ts_ns // 1_000
+    return None if source.ts_ms is None else source.ts_ms * 1_000
+
+
+def read_event_times(sources: Sequence[SourceBlock]) -> pa.Array:
+    """The time at each source, null where it sends none, or one outside the years 1 to 9999."""
+    micros = [s.ts_us for s in sources]
+    if None in micros:
+        micros = list(map(read_event_time, sources))
+    return null_out_of_range(build_or_reject(lambda some: pa.array(some, pa.int64()).view(STAMP), micros, "source.ts_us")[0])
+
+
+class TransactionBlock(msgspec.Struct, gc=False):
+    """The `transaction` block; old connectors send its numbers as text."""
+
+    id: str | int | None = None
+    total_order: int | str | None = None
+
+
+NO_SOURCE = SourceBlock()
+NULL = msgspec.Raw(b"null")
+
+
+class ChangeReader:
+    """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
+
+    `read_before` and `after` images are objects of `images`; a column's values are taken with `images.values`. `holds_decimals`:
+    records may have numbers where it reads bytes. `row`: the schema of the rows, None where records have none; `telling`
+    and `defaults` are what it says.
+    """
+
+    def __init__(
+        self, table: TableSpec, nodes: Mapping[str, ValueReader], row: ConnectSchema | None, *, holds_decimals: bool = False
+    ) -> None:
+        known = {c.name: _with_type(nodes[c.name], c.type) for c in table.columns if c.name in nodes}
+        self.table, self.holds_decimals = table, holds_decimals
+        self.telling = row.find_telling_columns() if row else {}
+        self.defaults = row.defaults() if row else {}
+        kind = choose_objects(known)
+        self.images = kind(known)
+        self.keys = kind({k: known[k] for k in table.keys if k in known})
+        self.old_keys = kind({k: decimals.accept_numbers(node) for k, node in self.keys.nodes.items()})
+        wire: Any = self.images.wire | None
+        after = msgspec.defstruct("Change", [*_event_fields(), ("after", wire, None)], gc=False)
+        before = msgspec.defstruct("Before", [("before", wire, None)], gc=False)
+        self.blank: Any = after()
+        self._after: Callable[[bytes], Any] = msgspec.json.Decoder(after).decode
+        self._before: Callable[[bytes], Any] = msgspec.json.Decoder(before).decode
+        self._key: Callable[[bytes], Any] = msgspec.json.Decoder(self.keys.wire).decode
+        self._old_key: Callable[[bytes], Any] = msgspec.json.Decoder(self.old_keys.wire).decode
+
+    def read_changes(self, payloads: list[bytes]) -> Read:
+        """One change per payload: `op`, `source`, `transaction`, `after`; `blank` where there is an error."""
+        return decode_or_reject(self._after, payloads, self.blank)
+
+    def find_unreadable_deletes(self, changes: Read, payloads: list[bytes]) -> dict[int, Reject]:
+        """Why the row of a delete among these changes cannot be read."""
+        found, errors = changes
+        deletes = [i for i, one in enumerate(found) if one.op == Op.DELETE and i not in errors]
+        _, bad = decode_or_reject(self._before, [payloads[i] for i in deletes], None)
+        return {deletes[i]: reject for i, reject in bad.items()}
+
+    def read_before(self, payload: bytes) -> Any:
+        """The before image of a payload that `read_changes` has read, or None. Raises one of UNREADABLE."""
+        return self._before(payload).before
+
+    def read_key(self, text: bytes, depth: int) -> dict[str, Any]:
+        """The key columns of a message key, with or without schema; those it lacks or that are null are left out. Raises
+        one of UNREADABLE."""
+        return _drop_nulls(self.keys, self._key(split_record(text, depth)[1]))
+
+    def read_old_key(self, text: bytes, depth: int) -> dict[str, Any]:
+        """The same of a header, for `old_keys`: Connect's usual converter of headers writes decimals as numbers."""
+        return _drop_nulls(self.old_keys, self._old_key(split_record(text, depth)[1]))
+
+
+def _drop_nulls(keys: Any, found: Any) -> dict[str, Any]:
+    values = {k: keys.values([found], k)[0] for k in keys.nodes}
+    return {k: v for k, v in values.items() if v is not None and v is not UNSET and v != NULL}
+
+
+def _event_fields() -> list[tuple[str, Any, Any]]:
+    return [("op", str | None, None), ("source", SourceBlock | None, None), ("transaction", TransactionBlock | None, None)]
+
+
+def _with_type(node: ValueReader, arrow: pa.DataType) -> ValueReader:
+    """`node` making arrays of `arrow`, which the table may have from another version of its schema."""
+    if node.type == arrow:
+        return node
+    return ValueReader(arrow, node.wire, lambda values: cast_values(node.build(values), arrow), node.placeholder)

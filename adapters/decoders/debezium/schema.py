@@ -1,0 +1,173 @@
+"""The schema that a record carries (Kafka Connect's JSON form), and what kind of record it announces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from replicator.domain.errors import Reject, RejectCode
+
+from ...arrow.json_objects import UNSET
+from ...arrow.record_errors import UNREADABLE, malformed_reject
+from ...arrow.record_limits import RecordLimits
+
+CONTROL = {
+    "io.debezium.connector.common.Heartbeat": "heartbeat",
+    "io.debezium.connector.common.TransactionMetadataValue": "transaction",
+}
+CONTROL_ENDINGS = {
+    ".SchemaChangeValue": "schema_change",
+    ".MessageValue": "message",
+    ".Notification": "notification",
+}
+STRUCT = "struct"
+NESTED = (STRUCT, "array", "map")
+SOURCE_NAMES = ("db", "schema", "table")
+"""The names by which a source block is told apart without parsing (see `origin.block_pattern`)."""
+
+
+class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
+    """One schema of `org.apache.kafka.connect.json.JsonSchema`."""
+
+    type: str
+    optional: bool = False
+    field: str | None = None
+    name: str | None = None
+    parameters: dict[str, str] | None = None
+    fields: tuple[ConnectSchema, ...] | None = None
+    items: ConnectSchema | None = None
+    keys: ConnectSchema | None = None
+    values: ConnectSchema | None = None
+    default: Any = UNSET
+
+    def child(self, name: str) -> ConnectSchema | None:
+        """The field of a struct."""
+        return next((f for f in self.fields or () if f.field == name), None)
+
+    def find_telling_columns(self) -> dict[str, bool]:
+        """Columns of a row whose value can show that the connector knew it, and did not fill it in: with its default, with
+        NULL, or, where the column is NOT NULL, with 0, false or an empty text (`JdbcValueConverters.convertValue`, and
+        `replace.null.with.default` of Connect's converters). By name, whether the column can be NULL: then any value shows
+        it, otherwise one that is not 0, false or empty."""
+        plain = [f for f in self.fields or () if f.default is UNSET]
+        return {f.field or "": f.optional for f in plain if f.optional or (f.name is None and f.type not in NESTED)}
+
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of a row's columns, by name."""
+        return {f.field or "": f.default for f in self.fields or () if f.default is not UNSET}
+
+    @property
+    def children(self) -> Iterator[ConnectSchema]:
+        """The schemas directly below."""
+        yield from self.fields or ()
+        yield from (s for s in (self.items, self.keys, self.values) if s is not None)
+
+
+@dataclass(frozen=True)
+class MessageSchema:
+    """What a message's schema says. One of `row` (a change event), `ignored` (its kind) and `error` is set."""
+
+    fingerprint: str
+    row: ConnectSchema | None = None
+    ignored: str | None = None
+    error: Reject | None = None
+    documents: bool = False
+    """Its images are documents in text, so `row` has no columns (see `documents`)."""
+    plain_rows: bool = False
+    """No row can hold what looks like the names of a source block: no nested objects, no columns of those names."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeySchema:
+    """The fields of a message key, in its order, and a fingerprint of its schema."""
+
+    fingerprint: str
+    names: tuple[str, ...] = ()
+    struct: ConnectSchema | None = None
+    error: Reject | None = None
+
+
+def compute_fingerprint(raw: bytes) -> str:
+    """Equal for schemas that differ in white space and order of keys only."""
+    canonical = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
+    return sha256(canonical).hexdigest()[:16]
+
+
+def read_message_schema(raw: bytes, limits: RecordLimits) -> MessageSchema:
+    """What the schema `raw` of a message value announces; never raises."""
+    try:
+        fingerprint = compute_fingerprint(raw)
+        schema = msgspec.json.decode(raw, type=ConnectSchema)
+    except UNREADABLE:
+        return MessageSchema(
+            sha256(raw).hexdigest()[:16], error=malformed_reject("its schema is not a Kafka Connect schema")
+        )
+    kind = find_schema_kind(schema.name or "")
+    if kind:
+        return MessageSchema(fingerprint, ignored=kind)
+    row = schema.child("after") or schema.child("before")
+    if not row or not schema.child("op") or not schema.child("source"):
+        return MessageSchema(fingerprint, error=_no_envelope_reject(schema))
+    if row.type == "string":
+        return MessageSchema(fingerprint, row, documents=True)
+    error = _check_row(row, limits)
+    plain = not any(_holds_object(f) or f.field in SOURCE_NAMES for f in row.fields or ())
+    return MessageSchema(fingerprint, None if error else row, error=error, plain_rows=plain)
+
+
+def find_schema_kind(name: str) -> str | None:
+    """The kind of a control record, by the name of its schema; None for any other."""
+    return CONTROL.get(name) or next((kind for end, kind in CONTROL_ENDINGS.items() if name.endswith(end)), None)
+
+
+def read_key_schema(raw: bytes) -> KeySchema:
+    """The fields that the schema `raw` of a message key names; never raises."""
+    try:
+        schema = msgspec.json.decode(raw, type=ConnectSchema)
+        names = tuple(f.field for f in schema.fields or () if f.field is not None)
+        print_ = compute_fingerprint(raw)
+    except UNREADABLE:
+        return KeySchema("", error=malformed_reject("the schema of its key is not a Kafka Connect schema"))
+    if schema.type != STRUCT or not names:
+        return KeySchema("", error=malformed_reject("its key is not a struct of key columns"))
+    return KeySchema(print_, names, schema)
+
+
+def _no_envelope_reject(schema: ConnectSchema) -> Reject:
+    names = {f.field for f in schema.fields or ()}
+    if "__op" in names or "__deleted" in names or (schema.name and schema.name.endswith(".Value")):
+        return malformed_reject(
+            "it looks like a row flattened by ExtractNewRecordState; write `flattened: true` at the source, or take that "
+            "transform out of the connector"
+        )
+    return malformed_reject("its schema is not that of a Debezium change event: it has no op, source and after")
+
+
+def _check_row(row: ConnectSchema, limits: RecordLimits) -> Reject | None:
+    names = [f.field for f in row.fields or ()]
+    if row.type != STRUCT or not names or None in names:
+        return malformed_reject("its schema describes a row without columns")
+    if len(set(names)) < len(names):
+        return malformed_reject("its schema names a column twice")
+    if len(names) > limits.columns:
+        return Reject(RejectCode.TOO_LARGE, f"its schema has {len(names)} columns, more than the {limits.columns} allowed")
+    if _measure_depth(row, limits.depth) > limits.depth:
+        return Reject(RejectCode.TOO_LARGE, f"its schema is nested deeper than the {limits.depth} levels allowed")
+    return None
+
+
+def _measure_depth(schema: ConnectSchema, left: int) -> int:
+    """Levels of `schema`, counted up to one more than `left`."""
+    if left < 0:
+        return 1
+    return 1 + max((_measure_depth(child, left - 1) for child in schema.children), default=0)
+
+
+def _holds_object(schema: ConnectSchema) -> bool:
+    if schema.type in (STRUCT, "map"):
+        return schema.name != "io.debezium.data.VariableScaleDecimal"
+    return any(_holds_object(child) for child in schema.children)

@@ -1,0 +1,259 @@
+"""Where a change stands in the order of its source, per connector."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import Op
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.sequence import EPOCH_SHIFT
+
+from ...arrow.record_errors import build_or_reject
+from . import positions
+from .records import NO_SOURCE, SourceBlock
+
+ELEMENTS = 3
+LSN_PAIR = r'^\[\s*(?:null|"(?P<commit>\d{1,18})")\s*,\s*(?:null|"(?P<own>\d{1,18})")\s*\]$'
+FILE_NUMBER = re.compile(r"\.(\d{1,17})\Z")
+
+
+def missing_sequence_reject(sentence: str) -> Reject:
+    """The reject of a record that cannot be ordered."""
+    return Reject(RejectCode.NO_SEQUENCE, sentence)
+
+
+@dataclass
+class ChangeOrder:
+    """`_seq_1` to `_seq_3` and `_tx` of consecutive changes, and why one has none."""
+
+    elements: list[pa.Array]
+    tx: pa.Array
+    errors: dict[int, Reject]
+
+
+@dataclass(frozen=True)
+class SequenceFacts:
+    """What orders changes: their source and transaction blocks, operations and Kafka offsets, all of one length."""
+
+    sources: list[SourceBlock]
+    transactions: list[Any]
+    ops: list[Any]
+    offsets: pa.Array
+    keyed: list[bool]
+
+    def take(self, places: list[int]) -> SequenceFacts:
+        """The facts of some of them."""
+        return SequenceFacts(
+            [self.sources[i] for i in places],
+            [self.transactions[i] for i in places],
+            [self.ops[i] for i in places],
+            self.offsets.take(pa.array(places, pa.int64())),
+            [self.keyed[i] for i in places],
+        )
+
+
+def order_changes(facts: SequenceFacts, epoch: int) -> ChangeOrder:
+    """The order of changes whose connectors may differ."""
+    connectors = [s.connector for s in facts.sources]
+    distinct = dict.fromkeys(connectors)
+    if len(distinct) == 1:
+        return _find_order(connectors[0])(facts, epoch)
+    parts = []
+    for name in distinct:
+        places = [i for i, c in enumerate(connectors) if c == name]
+        parts.append((places, _find_order(name)(facts.take(places), epoch)))
+    return _merge_orders(parts)
+
+
+def _find_order(connector: str | None) -> Callable[[SequenceFacts, int], ChangeOrder]:
+    return CONNECTORS.get(connector or "", lambda facts, _: _unknown_order(facts, connector))
+
+
+def _merge_orders(parts: list[tuple[list[int], ChangeOrder]]) -> ChangeOrder:
+    places = [p for some, _ in parts for p in some]
+    back = pa.array(sorted(range(len(places)), key=places.__getitem__), pa.int64())
+    elements = [pa.concat_arrays([o.elements[k] for _, o in parts]).take(back) for k in range(ELEMENTS)]
+    tx = pa.concat_arrays([o.tx for _, o in parts]).take(back)
+    return ChangeOrder(elements, tx, {some[i]: e for some, o in parts for i, e in o.errors.items()})
+
+
+def _unknown_order(facts: SequenceFacts, connector: str | None) -> ChangeOrder:
+    named = f"connector {connector[:40]!r}" if connector else "a connector that it does not name"
+    reason = missing_sequence_reject(f"the record comes from {named}, whose log positions are not known to this decoder")
+    if facts.sources and all(s is NO_SOURCE for s in facts.sources):
+        reason = missing_sequence_reject("the record has no source block, so its place in the log is unknown")
+    count = len(facts.sources)
+    nothing = pa.nulls(count, pa.int64())
+    return ChangeOrder([nothing] * ELEMENTS, pa.nulls(count, pa.string()), dict.fromkeys(range(count), reason))
+
+
+def postgres_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
+    """(commit lsn, lsn, order). The first is `sequence[0]`, which Debezium sets to the commit of the transaction before
+    and which is equal within a transaction; null for snapshot rows and a slot's first transaction: then the own lsn."""
+    errors: dict[int, Reject] = {}
+    said = pa.array([s.sequence for s in facts.sources], pa.string())
+    pair = pc.extract_regex(said, LSN_PAIR)
+    errors |= dict.fromkeys(
+        _true_places(pc.and_(pc.is_valid(said), pc.is_null(pair))),
+        missing_sequence_reject("its source.sequence is not a pair of log positions"),
+    )
+    lsn = _parse_numbers([s.lsn for s in facts.sources], "source.lsn", errors)
+    own = pc.coalesce(lsn, _parse_digits(pc.struct_field(pair, "own")))
+    commit = pc.coalesce(_parse_digits(pc.struct_field(pair, "commit")), own)
+    own = _lower_incremental(own, facts)
+    order = _order_in_transaction(facts, errors)
+    tx = _to_texts([s.txId for s in facts.sources])
+    if tx.null_count:
+        tx = pc.coalesce(tx, _transaction_ids(facts))
+    return _check_elements([commit, own, order], tx, epoch, errors, "source.lsn")
+
+
+def _order_in_transaction(facts: SequenceFacts, errors: dict[int, Reject]) -> pa.Array:
+    """Tells apart changes that share a log position, as rows of one COPY do: nothing where there is a key, for such rows
+    differ in it, and a change sent again need not have its place in the transaction again (a connector that resumes in the
+    middle of a transaction counts anew). Without a key that place; without transaction metadata the offset."""
+    nothing = pa.repeat(pa.scalar(0, pa.int64()), len(facts.keyed))
+    alone = [keyed or op == Op.TRUNCATE for keyed, op in zip(facts.keyed, facts.ops, strict=True)]
+    if all(alone):
+        return nothing
+    totals = [None if t is None or one else t.total_order for t, one in zip(facts.transactions, alone, strict=True)]
+    if any(isinstance(t, str) for t in totals):
+        totals = [int(t) if isinstance(t, str) and t.isdigit() and len(t) < 19 else t for t in totals]
+    counted = pc.coalesce(_parse_numbers(totals, "transaction.total_order", errors), facts.offsets)
+    return pc.if_else(pa.array(alone, pa.bool_()), nothing, counted)
+
+
+def binlog_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
+    """(number of the binlog file, position, row). Snapshot rows share one position; in a table without a key the offset
+    tells them apart."""
+    errors: dict[int, Reject] = {}
+    files = [s.file for s in facts.sources]
+    numbers = {name: _parse_file_number(name) for name in set(files)}
+    file = pa.array([numbers[name] for name in files], pa.int64())
+    pos = _lower_incremental(_parse_numbers([s.pos for s in facts.sources], "source.pos", errors), facts)
+    row = _parse_numbers([s.row or 0 for s in facts.sources], "source.row", errors)
+    if "r" in facts.ops and not all(facts.keyed):
+        snapshot = pa.array([op == "r" and not keyed for op, keyed in zip(facts.ops, facts.keyed, strict=True)])
+        row = pc.if_else(snapshot, facts.offsets, row)
+    tx = pc.coalesce(_transaction_ids(facts), pa.array([s.gtid for s in facts.sources], pa.string()))
+    return _check_elements([file, pos, row], tx, epoch, errors, "source.file and source.pos")
+
+
+def mariadb_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
+    """(number of the binlog file, position, order in the transaction). MariaDB, from 11.4 on unless it is told otherwise by
+    `binlog_legacy_event_pos`, gives all changes of a transaction the position of its beginning, so that only Debezium's
+    count tells them apart; without transaction metadata the offset. What a snapshot reads stands as in `binlog_order`."""
+    found = binlog_order(facts, epoch)
+    read = pa.array([op == Op.READ for op in facts.ops], pa.bool_())
+    counts = pa.array(list(map(_parse_count, facts.transactions)), pa.int64())
+    found.elements[2] = pc.if_else(read, found.elements[2], pc.coalesce(counts, facts.offsets))
+    return found
+
+
+def _parse_count(transaction: Any) -> int | None:
+    """A change's place among all of its transaction, None where that is not told."""
+    total = None if transaction is None else transaction.total_order
+    if isinstance(total, str):
+        total = int(total) if total.isdigit() and len(total) < 19 else None
+    return total if total is not None and 0 <= total < 1 << 63 else None
+
+
+def _parse_file_number(name: str | None) -> int | None:
+    found = FILE_NUMBER.search(name or "")
+    return int(found[1]) if found else None
+
+
+def _lower_incremental(places: pa.Array, facts: SequenceFacts) -> pa.Array:
+    """Places in the log, those of rows that an incremental snapshot read one less: no change is there, as each takes more
+    than one byte of the log (see `positions.incremental`)."""
+    if Op.READ.value not in facts.ops:
+        return places
+    read = [op == Op.READ and positions.is_incremental(s) for op, s in zip(facts.ops, facts.sources, strict=True)]
+    return pc.subtract(places, pa.array(read).cast(pa.int64())) if any(read) else places
+
+
+def _position_order(
+    found: Callable[[positions.PositionFacts], positions.Found], names: str
+) -> Callable[[SequenceFacts, int], ChangeOrder]:
+    """The order of a connector whose positions `positions` reads."""
+
+    def of(facts: SequenceFacts, epoch: int) -> ChangeOrder:
+        elements, errors = found(facts)
+        ids = [s.txId if t is None or t.id is None else t.id for s, t in zip(facts.sources, facts.transactions, strict=True)]
+        return _check_elements(positions.to_arrays(elements), _to_texts(ids), epoch, errors, names)
+
+    return of
+
+
+CONNECTORS: dict[str, Callable[[SequenceFacts, int], ChangeOrder]] = {
+    "postgresql": postgres_order,
+    "mysql": binlog_order,
+    "mariadb": mariadb_order,
+    "oracle": _position_order(positions.oracle_positions, "source.commit_scn, or source.scn"),
+    "sqlserver": _position_order(positions.sqlserver_positions, "source.commit_lsn and source.change_lsn"),
+    "mongodb": _position_order(positions.mongodb_positions, "source.ts_ms and source.ord"),
+}
+
+
+def offset_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
+    """The order of changes that have no place in a log: lanes order them by columns of their own, and these decide what
+    ties (`TableSpec.unordered`)."""
+    first = pa.repeat(pa.scalar(epoch << EPOCH_SHIFT, pa.int64()), len(facts.sources))
+    nothing = pa.repeat(pa.scalar(0, pa.int64()), len(facts.sources))
+    return ChangeOrder([first, nothing, facts.offsets], _transaction_ids(facts), {})
+
+
+def to_offset_element(offsets: pa.Array, epoch: int) -> pa.Array:
+    """The only element of a table whose tombstones are deletes: a tombstone has no other position."""
+    return pc.add(offsets, pa.scalar(epoch << EPOCH_SHIFT, pa.int64()))
+
+
+def _check_elements(
+    elements: list[pa.Array], tx: pa.Array, epoch: int, errors: dict[int, Reject], names: str
+) -> ChangeOrder:
+    """The first element with the epoch in its top bits; a null or negative element is an error, as is one so large that
+    it leaves no room for the epoch."""
+    first = elements[0]
+    for element in elements:
+        for place in _true_places(pc.fill_null(pc.less(element, 0), True)):
+            errors.setdefault(place, missing_sequence_reject(f"its log position ({names}) is missing or malformed"))
+    for place in _true_places(pc.fill_null(pc.greater_equal(first, 1 << EPOCH_SHIFT), False)):
+        errors.setdefault(place, missing_sequence_reject("its log position leaves no room for the epoch"))
+    if errors:
+        usable = pa.array([i not in errors for i in range(len(first))])
+        first = pc.if_else(usable, first, None)
+    return ChangeOrder([pc.add(first, pa.scalar(epoch << EPOCH_SHIFT, pa.int64())), *elements[1:]], tx, errors)
+
+
+def _parse_numbers(values: list[Any], name: str, errors: dict[int, Reject]) -> pa.Array:
+    """64-bit integers; what is none is an error."""
+    built, bad = build_or_reject(lambda some: pa.array(some, pa.int64()), values, name)
+    errors |= dict.fromkeys(bad, missing_sequence_reject(f"its {name} is not a 64-bit number"))
+    return built
+
+
+def _parse_digits(digits: pa.Array) -> pa.Array:
+    """Digits as integers; an empty text (a group that did not match) is null."""
+    return pc.if_else(pc.equal(digits, ""), None, digits).cast(pa.int64())
+
+
+def _transaction_ids(facts: SequenceFacts) -> pa.Array:
+    return _to_texts([None if t is None else t.id for t in facts.transactions])
+
+
+def _to_texts(values: Sequence[int | str | None]) -> pa.Array:
+    try:
+        return pa.array(values, pa.int64()).cast(pa.string())
+    except (pa.ArrowException, OverflowError, TypeError):
+        return pa.array([None if v is None else str(v)[:200] for v in values], pa.string())
+
+
+def _true_places(mask: pa.Array) -> list[int]:
+    places: list[int] = pc.indices_nonzero(mask).to_pylist() if pc.any(mask).as_py() else []
+    return places

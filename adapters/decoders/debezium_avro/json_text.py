@@ -1,0 +1,136 @@
+"""Keys and values as the text that Connect's JsonConverter would have written of the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import Reject, RejectCode
+from replicator.ports.backfill import TOPICS
+
+from ...arrow.frame_slices import select_records
+from ...arrow.record_errors import ValueMisfit, malformed_reject
+from ...arrow.record_limits import RecordLimits, reject_too_long
+from ..avro.datum_reader import FAULTS, read_datum
+from ..avro.value_schema import ValueSchema
+from ..json.format_detection import hint_by_names
+from ..json.headers import find_entries, find_read_errors
+from .schemas import RegisteredSchemas
+
+MAGIC = 0
+FRAME = 5
+"""Bytes before the body: the zero byte and the schema's id."""
+LONG_FRAME = 9
+"""As many with Apicurio's ids of eight bytes, whose upper half is zero."""
+FORMAT = "debezium_avro"
+IN_HEADERS = {
+    **dict.fromkeys(("__value_schema_id", "__key_schema_id"), "Confluent's header serializer"),
+    **dict.fromkeys(("apicurio.value.globalId", "apicurio.value.contentId"), "Apicurio's converter"),
+    **dict.fromkeys(("apicurio.key.globalId", "apicurio.key.contentId"), "Apicurio's converter"),
+}
+"""Headers in which a schema's id may be, and whose they are. Such a body has no frame, and may begin with a zero byte."""
+UNFRAMED = malformed_reject(
+    "it does not begin with a zero byte and the id of its schema, as Confluent's AvroConverter writes records"
+)
+EIGHT_BYTES = malformed_reject(
+    "it begins with a zero byte and the schema id 0, as Apicurio's converter writes records with ids of 8 bytes; let it "
+    "write ids of 4 bytes, as Confluent's does (`apicurio.registry.as-confluent=true`)"
+)
+AS_TEXT = "replicator.json"
+"""Header of a record that is stored as text, for the types of its schema do not hold what is masked."""
+CUT = malformed_reject("its body is not what its Avro schema says, or it is cut short")
+
+
+class JsonTexts(NamedTuple):
+    """Records with JSON text as keys and values. `raw` are those whose value could be read, at `places` (None: all of them);
+    `errors` says by place why the others could not, `of_keys` why a key could not, which is empty text then."""
+
+    raw: pa.RecordBatch
+    places: list[int] | None
+    errors: dict[int, Reject]
+    of_keys: dict[int, Reject]
+
+
+class AvroTextReader:
+    """Reads records. Raises what `RegisteredSchemas.get_schema` raises."""
+
+    def __init__(self, schemas: RegisteredSchemas, limits: RecordLimits) -> None:
+        self._schemas, self._limits = schemas, limits
+
+    def read_texts(self, raw: pa.RecordBatch) -> JsonTexts:
+        """The records as text. A key that is not framed stays as it is: another converter may have written it; and so does
+        all of a record that a backfill wrote down, or that is stored as text."""
+        as_text = _find_text_records(raw.column("topic")) | {
+            place for place, *_ in find_entries(raw.column("headers"), AS_TEXT)
+        }
+        headed = _find_foreign_records(raw.column("headers")) | dict.fromkeys(find_read_errors(raw.column("headers")))
+        bare, large = reject_too_long(raw.column("value"), self._limits)
+        values, errors = self._read_all(bare, headed, as_text, of_keys=False)
+        keys, of_keys = self._read_all(raw.column("key"), {}, as_text, of_keys=True)
+        columns = [{"key": keys, "value": values}.get(name, raw.column(name)) for name in raw.schema.names]
+        whole, bad = pa.RecordBatch.from_arrays(columns, schema=raw.schema), large | errors
+        places = [i for i in range(raw.num_rows) if i not in bad] if bad else None
+        return JsonTexts(select_records(whole, places), places, bad, of_keys)
+
+    def _read_all(
+        self, given: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
+    ) -> tuple[pa.Array, dict[int, Reject]]:
+        """`headed`: what is known of records by their headers; None for one that its source could not read."""
+        texts: list[bytes | None] = []
+        errors: dict[int, Reject] = {}
+        for place, data in enumerate(given.to_pylist()):
+            if data is None or place in as_text:
+                texts.append(data)
+                continue
+            found = headed[place] if place in headed else self.read_one(data, of_keys=of_keys)
+            if isinstance(found, Reject):
+                errors[place] = found
+            texts.append((b"" if of_keys else None) if isinstance(found, Reject) else found)
+        return pa.array(texts, given.type), errors
+
+    def read_one(self, data: bytes, *, of_keys: bool = False) -> bytes | Reject:
+        """The text of one key or value, or why there is none."""
+        if len(data) < FRAME or data[0] != MAGIC:
+            return data if of_keys else hint_by_names(UNFRAMED, data, FORMAT)
+        number = int.from_bytes(data[1:FRAME], "big")
+        if number == 0 and len(data) >= LONG_FRAME:
+            return EIGHT_BYTES
+        known = self._schemas.get_schema(number)
+        return known if isinstance(known, Reject) else _read_body(known, data[FRAME:])
+
+
+def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
+    """The text of what a body holds, or why it cannot be read."""
+    try:
+        value, rest = read_datum(body, known.avro, known.columns)
+        text = known.to_text(value)
+    except ValueMisfit as unfit:
+        return unfit.reject
+    except UnicodeError:
+        return malformed_reject("it holds text that is not UTF-8")
+    except RecursionError:
+        return Reject(RejectCode.TOO_LARGE, "it is nested too deeply")
+    except (*FAULTS, msgspec.MsgspecError):
+        return CUT
+    return malformed_reject(f"it goes on for {len(rest)} bytes behind what its Avro schema says") if rest else text
+
+
+def _find_text_records(topics: pa.Array) -> Set[int]:
+    """The places of records that backfills wrote down."""
+    found = pc.starts_with(topics, TOPICS)
+    return set(pc.indices_nonzero(found).to_pylist()) if found.true_count else frozenset()
+
+
+def _find_foreign_records(headers: pa.Array) -> dict[int, Reject | None]:
+    """Records whose headers say that their frames are another's."""
+    found: dict[int, Reject | None] = {}
+    for place, name, _ in find_entries(headers, *IN_HEADERS):
+        sentence = (
+            f"the id of its schema is in its header {name}, as {IN_HEADERS[name]} may write it; let it begin the record"
+        )
+        found[place] = malformed_reject(sentence)
+    return found

@@ -1,0 +1,38 @@
+"""Texts to rows of CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..common.dms_rows import CsvDialect
+
+LINE_ENDS = frozenset("\r\n")
+
+
+def to_row(texts: Iterable[str | None], dialect: CsvDialect) -> bytes:
+    """One row, which is read as these texts. Of a dialect without quotes all of them must be writable."""
+    return dialect.delimiter.join(_to_field(text, dialect) for text in texts).encode()
+
+
+def is_writable(text: str, dialect: CsvDialect) -> bool:
+    """Whether a text can be a field."""
+    if dialect.quote:
+        return True
+    return not LINE_ENDS & set(text) and (dialect.escape is not None or dialect.delimiter not in text)
+
+
+def _to_field(text: str | None, dialect: CsvDialect) -> str:
+    """Null is what is not quoted."""
+    if text is None:
+        return _escape(dialect.null_value, dialect)
+    if not dialect.quote:
+        return _escape(text, dialect)
+    inside = text.replace(dialect.escape, dialect.escape * 2) if dialect.escape else text
+    return f"{dialect.quote}{inside.replace(dialect.quote, dialect.quote * 2)}{dialect.quote}"
+
+
+def _escape(text: str, dialect: CsvDialect) -> str:
+    if dialect.escape is None:
+        return text
+    whole = text.replace(dialect.escape, dialect.escape * 2)
+    return whole.replace(dialect.delimiter, dialect.escape + dialect.delimiter)

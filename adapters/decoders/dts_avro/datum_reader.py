@@ -1,0 +1,40 @@
+"""Bytes to a record, however hostile they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replicator.domain.errors import RejectCode
+
+from ...arrow.record_errors import ValueMisfit
+from ...arrow.record_limits import RecordLimits
+from ..avro.datum_reader import FAULTS, read_datum
+from .schema import RECORD
+
+LONG_BYTES = 10
+
+
+def read_record(data: bytes, limits: RecordLimits) -> dict[str, Any]:
+    """The record, values of images as (branch, value) or None. Raises Unfit for bytes that are no record, or one with more
+    values than `limits` allow."""
+    return read_with_rest(data, limits)[0]
+
+
+def read_with_rest(data: bytes, limits: RecordLimits) -> tuple[dict[str, Any], bytes]:
+    """The record, and the bytes of the number behind it. Raises as `read_record`."""
+    try:
+        record, rest = read_datum(data, RECORD, limits.columns, named=True)
+    except ValueMisfit:
+        raise
+    except FAULTS:
+        raise ValueMisfit(RejectCode.MALFORMED, "it is no Avro record of DTS, or it is cut short") from None
+    if rest and not _is_long(rest):
+        raise ValueMisfit(
+            RejectCode.MALFORMED, f"it goes on for {len(rest)} bytes behind its record, which are no bornTimestamp"
+        )
+    return dict(record), rest
+
+
+def _is_long(rest: bytes) -> bool:
+    """One number: all its bytes but the last have the highest bit set."""
+    return len(rest) <= LONG_BYTES and rest[-1] < 0x80 and all(byte >= 0x80 for byte in rest[:-1])

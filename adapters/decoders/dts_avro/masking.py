@@ -1,0 +1,100 @@
+"""Where records of DTS have values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+from fastavro import schemaless_writer
+
+from replicator.domain.change import Op
+
+from ..masking.masked_values import Image, OpenRecord, Role, ValueWriter
+from ..masking.records import RoutedRecord
+from ..messages.masking import MessageOpener
+from .datum_reader import read_with_rest
+from .rows import ImageRows
+from .schema import NAMESPACE, RECORD
+from .values import MOSTLY, NONE, NULL
+
+IMAGES = ("beforeImages", "afterImages")
+TAGS = frozenset({"pk_uk_info", "l_db_name", "l_tb_name"})
+"""Those that are kept: what others hold nobody knows."""
+CHARACTER = f"{NAMESPACE}.Character"
+
+
+class ImageValueWriter(ValueWriter):
+    """`veils.masking.Writes` of images: what is masked is text."""
+
+    def __init__(self, rows: ImageRows) -> None:
+        self._rows = rows
+        self.columns: Collection[str] = rows.columns
+
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        """See `ValueWriter.array`."""
+        return self._rows.array(name, values)
+
+    def texts(self, values: Sequence[Any]) -> pa.Array:
+        """See `ValueWriter.texts`."""
+        return pa.array([self._rows.text(value) for value in values], pa.string())
+
+    def is_null(self, value: Any) -> bool:
+        """See `ValueWriter.is_null`. What was not sent stays so."""
+        return value is None or _to_content(value) in (NULL, NONE)
+
+    def to_value(self, text: str | None) -> Any:
+        """See `ValueWriter.to_value`."""
+        return None if text is None else (CHARACTER, {"charset": MOSTLY, "value": text.encode()})
+
+
+class DtsOpener(MessageOpener):
+    """`MessageOpener` of records of DTS."""
+
+    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:  # noqa: ARG002 - keys of records are not kept
+        """See `MessageOpener.make_writer`."""
+        return ImageValueWriter(rows)
+
+    def open_one(self, record: RoutedRecord) -> OpenRecord:
+        """See `EachRecordOpener.one`."""
+        value = record.value or b""
+        message, layout = self._read_message(value)
+        said, rest = read_with_rest(value, self._options.limits)
+        op, names = message.changes[0].op, list(message.types)
+        images = {
+            which: Image(dict(zip(names, said[which], strict=True)), _find_role(which, op))
+            for which in IMAGES
+            if said[which] is not None
+        }
+        return OpenRecord(
+            list(images.values()), self._get_writer(layout), layout.keys, partial(_write_record, said, images, rest)
+        )
+
+    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - nobody knows what it holds
+        """See `RecordOpener.key`."""
+        return None
+
+    def mask_ignored(self, record: RoutedRecord) -> bytes | None:
+        """See `RecordOpener.ignored`. Without its statement."""
+        said, rest = read_with_rest(record.value or b"", self._options.limits)
+        return _write_record(said | dict.fromkeys(IMAGES), {}, rest)
+
+
+def _to_content(value: Any) -> Any:
+    return value[1] if isinstance(value, tuple) else value
+
+
+def _find_role(which: str, op: Op) -> Role:
+    if op == Op.DELETE:
+        return Role.DELETED if which == "beforeImages" else Role.BESIDE
+    return Role.ROW if which == "afterImages" else Role.BESIDE
+
+
+def _write_record(said: Mapping[str, Any], images: Mapping[str, Image], rest: bytes) -> bytes:
+    tags = {name: text for name, text in said["tags"].items() if name in TAGS}
+    values = {which: list(image.fields.values()) for which, image in images.items()}
+    out = BytesIO()
+    schemaless_writer(out, RECORD, {**said, "tags": tags, **values})
+    return out.getvalue() + rest

@@ -1,0 +1,136 @@
+"""Records as people know them from `dts_binlog_parser` of Alibaba's E-MapReduce: nine columns, five of them JSON text.
+
+Of its habits these are kept, as queries are written for them: a column that is NULL is missing in its image (`fields` names
+it), names within an image are in the order in which Scala's hash maps are walked, a TIMESTAMP is `1618239451.000000`, a name
+of three parts loses the one in the middle, and a record of no table is of `null.null`. Unlike there, the text of a statement
+stands in `afterImages`, bytes are Base64, and an image that holds nothing is `{}`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from ...arrow.record_errors import ValueMisfit
+from ...arrow.record_limits import RecordLimits
+from .datum_reader import read_record
+from .schema import NAMESPACE
+from .values import EPOCH, NONE, NULL, to_plain
+
+PRINTED = pa.schema(
+    [
+        ("recordID", pa.int64()),
+        ("source", pa.string()),
+        ("dbTable", pa.string()),
+        ("recordType", pa.string()),
+        ("recordTimestamp", pa.timestamp("us", "UTC")),
+        *((name, pa.string()) for name in ("extraTags", "fields", "beforeImages", "afterImages", "error")),
+    ]
+)
+"""`error`: why a record cannot be read; all else is null then."""
+TIMESTAMP = f"{NAMESPACE}.Timestamp"
+DOT = "\\u002E"
+GOLDEN = 0x9E3775CD
+SMALLEST, LOAD = 16, 0.75
+
+
+def print_records(values: Iterable[bytes | None], limits: RecordLimits) -> pa.Table:
+    """Schema `PRINTED`, one row per value; all null for none."""
+    return pa.Table.from_pylist([_print_record(value, limits) if value is not None else {} for value in values], PRINTED)
+
+
+def _print_record(value: bytes, limits: RecordLimits) -> dict[str, Any]:
+    try:
+        said = read_record(value, limits)
+        names = [field["name"] for field in said["fields"]] if isinstance(said["fields"], list) else []
+        source = said["source"]
+        return {
+            "recordID": said["id"],
+            "source": f'{{"sourceType": {_to_json(source["sourceType"])}, "version": {_to_json(source["version"])}}}',
+            "dbTable": _print_table(said["objectName"]),
+            "recordType": said["operation"],
+            "recordTimestamp": _to_time(said["sourceTimestamp"]),
+            "extraTags": _to_json(said["tags"]),
+            "fields": _to_json(names),
+            "beforeImages": _print_image(said["beforeImages"], names),
+            "afterImages": _print_image(said["afterImages"], names),
+        }
+    except ValueMisfit as unfit:
+        return {"error": str(unfit.reject)}
+
+
+def _to_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _print_table(said: str | None) -> str:
+    if said is None:
+        return "null.null"
+    first, *others = (name.replace(DOT, ".") for name in said.split("."))
+    return f"{first}.{others[-1] if others else ''}"
+
+
+def _to_time(seconds: int) -> datetime | None:
+    """None for a time that is in no year from 1 to 9999."""
+    try:
+        return datetime.fromtimestamp(seconds, EPOCH.tzinfo)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _print_image(image: object, names: list[str]) -> str:
+    if not isinstance(image, list):
+        return image if isinstance(image, str) else "{}"
+    if len(image) != len(names):
+        raise ValueMisfit("MALFORMED", f"it has an image of {len(image)} values, and {len(names)} fields")
+    found = {name: text for name, value in zip(names, image, strict=True) if (text := _print_text(value)) is not None}
+    return _to_json({name: found[name] for name in sort_like_scala(found)})
+
+
+def _print_text(value: Any) -> str | None:
+    """None for what an image leaves out."""
+    content = value[1] if isinstance(value, tuple) else value
+    if content in (None, NULL, NONE):
+        return None
+    branch, said = value
+    if branch == TIMESTAMP:
+        return f"{said['timestamp']}.{said['millis']:06}"
+    try:
+        found = to_plain(value)
+    except ValueMisfit:
+        found = _print_bytes(said)
+    return found if isinstance(found, str) else b64encode(found).decode()
+
+
+def _print_bytes(said: Mapping[str, Any]) -> bytes | str:
+    """A value that is no text of its character set, or no time, as far as it can be shown."""
+    content = said.get("value", said)
+    return content if isinstance(content, bytes | str) else _to_json(content)
+
+
+def sort_like_scala(names: Iterable[str]) -> list[str]:
+    """`names` as a `scala.collection.mutable.HashMap` (2.12) that they are put into gives them."""
+    several = list(names)[::-1]  # A bucket is walked from its newest name on.
+    size = SMALLEST
+    while len(several) > size * LOAD:
+        size *= 2
+    return sorted(several, key=lambda name: -_scala_bucket(name, size))
+
+
+def _scala_bucket(name: str, size: int) -> int:
+    """The hash of a text as Java has it, spread by a multiplication before and after its bytes are turned round; of that,
+    the highest bits behind a rotation."""
+    hashed = 0
+    units = name.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        hashed = (31 * hashed + 256 * high + low) & 0xFFFFFFFF
+    spread = (hashed * GOLDEN) & 0xFFFFFFFF
+    spread = (int.from_bytes(spread.to_bytes(4, "little"), "big") * GOLDEN) & 0xFFFFFFFF
+    bits = size.bit_length() - 1
+    rotated = (spread >> bits | spread << (32 - bits)) & 0xFFFFFFFF
+    return rotated >> (32 - bits)

@@ -1,0 +1,41 @@
+"""What the event log keeps of records beside their bytes, put together from groups of one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.ports.decoder import ENVELOPE
+
+from ...arrow.frame_slices import Part, merge_parts, split_frame
+from .schema_frames import SchemaGroup, find_frames
+
+ReadGroup = Callable[[pa.RecordBatch, SchemaGroup], Part]
+"""The envelopes of the records of a piece that are in a group."""
+
+
+def build_envelopes(raw: pa.Table, depth: int, group: ReadGroup) -> pa.Table:
+    """See `ports.decoder.Decoder.envelope`. Of records that are in no group all is null, but for the `error` where there is
+    one; nesting deeper than `depth` is one."""
+    return pa.concat_tables(
+        [ENVELOPE.empty_table(), *(_build_slice(p, depth, group) for p in split_frame(raw))]
+    ).combine_chunks()
+
+
+def _build_slice(raw: pa.RecordBatch, depth: int, group: ReadGroup) -> pa.Table:
+    values = raw.column("value")
+    found = find_frames(values, depth)
+    parts = [group(raw, one) for one in found.groups]
+    nulls: list[int] = pc.indices_nonzero(pc.is_null(values)).to_pylist()
+    reasons = [None] * len(nulls) + [str(error) for error in found.errors.values()]
+    if reasons:
+        parts.append(([*nulls, *found.errors], build_envelope(len(reasons), {"error": pa.array(reasons, pa.string())})))
+    return merge_parts(parts, ENVELOPE)
+
+
+def build_envelope(count: int, known: Mapping[str, pa.Array]) -> pa.Table:
+    """`count` envelopes with these columns; others are null."""
+    columns = [known[f.name] if f.name in known else pa.nulls(count, f.type) for f in ENVELOPE]
+    return pa.Table.from_arrays(columns, schema=ENVELOPE)

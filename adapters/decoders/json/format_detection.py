@@ -1,0 +1,53 @@
+"""Which format a record of another one looks like: JSON by the names of its fields, other bytes by how they begin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import msgspec
+
+from replicator.domain.errors import Reject
+
+from ...arrow.record_errors import UNREADABLE
+
+SIGNS: tuple[tuple[str, frozenset[str]], ...] = (
+    ("debezium_json", frozenset({"op", "source"})),
+    ("debezium_json", frozenset({"schema", "payload"})),
+    ("ogg_json", frozenset({"op_type", "pos"})),
+    ("canal_json", frozenset({"database", "type", "isDdl"})),
+    ("canal_json", frozenset({"database", "type", "mysqlType"})),
+    ("maxwell_json", frozenset({"database", "type", "data"})),
+)
+BEGINNINGS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
+    # A zero byte and a schema's id, which registries count up from 1, in four bytes. DTS begins with a zero, which is its
+    # version, too; after it comes the record's own number.
+    ("debezium_avro", re.compile(rb"\0\0.{3}", re.DOTALL)),
+    ("dts_avro", re.compile(rb"\0.{20}", re.DOTALL)),
+    ("dms_csv", re.compile(rb"[IUD],")),
+)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def find_format(names: Collection[str]) -> str | None:
+    """The format whose fields have such names, as the configuration calls it."""
+    has = set(names)
+    return next((name for name, signs in SIGNS if signs <= has), None)
+
+
+def hint_by_names(reject: Reject, data: bytes, mine: str) -> Reject:
+    """The reject of a record, which says of which other format than `mine` it seems to be."""
+    try:
+        other = find_format(_fields(data).keys())
+    except UNREADABLE:
+        return hint_by_beginning(reject, data, mine)
+    return _add_hint(reject, other, mine)
+
+
+def hint_by_beginning(reject: Reject, data: bytes, mine: str = "") -> Reject:
+    """`hint_by_names`, of what is no JSON."""
+    return _add_hint(reject, next((name for name, begins in BEGINNINGS if begins.match(data)), None), mine)
+
+
+def _add_hint(reject: Reject, other: str | None, mine: str) -> Reject:
+    return reject if other in (None, mine) else Reject(reject.code, f"{reject.sentence}; it looks like `format: {other}`")

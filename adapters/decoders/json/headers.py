@@ -1,0 +1,66 @@
+"""Headers of records that mean something."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR_HEADER
+from replicator.domain.errors import Reject
+
+OURS = (ERROR_HEADER, "replicator.masked", "replicator.json", "dms.columns", "dms.kind")
+"""The headers that sources and decoders add. Others, whatever they are called, hold what somebody put there."""
+
+
+def is_harmless(headers: pa.ChunkedArray, *known: str) -> bool:
+    """Whether `strip_values` would leave all of them as they are."""
+    if headers.null_count == len(headers):
+        return True
+    names = pc.unique(pc.struct_field(pc.list_flatten(headers), "name")).to_pylist()
+    return all(_is_kept_name(name, known) for name in names)
+
+
+def strip_values(headers: Sequence[dict[str, Any]] | None, *known: str) -> list[dict[str, Any]] | None:
+    """The headers of a record; of those that may repeat values of rows, as a transform puts them there, the names alone.
+    `known`: what others begin with that do not."""
+    return None if headers is None else [h if _is_kept_name(h["name"], known) else {**h, "value": None} for h in headers]
+
+
+def _is_kept_name(name: str, begins: tuple[str, ...]) -> bool:
+    return name in OURS or name.startswith(begins)
+
+
+def find_read_errors(headers: pa.Array) -> dict[int, Reject]:
+    """Why the source could not read a record, by the record's place (`domain.change.ERROR_HEADER`)."""
+    return {place: Reject.parse(value.decode(errors="replace")) for place, _, value in find_entries(headers, ERROR_HEADER)}
+
+
+def find_entries(headers: pa.Array, *names: str) -> list[tuple[int, str, bytes]]:
+    """Place, name and value of the headers of these names. Fast when there are none, as is usual."""
+    if headers.null_count == len(headers):
+        return []
+    flat = pc.list_flatten(headers)
+    known = pc.is_in(pc.struct_field(flat, "name"), value_set=pa.array(names))
+    if not pc.any(known).as_py():
+        return []
+    places = pc.list_parent_indices(headers).filter(known).to_pylist()
+    found = zip(places, flat.filter(known).to_pylist(), strict=True)
+    return [(place, entry["name"], entry["value"] or b"") for place, entry in found]
+
+
+def read_values(headers: pa.Array, name: str) -> pa.Array:
+    """Per record the bytes of its first header of that name, null where it has none."""
+    nothing = pa.nulls(len(headers), pa.binary())
+    if headers.null_count == len(headers):
+        return nothing
+    flat = pc.list_flatten(headers)
+    known = pc.fill_null(pc.equal(pc.struct_field(flat, "name"), name), False)
+    if not pc.any(known).as_py():
+        return nothing
+    of = pc.list_parent_indices(headers).filter(known)
+    values = pc.fill_null(pc.struct_field(flat, "value").filter(known), b"")
+    all_of_them = pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, of.type), len(headers))), 1)
+    return values if of.equals(all_of_them) else values.take(pc.index_in(all_of_them, value_set=of))

@@ -1,0 +1,299 @@
+"""Where the payload of a record begins: found by its schema's bytes, which consecutive records share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import Reject, RejectCode
+
+from ...arrow.frame_slices import read_bytes
+from ...arrow.record_errors import UNREADABLE, ValueMisfit, unreadable_reject
+from .format_detection import hint_by_beginning
+
+OPENING = b'{"schema":'
+MARK = b',"payload":'
+CLOSING = b"}"
+MAX_MARKS = 16
+MAX_PREFIXES = 24
+"""Different schemas in one frame that are looked for by their bytes; records of further ones are parsed one by one."""
+MAX_STRAYS = 12
+"""Records without a prefix after which the rest is not searched for prefixes any more."""
+
+TOGETHER = 8
+"""Texts whose brackets are counted together."""
+ALIKE = bytes.maketrans(b"[]", b"{}")
+NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+class _Record(msgspec.Struct, gc=False):
+    """A record in any order of keys, with or without schema."""
+
+    schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_document = msgspec.json.Decoder(_Record).decode
+
+
+@dataclass
+class SchemaGroup:
+    """Records of one frame whose schema is the same bytes. `schema` is None for records that carry none.
+
+    `rows` are their places in the frame, None for all of it; `payloads` the payload's JSON text of each.
+    """
+
+    schema: bytes | None
+    rows: list[int] | None
+    payloads: Callable[[], list[bytes]]
+    payload_slices: pa.Array | None = None
+    """The payloads as an Arrow array, where they were found by their prefix."""
+
+
+@dataclass
+class SchemaFrames:
+    """The groups of a frame, and why a record is in none of them."""
+
+    groups: list[SchemaGroup] = field(default_factory=list)
+    errors: dict[int, Reject] = field(default_factory=dict)
+
+
+class CachedFrames:
+    """`find_frames` of values that are asked for twice, first to route records and then to decode them, found once."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self._found: dict[tuple[int, ...], tuple[pa.Array, SchemaFrames]] = {}
+
+    def clear(self) -> None:
+        """Other records come."""
+        self._found = {}
+
+    def find(self, values: pa.Array) -> SchemaFrames:
+        """See `find_frames`. What was found of an array of one schema is kept until it is asked for again, or `clear`."""
+        found = find_frames(values, self._depth)
+        if len(found.groups) == 1 and found.groups[0].rows is None and found.groups[0].payload_slices is not None:
+            self._found[_buffer_addresses(values)] = values, found
+        return found
+
+    def find_again(self, values: pa.Array) -> SchemaFrames:
+        """See `find_frames`. The same values are those in the same memory, which stays theirs while they are kept."""
+        known = self._found.pop(_buffer_addresses(values), None)
+        return find_frames(values, self._depth) if known is None else known[1]
+
+
+def _buffer_addresses(values: pa.Array) -> tuple[int, ...]:
+    return (len(values), values.offset, *(0 if b is None else b.address for b in values.buffers()))
+
+
+def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
+    """`values` (binary) by schema. Null values are in no group and have no error.
+
+    Fast when records share their schema's bytes: two passes of Arrow over them. Anything else is parsed one by one.
+    """
+    out = SchemaFrames()
+    left = _find_common(out, values, depth)
+    if left is None:
+        return out
+    slow: list[int] = []
+    while len(out.groups) < MAX_PREFIXES and len(slow) < MAX_STRAYS:
+        place = pc.index(left, True).as_py()
+        if place < 0:
+            break
+        text = values[place].as_py()
+        prefix = find_prefix(text, depth) if text.endswith(CLOSING) else None
+        if prefix is None:
+            slow.append(place)
+            left = _clear_place(left, place)
+            continue
+        mine = pc.and_(left, _mask_matching(values, prefix))
+        out.groups.append(_slice_group(values, prefix, mine))
+        left = pc.and_(left, pc.invert(mine))
+    slow += _true_places(left)
+    _split_one_by_one(out, values, sorted(slow), depth)
+    return out
+
+
+def _find_common(out: SchemaFrames, values: pa.Array, depth: int) -> pa.Array | None:
+    """Most frames hold one schema only: then nothing needs to be picked out. Otherwise the records still to place."""
+    valid = pc.is_valid(values)
+    if values.null_count or not len(values):
+        return valid if len(values) else None
+    prefix = find_prefix(values[0].as_py(), depth)
+    if prefix is not None and pc.all(_mask_matching(values, prefix)).as_py():
+        sliced = pc.binary_slice(values, len(prefix), -1)
+        out.groups.append(SchemaGroup(extract_schema(prefix), None, sliced.to_pylist, sliced))
+        return None
+    return valid
+
+
+def _mask_matching(values: pa.Array, prefix: bytes) -> pa.Array:
+    matching = pc.and_(pc.starts_with(values, pattern=prefix), pc.ends_with(values, pattern=CLOSING))
+    return pc.fill_null(matching, False)
+
+
+def _slice_group(values: pa.Array, prefix: bytes, mine: pa.Array) -> SchemaGroup:
+    sliced = pc.binary_slice(values.filter(mine), len(prefix), -1)
+    return SchemaGroup(extract_schema(prefix), _true_places(mine), sliced.to_pylist, sliced)
+
+
+def _true_places(mask: pa.Array) -> list[int]:
+    places: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return places
+
+
+def _clear_place(mask: pa.Array, place: int) -> pa.Array:
+    one = pa.array([False])
+    return pa.concat_arrays([mask.slice(0, place), one, mask.slice(place + 1)])
+
+
+def _split_one_by_one(out: SchemaFrames, values: pa.Array, places: list[int], depth: int) -> None:
+    found: dict[bytes | None, tuple[list[int], list[bytes]]] = {}
+    for place in places:
+        try:
+            schema, payload = split_record(values[place].as_py(), depth)
+        except UNREADABLE as error:
+            out.errors[place] = hint_by_beginning(unreadable_reject(error), values[place].as_py())
+            continue
+        rows, payloads = found.setdefault(schema, ([], []))
+        rows.append(place)
+        payloads.append(payload)
+    for schema, (rows, payloads) in found.items():
+        out.groups.append(SchemaGroup(schema, rows, payloads.copy))
+
+
+def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int], list[bytes], dict[int, Reject]]:
+    """The payloads of the records at `places`, with their places, and why others have none."""
+    found, payloads, errors = [], [], {}
+    for place in places:
+        try:
+            payloads.append(split_record(values[place].as_py(), depth)[1])
+            found.append(place)
+        except UNREADABLE as error:
+            errors[place] = hint_by_beginning(unreadable_reject(error), values[place].as_py())
+    return found, payloads, errors
+
+
+def split_members(values: pa.Array, group: SchemaGroup, bad: Iterable[int], depth: int) -> dict[int, bytes]:
+    """Second try of members of a group whose prefix did not lead to a payload that can be read: their payloads, by number
+    within the group, as far as the whole text has one. What becomes of a record is not up to its neighbours."""
+    if group.payload_slices is None:
+        return {}
+    of_place = {i if group.rows is None else group.rows[i]: i for i in bad}
+    places, payloads, _ = split_all(values, list(of_place), depth)
+    return {of_place[place]: payload for place, payload in zip(places, payloads, strict=True)}
+
+
+def split_record(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
+    """Schema (None without one) and payload of one record, whatever its layout. Raises one of UNREADABLE.
+
+    A payload with a schema may nest as deep as msgspec reads: found by its prefix it is not looked at either, and which of
+    the two it is depends on its neighbours. So a payload behind a schema that Connect wrote need not be JSON either.
+    """
+    try:
+        document = _document(text)
+    except msgspec.ValidationError:
+        raise ValueMisfit(RejectCode.MALFORMED, "it is JSON, but no object") from None
+    except msgspec.DecodeError:
+        prefix = find_prefix(text, depth) if text.endswith(CLOSING) else None
+        if prefix is None:
+            raise
+        return extract_schema(prefix), text[len(prefix) : -len(CLOSING)]
+    if isinstance(document.payload, msgspec.UnsetType) or isinstance(document.schema, msgspec.UnsetType):
+        refuse_depth(text, depth)
+        return None, text
+    schema = bytes(document.schema)
+    refuse_depth(text if schema == b"null" else schema, depth)
+    return None if schema == b"null" else schema, bytes(document.payload)
+
+
+def refuse_depth(text: bytes, depth: int) -> None:
+    """Raise Unfit when `text` nests deeper than `depth`, without parsing it recursively."""
+    if is_deep(text, depth):
+        raise ValueMisfit(RejectCode.TOO_LARGE, f"it is nested deeper than the {depth} levels allowed")
+
+
+def is_deep(text: bytes, depth: int) -> bool:
+    """Whether `text` nests deeper than `depth`."""
+    if _count_brackets(text) <= depth or _is_closed_within(text, depth):
+        return False
+    level = 0
+    for token in STRUCTURE.finditer(text):
+        mark = token[0]
+        if mark in (b"{", b"["):
+            level += 1
+            if level > depth:
+                return True
+        elif mark in (b"}", b"]"):
+            level -= 1
+    return False
+
+
+def _count_brackets(text: bytes) -> int:
+    """How many opening brackets there are: replacing finds them faster than counting."""
+    return 2 * len(text) - len(text.replace(b"{", b"")) - len(text.replace(b"[", b""))
+
+
+def _is_closed_within(text: bytes, depth: int) -> bool:
+    """True for text that is quickly seen not to nest deeper: brackets alone, innermost pairs taken out as often as that."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    parts = text.split(b'"')
+    left = b"".join(parts[::2]).translate(ALIKE, NO_BRACKETS) if len(parts) % 2 else b"{"
+    for _ in range(depth):
+        if not left:
+            return True
+        left = left.replace(b"{}", b"")
+    return not left
+
+
+def is_shallow(values: pa.Array, depth: int) -> bool:
+    """Whether none of these texts nests deeper, as far as that is quickly seen: several have few brackets
+    together. None of them is null."""
+    text, ends = read_bytes(values), pc.cumulative_sum(pc.binary_length(values).cast(pa.int64())).to_pylist()
+    bounds = [0, *ends[TOGETHER - 1 : -1 : TOGETHER], len(text)]
+    return all(_count_brackets(text[start:end]) <= depth for start, end in pairwise(bounds))
+
+
+def find_prefix(text: bytes, depth: int) -> bytes | None:
+    """The bytes up to the payload, when the record begins with its schema as Connect's JsonConverter writes it, and that is
+    not nested too deeply."""
+    if not text.startswith(OPENING):
+        return None
+    end = -1
+    for _ in range(MAX_MARKS):
+        end = text.find(MARK, end + 1)
+        if end < 0:
+            return None
+        schema = text[len(OPENING) : end]
+        if schema.startswith(b"{") and _is_json(schema) and not _is_too_deep(schema, depth):
+            return text[: end + len(MARK)]
+    return None
+
+
+def extract_schema(prefix: bytes) -> bytes:
+    """The schema's JSON text in a prefix found by `find_prefix`."""
+    return prefix[len(OPENING) : -len(MARK)]
+
+
+def _is_too_deep(text: bytes, depth: int) -> bool:
+    try:
+        refuse_depth(text, depth)
+    except ValueMisfit:
+        return True
+    return False
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except UNREADABLE:
+        return False
+    return True

@@ -1,0 +1,71 @@
+"""A decoder of parts whose records can be veiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+
+import pyarrow as pa
+
+from replicator.domain.change import changes_schema
+from replicator.domain.errors import Reject
+from replicator.domain.table import TableSpec
+
+from ...arrow.frame_slices import build_rejected, split_frame
+from ..common.composite_decoder import CompositeDecoder, EnvelopeReader, FrameDecoder, FrameRouter
+from ..json.headers import find_read_errors
+from .records import RecordMasker, RecordOpener
+from .tables import MaskedTables
+
+
+class MaskingDecoder(CompositeDecoder):
+    """`ports.decoder.KeepsPrivate` of formats whose records say only what their rows say: what is decoded is a record as it
+    may be stored."""
+
+    def __init__(
+        self,
+        given: Mapping[str, object],
+        *,
+        routing: FrameRouter,
+        decoding: FrameDecoder,
+        envelopes: EnvelopeReader,
+        tables: MaskedTables,
+        opens: RecordOpener,
+    ) -> None:
+        super().__init__(given, routing=routing, decoding=decoding, envelopes=envelopes)
+        self._tables = tables
+        self._veils = RecordMasker(tables, opens, routing.route)
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.KeepsPrivate.veiled`."""
+        return self._veils.mask_records(raw)
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        if not self._tables.get_masks(table.name):
+            return super().decode(raw, table)
+        schema = changes_schema(table)
+        # Columns that were set anew are in one chunk: where others have one without rows there is a piece without any.
+        done = [self._decode_slice(piece, table) for piece in split_frame(self.mask_records(raw)) if piece.num_rows]
+        return pa.concat_tables([schema.empty_table(), *done]).combine_chunks()
+
+    def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
+        """What masking found to be no value of its column is no longer there to be found."""
+        errors = find_read_errors(raw.column("headers"))
+        done = []
+        for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
+            places = list(run)
+            mine = raw.slice(places[0], len(places))
+            if is_bad:
+                done.append(self._build_rejected(mine, table, [errors[place] for place in places]))
+            else:
+                done.append(super().decode(pa.Table.from_batches([mine]), table))
+        return pa.concat_tables(done)
+
+    def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
+        """The changes frame of records that are no changes."""
+        return build_rejected(raw, table, rejects)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.envelope`."""
+        return super().envelope(self.mask_records(raw) if self._tables else raw)

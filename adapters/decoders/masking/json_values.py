@@ -1,0 +1,77 @@
+"""Values that are JSON, in objects that are rows or keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from ...arrow.record_errors import UNREADABLE
+from ..json.canonical_text import to_texts
+from .masked_values import Image, OpenRecord, Role, ValueWriter
+
+Object = dict[str, msgspec.Raw]
+NULL = msgspec.Raw(b"null")
+OF_KEYS = ("database", "table")
+"""What keys of messages say besides."""
+PREFIX = "pk."
+"""What Maxwell puts before the names of columns."""
+
+
+class ColumnReader(Protocol):
+    """The columns of rows of JSON: as `masked_values.ValueWriter`."""
+
+    columns: Collection[str]
+
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        """See `to_mask.Writes.array`."""
+        ...
+
+
+class JsonValueWriter(ValueWriter):
+    """`masked_values.ValueWriter` of JSON, whose columns `reads` reads. `names`: of all columns that rows have."""
+
+    def __init__(self, reads: ColumnReader, names: Collection[str]) -> None:
+        self.columns, self.names = reads.columns, names
+        self._reads = reads
+
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
+        """See `ValueWriter.array`."""
+        return self._reads.array(name, values)
+
+    def texts(self, values: Sequence[Any]) -> pa.Array:
+        """See `ValueWriter.texts`."""
+        return to_texts(values)
+
+    def is_null(self, value: Any) -> bool:
+        """See `ValueWriter.is_null`."""
+        return bytes(value) == b"null"
+
+    def to_value(self, text: str | None) -> msgspec.Raw:
+        """See `ValueWriter.to_value`."""
+        return NULL if text is None else msgspec.Raw(msgspec.json.encode(text))
+
+
+def open_json_key(key: bytes, of: OpenRecord) -> OpenRecord | None:
+    """A key that is an object of columns. None for any other: it may repeat values, and is not kept."""
+    names = of.writer.names if isinstance(of.writer, JsonValueWriter) else ()
+    try:
+        fields = read_object(key)
+    except UNREADABLE:
+        return None
+    if not all(name in names or name.removeprefix(PREFIX) in names for name in fields if name not in OF_KEYS):
+        return None
+    images = [Image(fields, Role.BESIDE), Image(fields, Role.BESIDE, PREFIX)]
+    return OpenRecord(images, of.writer, of.keys, lambda: msgspec.json.encode(fields))
+
+
+def read_objects(token: msgspec.Raw) -> list[Object | None]:
+    """The objects of JSON that is one, or an array of these and of nulls. Raises one of UNREADABLE."""
+    text = bytes(token)
+    return _several(text) if text.startswith(b"[") else [read_object(text)]
+
+
+read_object = msgspec.json.Decoder(Object).decode
+_several = msgspec.json.Decoder(list[Object | None]).decode

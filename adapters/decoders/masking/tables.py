@@ -1,0 +1,47 @@
+"""The private columns of the tables of a source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import ColumnRule, ColumnTransforms, Mask, refuse_unknown_masks
+
+from ...arrow.record_limits import find_table_entry
+
+Masks = Mapping[str, Mask]
+NOTHING: Masks = {}
+NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+
+
+class MaskedTables:
+    """Per table (exact name or glob) the masks of its columns; a table without is there too. `declared`: the columns that
+    tables declare, which their records need not have."""
+
+    def __init__(self, private: Mapping[str, Masks], declared: Mapping[str, Mapping[str, str]] = NOWHERE) -> None:
+        self._private, self._declared = private, declared
+        self._any = any(private.values())
+
+    def __bool__(self) -> bool:
+        return self._any
+
+    def find_masks(self, table: str) -> Masks | None:
+        """The masks of its columns; None of a table of which nothing is said."""
+        return find_table_entry(self._private, table) if self._any else None
+
+    def get_masks(self, table: str) -> Masks:
+        """The masks of its columns."""
+        return self.find_masks(table) or NOTHING
+
+    def masked_column(self, table: str, column: Column) -> Column:
+        """A column as records have it whose values are masked."""
+        mask = self.get_masks(table).get(column.name)
+        return column if mask is None else Column(column.name, mask.get_masked_type(column.type))
+
+    def masked_spec(self, table: TableSpec) -> TableSpec:
+        """The table as decoding gives it. ConfigProblem for a mask that does not suit it."""
+        masks = self.get_masks(table.name)
+        refuse_unknown_masks(masks, table, find_table_entry(self._declared, table.name) or ())
+        known = tuple((name, ColumnRule(mask=mask)) for name, mask in masks.items() if name in table.column_names)
+        return ColumnTransforms(known).apply_to(table) if known else table

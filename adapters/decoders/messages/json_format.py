@@ -1,0 +1,118 @@
+"""What formats have in common whose messages are JSON, and whose rows are JSON objects."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.change import Op
+from replicator.domain.errors import RejectCode
+from replicator.domain.table import Column
+
+from ...arrow.record_errors import UNREADABLE, ValueMisfit
+from ...arrow.record_limits import RecordLimits
+from ...arrow.text_values import Read
+from ..json.schema_frames import refuse_depth
+from ..masking.masked_values import Role
+from .json_rows import JsonMessageRows
+from .message import BatchReader, Message, MessageFormat
+from .typed_rows import ColumnType, ColumnTypes, TypedRows, make_typed_rows, text_column_reader
+
+NULL = msgspec.Raw(b"null")
+
+
+class MessageNames(msgspec.Struct, gc=False):
+    """What a message says of its table, if nothing else."""
+
+    database: str | None = None
+    table: str | None = None
+
+
+_names = msgspec.json.Decoder(MessageNames).decode
+
+
+class JsonMessageFormat(MessageFormat):
+    """A form of JSON, whose messages say no types and write bytes in Base64 unless a subclass knows better, and whose
+    rows are in `data`, with what was before in `old`. `texts_only`: all values of its rows are texts."""
+
+    texts_only = False
+    metadata_fields: Collection[str]
+    """Fields besides those of rows, that hold no values: what is stored of messages of tables with private columns."""
+
+    def message(self, text: bytes) -> Message:
+        """The message. Raises one of `json.faults.UNREADABLE`, `ValueMisfit` among them, for anything else."""
+        raise NotImplementedError
+
+    def read(self, value: bytes, limits: RecordLimits) -> Message:
+        """See `MessageFormat.read`."""
+        refuse_depth(value, limits.depth)
+        return self.message(value)
+
+    def images(self, op: Op) -> Mapping[str, Role]:
+        """The fields of a message with such changes that hold rows, and what these are."""
+        row = Role.DELETED if op == Op.DELETE else Role.BESIDE if op == Op.TRUNCATE else Role.ROW
+        return {"data": row, "old": Role.BESIDE}
+
+    def column(self, name: str, said: str) -> Column | None:  # noqa: ARG002 - messages say no types
+        """See `MessageFormat.column`."""
+        return None
+
+    def find_table(self, value: bytes, limits: RecordLimits) -> str | None:  # noqa: ARG002 - other fields are passed over
+        """See `MessageFormat.find_table`."""
+        try:
+            said = _names(value)
+        except UNREADABLE:
+            return None
+        return f"{said.database}.{said.table}" if said.database and said.table else said.table or None
+
+    def make_row_reader(self, columns: ColumnTypes) -> JsonMessageRows:
+        """See `MessageFormat.make_row_reader`."""
+        return JsonMessageRows(columns, self.reader)
+
+    def make_batch_reader(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> BatchReader | None:
+        """See `MessageFormat.make_batch_reader`."""
+        rows = make_typed_rows(columns, keys, self.reader, texts_only=self.texts_only)
+        return None if rows is None else self.make_reader(like, rows)
+
+    def make_reader(self, like: bytes, rows: TypedRows) -> BatchReader:
+        """What reads messages together that are of the same layout as this one, and have these rows."""
+        raise NotImplementedError
+
+    def reader(self, column: ColumnType) -> Read:
+        """How texts of a column become values of the type `sent`."""
+        return _decode_base64 if pa.types.is_binary(column.sent) else text_column_reader(column)
+
+    def to_json(self, image: Any) -> bytes | None:
+        """See `MessageFormat.to_json`: images are JSON text."""
+        text: bytes | None = image
+        return text
+
+
+def _decode_base64(texts: pa.Array) -> pa.Array:
+    try:
+        return pa.array([None if t is None else b64decode(t, validate=True) for t in texts.to_pylist()], pa.binary())
+    except ValueError:
+        raise ValueMisfit(RejectCode.MALFORMED, "holds text that is no Base64, which bytes are written in") from None
+
+
+def read_image(raw: msgspec.Raw) -> bytes | None:
+    """JSON text; None for null."""
+    text = bytes(raw)
+    return None if text == b"null" else text
+
+
+def make_narrow_decoder(message: type[msgspec.Struct], **fields: Any) -> Callable[[bytes], Any]:
+    """Reads a message whose fields have these types; those with two may be null or absent."""
+    given = [(name, *wire) if isinstance(wire, tuple) else (name, wire) for name, wire in fields.items()]
+    found = msgspec.defstruct(message.__name__, given, bases=(message,), gc=False, kw_only=True)
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(found).decode
+    return decode
+
+
+def make_union(*values: str | None) -> Any:
+    """The type of these values."""
+    return Literal[values]

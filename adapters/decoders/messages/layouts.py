@@ -1,0 +1,172 @@
+"""What rows of a table look like: as declared, or as the messages say."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import msgspec
+import pyarrow as pa
+import structlog
+
+from replicator.domain.change import Op
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.out_of_range import ReadMode
+from replicator.domain.table import Column, TableSpec
+
+from ...arrow.record_errors import malformed_reject
+from ..json.type_names import find_reader
+from ..masking.tables import MaskedTables
+from .message import ColumnTypeNames, Message, MessageFormat
+from .options import MessageOptions
+from .typed_rows import ColumnType, ColumnTypes
+
+log = structlog.get_logger(__name__)
+
+MAX_LAYOUTS = MAX_TOLD = 4096
+UNTYPED = malformed_reject(
+    "it does not say the types of its columns, and its table declares none: write `schema: {id: int64, ...}` for the table"
+)
+
+KEYLESS_TRUNCATE = malformed_reject(
+    "it is a truncate that does not say the key of its table: write `keys: [...]` for it, and have them in its `schema:`"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class MessageLayout:
+    """The columns of a table and its key; or why they are not known. `fingerprint` tells layouts of a table apart.
+    `ordered`: its messages say where in their source's log they are. `type_names`: how messages call the types of columns.
+    `declared`: the columns whose types the configuration says. `masked`: of columns that are masked, the types of what
+    stands in their place. `readings`: what becomes of values of columns that have no place."""
+
+    fingerprint: str = ""
+    columns: tuple[Column, ...] = ()
+    keys: tuple[str, ...] = ()
+    error: Reject | None = None
+    ordered: bool = False
+    type_names: Mapping[str, str] = field(default_factory=dict)
+    declared: Collection[str] = ()
+    masked: Mapping[str, pa.DataType] = field(default_factory=dict)
+    readings: Mapping[str, ReadMode] = field(default_factory=dict)
+
+    def column_types(self, table: TableSpec) -> ColumnTypes:
+        """How the columns of `table` that there are stand in messages, and as what they are wanted."""
+        mine = self.unmasked_types() | {name: ColumnType(of, of) for name, of in self.masked.items()}
+        return {c.name: mine[c.name]._replace(wanted=c.type) for c in table.columns if c.name in mine}
+
+    def unmasked_types(self) -> dict[str, ColumnType]:
+        """How columns stand in messages in which nothing is masked."""
+        said, declared, how = self.type_names, self.declared, self.readings
+        return {
+            c.name: ColumnType(c.type, c.type, said.get(c.name, ""), c.name in declared, how.get(c.name, "reject"))
+            for c in self.columns
+        }
+
+
+KEYLESS = MessageLayout(error=KEYLESS_TRUNCATE)
+
+
+def _is_truncate(message: Message) -> bool:
+    return bool(message.changes) and all(change.op == Op.TRUNCATE for change in message.changes)
+
+
+class MessageLayouts:
+    """The layouts of one decoder; keeps those it has seen."""
+
+    def __init__(self, form: MessageFormat, options: MessageOptions) -> None:
+        self._form, self._options = form, options
+        self._private = MaskedTables(options.private)
+        self._known: dict[tuple[str, ColumnTypeNames, tuple[str, ...], bool], MessageLayout] = {}
+        self._told: set[tuple[str, str]] = set()
+
+    def get_layout(self, message: Message) -> MessageLayout:
+        """The layout of the rows of a message."""
+        which = (message.table, message.types, message.keys, bool(message.order))
+        found = self._known.get(which)
+        if found is None:
+            if len(self._known) >= MAX_LAYOUTS:
+                self._known.clear()
+            found = self._known[which] = self._read_layout(message)
+        # Messages of other operations share what is kept.
+        has_key = found.keys and set(found.keys) <= {column.name for column in found.columns}
+        is_lacking = found.error is None and not has_key and _is_truncate(message)
+        return KEYLESS if is_lacking else found
+
+    def _read_layout(self, message: Message) -> MessageLayout:
+        declared = self._options.columns_of(message.table)
+        keys = self._options.keys_of(message.table) or message.keys
+        if not declared and not message.types:
+            return MessageLayout(error=UNTYPED)
+        columns = self._find_columns(message.table, keys, message.types)
+        if isinstance(columns, Reject):
+            return MessageLayout(error=columns)
+        missing = [key for key in keys if key not in {column.name for column in columns}]
+        if missing and keys == message.keys:
+            return MessageLayout(
+                error=malformed_reject(f"its key has a column {missing[0]!r}, which is not among its columns")
+            )
+        told: list[object] = [[[c.name, str(c.type), *filter(None, [c.text_kind])] for c in columns], keys]
+        if self._form.ordered and not message.order:
+            told.append("offset")
+            if self._is_first(message.table, "order"):
+                log.warning("messages without a place in their source's log: their offsets order them", table=message.table)
+        fingerprint = sha256(msgspec.json.encode(told)).hexdigest()[:16]
+        masks = self._private.get_masks(message.table)
+        masked = {c.name: self._private.masked_column(message.table, c).type for c in columns if c.name in masks}
+        return MessageLayout(
+            fingerprint,
+            columns,
+            keys,
+            ordered=bool(message.order),
+            type_names=message.types,
+            declared=frozenset(declared or ()),
+            masked=masked,
+            readings={c.name: self._options.reading_of(message.table, c.name) for c in columns if c.name not in keys},
+        )
+
+    def _find_columns(self, table: str, keys: Sequence[str], sent: Mapping[str, str]) -> tuple[Column, ...] | Reject:
+        """What is declared goes before what messages say. It is all that is wanted where it has the key; otherwise other
+        columns are as messages say."""
+        declared = self._options.columns_of(table) or {}
+        found = [Column(name, find_reader(said).type) for name, said in declared.items()]
+        others = {name: said for name, said in sent.items() if name not in declared}
+        if declared and set(keys) <= declared.keys():
+            self._log_left_out(table, list(others))
+            return tuple(found)
+        most = self._options.limits.columns
+        if len(sent) > most:
+            return Reject(RejectCode.TOO_LARGE, f"it has {len(sent)} columns, more than the {most} allowed")
+        return (*found, *(self._find_column(table, name, said) for name, said in others.items()))
+
+    def _log_left_out(self, table: str, names: Sequence[str]) -> None:
+        if names and self._is_first(table, "schema"):
+            log.info(
+                "columns are left out: `schema:` of the table names its key, and not these",
+                table=table,
+                columns=names[:20],
+                next_step="Leave the key out of `schema:` to have all columns, with the types of the messages.",
+            )
+
+    def _is_first(self, table: str, of: str) -> bool:
+        """Whether this is said for the first time."""
+        if (table, of) in self._told or len(self._told) >= MAX_TOLD:
+            return False
+        self._told.add((table, of))
+        return True
+
+    def _find_column(self, table: str, name: str, said: str) -> Column:
+        """A column whose type is not known is text: one of them must not make rejects of all rows."""
+        found = self._form.column(name, said)
+        if found is not None:
+            return found
+        if self._is_first(table, f"type of {name}"):
+            log.warning(
+                "a column's type is not known: it is read as text",
+                table=table,
+                column=name,
+                type=said[:60] or "not said",
+                next_step=f"`schema: {{{name}: TYPE}}` of the table gives it another type.",
+            )
+        return Column(name, pa.string(), source_type=said)

@@ -1,0 +1,84 @@
+"""Where messages have values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import astuple
+from typing import Any
+
+import msgspec
+
+from ...arrow.record_errors import ValueMisfit, malformed_reject
+from ..masking.json_values import NULL, JsonValueWriter, Object, open_json_key, read_object, read_objects
+from ..masking.masked_values import Image, OpenRecord, ValueWriter
+from ..masking.records import EachRecordOpener, RoutedRecord
+from .layouts import MessageLayout, MessageLayouts
+from .message import Message
+from .options import MessageOptions
+
+MAX_WRITES = 4096
+
+
+class MessageOpener(EachRecordOpener):
+    """`veils.records.OpensEach` of the messages of a form."""
+
+    def __init__(self, form: Any, options: MessageOptions, layouts: MessageLayouts) -> None:
+        self._form, self._options, self._layouts = form, options, layouts
+        self._writes: dict[MessageLayout, ValueWriter] = {}
+
+    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:
+        """How messages have the values that `Form.rows` made `rows` for, of columns of these names."""
+        raise NotImplementedError
+
+    def find_table(self, record: RoutedRecord) -> str | None:
+        """See `RecordOpener.table_of`."""
+        table: str | None = self._form.table_of(record.value or b"", self._options.limits)
+        return table
+
+    def _read_message(self, value: bytes) -> tuple[Message, MessageLayout]:
+        message = self._form.read(value, self._options.limits)
+        layout = self._layouts.get_layout(message)
+        if layout.error is not None or not message.changes:
+            raise ValueMisfit(*astuple(layout.error or malformed_reject("it carries no row")))
+        return message, layout
+
+    def _get_writer(self, layout: MessageLayout) -> ValueWriter:
+        if layout not in self._writes:
+            if len(self._writes) >= MAX_WRITES:
+                self._writes.clear()
+            types = layout.unmasked_types()
+            self._writes[layout] = self.make_writer(self._form.rows(types), types)
+        return self._writes[layout]
+
+
+class JsonMessageOpener(MessageOpener):
+    """`MessageOpener` of a form of JSON (`json_format.JsonMessageFormat`)."""
+
+    def make_writer(self, rows: Any, names: Collection[str]) -> JsonValueWriter:
+        """See `MessageOpener.make_writer`."""
+        return JsonValueWriter(rows, names)
+
+    def open_one(self, record: RoutedRecord) -> OpenRecord:
+        """See `EachRecordOpener.open_one`. Fields that are not known are not kept."""
+        value = record.value or b""
+        message, layout = self._read_message(value)
+        whole = read_object(value)
+        kept = {name: token for name, token in whole.items() if name in self._form.kept}
+        images: list[Image] = []
+        rows: dict[str, object] = {}
+        for name, role in self._form.images(message.changes[0].op).items():
+            token = whole.get(name, NULL)
+            if bytes(token) != b"null":
+                found = read_objects(token)
+                rows[name] = found if bytes(token).startswith(b"[") else found[0]
+                images += [Image(fields, role) for fields in found if fields is not None]
+        return OpenRecord(images, self._get_writer(layout), layout.keys, lambda: msgspec.json.encode(kept | rows))
+
+    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
+        """See `RecordOpener.key`."""
+        return open_json_key(key, of)
+
+    def mask_ignored(self, record: RoutedRecord) -> bytes | None:
+        """See `RecordOpener.ignored`. Without its statement."""
+        said: Object = read_object(record.value or b"")
+        return msgspec.json.encode({name: token for name, token in said.items() if name in self._form.kept})

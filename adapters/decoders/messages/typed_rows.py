@@ -1,0 +1,148 @@
+"""Rows of many messages as columns: read by a type that is generated for their layout, so that msgspec makes the values.
+
+What this reads is what `rows.JsonRows` reads value by value, and comes to the same; whatever does not fit the generated
+type is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.out_of_range import ReadMode
+
+from ...arrow.json_objects import NULL, UNSET, StructObjectReader, choose_objects
+from ...arrow.out_of_range_values import make_lenient
+from ...arrow.record_errors import FAILURES, build_or_reject
+from ...arrow.text_values import Read, find_text_reader
+from ...arrow.value_readers import ValueReader, cast_values, make_nullable
+from ..json.canonical_text import to_texts
+from ..json.type_names import find_reader, type_name
+
+
+class ColumnType(NamedTuple):
+    """The type of a column's values: in their layout, as they are wanted, and as their messages call it, if they do.
+    `declared`: the layout has it from the configuration. `reading`: what becomes of values that have no place."""
+
+    sent: pa.DataType
+    wanted: pa.DataType
+    type_name: str = ""
+    declared: bool = False
+    reading: ReadMode = "reject"
+
+
+ColumnTypes = Mapping[str, ColumnType]
+ReaderOf = Callable[[ColumnType], Read]
+"""How texts of a column become values of the type `sent`. TypeError where none do."""
+
+
+def text_column_reader(column: ColumnType) -> Read:
+    """The reader of a column whose texts mean what they say; a list is a JSON array."""
+    found = _list_reader(column.sent) if pa.types.is_list(column.sent) else find_text_reader(column.sent)
+    if found is None:
+        raise TypeError(f"no text is read as {column.sent}")
+    return found
+
+
+_values = msgspec.structs.astuple
+
+
+def _list_reader(arrow: pa.DataType) -> Read:
+    node: Any = find_reader(type_name(arrow))
+    decode = msgspec.json.Decoder(node.wire).decode
+    return lambda texts: node.build([None if text is None else decode(text) for text in texts.to_pylist()])
+
+
+class ColumnValues(NamedTuple):
+    """A column of some rows: null where a row lacks it, which is in `unset`, and where its value does not fit: in `bad`."""
+
+    array: pa.Array
+    unset: Sequence[int] = ()
+    bad: Sequence[int] = ()
+
+
+class TypedColumn:
+    """How values of one column are read: as msgspec makes them (`wire`), as numbers or text, then as they are wanted."""
+
+    def __init__(self, column: ColumnType, reader: ReaderOf, *, texts_only: bool) -> None:
+        sent, self._wanted, *_ = column
+        self._sent = sent
+        as_text = texts_only or pa.types.is_string(sent) or pa.types.is_temporal(sent) or pa.types.is_binary(sent)
+        self.wire: Any = str if as_text else int if pa.types.is_integer(sent) else msgspec.Raw
+        self._read = make_lenient(ValueReader(sent, str, reader(column)), column.reading).build
+
+    def to_plain(self, values: Sequence[Any]) -> ColumnValues:
+        """The values as numbers or text."""
+        try:
+            return ColumnValues(self._read_plain(values))
+        except FAILURES:
+            unset = [place for place, value in enumerate(values) if value is UNSET]
+            array, bad = build_or_reject(self._read_plain, [None if value is UNSET else value for value in values], "")
+            return ColumnValues(array, unset, list(bad))
+
+    def to_wanted(self, plain: pa.Array) -> ColumnValues:
+        """The values of a column as they are wanted."""
+        try:
+            return ColumnValues(self._cast_wanted(plain))
+        except FAILURES:
+            array, bad = build_or_reject(lambda some: self._cast_wanted(pa.array(some, plain.type)), plain.to_pylist(), "")
+            return ColumnValues(array, (), list(bad))
+
+    def _read_plain(self, values: Sequence[Any]) -> pa.Array:
+        if self.wire is msgspec.Raw:
+            return to_texts([None if value == NULL else value for value in values])
+        return pa.array(values, self._sent if self.wire is int else pa.string())
+
+    def _cast_wanted(self, plain: pa.Array) -> pa.Array:
+        built = plain if self.wire is int else self._read(plain)
+        return built if self._sent == self._wanted else cast_values(built, self._wanted)
+
+
+class TypedRows:
+    """Reads rows of one layout. `row` and `old` are what msgspec is to make of a row, and of one before: its key only."""
+
+    def __init__(self, types: ColumnTypes, keys: Sequence[str], reader: ReaderOf, *, texts_only: bool) -> None:
+        self.columns = {name: TypedColumn(column, reader, texts_only=texts_only) for name, column in types.items()}
+        numbers = {name: number for number, name in enumerate(types)}
+        self._keys = [numbers[key] for key in keys if key in numbers]
+        self.row = _make_struct({name: column.wire for name, column in self.columns.items()})
+        self.old = _make_struct({name: self.columns[name].wire for name in keys if name in self.columns})
+        self._nothing = self.old()
+
+    def values(self, rows: Sequence[Any]) -> Mapping[str, ColumnValues]:
+        """The values of every column, as numbers or text."""
+        columns: Sequence[Sequence[Any]] = list(zip(*map(_values, rows), strict=True)) if rows else [()] * len(self.columns)
+        return {name: of.to_plain(values) for (name, of), values in zip(self.columns.items(), columns, strict=True)}
+
+    def read_key(self, row: Any) -> Any:
+        """The key of a row as `old` has it; None of none."""
+        if row is None:
+            return None
+        values = _values(row)
+        return self.old(*[values[number] for number in self._keys])
+
+    def find_key_changes(self, rows: Sequence[Any], olds: Sequence[Any]) -> list[int]:
+        """Places of rows whose key was another one before, as far as `olds`, None where there is none, say."""
+        some = [place for place, old in enumerate(olds) if old is not None and old != self._nothing]
+        return [place for place in some if self._has_other_key(_values(olds[place]), _values(rows[place]))]
+
+    def _has_other_key(self, old: Sequence[Any], row: Sequence[Any]) -> bool:
+        return any(was is not UNSET and was != row[number] for was, number in zip(old, self._keys, strict=True))
+
+
+def make_typed_rows(types: ColumnTypes, keys: Sequence[str], reader: ReaderOf, *, texts_only: bool) -> TypedRows | None:
+    """What reads rows of these columns; None where their names cannot be those of a type."""
+    if choose_objects(types) is not StructObjectReader or not types:
+        return None
+    return TypedRows(types, keys, reader, texts_only=texts_only)
+
+
+def _make_struct(wires: Mapping[str, Any]) -> Any:
+    fields = [
+        (f"f{number}", make_nullable(wire), msgspec.field(default=UNSET, name=name))
+        for number, (name, wire) in enumerate(wires.items())
+    ]
+    return msgspec.defstruct("Fields", fields, gc=False)

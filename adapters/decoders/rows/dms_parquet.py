@@ -1,0 +1,59 @@
+"""Rows of the Parquet files that AWS DMS writes to S3: the records that `transport: files` makes of them.
+
+`{"schema":{"Op":"string","id":"int64"},"payload":{"_file":1634499804349,"_row":1,"Op":"U","id":1}}`
+
+Types are those of the file. Operations are as in CSV: column `Op` (`operation_column`) holds `I`, `U` or `D` (`operations`);
+rows of a full load without it are reads. The order is that of the files and of the rows in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+import pyarrow as pa
+from pydantic import Field
+
+from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.table import TableSpec
+
+from ..common import row_options as common
+from ..common.dms_rows import OF_LOAD, PARQUET_SEQUENCE, describe_place
+from ..common.line_offsets import add_line
+from .decoder import RowsDecoder
+from .options import RowsDecoderOptions
+
+
+class DmsOptions(RowsDecoderOptions):
+    """`RowsDecoderOptions` with what DMS writes as defaults."""
+
+    USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
+
+    UNSAID: ClassVar[Collection[str]] = (OF_LOAD,)
+
+    operation_column: str = Field("Op", min_length=1)
+    sequence_columns: tuple[str, ...] = PARQUET_SEQUENCE
+
+    def list_meanings(self) -> Mapping[str, tuple[str, ...]]:
+        """See `RowOptions.meanings`; and what the transport puts into rows of a full load that have no operation."""
+        said = super().list_meanings()
+        return {**said, "read": (*said.get("read", ()), OF_LOAD)}
+
+
+class DmsParquetDecoder(RowsDecoder):
+    """`ports.decoder.Decoder` of rows of DMS's Parquet files. `options` as in `DmsOptions`; ConfigProblem names every wrong
+    one."""
+
+    @staticmethod
+    def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
+        """See `RowsDecoder.read_options`."""
+        return common.read_options(DmsOptions, options, "dms_parquet")
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.route`."""
+        return add_line(super().route(raw), "error", raw["offset"], describe_place)
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        whole = super().decode(raw, table)
+        return add_line(whole, ERROR, whole[OFFSET], describe_place)

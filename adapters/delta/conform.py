@@ -1,0 +1,95 @@
+"""Rows as a Delta table keeps them, and the rows it cannot keep."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OP, Op
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan
+
+from ..arrow.conform import conform_rows
+from .types import mask_impossible, to_storage
+
+PLACE = "_place"
+REJECTED = pa.schema([pa.field(PLACE, pa.int64()), pa.field(ERROR, pa.string())])
+"""Rejected rows: their number in the frame they came from, and why."""
+
+
+def number_rows(rows: pa.Table) -> pa.Table:
+    """`rows` with the column `_place`, their numbers from 0."""
+    return rows.append_column(PLACE, pa.array(range(rows.num_rows), pa.int64()))
+
+
+def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Rows (with `_place`) whose columns of `schema` have its types now, and the rest as `REJECTED`.
+
+    Nothing is changed silently: a value keeps its meaning (see `types`), or its row is rejected OUT_OF_RANGE.
+    """
+    rejected = []
+    for field in schema:
+        mask = mask_impossible(rows[field.name]) if field.name in rows.column_names else None
+        if mask is not None:
+            rejected.append(
+                to_refused(rows.filter(mask), out_of_range_reason(f"the value of column {field.name!r} is no time of day"))
+            )
+            rows = rows.filter(pc.invert(mask))
+    for i, name in enumerate(rows.column_names):
+        if name in schema.names:
+            rows = rows.set_column(i, name, to_storage(rows[name], schema.field(name).type))
+    good, bad = conform_rows(rows, schema)
+    return good, pa.concat_tables([*rejected, bad.select(REJECTED.names)]).cast(REJECTED)
+
+
+def mask_written_rows(rows: pa.Table, plan: ApplyPlan) -> pa.ChunkedArray:
+    """True for rows that become rows of the target; a merge keeps no delete but one that leaves its row and brings
+    the values, an append every one."""
+    if plan.soft_deletes:
+        return pc.is_valid(rows[CDC_DELETED])
+    return pc.or_(pc.not_equal(rows[OP], Op.DELETE.value), not plan.merge_keys)
+
+
+def require_values(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Rows to write that have a value in every column that must not be null, and the rest as `REJECTED`."""
+    rejected = []
+    for field in schema:
+        if field.nullable or field.name not in rows.column_names or not rows[field.name].null_count:
+            continue
+        mask = pc.and_(pc.is_null(rows[field.name]), mask_written_rows(rows, plan))
+        rows, bad = reject_rows(
+            rows, plan, mask, out_of_range_reason(f"column {field.name!r} of the target must not be null")
+        )
+        rejected.append(bad)
+    return rows, pa.concat_tables([REJECTED.empty_table(), *rejected])
+
+
+def reject_rows(rows: pa.Table, plan: ApplyPlan, bad: pa.ChunkedArray, reason: str) -> tuple[pa.Table, pa.Table]:
+    """The rows, and the bad ones as `REJECTED`. A delete that brings bad values brings none: had the change that sent them
+    come in a batch of its own, it would have been rejected, and the delete not."""
+    if plan.soft_deletes:
+        is_delete = pc.equal(rows[OP], Op.DELETE.value)
+        marks = pc.if_else(pc.and_(bad, is_delete), pa.scalar(None, pa.bool_()), rows[CDC_DELETED])
+        rows = rows.set_column(rows.column_names.index(CDC_DELETED), CDC_DELETED, marks)
+        bad = pc.and_(bad, pc.invert(is_delete))
+    return rows.filter(pc.invert(bad)), to_refused(rows.filter(bad), reason)
+
+
+def to_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:
+    """The rows of `frame` that `REJECTED` tables name, with `_error`, in the order of `frame`."""
+    all_of_them = pa.concat_tables([r.select(REJECTED.names).cast(REJECTED) for r in rejected]).sort_by(PLACE)
+    rows = frame.take(all_of_them[PLACE])
+    if ERROR in rows.column_names:
+        rows = rows.drop_columns([ERROR])
+    return rows.append_column(ERROR, all_of_them[ERROR])
+
+
+def out_of_range_reason(sentence: str) -> str:
+    """The reason of a row that has a value which the target cannot keep."""
+    return str(Reject(RejectCode.OUT_OF_RANGE, sentence))
+
+
+def to_refused(rows: pa.Table, reason: str) -> pa.Table:
+    """`rows` (with `_place`) as `REJECTED`, each for this reason."""
+    columns = [rows[PLACE], pa.repeat(pa.scalar(reason), rows.num_rows)]
+    return pa.table(columns, schema=REJECTED)

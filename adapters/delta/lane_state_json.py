@@ -1,0 +1,82 @@
+"""A lane's state as JSON, as it stands in position files."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from replicator.domain.policy import retention
+from replicator.domain.policy.plan import LaneState, Truncate
+from replicator.domain.position import Position
+from replicator.domain.sequence import Sequence, SequenceValue
+
+
+def state_to_json(state: LaneState) -> dict[str, object]:
+    """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark,
+    `cuts` where a history was truncated, `beside` where it counts, `took` where something is still to be taken, and of
+    deletes that are forgotten only where there are some."""
+    return {
+        "position": state.position.to_json(),
+        "high": _sequence_to_json(state.max_sequence),
+        "floor": _sequence_to_json(state.truncated_at),
+        "ledger_high": _sequence_to_json(state.max_tombstone),
+        "identity": dict(state.identity),
+        "rule": state.rule,
+        **({"reached": Position(state.max_event_time).to_json()} if state.max_event_time else {}),
+        **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.truncates]} if state.truncates else {}),
+        **({} if state.side_table_version is None else {"beside": state.side_table_version}),
+        **({"took": state.copied_from} if state.copied_from else {}),
+        **retention.to_json(state, _sequence_to_json),
+    }
+
+
+def state_from_json(data: Mapping[str, Any]) -> LaneState:
+    """What `state_to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
+    state = LaneState(
+        position=Position.from_json(data["position"]),
+        max_sequence=_sequence_from_json(data["high"]),
+        truncated_at=_sequence_from_json(data["floor"]),
+        max_tombstone=_sequence_from_json(data["ledger_high"]),
+        identity=tuple(sorted(data["identity"].items())),
+        rule=_check_text(data["rule"]),
+        max_event_time=Position.from_json(data.get("reached", {})).offsets,
+        truncates=tuple(Truncate(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
+        side_table_version=_to_version(data.get("beside")),
+        copied_from=_check_text(data.get("took", "")),
+    )
+    return retention.from_json(data, state, _sequence_from_json)
+
+
+def _to_version(value: Any) -> int | None:
+    if value is not None and not isinstance(value, int):
+        raise TypeError("a version is a number")
+    return value
+
+
+def _check_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a rule is text")
+    return value
+
+
+def _sequence_to_json(sequence: Sequence | None) -> list[object] | None:
+    if sequence is None:
+        return None
+    return [{"base64": b64encode(e).decode()} if isinstance(e, bytes) else e for e in sequence]
+
+
+def _sequence_from_json(data: Any) -> Sequence | None:
+    if data is None:
+        return None
+    if not isinstance(data, list):
+        raise TypeError("a sequence is a list")
+    return tuple(_element_from_json(e) for e in data)
+
+
+def _element_from_json(element: Any) -> SequenceValue:
+    if isinstance(element, dict):
+        return b64decode(element["base64"])
+    if isinstance(element, int | str):
+        return element
+    raise TypeError("an element of a sequence is a number, text or bytes")

@@ -1,0 +1,73 @@
+"""What the records of an event log say of their times, and which are removed by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Transaction
+
+from replicator.domain.position import Position, TopicPartition
+
+from ..sql.dialect import text_literal
+from .commits import Attempt
+
+
+def read_newest_time(table: DeltaTable, since: Position, below: Position) -> datetime | None:
+    """See `ports.state_snapshots.TellsTimes.newest`."""
+    found: list[datetime] = []
+    for place, end in below.items():
+        where = f'{_partition_condition(place)} AND "offset" >= {since.get(place, 0)} AND "offset" < {end}'
+        for batch in pa.RecordBatchReader.from_stream(table.scan(columns=["ts"], predicate=where)):
+            latest = pc.max(batch["ts"]).as_py()
+            found += [] if latest is None else [latest]
+    return max(found, default=None)
+
+
+@dataclass(frozen=True)
+class LogTruncation:
+    """Removes the records below `cuts`, and says so in the same commit, as transactions of applications of their own: these
+    are in the table's log for as long as it is there, and go along with every copy of it."""
+
+    cuts: Mapping[TopicPartition, int]
+
+    def __call__(self, snapshot: DeltaTable, attempt: Attempt) -> None:
+        """See `commits.Operation`."""
+        parts = (f'({_partition_condition(place)} AND "offset" < {cut})' for place, cut in sorted(self.cuts.items()))
+        marks = [Transaction(removal_app_id(place), cut) for place, cut in self.cuts.items()]
+        snapshot.delete(" OR ".join(parts), commit_properties=attempt.with_transactions(marks))
+
+
+def removal_app_id(place: TopicPartition) -> str:
+    """The application whose transaction says below which offset records of a partition were removed."""
+    return f"replicator/removed/{place.topic}/{place.partition}"
+
+
+def find_cuts(table: DeltaTable, below: Position, came_before: datetime) -> dict[TopicPartition, int]:
+    """Below which offsets records may go: those that all came before that moment, and lie below `below`. The last record of
+    a partition stays, and partitions of which nothing goes are left out."""
+    found = {place: _find_cut(table, place, end, came_before) for place, end in below.items()}
+    return {place: cut for place, cut in found.items() if cut is not None}
+
+
+def _find_cut(table: DeltaTable, place: TopicPartition, end: int, came_before: datetime) -> int | None:
+    firsts, lasts, bounds = [], [], [end]
+    for batch in pa.RecordBatchReader.from_stream(
+        table.scan(columns=["offset", "ingested_at"], predicate=_partition_condition(place))
+    ):
+        if batch.num_rows:
+            ends = pc.min_max(batch["offset"]).as_py()
+            firsts.append(ends["min"])
+            lasts.append(ends["max"])
+            stays = pc.fill_null(pc.greater_equal(batch["ingested_at"], came_before), True)
+            first = pc.min(pc.filter(batch["offset"], stays)).as_py()
+            bounds += [] if first is None else [first]
+    cut = min([*bounds, max(lasts)]) if lasts else 0
+    return cut if firsts and min(firsts) < cut else None
+
+
+def _partition_condition(place: TopicPartition) -> str:
+    return f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition}'

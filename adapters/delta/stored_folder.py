@@ -1,0 +1,207 @@
+"""Folders of a lake in an object store.
+
+There are no locks, so who writes is told apart in two ways. A number of a lane belongs to whoever was first to create its
+position file; the file of an attempt that died stays, and the next attempt takes the next number. And an instance that sees
+that somebody else committed for a lane since it took it is fenced.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import unquote
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
+
+from replicator.domain.errors import Fatal, Fenced
+
+from ..object_store.errors import translate_store_error
+from ..object_store.files import StoredPath, to_stamp
+from ..object_store.options import Storage, split_url
+from .folders import LaneHold, Record
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bucket:
+    """A bucket and what reaches it."""
+
+    name: str
+    store: Any = field(repr=False)
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFolder:
+    """A `Folder` in an object store."""
+
+    bucket: Bucket
+    key: str
+
+    @classmethod
+    def at(cls, path: str, storage: Storage) -> StoredFolder:
+        """The folder at `s3://BUCKET/KEY`; ConfigProblem for the URL of another kind of store."""
+        name, key = split_url(path)
+        return cls(Bucket(name, S3Store(name, **storage.to_obstore()), storage), key)
+
+    def __str__(self) -> str:
+        return self.uri
+
+    @property
+    def name(self) -> str:
+        """See `Folder.name`; that of the bucket, where it is the whole of it."""
+        return self.key.rpartition("/")[2] or self.bucket.name
+
+    @property
+    def parent(self) -> StoredFolder:
+        """See `Folder.parent`."""
+        return StoredFolder(self.bucket, self.key.rpartition("/")[0])
+
+    @property
+    def uri(self) -> str:
+        """See `Folder.uri`."""
+        return f"s3://{self.bucket.name}/{self.key}".rstrip("/")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """See `Folder.options`."""
+        return self.bucket.storage.to_delta_rs()
+
+    def __truediv__(self, name: str, /) -> StoredFolder:
+        return StoredFolder(self.bucket, f"{self.key}/{name}".lstrip("/"))
+
+    def has_table(self) -> bool:
+        """See `Folder.has_table`: a version or a checkpoint of one."""
+        with _translate_errors(self):
+            log = self / "_delta_log"
+            return any(page for page in obstore.list(self.bucket.store, f"{log.key}/", chunk_size=1))
+
+    def folders(self) -> list[StoredFolder]:
+        """See `Folder.folders`."""
+        with _translate_errors(self):
+            found = obstore.list_with_delimiter(self.bucket.store, self.key or None)["common_prefixes"]
+        return [StoredFolder(self.bucket, key) for key in sorted(found)]
+
+    def tables(self) -> list[StoredFolder]:
+        """See `Folder.tables`."""
+        return [folder for folder in self.folders() if folder.has_table()]
+
+    def files(self) -> list[str]:
+        """See `Folder.files`."""
+        with _translate_errors(self):
+            found = obstore.list_with_delimiter(self.bucket.store, self.key or None)["objects"]
+        return [str(file["path"]).rpartition("/")[2] for file in found]
+
+    def has_file(self, file: str) -> bool:
+        """See `Folder.holds`."""
+        try:
+            with _translate_errors(self):
+                obstore.head(self.bucket.store, (self / file).key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def load(self, file: str) -> str:
+        """See `Folder.load`."""
+        with _translate_errors(self):
+            return bytes(obstore.get(self.bucket.store, (self / file).key).bytes()).decode()
+
+    def stamp(self, file: str) -> object:
+        """See `Folder.stamp`."""
+        try:
+            with _translate_errors(self):
+                return to_stamp(obstore.head(self.bucket.store, (self / file).key))
+        except FileNotFoundError:
+            return None
+
+    def locate(self, path: str, size: int | None) -> StoredPath:
+        """See `Folder.located`."""
+        bucket, key = split_url(path) if "://" in path else (self.bucket.name, path)
+        found = StoredPath(bucket, unquote(key) if "://" in path else (self / unquote(path)).key, self.bucket.storage)
+        return replace(found, size=found.read_stat()[0] if size is None else size)
+
+    def put(self, file: str, record: Record) -> None:
+        """See `Folder.put`."""
+        with _translate_errors(self, writes=True):
+            obstore.put(self.bucket.store, (self / file).key, _to_json(record), mode="overwrite")
+
+    def claim(self, file: str, record: Record) -> bool:
+        """See `Folder.claim`."""
+        text, key = _to_json(record), (self / file).key
+        with _translate_errors(self, writes=True):
+            try:
+                obstore.put(self.bucket.store, key, text, mode="create")
+            except AlreadyExistsError:
+                # A request that is sent again finds what it wrote itself.
+                return bytes(obstore.get(self.bucket.store, key).bytes()) == text
+        return True
+
+    def drop(self, file: str) -> None:
+        """See `Folder.drop`."""
+        with _translate_errors(self):
+            obstore.delete(self.bucket.store, (self / file).key)
+
+    def clear(self) -> None:
+        """See `Folder.clear`."""
+        with _translate_errors(self):
+            for page in obstore.list(self.bucket.store, f"{self.key}/"):
+                obstore.delete(self.bucket.store, [file["path"] for file in page])
+
+    def is_link_outside(self, _: Any, /) -> bool:
+        """See `Folder.leaves`: there are no links."""
+        return False
+
+    def hold(self, lane: str) -> LaneHold:
+        """See `Folder.hold`."""
+        return LaneWatch(lane)
+
+
+class LaneWatch:
+    """A `LaneHold` where there are no locks: what tells that there are two instances is a commit that this one has not made."""
+
+    def __init__(self, lane: str) -> None:
+        self._lane = lane
+        self._last: int | None = None
+        self._doubted: int | None = None
+
+    def expect(self, version: int) -> None:
+        """See `LaneHold.expect`."""
+        if self._last is None or version == self._doubted:
+            self._last = version
+        if version != self._last:
+            raise Fenced(
+                f"another instance has written lane {self._lane}: its version is {version}, not {self._last}",
+                next_step="Stop one of the two instances.",
+            )
+
+    def note_commit(self, version: int) -> None:
+        """See `LaneHold.note_commit`."""
+        self._last = version
+
+    def doubt(self, version: int) -> None:
+        """See `LaneHold.doubt`."""
+        self._doubted = version
+
+    def release(self) -> None:
+        """See `LaneHold.release`: nothing is kept."""
+        self._last = None
+
+
+def _to_json(record: Record) -> bytes:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@contextmanager
+def _translate_errors(folder: StoredFolder, *, writes: bool = False) -> Iterator[None]:
+    """Raises the program's own errors, but for FileNotFoundError of a file that is read."""
+    try:
+        yield
+    except (BaseError, FileNotFoundError) as error:
+        problem = translate_store_error(str(error), folder.uri)
+        if isinstance(error, FileNotFoundError) and not writes and not (problem and "NoSuchBucket" in str(error)):
+            raise
+        raise problem or Fatal(f"{folder.uri} cannot be used: {type(error).__name__}") from error

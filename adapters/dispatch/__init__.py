@@ -1,0 +1,1 @@
+"""Event logs and event stores by the place that their options name: a lake or a database."""

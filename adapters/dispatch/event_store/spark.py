@@ -1,0 +1,25 @@
+"""Stores of events that Spark writes, and as targets of Spark's frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...sinks.delta.event_lanes import DeltaEventLanes
+from ...sinks.delta.spark.event_store import SparkEventStore
+from ...sinks.postgres.event_lanes import PostgresEventLanes
+from ...spark.driver_sink import DriverSink
+from ...spark.session import split_options_lazily
+
+__all__ = ["SparkEventStore", "delta_lanes", "postgres_lanes"]
+
+
+def delta_lanes(options: Mapping[str, object]) -> DriverSink:
+    """As `DeltaEventLanes`, over Spark's frames: delta-rs commits on the driver."""
+    own, session = split_options_lazily(options)
+    return DriverSink(DeltaEventLanes(own), session)
+
+
+def postgres_lanes(options: Mapping[str, object]) -> DriverSink:
+    """As `PostgresEventLanes`, over Spark's frames."""
+    own, session = split_options_lazily(options)
+    return DriverSink(PostgresEventLanes(own), session)

@@ -1,0 +1,1 @@
+"""DuckDB in this process: sessions, types and comparisons of tables."""

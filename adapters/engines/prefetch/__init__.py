@@ -1,0 +1,1 @@
+"""Batches decoded in worker processes before they are needed."""

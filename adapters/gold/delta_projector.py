@@ -1,0 +1,328 @@
+"""What projectors of every engine do: find tables, their versions and records, and make the table of a projection ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from replicator.domain.errors import ConfigProblem, Fatal, Retryable
+from replicator.domain.projection import (
+    Groups,
+    InputVersion,
+    InputVersions,
+    Projection,
+    ProjectionInput,
+    RefreshRecord,
+    RefreshWork,
+)
+from replicator.ports.projector import ReplaceResult
+
+from ..delta.commits import LostRace
+from ..delta.durable_files import sync_commit
+from ..delta.errors import first_line, translate_errors
+from ..delta.folders import Folder, LocalFolder
+from ..delta.lake import Lake
+from ..delta.latest_version import LatestTable
+from ..delta.maintenance import TableMaintenance
+from ..delta.old_versions import describe_old_versions, end_versions
+from ..delta.options import LakeOptions
+from ..delta.table_writer import TableWriter
+from ..delta.tables import STATISTICS, has_table, open_table, read_schema, statistics_columns
+from .refresh_records import (
+    REFRESH_FULL,
+    commit_properties,
+    create_target,
+    group_column,
+    next_number,
+    python_type,
+    read_last_record,
+    refuse_group_type,
+    refuse_others,
+)
+from .snapshot_cache import SnapshotCache
+
+T = TypeVar("T")
+
+
+class DeltaProjector:
+    """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options:
+    `sinks`, by name what the tables of projections and of their inputs lie in (`LakeOptions`)."""
+
+    def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
+        given = options.get("sinks")
+        if not isinstance(given, Mapping):
+            raise ConfigProblem("option sinks is a mapping of sinks by their names")
+        self._lakes = {str(name): LakeOptions.from_options(said) for name, said in given.items()}
+        self._upkeep = {
+            name: TableMaintenance(said.compact_every, writer, said.vacuum) for name, said in self._lakes.items()
+        }
+        self._targets: dict[str, tuple[DeltaTable, int] | None] = {}
+        """By projection its table, and the version, that `last` saw."""
+        self._written: dict[str, LatestTable] = {}
+        self._read: dict[str, SnapshotCache] = {}
+        """By URI, the tables that were looked at. Versions of inputs are kept for the next refresh, which compares with what
+        the last one read."""
+        self._looked: dict[str, Future[DeltaTable | None]] = {}
+        """By projection its table, as it was when the inputs were looked at."""
+        self._said: dict[str, tuple[tuple[str, object], RefreshRecord]] = {}
+        """By projection the last commit that was made here, as `LatestTable` knows it, and what it said."""
+        self._beside = ThreadPoolExecutor(1, "refresh")
+        """For what is done while the thread of who calls does something else."""
+        self.looked_up: Callable[[], None] = lambda: None
+        """Called before a commit; for tests of races."""
+
+    def place(self, sink: str, table: str | None) -> str:
+        """See `ports.projector.Projector.place`."""
+        return self._input_folder(sink, table).uri
+
+    def reads(self, projection: Projection) -> InputVersions:
+        """See `ports.projector.Projector.reads`. The table is looked at meanwhile, for `last`."""
+        looking = self._start_lookup(projection)
+        try:
+            found = self._read_newest(projection)
+        finally:
+            wait([looking])
+        self._looked[projection.name] = looking
+        return found
+
+    def _read_newest(self, projection: Projection) -> InputVersions:
+        found = {}
+        for one in projection.inputs:
+            folder = self._input_folder(one.sink, one.table)
+            with translate_errors(one.label):
+                try:
+                    newest = self._snapshots_of(folder).get_newest()
+                except TableNotFoundError as gone:
+                    if has_table(folder):
+                        raise
+                    raise missing_input_error(projection, one) from gone
+                found[one.name] = InputVersion(newest.table_id, newest.number)
+        return found
+
+    def last(self, projection: Projection) -> RefreshRecord | None:
+        """See `ports.projector.Projector.last`."""
+        with translate_errors(projection.label):
+            table = (self._looked.pop(projection.name, None) or self._start_lookup(projection)).result()
+            self._targets[projection.name] = None if table is None else (table, table.version())
+            if table is None:
+                return None
+            commit, record = self._said.get(projection.name, (None, None))
+            return record if commit == self._latest_target(projection).seen else read_last_record(table)
+
+    def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
+        """See `ports.projector.Projector.touched`."""
+        raise NotImplementedError
+
+    def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
+        """See `ports.projector.Projector.replace`."""
+        with translate_errors(projection.label):
+            try:
+                version, rows = self._compute_and_commit(projection, work, record)
+                self._note_refresh(projection, version, record)
+                self._start_lookup(projection)
+            except pa.ArrowException as error:
+                sentence = f"table {projection.label} cannot be rewritten: {first_line(error)}"
+                raise Fatal(sentence, next_step=REFRESH_FULL) from error
+            except (CommitFailedError, LostRace) as lost:
+                raise Retryable(f"somebody else wrote to table {projection.label} first") from lost
+            finally:
+                self._targets.pop(projection.name, None)
+            return ReplaceResult(version, rows)
+
+    def let_go(self) -> None:
+        """See `ports.projector.Projector.let_go`: versions of a lake are kept by their table. The newest stay known."""
+        for one in self._read.values():
+            one.drop_older()
+
+    def versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.versions`."""
+        folder = self._target_folder(projection)
+        with translate_errors(projection.label):
+            return describe_old_versions(folder, open_table(folder)) if has_table(folder) else ""
+
+    def end_versions(self, projection: Projection) -> str:
+        """See `ports.projector.Projector.end_versions`."""
+        folder = self._target_folder(projection)
+        with translate_errors(projection.label):
+            return end_versions(folder, open_table(folder)) if has_table(folder) else ""
+
+    def close(self) -> None:
+        """See `ports.projector.Projector.close`."""
+        self._beside.shutdown(cancel_futures=True)  # Looks at tables that nobody will ask for.
+        for known in (self._targets, self._written, self._read, self._looked, self._said):
+            known.clear()
+
+    def _compute_and_commit(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> tuple[int, int]:
+        """Compute and commit; the version, and the rows that were written."""
+        raise NotImplementedError
+
+    def _is_group_type(self, projection: Projection, values: Iterable[object]) -> bool:
+        """Whether values are of the type that the table's groups have; equal ones of two types are not found again."""
+        found = self._read_group_type(projection)
+        kind = None if found is None else python_type(found)
+        return all(type(value) is kind for value in values if value is not None)
+
+    def _read_group_type(self, projection: Projection) -> pa.DataType | None:
+        """The type of the groups in the table; None where it is not there."""
+        table = self._get_target(projection)
+        return None if table is None else group_column(projection, read_schema(table)).type
+
+    def _input_folder(self, sink: str, table: str | None) -> Folder:
+        lake: Lake = self._lakes[sink].lake
+        return lake.root if table is None else lake.table(table)
+
+    def _snapshots_of(self, folder: Folder) -> SnapshotCache:
+        """Of an input."""
+        return self._read.setdefault(folder.uri, SnapshotCache(folder))
+
+    def _target_folder(self, projection: Projection) -> Folder:
+        return self._input_folder(projection.sink, projection.into)
+
+    def _start_lookup(self, projection: Projection) -> Future[DeltaTable | None]:
+        """Have the other thread look at the table. Right after a commit nobody waits for that: the table goes on to it while
+        nothing is refreshed, and who looks next finds out again what went wrong."""
+        return self._beside.submit(self._read_newest_target, projection)
+
+    def _read_newest_target(self, projection: Projection) -> DeltaTable | None:
+        try:
+            table = self._latest_target(projection).newest()
+        except TableNotFoundError:  # So are folders called that may not be looked into.
+            if has_table(self._target_folder(projection)):
+                raise
+            return None
+        refuse_others(table, projection)
+        return table
+
+    def _latest_target(self, projection: Projection) -> LatestTable:
+        folder = self._target_folder(projection)
+        return self._written.setdefault(folder.uri, LatestTable(folder))
+
+    def _note_refresh(self, projection: Projection, version: int, record: RefreshRecord) -> None:
+        commit = self._latest_target(projection).commit(version)
+        if commit[1] is not None:
+            self._said[projection.name] = (commit, record)
+
+    def _get_target(self, projection: Projection) -> DeltaTable | None:
+        """The table as `last` saw it; Retryable where it has moved on since."""
+        if projection.name not in self._targets:
+            self.last(projection)
+        table, version = self._targets[projection.name] or (None, None)
+        if table is not None and table.version() != version:
+            raise Retryable(f"somebody else wrote to table {projection.label} first")
+        return table
+
+    def _get_existing_target(self, projection: Projection) -> DeltaTable:
+        """The same, where `last` has found a record in it."""
+        table = self._get_target(projection)
+        if table is None:
+            raise Fatal(f"table {projection.label} is gone", next_step="Refresh again.")
+        return table
+
+    @contextmanager
+    def _run_in_background(self, does: Callable[[], T]) -> Iterator[Future[T]]:
+        """What is done in another thread; it has ended when this has, and its errors are those of its result."""
+        coming = self._beside.submit(does)
+        try:
+            yield coming
+        finally:
+            wait([coming])
+
+    def _prepare_target(self, projection: Projection, schema: pa.Schema, work: RefreshWork) -> DeltaTable:
+        """The table for rows of these stored types: made when it is not there; Fatal where only some groups are to be
+        replaced and it has other columns."""
+        refuse_group_type(projection, schema)
+        table = self._get_target(projection)
+        if table is None:
+            folder = self._target_folder(projection)
+            self._lakes[projection.sink].lake.refuse_collision(projection.into)
+            return create_target(folder, projection, schema, _first_columns(projection))
+        there = read_schema(table)
+        if [(f.name, f.type) for f in there] == [(f.name, f.type) for f in schema]:
+            return table
+        if work.groups is not None:
+            raise other_columns_error(projection)
+        covered = statistics_columns(schema, [], _first_columns(projection))
+        if covered != table.metadata().configuration.get(STATISTICS):
+            self._upkeep[projection.sink].writer.set_properties(table, {STATISTICS: covered})
+        return table
+
+    def _commit_record(self, projection: Projection, record: RefreshRecord) -> tuple[int, int]:
+        """Commit the record alone."""
+        table = self._get_existing_target(projection)
+        self.looked_up()
+        said = commit_properties(table, projection, record)
+        write_deltalake(table, read_schema(table).empty_table(), mode="append", commit_properties=said)
+        version = int(table.version())
+        self._finish_commit(projection, table, version)
+        return version, 0
+
+    def _finish_commit(self, projection: Projection, table: DeltaTable, version: int) -> None:
+        """After the commit of that version: it is durable, and the table is compacted now and then. `table` may be at the
+        version before; whoever asks for the newest one moves it on."""
+        folder = self._target_folder(projection)
+        if isinstance(folder, LocalFolder):
+            sync_commit(folder, version)
+        upkeep = self._upkeep[projection.sink]
+        if not self._has_sized_files(projection, table):
+            advance_to(table, version)
+            upkeep.after_commit(table, next_number(table, projection) - 1)
+        elif upkeep.is_due(table):
+            advance_to(table, version)
+            upkeep.vacuum(table)
+        if table.version() >= version:
+            self._latest_target(projection).set_current(table)
+
+    def _has_sized_files(self, projection: Projection, table: DeltaTable) -> bool:  # noqa: ARG002
+        """True where refreshes themselves see to the sizes of files, and compaction would undo what they are for."""
+        return False
+
+
+def advance_to(table: DeltaTable, version: int) -> None:
+    """Have the table at a version that there is by now."""
+    if table.version() < version:
+        table.update_incremental()
+    if table.version() != version:  # Somebody else has committed since.
+        table.load_as_version(version)
+
+
+def other_columns_error(projection: Projection) -> Fatal:
+    """The error for rows of some groups that are not like those of the others."""
+    return Fatal(f"the query of {projection.name} gives other columns than its table has", next_step=REFRESH_FULL)
+
+
+def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
+    """The error for an input that nobody has made yet."""
+    return Fatal(
+        f"projection {projection.name} reads {one.label}, which is not there yet",
+        next_step="Run the pipeline that writes it first.",
+    )
+
+
+def refuse_lacking_keys(projection: Projection, columns: Iterable[str]) -> None:
+    """Raise Fatal when the rows of a query do not have the columns of `keys`."""
+    there = {name.lower() for name in columns}
+    for name in projection.keys:
+        if name.lower() not in there:
+            raise Fatal(
+                f"the query of projection {projection.name} gives no column {name!r}, which is among its keys",
+                next_step=f"Correct `keys` ({projection.config_line}), or the query.",
+            )
+
+
+def repeated_keys_error(projection: Projection) -> Fatal:
+    """The error for rows that share their key."""
+    return Fatal(
+        f"the query of projection {projection.name} gives several rows with the same {', '.join(projection.keys)}",
+        next_step=f"Correct the query, or `keys` ({projection.config_line}).",
+    )
+
+
+def _first_columns(projection: Projection) -> list[str]:
+    """The columns whose statistics come first."""
+    return [name for name in (projection.partition_by, *projection.keys) if name]

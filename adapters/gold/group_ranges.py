@@ -1,0 +1,258 @@
+"""Tables whose files hold ranges of a column's values, so that the rows of some values are replaced by rewriting few files.
+
+delta-rs replaces rows by condition, but puts what stays of several files into one, which then has to be rewritten for any
+value. Here files that lie beside each other are rewritten together, in order, and cut where they were. Nothing relies on the
+order of a table that somebody else wrote: then more files may hold a value, and all of them are rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import compress, pairwise
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
+
+from replicator.domain.projection import Groups
+
+from ..delta.tables import FILE_BYTES, columns_with_statistics
+from ..sinks.delta.mirror_sink import CHANGE_DATA_FEED, ON
+from .data_files import DataFile, has_few_rows, mask_candidates
+from .table_version import TableVersion
+
+MOST_FILES = 1000
+"""Files that a table has about, until they are as large as those of other tables."""
+SMALLEST = 512 * 1024
+"""Bytes: smaller files cost more to write and to keep than they save."""
+AT_ONCE = 2 * FILE_BYTES
+"""Bytes of files from which on no more are rewritten together: their rows are held in memory."""
+LARGEST_FILE = 256 * 1024 * 1024
+"""Bytes of a file that is rewritten here; of larger ones rows should not be held in memory."""
+FILES_TOO_MANY = 2
+"""How many times as many files as there should be lead to a rewriting of all."""
+SAMPLE, SAMPLE_BYTES = 20_000, 16 * 1024 * 1024
+"""Rows by which those of a table are judged, and how many bytes of memory they may have."""
+MOST_COMPRESSED = 8
+"""How many times as many bytes of a file delta-rs may hold before they are compressed."""
+LIKE_OTHERS: Mapping[str, Any] = {"compression": "snappy", "store_schema": False}
+"""How files are written here, as delta-rs does."""
+LONGEST_BOUND = 64
+"""Letters of a text that is told as a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Files that lie beside each other, and the values from `low` on (None: all that are lower than those of the next)."""
+
+    low: Any
+    files: tuple[DataFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRewrite:
+    """How the rows of some values of a column are replaced."""
+
+    column: str
+    groups: Groups
+    file_ranges: Sequence[FileRange]
+    rows: int
+    """Of a file, about."""
+
+    staying_rows: Iterable[pa.Table]
+    """Of each stretch, the rows that are of none of the groups. Read once."""
+
+
+def file_bytes(table_bytes: int) -> int:
+    """How large the files of a table of that size should be."""
+    return max(SMALLEST, min(FILE_BYTES, table_bytes // MOST_FILES))
+
+
+def scale_bytes(rows: pa.Table) -> int:
+    """What delta-rs is to be told, for files with these rows to be of the right size: it counts bytes as they are before
+    they are compressed."""
+    if not rows.num_rows:
+        return FILE_BYTES
+    number = max(1, min(SAMPLE, SAMPLE_BYTES * rows.num_rows // max(1, rows.nbytes)))
+    sample = rows.slice(max(0, rows.num_rows - number) // 2, number)
+    sink = pa.BufferOutputStream()
+    pq.write_table(sample, sink, **LIKE_OTHERS)
+    said = pq.read_metadata(pa.BufferReader(sink.getvalue()))
+    groups = [said.row_group(number) for number in range(said.num_row_groups)]
+    plain = sum(group.total_byte_size for group in groups)
+    stored = sum(group.column(number).total_compressed_size for group in groups for number in range(said.num_columns))
+    size = file_bytes(stored * rows.num_rows // sample.num_rows)
+    return max(1, min(size * int(plain) // int(stored), size * MOST_COMPRESSED))
+
+
+def sort_by_group(rows: pa.Table, column: str) -> pa.Table:
+    """The rows in the order in which files hold them, NULL first."""
+    return rows.take(pc.sort_indices(rows, sort_keys=[(column, "ascending", "at_start")]))
+
+
+def find_file_ranges(files: Sequence[DataFile], groups: Groups) -> list[FileRange]:
+    """What has to be rewritten to replace the rows of these groups, and where rows of new groups belong."""
+    order = sorted((f for f in files if f.bounds.low is not None), key=lambda f: f.bounds.low)
+    # Files without bounds are always touched; those that hold NULL alone may stay, and come before them.
+    order = sorted((f for f in files if f.bounds.low is None), key=lambda f: not f.bounds.is_exact) + order
+    lows = [f.bounds.low for f in order if f.bounds.low is not None]
+    unknown = len(order) - len(lows)
+    homes = {max(0, unknown + bisect_right(lows, group) - 1) for group in groups if group is not None}
+    touched = {file.path for file in compress(files, mask_candidates((f.bounds for f in files), groups))}
+    touched |= {order[home].path for home in homes if order}
+    if len(files) > FILES_TOO_MANY * _count_files(files):
+        touched = {file.path for file in files}
+    return _join_neighbours(order, touched)
+
+
+def _count_files(files: Sequence[DataFile]) -> int:
+    """How many files there should be, and a few."""
+    size = sum(file.size for file in files)
+    return size // file_bytes(size) + 8
+
+
+def _rows_per_file(files: Sequence[DataFile]) -> int:
+    """How many rows a file should have, by those that there are."""
+    size, rows = sum(file.size for file in files), sum(file.bounds.rows or 0 for file in files)
+    return max(1, rows * file_bytes(size) // size) if rows else 100_000
+
+
+def _join_neighbours(order: Sequence[DataFile], touched: Collection[str]) -> list[FileRange]:
+    found: list[list[DataFile]] = []
+    last, size = -2, 0
+    for number, file in enumerate(order):
+        if file.path not in touched:
+            continue
+        if number != last + 1 or (size > AT_ONCE and file.bounds.low is not None):
+            found.append([])
+            size = 0
+        found[-1].append(file)
+        last, size = number, size + file.size
+    return [FileRange(one[0].bounds.low if at else None, tuple(one)) for at, one in enumerate(found)]
+
+
+KNOWN_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
+
+
+def has_plain_features(table: DeltaTable) -> bool:
+    """True where files may be added and removed without further ado."""
+    settings, protocol = table.metadata(), table.protocol()
+    features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    more = any(name.startswith(("delta.constraints.", "delta.columnMapping.")) for name in settings.configuration)
+    fed = settings.configuration.get(CHANGE_DATA_FEED) == ON
+    return not settings.partition_columns and features <= KNOWN_FEATURES and not more and not fed
+
+
+def plan_rewrite(version: TableVersion, column: str, groups: Groups) -> GroupRewrite | None:
+    """What is to be rewritten to replace the rows of these groups; None where `replace_groups` cannot do that, or not in the
+    memory that it may take."""
+    if not has_plain_features(version.table):
+        return None
+    files = version.files(column)
+    kinds = {type(value) for file in files for value in (file.bounds.low, file.bounds.high) if value is not None}
+    kinds |= {type(group) for group in groups if group is not None}
+    if len(kinds) > 1:
+        return None
+    found = find_file_ranges(files, groups) or [FileRange(None, ())]
+    touched = [file for one in found for file in one.files]
+    if any(file.size > LARGEST_FILE for file in touched):
+        return None
+    stay = _read_staying_rows(version, found, column, groups)
+    return GroupRewrite(column, groups, found, _rows_per_file(files), [*stay] if has_few_rows(touched) else stay)
+
+
+def _read_staying_rows(version: TableVersion, found: Sequence[FileRange], column: str, groups: Groups) -> Iterator[pa.Table]:
+    for one in found:
+        kept = version.rows(one.files).to_table()
+        gone = pc.is_in(kept[column], value_set=pa.array([*groups], kept[column].type))
+        yield kept.filter(pc.invert(gone))
+
+
+def replace_groups(version: TableVersion, rows: pa.Table, what: GroupRewrite, said: CommitProperties) -> int:
+    """Replace the rows of the groups by `rows`, in one commit on exactly this version; its number, which `version.table` is
+    not at yet. CommitFailedError when somebody else committed first."""
+    actions: list[AddAction | RemoveAction] = []
+    writer = _FileWriter(version, what)
+    shares = _assign_rows(what.file_ranges, sort_by_group(rows.cast(version.schema), what.column), what.column)
+    for (one, new), kept in zip(shares, what.staying_rows, strict=True):
+        actions += [_remove_action(file) for file in one.files]
+        actions += writer.write(sort_by_group(pa.concat_tables([kept, new]), what.column))
+    table = version.table
+    table.create_write_transaction(actions, "append", table.schema(), commit_properties=said)
+    return version.number + 1
+
+
+def _assign_rows(found: Sequence[FileRange], rows: pa.Table, column: str) -> Iterator[tuple[FileRange, pa.Table]]:
+    """Each stretch, and those of the rows (in order) that belong to it."""
+    values, nulls = rows[column].combine_chunks(), rows[column].null_count
+    places = range(nulls, len(values))
+    begins = [
+        0,
+        *(nulls + bisect_left(places, one.low, key=lambda at: values[at].as_py()) for one in found[1:]),
+        len(values),
+    ]
+    for number, one in enumerate(found):
+        yield one, rows.slice(begins[number], begins[number + 1] - begins[number])
+
+
+def _remove_action(file: DataFile) -> RemoveAction:
+    return RemoveAction(
+        path=file.path, data_change=True, deletion_timestamp=int(time.time() * 1000), size=file.size, partition_values={}
+    )
+
+
+class _FileWriter:
+    """Writes data files of a table, which are part of it once what it gives is committed."""
+
+    def __init__(self, version: TableVersion, what: GroupRewrite) -> None:
+        self._filesystem: fs.FileSystem = version.without_files.filesystem
+        self._rows = what.rows
+        covered = {*columns_with_statistics(version.table), what.column}
+        self._told = [f.name for f in version.schema if f.name in covered and _has_bounds(f.type)]
+
+    def write(self, rows: pa.Table) -> Iterator[AddAction]:
+        """Files with these rows, cut into some of about equal length."""
+        number = max(1, round(rows.num_rows / self._rows))
+        cuts = [rows.num_rows * at // number for at in range(number + 1)]
+        for begin, end in pairwise(cuts):
+            if end > begin:
+                yield self._write_file(rows.slice(begin, end - begin))
+
+    def _write_file(self, rows: pa.Table) -> AddAction:
+        path = f"part-{uuid4()}.snappy.parquet"
+        with self._filesystem.open_output_stream(path) as sink:
+            pq.write_table(rows, sink, **LIKE_OTHERS)
+            size = int(sink.tell())
+        stats = json.dumps(_file_statistics(rows.select(self._told), rows.num_rows))
+        return AddAction(path, size, {}, int(time.time() * 1000), data_change=True, stats=stats)
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    """Whether bounds of such a column are the same in JSON for every reader."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))
+
+
+def _file_statistics(rows: pa.Table, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"numRecords": number, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    for name in rows.column_names:
+        found["nullCount"][name] = rows[name].null_count
+        ends = pc.min_max(rows[name]).as_py()
+        if any(isinstance(end, str) and len(end) > LONGEST_BOUND for end in ends.values()):
+            continue
+        if ends["min"] is not None:
+            found["minValues"][name], found["maxValues"][name] = (_to_statistic(ends[end]) for end in ("min", "max"))
+    return found
+
+
+def _to_statistic(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value

@@ -1,0 +1,52 @@
+"""Inputs of projections in PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from replicator.domain.projection import InputVersions, Projection, ProjectionInput
+
+from ..postgres.target_location import TableLocation, TableLocations
+from .delta_projector import missing_input_error
+from .postgres_snapshot import PostgresSnapshot
+
+
+class PostgresInputs:
+    """Versions and rows of inputs: those of a projection that are in one database are of one moment, which is held from
+    `read_versions` until `release`. A database keeps no earlier versions, so there is nothing to compare a version with."""
+
+    def __init__(self, places: TableLocations) -> None:
+        self._places = places
+        self._moments: dict[str, PostgresSnapshot] = {}
+
+    def read_versions(self, projection: Projection, inputs: Sequence[ProjectionInput]) -> InputVersions:
+        """See `ports.projector.Projector.reads`."""
+        self.release()
+        placed = {one.name: self._locate(one) for one in inputs}
+        for dsn in dict.fromkeys(place.dsn for place in placed.values()):
+            self._moments[dsn] = PostgresSnapshot(dsn, [place for place in placed.values() if place.dsn == dsn])
+        lacking = [place for moment in self._moments.values() for place in moment.lacking]
+        found = {}
+        for one in sorted(inputs, key=lambda each: placed[each.name] not in lacking):
+            place = placed[one.name]
+            read = None if place in lacking else self._moments[place.dsn].read_version(place)
+            if read is None:
+                raise missing_input_error(projection, one)
+            found[one.name] = read
+        return found
+
+    def read_rows(self, one: ProjectionInput) -> pa.Table:
+        """The rows of the version that `read_versions` found, in the columns that the query may look at."""
+        place = self._locate(one)
+        return self._moments[place.dsn].read_rows(place, one.columns)
+
+    def release(self) -> None:
+        """See `ports.projector.Projector.let_go`."""
+        for moment in self._moments.values():
+            moment.close()
+        self._moments.clear()
+
+    def _locate(self, one: ProjectionInput) -> TableLocation:
+        return self._places.locate(one.sink, one.table)

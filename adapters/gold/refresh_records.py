@@ -1,0 +1,161 @@
+"""What a refresh of a projection says of itself in its commit, and the table that it writes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+
+from replicator.domain.errors import Fatal
+from replicator.domain.projection import Groups, Projection, RefreshRecord
+from replicator.domain.table import Column
+
+from ..delta.commits import RECENT
+from ..delta.folders import Folder
+from ..delta.tables import create_table, open_table
+from ..delta.version_positions import USER_METADATA
+from ..sql.dialect import Dialect
+
+RECORD = "replicatorRefresh"
+"""Where a commit has its record: by itself, or in what a writer says of its commit."""
+
+REFRESH_FULL = "Compute it whole: `replicator refresh --full`."
+LEAVE_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "CREATE TABLE"})
+"""Commits of others after which the rows are still those of the last refresh."""
+
+
+def app_id(projection: Projection) -> str:
+    """The application that a projection's transactions are of."""
+    return f"replicator/projection/{projection.name}"
+
+
+def table_remark(projection: Projection) -> str:
+    """The description of a projection's table, by which it is known again."""
+    return f"computed by projection {projection.name}"
+
+
+def read_last_record(table: DeltaTable) -> RefreshRecord | None:
+    """What the last refresh said, unless somebody else wrote rows since."""
+    for entry in _read_commits(table):
+        said = _parse_record(entry)
+        if said is not None:
+            return RefreshRecord.from_json(said)
+        if entry.get("operation") not in LEAVE_ROWS:
+            return None
+    return None
+
+
+def _read_commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
+    """Commits, the last one first. Nearly always that is the one that is wanted, and each is a whole commit to read."""
+    yield from table.history(1)
+    yield from table.history(RECENT)[1:]
+
+
+def _parse_record(entry: dict[str, Any]) -> dict[str, Any] | None:
+    text = entry.get(RECORD)
+    if text is None and RECORD in str(entry.get(USER_METADATA)):
+        text = json.loads(entry[USER_METADATA])[RECORD]
+    found: dict[str, Any] | None = json.loads(text) if isinstance(text, str) else text
+    return found
+
+
+def commit_properties(table: DeltaTable, projection: Projection, record: RefreshRecord) -> CommitProperties:
+    """What the commit after this snapshot says of itself, for delta-rs, which is not to try again by itself."""
+    transaction = Transaction(app_id(projection), next_number(table, projection), int(time.time() * 1000))
+    said = {RECORD: json.dumps(record.to_json())}
+    return CommitProperties(custom_metadata=said, max_commit_retries=0, app_transactions=[transaction])
+
+
+def next_number(table: DeltaTable, projection: Projection) -> int:
+    """The number of the commit after this snapshot, of all refreshes there were."""
+    return (table.transaction_version(app_id(projection)) or 0) + 1
+
+
+def refuse_others(table: DeltaTable, projection: Projection) -> None:
+    """Raise Fatal for a table in the projection's place that no refresh of it made."""
+    if table.metadata().description != table_remark(projection):
+        raise foreign_table_error(projection)
+
+
+def foreign_table_error(projection: Projection) -> Fatal:
+    """The error for a table in the projection's place that is somebody else's."""
+    return Fatal(
+        f"table {projection.label} is there already, and projection {projection.name} did not make it",
+        next_step=f"Give the projection another table with `into` ({projection.config_line}), or move that one.",
+    )
+
+
+def _find_field(schema: pa.Schema, name: str) -> pa.Field | None:
+    return next((field for field in schema if field.name.lower() == name.lower()), None)
+
+
+def create_target(folder: Folder, projection: Projection, schema: pa.Schema, first: Iterable[str]) -> DeltaTable:
+    """The projection's table, which is not there yet, without rows."""
+    columns = tuple(Column(field.name, field.type) for field in schema)
+    create_table(
+        folder, projection.into, columns, settings={}, partition_by=[], first=[*first], remark=table_remark(projection)
+    )
+    return open_table(folder)
+
+
+def group_column(projection: Projection, schema: pa.Schema) -> pa.Field:
+    """The column of `partition_by`, as the table has it."""
+    found = _find_field(schema, projection.partition_by or "")
+    if found is None:
+        raise Fatal(f"table {projection.label} has no column {projection.partition_by!r}", next_step=REFRESH_FULL)
+    return found
+
+
+def groups_filter(column: str, groups: Groups, dialect: Dialect) -> str:
+    """The condition that a row is of one of the groups."""
+    return groups_filter_on(dialect.quote_name(column), groups, dialect)
+
+
+def groups_filter_on(name: str, groups: Groups, dialect: Dialect) -> str:
+    """`groups_filter` for what is SQL already."""
+    texts = ", ".join(sorted(group_literal(value, dialect) for value in groups if value is not None))
+    parts = [f"{name} IN ({texts})"] if texts else []
+    parts += [f"{name} IS NULL"] if None in groups else []
+    return " OR ".join(parts) or "false"
+
+
+def group_literal(value: Any, dialect: Dialect) -> str:
+    """A value of a group in a condition."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    return dialect.text(value) if isinstance(value, str) else f"CAST('{value.isoformat()}' AS DATE)"
+
+
+def python_type(kind: pa.DataType) -> type | None:
+    """What values of a group of that type are in Python; None for a type that makes no groups."""
+    found: type | None = None
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        found = str
+    elif pa.types.is_boolean(kind):
+        found = bool
+    elif pa.types.is_integer(kind):
+        found = int
+    elif pa.types.is_date(kind):
+        found = date
+    return found
+
+
+def refuse_group_type(projection: Projection, schema: pa.Schema) -> None:
+    """Raise Fatal when the column of `partition_by` is of a type that makes no groups."""
+    if projection.partition_by is None:
+        return
+    field = _find_field(schema, projection.partition_by)
+    if field is None or python_type(field.type) is None:
+        what = "is not there" if field is None else f"is {field.type}"
+        raise Fatal(
+            f"projection {projection.name} is partitioned by {projection.partition_by!r}, which {what}; only text, whole "
+            "numbers, booleans and dates make groups",
+            next_step=f"Cast it in the query, or choose another column ({projection.config_line}).",
+        )

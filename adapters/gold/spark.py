@@ -1,0 +1,192 @@
+"""Projections on Spark: rows do not pass through the driver."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import MapType
+
+from replicator.domain.projection import MAX_GROUPS, Groups, Projection, ProjectionInput, RefreshRecord, RefreshWork
+
+from ..delta.column_names import source_name, stored_name
+from ..delta.commits import Attempt
+from ..delta.types import storage_type, to_storable
+from ..spark.errors import translate_errors
+from ..spark.frames import column, from_arrow, quote_name, to_arrow
+from ..spark.merge import commit_session, confirm_commit, refuse_moved
+from ..spark.object_stores import to_spark_path
+from ..spark.session import split_options_lazily
+from ..spark.table_writer import SparkTableWriter
+from ..spark.types import arrow_schema, spark_schema
+from ..sql.dialect import SPARK
+from .delta_projector import refuse_lacking_keys, repeated_keys_error
+from .duckdb_queries import has_repeated_keys
+from .hybrid_projector import HybridProjector
+from .refresh_records import RECORD, app_id, group_column, groups_filter, groups_filter_on, next_number
+
+SIGN = "_by"
+DELETION_VECTORS = "deletionVectors"
+
+
+class SparkProjector(HybridProjector):
+    """`ports.projector.Projector` on Spark; options as `HybridProjector`, `spark` and `stores`. Tables are found, and
+    made, as by the local one, so that the engines may follow each other. The driver reads inputs in PostgreSQL, and writes
+    what goes there."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, self._session = split_options_lazily(options)
+        super().__init__(own, SparkTableWriter(self._session))
+        for said in self._lakes.values():
+            self._session.add_store(said.lake.root, said.storage)
+
+    @staticmethod
+    def unreadable(query: str) -> str:  # noqa: ARG004
+        """See `ports.projector.Projector.unreadable`: Spark is not started for it."""
+        return ""
+
+    def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
+        """See `ports.projector.Projector.touched`; what has changed in PostgreSQL is not known."""
+        if one.sink in self._places:
+            return None
+        folder = self._input_folder(one.sink, one.table)
+        known = self._snapshots_of(folder)
+        old, new = known.get_earlier(since), known.get_version(until)
+        # delta-rs does not say of which files other rows are marked as deleted.
+        if old is None or DELETION_VECTORS in old.features | new.features:
+            return None
+        files = (old.paths - new.paths, new.paths - old.paths)
+        if not any(files):
+            return frozenset()
+        with translate_errors(f"comparing versions of {one.label}"):
+            spark = self._own_session()
+            sides = [_select_columns(_read_version(spark, folder.uri, v), one.columns) for v in (since, until)]
+            if sides[0].schema != sides[1].schema or any(isinstance(f.dataType, MapType) for f in sides[0].schema):
+                return None
+            names = [name for name in sides[0].columns if name != FILE]
+            signed = [_filter_files(side, only, by) for side, only, by in zip(sides, files, (-1, 1), strict=True)]
+            changed = signed[0].unionByName(signed[1]).groupBy(*map(column, names)).agg(sf.sum(SIGN).alias(SIGN))
+            changed = changed.where(sf.col(SIGN) != 0)
+            if one.key is None:
+                return frozenset() if changed.isEmpty() else None
+            found = changed.select(sf.expr(one.key.text).alias("_group")).distinct().limit(MAX_GROUPS + 1).collect()
+        groups = [row[0] for row in found]
+        return frozenset(groups) if self._is_group_type(projection, groups) else None
+
+    def _compute_and_commit(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> tuple[int, int]:
+        if work.groups == frozenset():
+            return self._commit_record(projection, record)
+        with translate_errors(f"computing projection {projection.name}"):
+            rows = self._compute(projection, work.groups, record)
+            try:
+                number = rows.count()
+                _refuse_repeated(rows, projection)
+                schema = arrow_schema(rows.schema)
+                table = self._prepare_target(projection, schema, work)
+                self.looked_up()
+                version = self._write_rows(table, rows, projection, work, record)
+            finally:
+                rows.unpersist()
+        self._finish_commit(projection, table, version)
+        return version, number
+
+    def _own_session(self) -> SparkSession:
+        """A session with tables of its own, whose names are the same in upper and lower case."""
+        spark = self._session.spark.newSession()
+        spark.conf.set("spark.sql.caseSensitive", "false")
+        return spark
+
+    def _compute_in_memory(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> pa.Table:
+        with translate_errors(f"computing projection {projection.name}"):
+            rows = to_arrow(self._run_query(projection, groups, record))
+        if projection.keys and has_repeated_keys(rows, projection.keys):
+            raise repeated_keys_error(projection)
+        return rows
+
+    def _compute(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
+        """The rows of the groups, or all, in the types of the table; kept until they are let go."""
+        found = self._run_query(projection, groups, record)
+        kept = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(found.schema)]
+        types = spark_schema(pa.schema(kept))
+        wanted = [column(n).cast(f.dataType).alias(f.name) for n, f in zip(found.columns, types, strict=True)]
+        return found.select(wanted).persist()
+
+    def _run_query(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
+        """The rows of the groups, or all, as the query gives them."""
+        spark = self._own_session()
+        for one in projection.inputs:
+            rows = self._register_input(spark, one, record)
+            if groups is not None and one.key is not None:
+                rows = rows.where(groups_filter_on(one.key.text, groups, SPARK))
+            rows.createOrReplaceTempView(one.name)
+        self._inputs.release()
+        found = spark.sql(projection.query)
+        if groups is not None and projection.partition_by is not None:
+            found = found.where(groups_filter(projection.partition_by, groups, SPARK))
+        refuse_lacking_keys(projection, found.columns)
+        return found
+
+    def _register_input(self, spark: SparkSession, one: ProjectionInput, record: RefreshRecord) -> DataFrame:
+        """The rows of an input, in types that a lake has."""
+        if one.sink in self._places:
+            return from_arrow(spark, to_storable(self._inputs.read_rows(one)))
+        uri = self._input_folder(one.sink, one.table).uri
+        return _rename_columns(_read_version(spark, uri, record.reads[one.name].version))
+
+    def _write_rows(
+        self, table: DeltaTable, rows: DataFrame, projection: Projection, work: RefreshWork, record: RefreshRecord
+    ) -> int:
+        folder = self._target_folder(projection)
+        said = json.dumps({RECORD: record.to_json(), "attempt": str(uuid4())})
+        attempt = Attempt(app_id(projection), next_number(table, projection), said, folder)
+        refuse_moved(table, attempt)
+        with commit_session(rows.sparkSession, attempt):
+            writer = rows.write.format("delta").mode("overwrite").option("txnAppId", attempt.app)
+            writer = writer.option("txnVersion", attempt.version).option("userMetadata", said)
+            if work.groups is None:
+                writer = writer.option("overwriteSchema", "true")
+            else:
+                name = group_column(projection, arrow_schema(rows.schema)).name
+                writer = writer.option("replaceWhere", groups_filter(name, work.groups, SPARK))
+            writer.save(to_spark_path(folder.uri))
+        return confirm_commit(table, attempt)
+
+
+FILE = "_file"
+
+
+def _read_version(spark: SparkSession, uri: str, version: int) -> DataFrame:
+    return spark.read.format("delta").option("versionAsOf", version).load(to_spark_path(uri))
+
+
+def _rename_columns(rows: DataFrame) -> DataFrame:
+    """The rows, with the names that the source gives its columns."""
+    return rows.select([column(name).alias(source_name(name)) for name in rows.columns])
+
+
+def _select_columns(rows: DataFrame, columns: Collection[str] | None) -> DataFrame:
+    """The columns that a query may look at, and the file of each row."""
+    names = [name for name in rows.columns if columns is None or source_name(name).lower() in columns]
+    chosen = [column(name).alias(source_name(name)) for name in names or rows.columns[:1]]
+    return rows.select(*chosen, sf.col("_metadata.file_name").alias(FILE))
+
+
+def _filter_files(rows: DataFrame, files: Collection[str], sign: int) -> DataFrame:
+    """The rows of these files."""
+    names = sorted({path.rpartition("/")[2] for path in files})
+    return rows.where(sf.col(FILE).isin(names)).drop(FILE).withColumn(SIGN, sf.lit(sign))
+
+
+def _refuse_repeated(rows: DataFrame, projection: Projection) -> None:
+    if not projection.keys:
+        return
+    names = {source_name(name).lower(): name for name in rows.columns}
+    keys = ", ".join(quote_name(names[name.lower()]) for name in projection.keys)
+    several = rows.selectExpr(f"struct({keys}) AS _key").groupBy("_key").count().where("count > 1")
+    if not several.isEmpty():
+        raise repeated_keys_error(projection)

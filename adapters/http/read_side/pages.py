@@ -1,0 +1,203 @@
+"""Pages for people, each one document of its own: no script, nothing fetched, everything escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from replicator.domain.plain_values import to_plain
+from replicator.domain.timeline import HistoryEntry, Row
+from replicator.ports.read_side import ReadTarget, RowHistory
+
+from .problems import SAFE, HttpProblem
+
+STYLE = """
+:root{color-scheme:light dark;--line:#8885;--soft:#8882;--dim:#666;--c:#087f3a;--u:#1d5fbf;--d:#b3261e;--r:#6b5bd2;--t:#850
+;font:15px/1.5 system-ui,sans-serif}
+@media (prefers-color-scheme:dark){:root{--dim:#aaa;--c:#5d9;--u:#8bf;--d:#f88;--r:#b9aefc;--t:#fc6}}
+body{margin:0 auto;max-width:60rem;padding:1rem 1rem 4rem}
+h1{font-size:1.4rem;margin:.5rem 0 0;overflow-wrap:anywhere}
+h2{font-size:1.1rem;margin:2rem 0 .5rem}
+.dim{color:var(--dim)}
+code{font:13px/1.5 ui-monospace,monospace;overflow-wrap:anywhere}
+ol{list-style:none;margin:1.5rem 0 0;padding:0 0 0 1.4rem;border-left:2px solid var(--line)}
+ol>li{position:relative;margin:0 0 1.2rem;padding:.1rem 0 0}
+ol>li::before{content:"";position:absolute;left:calc(-1.4rem - 7px);top:.5rem;width:12px;height:12px;border-radius:50%;
+background:var(--of)}
+.c{--of:var(--c)}.u{--of:var(--u)}.d{--of:var(--d)}.r{--of:var(--r)}.t{--of:var(--t)}
+.what{color:var(--of);font-weight:600}
+time{font-variant-numeric:tabular-nums}
+.where{font-size:.85rem;color:var(--dim);overflow-wrap:anywhere}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;margin:.4rem 0 0;width:100%;table-layout:fixed}
+th,td{text-align:left;vertical-align:top;padding:.25rem .6rem;border-bottom:1px solid var(--line);overflow-wrap:anywhere;
+white-space:pre-wrap}
+th{font-weight:600;width:25%}
+td bdi{display:inline-block;max-width:100%;max-height:12rem;overflow:auto;vertical-align:top}
+thead th{font-size:.8rem;color:var(--dim);font-weight:400}
+del{text-decoration:none;color:var(--d)}ins{text-decoration:none;color:var(--c)}
+i{color:var(--dim)}
+summary{cursor:pointer;color:var(--dim)}
+ul{padding-left:1.2rem}
+"""
+DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+POLICY = f"default-src 'none'; style-src 'sha256-{DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read whole", "t": "truncated"}
+SHOWN = 2_000
+"""Characters of a value."""
+
+
+def page_headers() -> dict[str, str]:
+    """What a browser may do with a page: show it."""
+    return {**SAFE, "content-security-policy": POLICY, "x-frame-options": "DENY"}
+
+
+def render_timeline(
+    found: RowHistory, key: Sequence[str], shown: Sequence[HistoryEntry], json_url: str, earlier: str | None
+) -> str:
+    """What became of a row: these of its changes, newest first."""
+    target, count = found.target, len(found.entries)
+    named = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
+    ended = found.entries[-1].after is None
+    now = "The row is gone." if ended else "The row is there now."
+    rejected = (
+        f"<p>{found.rejected:,} records of the table were rejected, and are not among them.</p>" if found.rejected else ""
+    )
+    notes = "".join(f"<p>{_escape_text(note)}</p>" for note in found.notes)
+    more = f'<p><a href="{escape(earlier)}">Earlier changes</a></p>' if earlier else ""
+    items = "".join(_render_item(entry) for entry in shown)
+    return _render_page(
+        f"{target.name} {named}",
+        f"<h1>{_escape_text(named)}</h1><p class=dim>{_escape_text(target.name)}, a copy of {_escape_text(str(target.source_table))}: "
+        f"{count:,} {'change' if count == 1 else 'changes'}, newest first. {now} Times are those of the source, in UTC. "
+        f'<a href="{escape(json_url)}">JSON</a></p>{rejected}{notes}<ol>{items}</ol>{more}',
+    )
+
+
+def _render_item(entry: HistoryEntry) -> str:
+    at = "(no time)" if entry.at is None else str(entry.at).removesuffix("+00:00")
+    transaction = f"transaction {_escape_text(entry.transaction)}, " if entry.transaction else ""
+    where = f"{transaction}record {_escape_text(f'{entry.topic}:{entry.partition}:{entry.offset}')}"
+    head = f"<span class=what>{_describe_change(entry)}</span> <time>{escape(at)}</time> <div class=where>{where}</div>"
+    return f"<li class={escape(entry.operation)}>{head}{_render_values(entry)}</li>"
+
+
+def _describe_change(entry: HistoryEntry) -> str:
+    if entry.moved_away:
+        return "got another key"
+    if entry.moved_from is not None:
+        return f"had the key {', '.join(f'{_escape_text(name)} = {_render_cell(value)}' for name, value in entry.moved_from.items())}"
+    return escape(WORDS.get(entry.operation, entry.operation))
+
+
+def _render_values(entry: HistoryEntry) -> str:
+    if entry.before is not None and entry.after is not None:
+        return _render_difference(entry.before, entry.after, entry.changed)
+    row = entry.after if entry.after is not None else entry.before
+    if not row:
+        return ""
+    cells = "".join(
+        f"<tr><th scope=row>{_escape_text(name)}</th><td>{_render_cell(value)}</td></tr>" for name, value in row.items()
+    )
+    title = "What it was" if entry.after is None else "The row"
+    opened = " open" if entry.after is not None else ""
+    return f"<details{opened}><summary>{title}</summary><div class=wide><table>{cells}</table></div></details>"
+
+
+def _render_difference(before: Row, after: Row, changed: Sequence[str]) -> str:
+    if not changed:
+        return "<p class=dim>No value that is shown here differs.</p>"
+    heads = "<thead><tr><th>column</th><th>before</th><th>after</th></tr></thead>"
+    cells = "".join(
+        f"<tr><th scope=row>{_escape_text(name)}</th><td><del>{_render_before(before, name)}</del></td>"
+        f"<td><ins>{_render_cell(after.get(name))}</ins></td></tr>"
+        for name in changed
+    )
+    return f"<div class=wide><table>{heads}<tbody>{cells}</tbody></table></div>"
+
+
+def _render_before(row: Row, name: str) -> str:
+    return _render_cell(row[name]) if name in row else "<i>not known</i>"
+
+
+def _render_cell(value: Any) -> str:
+    if value is None:
+        return "<i>NULL</i>"
+    told = to_plain(value)
+    text = msgspec.json.encode(told, enc_hook=str).decode() if isinstance(told, bool | list | dict) else str(told)
+    if not text:
+        return "<i>empty</i>"
+    cut = f"{_escape_text(text[:SHOWN])} <i>... {len(text):,} characters</i>" if len(text) > SHOWN else _escape_text(text)
+    return cut if text == text.strip() else f"{cut}<i> (with spaces around it)</i>"
+
+
+def _escape_text(text: str) -> str:
+    """Escaped, in a direction of its own: a value cannot turn the text around it."""
+    return f"<bdi>{escape(text.replace(chr(0), chr(0xFFFD)))}</bdi>"
+
+
+def render_docs(document: Mapping[str, Any], targets: Sequence[ReadTarget]) -> str:
+    """What there is, and how to ask for it."""
+    tables = "".join(_render_table(target) for target in targets) or "<p class=dim>None has been written yet.</p>"
+    calls = "".join(
+        _render_call(path, method, call) for path, of in document["paths"].items() for method, call in of.items()
+    )
+    return _render_page(
+        "replicator: tables",
+        f"<h1>Tables</h1>{tables}<h2>Requests</h2><p>The same for programs: <a href=/openapi.json>openapi.json</a> "
+        f"(OpenAPI {escape(document['openapi'])}).</p>{calls}",
+    )
+
+
+def _render_table(target: ReadTarget) -> str:
+    url = f"/tables/{quote(target.name, safe='')}"
+    what = [f"of {_escape_text(target.source_table)}"] if target.source_table else []
+    what += [f"policy {_escape_text(target.policy)}"] if target.policy else []
+    what += [f"key {_escape_text(', '.join(target.key))}"] if target.key else ["no key"]
+    links = f'<a href="{url}">columns</a> <a href="{url}/rows">rows</a>'
+    return f"<p><b>{_escape_text(target.name)}</b> <span class=dim>{', '.join(what)}</span><br>{links}</p>"
+
+
+def _render_call(path: str, method: str, call: Mapping[str, Any]) -> str:
+    told = "".join(
+        f"<li><code>{escape(one['name'])}</code> {_render_prose(one.get('description', ''))}{_describe_kind(one['schema'])}</li>"
+        for one in call.get("parameters", ())
+        if one["name"] != "table"
+    )
+    forms = ", ".join(f"<code>{escape(media)}</code>" for media in call["responses"]["200"]["content"])
+    return (
+        f"<h2><code>{escape(method.upper())} {escape(path)}</code></h2><p>{escape(call['summary'])}: {forms}</p>"
+        f"<ul>{told}</ul>"
+    )
+
+
+def _render_prose(text: str) -> str:
+    """With code between backticks."""
+    return "".join(f"<code>{escape(part)}</code>" if at % 2 else escape(part) for at, part in enumerate(text.split("`")))
+
+
+def _describe_kind(schema: Mapping[str, Any]) -> str:
+    bounds = f" {schema['minimum']} to {schema['maximum']:,}" if "maximum" in schema else ""
+    default = f", {schema['default']} when nothing is said" if "default" in schema else ""
+    return f" <span class=dim>({escape(str(schema.get('format', schema['type'])))}{bounds}{default})</span>"
+
+
+def render_failure(problem: HttpProblem) -> str:
+    """Why there is no such page."""
+    return _render_page(
+        "replicator",
+        f"<h1>{_escape_text(problem.detail)}</h1><p>{_escape_text(problem.next_step)}</p><p><a href=/docs>Tables</a></p>",
+    )
+
+
+def _render_page(title: str, body: str) -> str:
+    return (
+        "<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>{body}</body></html>"
+    )

@@ -1,0 +1,107 @@
+"""What a request asks for: key and filters out of its URL."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, unquote_to_bytes, urlencode
+
+from starlette.requests import Request
+
+from replicator.domain.read_query import parse_time
+from replicator.ports.read_side import Filter, PageRequest
+
+from .problems import HttpProblem
+
+LIMIT = 100
+MOST_FILTERS = 100
+MOST_PASSED = 10**9
+FILTER = re.compile(r"(.*)\[(\w*)\]", re.DOTALL)
+WORDS = ("limit", "after", "as_of", "from_log")
+"""Parameters that are no columns; a column of that name is written with a comparison, as `limit[eq]`."""
+
+
+@dataclass
+class RowsRequest:
+    """The parameters of a request, each once, and its filters."""
+
+    words: dict[str, str] = field(default_factory=dict)
+    filters: list[Filter] = field(default_factory=list)
+
+    @classmethod
+    def from_request(cls, request: Request) -> RowsRequest:
+        """Those of its URL. Problem for what cannot be read."""
+        asked = cls()
+        for name, text in _read_pairs(request):
+            column, operator = _split_column(name)
+            if operator is not None or name not in WORDS:
+                asked.filters.append(Filter(column, operator or "eq", text))
+            elif name in asked.words:
+                raise HttpProblem(400, f"`{name}` is said twice", "Say it once.")
+            else:
+                asked.words[name] = text
+        return asked
+
+    def refuse_others(self, *words: str) -> None:
+        """Problem for a parameter that means nothing here."""
+        others = [word for word in self.words if word not in words] + [one.column for one in self.filters]
+        if others:
+            known = f"There are: {', '.join(words)}." if words else "There are none."
+            raise HttpProblem(400, f"the parameter {others[0]!r} means nothing here", known)
+
+    def read_limit(self, most: int) -> int:
+        """How many are wanted."""
+        said = self.words.get("limit", str(min(LIMIT, most)))
+        if not re.fullmatch(r"[0-9]{1,9}", said) or not 1 <= int(said) <= most:
+            raise HttpProblem(400, f"`limit` is no number from 1 to {most}", "Ask for several pages.")
+        return int(said)
+
+    def read_skipped(self) -> int:
+        """How many were told before."""
+        said = self.words.get("after", "0")
+        if not re.fullmatch(r"[0-9]{1,9}", said):
+            raise HttpProblem(400, "`after` is no number", "It says how many changes were told before.")
+        return int(said)
+
+    def to_wanted(self, most: int, key: tuple[str, ...] = ()) -> PageRequest:
+        """The rows."""
+        said = self.words.get("from_log", "false")
+        if said not in ("true", "false"):
+            raise HttpProblem(400, "`from_log` is neither true nor false", "Say one of the two.")
+        try:
+            as_of = parse_time(self.words["as_of"]) if "as_of" in self.words else None
+        except ValueError:
+            example = "Write it as 2026-05-15T12:00:00Z; a plus is %2B in a URL."
+            raise HttpProblem(400, "`as_of` is no time", example) from None
+        return PageRequest(self.read_limit(most), tuple(self.filters), key, as_of, said == "true", self.words.get("after"))
+
+
+def _read_pairs(request: Request) -> list[tuple[str, str]]:
+    try:
+        query = request.scope["query_string"].decode("ascii")
+        return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MOST_FILTERS)
+    except ValueError:
+        raise HttpProblem(
+            400, f"the parameters are not UTF-8, or more than {MOST_FILTERS}", "Percent-encode them, and ask for less."
+        ) from None
+
+
+def _split_column(name: str) -> tuple[str, str | None]:
+    found = FILTER.fullmatch(name)
+    return (name, None) if found is None else (found[1], found[2])
+
+
+def path_segments(request: Request) -> list[str]:
+    """The path, each of its parts decoded by itself: a key may hold slashes. Problem where that is no UTF-8."""
+    try:
+        raw = request.scope["raw_path"].partition(b"?")[0]
+        return [unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:]]
+    except UnicodeDecodeError:
+        raise HttpProblem(400, "the path is not UTF-8", "Percent-encode its bytes.") from None
+
+
+def make_link(request: Request, **words: str) -> str:
+    """The request's own URL without its host, with these parameters instead of its own of that name."""
+    kept = [(name, text) for name, text in _read_pairs(request) if name not in words]
+    path = request.scope["raw_path"].partition(b"?")[0].decode("ascii")
+    return f"{path}?{urlencode([*kept, *words.items()])}"

@@ -1,0 +1,104 @@
+"""Asks a schema registry."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from replicator.domain.errors import EnvironmentProblem, ReplicatorError, Retryable
+
+from .options import RegistryOptions
+
+SECONDS = 10
+"""How long an answer is waited for; the client itself would wait for ever."""
+TRIES_AGAIN = 2
+WAIT_MS, LONGEST_WAIT_MS = 100, 1_000
+NO_SUCH_SCHEMA = 40_403
+"""The code by which a registry says that it has no schema of that id; any other 404 is not of a registry."""
+REFUSED = (401, 403)
+AGAIN = (408, 425, 429)
+CHECK_URL = "Check `url` of the source's `registry`: it is the address under which `/subjects` answers."
+
+
+class UnknownSchema(LookupError):
+    """The registry has no schema of that id."""
+
+
+class Registry:
+    """One registry. Every call raises Retryable while it does not answer, and EnvironmentProblem when it answers, but not as
+    a registry that lets us in."""
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self._options = options
+
+    @cached_property
+    def _client(self) -> SchemaRegistryClient:
+        """Made when it is first asked: a plan can be looked at without its certificates."""
+        try:
+            return SchemaRegistryClient(_client_settings(self._options))
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"the certificates at {self._options.ca} cannot be read: {type(error).__name__}",
+                next_step="Correct `ca` of the source's `registry`.",
+            ) from error
+
+    def read_schema(self, number: int) -> Schema:
+        """The schema of that id. UnknownSchema when the registry has none."""
+        client = self._client
+        try:
+            found = client.get_schema(number)
+        except Exception as error:
+            if isinstance(error, SchemaRegistryError) and error.error_code == NO_SUCH_SCHEMA:
+                raise UnknownSchema(number) from None
+            raise self._translate_error(error) from error
+        if not found.schema_str:
+            raise self._translate_error(ValueError("no schema"))
+        return found
+
+    def count_subjects(self) -> int:
+        """How many subjects the registry knows."""
+        client = self._client
+        try:
+            return len(client.get_subjects())
+        except Exception as error:
+            raise self._translate_error(error) from error
+
+    def _translate_error(self, error: Exception) -> ReplicatorError:
+        where = f"the schema registry at {self._options.url}"
+        if isinstance(error, SchemaRegistryError):
+            return self._translate_status(where, error.http_status_code)
+        said = str(error)
+        if "CERTIFICATE_VERIFY_FAILED" in said or "certificate verify failed" in said:
+            return EnvironmentProblem(
+                f"{where} has a certificate that is not trusted", next_step="Name the file of its authority as `ca`."
+            )
+        if isinstance(error, ValueError | KeyError | TypeError | AttributeError):
+            return EnvironmentProblem(f"{where} answers something else than a registry would", next_step=CHECK_URL)
+        return Retryable(f"{where} does not answer ({type(error).__name__})", next_step="Start it, or correct its `url`.")
+
+    def _translate_status(self, where: str, status: int) -> ReplicatorError:
+        if status in REFUSED:
+            said = "refuses these credentials" if self._options.user else "asks for credentials"
+            return EnvironmentProblem(
+                f"{where} {said} (HTTP {status})", next_step="Correct `user` and `password` of the source's `registry`."
+            )
+        if status >= 500 or status in AGAIN:
+            return Retryable(f"{where} answers with HTTP {status}", next_step="Its own log says why.")
+        return EnvironmentProblem(f"{where} answers with HTTP {status}", next_step=CHECK_URL)
+
+
+def _client_settings(options: RegistryOptions) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "url": options.url,
+        "timeout": SECONDS,
+        "max.retries": TRIES_AGAIN,
+        "retries.wait.ms": WAIT_MS,
+        "retries.max.wait.ms": LONGEST_WAIT_MS,
+    }
+    if options.user is not None:
+        password = options.password.get_secret_value() if options.password else ""
+        found["basic.auth.user.info"] = f"{options.user}:{password}"
+    return found | ({"ssl.ca.location": options.ca} if options.ca else {})

@@ -1,0 +1,1 @@
+"""Object stores: options, clients, files and errors."""

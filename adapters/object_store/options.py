@@ -1,0 +1,80 @@
+"""How an object store is reached: one set of keys for everything that does it."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict
+
+from replicator.domain.errors import ConfigProblem
+
+SCHEMES = ("s3", "s3a")
+RETRIES = 3
+RETRY_SECONDS, CONNECT_SECONDS, REQUEST_SECONDS = 20, 5, 60
+"""Beyond these the lane itself waits and tries again. The libraries' own default is three minutes without a word."""
+
+
+class Storage(BaseModel):
+    """Keys of an S3 store. What is not said comes from the environment (`AWS_*`), or from the machine's own role."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    session_token: str | None = None
+    region: str | None = None
+    endpoint: str | None = None
+    allow_http: bool = False
+
+    def __repr__(self) -> str:
+        return "Storage(...)"
+
+    __str__ = __repr__
+
+    @property
+    def config(self) -> dict[str, str]:
+        """What was said, under the names that both Rust libraries share."""
+        said = self.model_dump(exclude={"allow_http"}, exclude_none=True)
+        return {f"aws_{name}": str(value) for name, value in said.items()}
+
+    @property
+    def may_be_plain(self) -> bool:
+        """The endpoint may be one without encryption. obstore forgets what the environment says once it is told timeouts."""
+        return self.allow_http or os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+
+    def to_delta_rs(self) -> dict[str, str]:
+        """The same as storage options of delta-rs."""
+        return {
+            **self.config,
+            "allow_http": str(self.may_be_plain).lower(),
+            "max_retries": str(RETRIES),
+            "retry_timeout": f"{RETRY_SECONDS}s",
+            "connect_timeout": f"{CONNECT_SECONDS}s",
+            "timeout": f"{REQUEST_SECONDS}s",
+        }
+
+    def to_obstore(self) -> dict[str, Any]:
+        """The same as arguments of obstore's stores."""
+        return {
+            "config": self.config,
+            "client_options": {
+                "allow_http": self.may_be_plain,
+                "connect_timeout": timedelta(seconds=CONNECT_SECONDS),
+                "timeout": timedelta(seconds=REQUEST_SECONDS),
+            },
+            "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_SECONDS)},
+        }
+
+
+def split_url(path: str) -> tuple[str, str]:
+    """Bucket and key of `s3://BUCKET/KEY`; ConfigProblem for the URL of another kind of store."""
+    url = urlsplit(path)
+    if url.scheme not in SCHEMES or not url.netloc:
+        raise ConfigProblem(
+            f"what lies on {url.scheme}:// cannot be reached yet",
+            next_step="Give `path` as a local folder, or as s3://BUCKET/FOLDER.",
+        )
+    return url.netloc, url.path.strip("/")

@@ -1,0 +1,1 @@
+"""Metrics, lineage and checks."""

@@ -1,0 +1,226 @@
+"""Kafka Connect: the connector that writes the topics, its tasks, and what its settings lose."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import psycopg
+
+from replicator.domain.connectors import Connector, find_row_loss
+from replicator.ports.diagnosis import Diagnosis
+
+from .connector_settings import SettingLoss, find_family, find_losses
+
+TIMEOUT_SECONDS = 5
+NOT_FOUND = 404
+ADVICE = (
+    (r"wal_level", "ALTER SYSTEM SET wal_level = logical; on the source, and restart that server."),
+    (
+        r"publication",
+        "CREATE PUBLICATION in the source database, as publication.name says.",
+    ),
+    (r"slot .* is active|already active", "Another connector reads this slot: give this one another slot.name."),
+    (r"slot .*(lost|invalid)|can no longer get changes", "Drop the slot; the connector then takes a new snapshot."),
+    (r"password authentication|no pg_hba", "Correct database.user and database.password of the connector."),
+    (
+        r"connection .*refused|unknown ?host|timed out|could not connect",
+        "Start the source database, or correct its address.",
+    ),
+    (r"permission denied|must be superuser|must have replication", "Grant the connector's role REPLICATION and SELECT."),
+)
+"""What a trace says, and what helps."""
+COMMIT = "COMMIT"
+"""The kind of message that PostgreSQL's connector stands at between transactions."""
+SET_BACK = "docs/debezium.md, Connectors that lose rows"
+SECRET = re.compile(r"(?i)(password\s*[=:]\s*)\S+")
+
+
+class ConnectCheck:
+    """`ports.diagnosis.Check`; options `url`, None where no worker is known, and `connector`, None for each that writes
+    `topics` of the source; `files`: descriptions of connectors as they are registered, of which the same ones count; and
+    `wanted`: what `connector_settings.find_losses` asks for; `dsn`: the database that it reads, where that is a known
+    PostgreSQL server."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._url = str(options.get("url") or "").rstrip("/")
+        self._connector = str(options.get("connector") or "")
+        self._topics = tuple(options.get("topics", ()))
+        self._files = tuple(map(Path, options.get("files", ())))
+        self._wanted = frozenset(options.get("wanted", ()))
+        self._dsn = str(options.get("dsn") or "")
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        found = list(self._check_files())
+        try:
+            names = list(self._list_connectors()) if self._url else []
+            if self._url and not names:
+                sentence = f"No connector at {self._url} writes topics of this source."
+                step = "Name it with `connect: {url: ..., connector: ...}` of the source, or correct `topics`."
+                found.append(Diagnosis("warning", self._name, sentence, step))
+            for name in names:
+                status = self._get(f"/connectors/{quote(name, safe='')}/status")
+                found += self._check_states(name, status) if status is not None else [self._unknown_diagnosis(name)]
+                config = self._get(f"/connectors/{quote(name, safe='')}/config") if status is not None else None
+                found += self._check_config(f"connector {name} as it runs", config) if config is not None else ()
+                found += self._check_row_losses(name, status, config) if config is not None else ()
+                found += self._place(name, status, config) if config is not None else ()
+        except (URLError, OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or type(error).__name__
+            step = "Start Kafka Connect (`scripts/start.sh` in development), or correct `connect.url`."
+            found.append(Diagnosis("error", self._name, f"Kafka Connect at {self._url} does not answer: {why}.", step))
+        return found
+
+    def _check_row_losses(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
+        """Rows that this version of the connector loses with this database."""
+        plugin = config.get("connector.class", "")
+        version = status["connector"].get("version") or next(
+            (one["version"] for one in self._get("/connector-plugins") or () if one.get("class") == plugin), ""
+        )
+        connector = Connector(find_family(config), str(version), _has_metadata(config))
+        if find_row_loss(connector) and (loss := find_row_loss(connector, server=self._read_server_version())):
+            yield Diagnosis("warning", self._name, f"{loss.sentence[:-1]} (connector {name}).", loss.next_step)
+
+    def _place(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
+        """A connector that does not run and stands within a transaction, of which it may skip rows when it goes on."""
+        runs = {part["state"] for part in (status["connector"], *status.get("tasks", ()))} == {"RUNNING"}
+        if runs or find_family(config) != "postgresql" or not _has_metadata(config):
+            return
+        path = f"/connectors/{quote(name, safe='')}/offsets"
+        for stored in (self._get(path) or {}).get("offsets", ()):
+            if (stored["offset"] or {}).get("messageType", COMMIT) != COMMIT:
+                sentence = f"Connector {name} stands within a transaction: it may skip rows of it when it goes on."
+                step = f"Set it back to the last commit before ({self._url}{path}): {SET_BACK}."
+                yield Diagnosis("warning", self._name, sentence, step)
+
+    def _read_server_version(self) -> int | None:
+        """The major version of the database; None where it does not say, which its own check tells."""
+        try:
+            if not self._dsn:
+                return None
+            with psycopg.connect(self._dsn, connect_timeout=TIMEOUT_SECONDS) as connection:
+                return connection.info.server_version // 10_000
+        except psycopg.Error:
+            return None
+
+    def _list_connectors(self) -> Iterator[str]:
+        """The connectors of the worker that write for the source."""
+        if self._connector:
+            yield self._connector
+            return
+        for name in sorted(self._get("/connectors") or ()):
+            if self._is_mine(name, self._get(f"/connectors/{quote(name, safe='')}/config") or {}):
+                yield name
+
+    def _is_mine(self, name: str, config: Mapping[str, str]) -> bool:
+        """The connector writes topics of the source: it has the name, or the prefix of its topics is theirs."""
+        prefix = config.get("topic.prefix") or config.get("database.server.name") or ""
+        if name == self._connector or not prefix or "${" in prefix:
+            return name == self._connector
+        return any(_has_prefix(pattern, prefix) for pattern in self._topics)
+
+    def _check_files(self) -> Iterator[Diagnosis]:
+        for file in self._files:
+            where = f"{file.parent.name}/{file.name}"
+            try:
+                said = json.loads(file.read_text())
+                config = said.get("config", said)
+                name = str(said.get("name", config.get("name", "")))
+                if self._is_mine(name, config):
+                    yield from self._check_config(where, config)
+            except (OSError, ValueError, AttributeError) as error:
+                sentence = f"{where} cannot be read as a connector: {type(error).__name__}."
+                yield Diagnosis("warning", self._name, sentence, "Write it as JSON with `name` and `config`.")
+
+    def _check_config(self, where: str, config: Mapping[str, str]) -> Iterator[Diagnosis]:
+        found = list(find_losses(config, self._wanted))
+        for loss in found:
+            yield Diagnosis("warning", self._name, _describe_loss(loss, config, where), loss.step)
+        if not found and find_family(config):
+            yield Diagnosis("ok", self._name, f"No setting of {where} is known to lose values or order.")
+
+    def _get(self, path: str) -> Any:
+        """The answer; None for what is not there."""
+        try:
+            with urlopen(self._url + path, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - http(s) by the settings
+                return json.load(response)
+        except HTTPError as refused:
+            if refused.code == NOT_FOUND:
+                return None
+            raise
+
+    def _unknown_diagnosis(self, name: str) -> Diagnosis:
+        there = ", ".join(sorted(self._get("/connectors") or ())) or "none"
+        sentence = f"Connector {name} is not registered; there is {there}."
+        return Diagnosis(
+            "error",
+            self._name,
+            sentence,
+            "Correct `connect.connector` of the source, or register it (`scripts/start.sh` in development).",
+        )
+
+    def _check_states(self, name: str, status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+        tasks = status.get("tasks", [])
+        yield self._check_state(name, f"Connector {name}", status["connector"])
+        for task in tasks:
+            yield self._check_state(name, f"Task {task['id']} of connector {name}", task)
+        if not tasks and status["connector"]["state"] == "RUNNING":
+            step = "Wait a moment; if it stays so, read the worker's log (`replicator stack logs connect`)."
+            yield Diagnosis("warning", self._name, f"Connector {name} has no task.", step)
+
+    def _check_state(self, name: str, what: str, part: Mapping[str, Any]) -> Diagnosis:
+        state = part["state"]
+        if state == "RUNNING":
+            return Diagnosis("ok", self._name, f"{what} runs.")
+        command = f"{self._url}/connectors/{name}"
+        if state == "FAILED":
+            cause = find_cause(part.get("trace", ""))
+            restart = f"curl -X POST '{command}/restart?includeTasks=true&onlyFailed=true'"
+            return Diagnosis(
+                "error", self._name, f"{what} has failed: {cause}.", f"{find_advice(cause)} Then: {restart}".strip()
+            )
+        step = f"curl -X PUT {command}/resume" if state in ("PAUSED", "STOPPED") else "Wait a moment and look again."
+        return Diagnosis("warning", self._name, f"{what} is {state}.", step)
+
+
+def _has_metadata(config: Mapping[str, str]) -> bool:
+    return str(config.get("provide.transaction.metadata", "false")).lower() == "true"
+
+
+def _describe_loss(loss: SettingLoss, config: Mapping[str, str], where: str) -> str:
+    by_default = "" if loss.setting in config else " (the default)"
+    return f"{loss.setting} is {loss.value}{by_default} in {where}: {loss.lost}."
+
+
+def _has_prefix(pattern: str, prefix: str) -> bool:
+    """Whether a wanted topic, glob or regular expression is of topics with the prefix."""
+    if pattern.startswith("^"):
+        return pattern[1:].replace("\\", "").startswith(f"{prefix}.")
+    return pattern.startswith(f"{prefix}.") or fnmatchcase(f"{prefix}.", pattern.partition(".")[0] + ".")
+
+
+def find_cause(trace: str) -> str:
+    """The first line of a Java trace and its innermost cause, without class names, on one line."""
+    lines = [line for line in trace.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    said = dict.fromkeys(_strip_class_names(line) for line in (*lines[:1], *causes[-1:]))
+    return SECRET.sub(r"\1***", ": ".join(said) or "no trace is given")
+
+
+def find_advice(cause: str) -> str:
+    """What helps against a cause that is known."""
+    return next((step for pattern, step in ADVICE if re.search(pattern, cause, re.I)), "")
+
+
+def _strip_class_names(line: str) -> str:
+    """`Caused by: a.b.SomeException: what` as `what`."""
+    return re.sub(r"^(Caused by: )?([\w$]+\.)+[\w$]+(: |$)", "", line.strip()).rstrip(". ") or line.strip()

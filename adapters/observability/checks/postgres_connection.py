@@ -1,0 +1,62 @@
+"""A short-lived connection for questions, and what it means when there is none."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import psycopg
+
+from replicator.ports.diagnosis import Diagnosis
+
+from ...postgres.answer_timeout import TimeoutConnection
+from ...postgres.errors import translate_error
+
+TIMEOUT_SECONDS = 5
+Look = Callable[[psycopg.Connection], Iterable[Diagnosis]]
+
+
+def run_checks(name: str, dsn: str, look: Look) -> Iterator[Diagnosis]:
+    """What `look` finds over a connection to `dsn`; when there is none, or it breaks, that as an error.
+
+    The server's own sentence is given, which never holds the password. The connection ends itself where no answer comes:
+    the server's limit of a statement does not help where the server is not reached.
+    """
+    try:
+        with TimeoutConnection.connect(
+            dsn,
+            connect_timeout=TIMEOUT_SECONDS,
+            application_name="replicator doctor",
+            autocommit=True,
+            options=f"-c statement_timeout={TIMEOUT_SECONDS}s",
+        ) as connection:
+            yield from look(connection)
+    except psycopg.Error as error:
+        problem = translate_error(error, "connecting")
+        step = problem.next_step or "Start the server, or correct host and port in `dsn`."
+        yield Diagnosis("error", name, problem.sentence, step)
+
+
+def fetch_rows(connection: psycopg.Connection, query: str, *parameters: object) -> list[tuple[Any, ...]]:
+    """The rows of a query."""
+    return connection.execute(query.encode(), parameters or None).fetchall()
+
+
+def check_transport(connection: psycopg.Connection, name: str) -> Iterator[Diagnosis]:
+    """Whether others on the way to the server can read what is sent, or answer in its place; nothing is on the way to one on
+    this machine."""
+    if _is_local(connection.info.hostaddr):
+        return
+    mode = connection.info.get_parameters().get("sslmode", "prefer")
+    if connection.pgconn.ssl_in_use and mode == "verify-full":
+        yield Diagnosis("ok", name, "The connection is encrypted, and the server has shown who it is.")
+        return
+    what = "who answers is not checked" if connection.pgconn.ssl_in_use else "the connection is not encrypted"
+    step = "Add sslmode=verify-full and sslrootcert=FILE to `dsn`; the server needs a certificate for the host in it."
+    yield Diagnosis("warning", name, f"With sslmode {mode}, {what}.", step)
+
+
+def _is_local(address: str) -> bool:
+    """No address: a socket of this machine's."""
+    return not address or ipaddress.ip_address(address).is_loopback

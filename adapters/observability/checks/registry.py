@@ -1,0 +1,32 @@
+"""Schema registries: whether they answer, and let us in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from replicator.domain.errors import ReplicatorError
+from replicator.ports.diagnosis import Diagnosis
+
+from ...kafka.schema_registry.client import Registry
+from ...kafka.schema_registry.options import RegistryOptions
+
+
+class RegistryCheck:
+    """`ports.diagnosis.Check`; options as in `adapters.kafka.schema_registry.options.RegistryOptions`."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._options = RegistryOptions(**{key: options[key] for key in RegistryOptions.model_fields if key in options})
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        try:
+            known = Registry(self._options).count_subjects()
+        except ReplicatorError as problem:
+            sentence = f"{problem.sentence[:1].upper()}{problem.sentence[1:]}."
+            return [Diagnosis("error", self._name, sentence, problem.next_step)]
+        if not known:
+            step = "A connector registers them with its first records; is this the registry that its converters write to?"
+            return [Diagnosis("warning", self._name, f"{self._options.url} answers, and knows no schemas.", step)]
+        return [Diagnosis("ok", self._name, f"{self._options.url} answers; it knows {known} subjects.")]

@@ -1,0 +1,196 @@
+"""The PostgreSQL database that changes come from: logical decoding, its publication, its slot, its role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from replicator.domain.patterns import find_best, matches
+from replicator.ports.diagnosis import Diagnosis
+
+from .postgres_connection import check_transport, fetch_rows, run_checks
+from .slot import check_slot
+
+ROLE = """
+SELECT current_user, current_database(), current_setting('wal_level'), r.rolsuper OR r.rolreplication OR EXISTS (
+    SELECT FROM pg_roles m WHERE m.rolname IN ('rds_replication', 'cloudsqlreplica') AND pg_has_role(m.oid, 'MEMBER'))
+FROM pg_roles r WHERE r.rolname = current_user"""
+PUBLICATION = """
+SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate FROM pg_publication WHERE pubname = %s"""
+TABLES = """
+SELECT n.nspname || '.' || c.relname,
+       EXISTS (SELECT FROM pg_publication_tables p WHERE p.pubname = %s AND (
+           (p.schemaname = n.nspname AND p.tablename = c.relname)
+           OR (c.relkind = 'p' AND format('%%I.%%I', p.schemaname, p.tablename)::regclass
+               IN (SELECT relid FROM pg_partition_tree(c.oid))))),
+       c.relreplident <> 'd' OR EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"""
+
+GENERATED = """
+SELECT n.nspname || '.' || c.relname, array_agg(a.attname::text ORDER BY a.attnum)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND EXISTS (
+    SELECT FROM pg_publication_tables p WHERE p.pubname = %s
+    AND NOT (current_setting('server_version_num')::int >= 180000 AND to_jsonb(p) -> 'attnames' ? a.attname)
+    AND ((p.schemaname = n.nspname AND p.tablename = c.relname)
+         OR (c.relkind = 'p' AND format('%%I.%%I', p.schemaname, p.tablename)::regclass
+             IN (SELECT relid FROM pg_partition_tree(c.oid)))))
+GROUP BY 1 ORDER BY 1"""
+"""Generated columns that the publication does not send. From PostgreSQL 18 on it can send them, and `attnames` has them."""
+LACKED = """
+SELECT n.nspname || '.' || c.relname, a.attname,
+       a.attstorage <> 'p' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p' AND c.relreplident <> 'f'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND NOT EXISTS (
+    SELECT FROM pg_index i WHERE i.indrelid = c.oid AND a.attnum = ANY (i.indkey)
+      AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END)
+ORDER BY 1, a.attnum"""
+"""Columns that a delete does not send; and whether an update that leaves them as they are may not send them either."""
+IDENTITIES = """
+SELECT n.nspname || '.' || c.relname, c.relreplident = 'f',
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"""
+"""Whether a table's deletes hold the whole row, and whether its keys may be taken before they are free."""
+UNSENT = {
+    "deletes": "deletes do not send it, and are rejected",
+    "updates": "an update that leaves a large value as it is does not send it, and is rejected",
+}
+
+
+class SourceDatabaseCheck:
+    """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, `tables`: the names and globs that are wanted, and
+    `whole_rows`: by `match` the `columns` that a `key` of a `lane` needs of all changes, `of` deletes or of updates.
+    `replica_identity`: as the source says it."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._dsn = str(options["dsn"])
+        self._publication = str(options["publication"])
+        self._slot = str(options["slot"])
+        self._wanted = tuple(options.get("tables", ()))
+        self._whole_rows = tuple(options.get("whole_rows", ()))
+        self._identity = options.get("replica_identity")
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        return list(run_checks(self._name, self._dsn, self._check_database))
+
+    def _check_database(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        user, database, level, may_replicate = fetch_rows(connection, ROLE)[0]
+        yield Diagnosis("ok", self._name, f"Database {database} answers to {user}.")
+        yield from check_transport(connection, self._name)
+        yield self._to_diagnosis(
+            level == "logical",
+            "wal_level is logical.",
+            f"wal_level is {level}, so nothing can be decoded from the log.",
+            "ALTER SYSTEM SET wal_level = logical; then restart the server (on RDS: rds.logical_replication = 1).",
+        )
+        yield self._to_diagnosis(
+            may_replicate,
+            f"Role {user} may replicate.",
+            f"Role {user} may not replicate.",
+            f"As a superuser: ALTER ROLE {user} REPLICATION; (on RDS: GRANT rds_replication TO {user};)",
+        )
+        yield from self._check_publications(connection)
+        yield from self._check_sent_columns(fetch_rows(connection, LACKED))
+        yield from self._check_identities(fetch_rows(connection, IDENTITIES))
+        yield from check_slot(self._name, connection, self._slot)
+
+    def _check_publications(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        name = self._publication
+        found = fetch_rows(connection, PUBLICATION, name)
+        if not found:
+            step = f"In this database: CREATE PUBLICATION {name} FOR ALL TABLES; (or FOR TABLES IN SCHEMA public)."
+            yield Diagnosis("error", self._name, f"There is no publication {name}.", step)
+            return
+        if not found[0][0]:
+            step = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
+            yield Diagnosis("error", self._name, f"Publication {name} leaves out some kinds of changes.", step)
+        yield from self._check_tables(fetch_rows(connection, TABLES, name))
+        yield from self._check_generated(fetch_rows(connection, GENERATED, name))
+
+    def _check_tables(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
+        wanted = [t for t in tables if any(matches(name, t[0]) for name in self._wanted)]
+        absent = [name for name in self._wanted if not any(matches(name, t[0]) for t in tables)]
+        missing = [name for name, published, _ in wanted if not published]
+        if missing:
+            sentence = f"Publication {self._publication} does not cover {_join_names(missing)}, whose changes never arrive."
+            step = f"ALTER PUBLICATION {self._publication} ADD TABLE {', '.join(missing)};"
+            yield Diagnosis("error", self._name, sentence, step)
+        elif wanted:
+            yield Diagnosis(
+                "ok", self._name, f"Publication {self._publication} covers the tables of the config ({len(wanted)})."
+            )
+        if absent:
+            sentence = f"No table of the database is called {_join_names(absent)}."
+            yield Diagnosis("warning", self._name, sentence, "Correct `match` under `tables`, or create the table.")
+        for name in (name for name, published, told_apart in wanted if published and not told_apart):
+            sentence = f"Table {name} has no primary key, so while it is published PostgreSQL refuses to update or delete."
+            yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {name} REPLICA IDENTITY FULL; or give it a key.")
+
+    def _check_generated(self, tables: Sequence[tuple[str, list[str]]]) -> Iterator[Diagnosis]:
+        for table, columns in tables:
+            if not any(matches(name, table) for name in self._wanted):
+                continue
+            sentence = (
+                f"Table {table} has generated columns that its changes do not send: {_join_names(columns)}. A snapshot or a "
+                "backfill fills them, and the first update of a row makes them NULL."
+            )
+            step = (
+                "Leave them out with column.exclude.list of the connector, and compute them in the target with "
+                f"`columns: {{{columns[0]}: {{expression: ...}}}}`. From PostgreSQL 18 on: "
+                f"ALTER PUBLICATION {self._publication} SET (publish_generated_columns = stored);"
+            )
+            yield Diagnosis("warning", self._name, sentence, step)
+
+    def _check_sent_columns(self, lacked: Sequence[tuple[str, str, bool]]) -> Iterator[Diagnosis]:
+        """Tables whose changes do not send columns that a lane needs of them."""
+        for need in self._whole_rows:
+            for table in dict.fromkeys(name for name, *_ in lacked if self._is_deciding(need["match"], name)):
+                columns = {c for name, c, is_large in lacked if name == table and (is_large or need["of"] == "deletes")}
+                for column in (c for c in need["columns"] if c in columns):
+                    sentence = (
+                        f"Lane {need['lane']} needs column {column} of {table} for `{need['key']}`: {UNSENT[need['of']]}."
+                    )
+                    yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {table} REPLICA IDENTITY FULL;")
+
+    def _check_identities(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
+        """Tables whose `replica_identity` is said wrong; or not said where rows may be lost by it (docs/deletes.md)."""
+        for table, is_full, is_deferrable in tables:
+            if not any(matches(name, table) for name in self._wanted):
+                continue
+            said = self._identity
+            if isinstance(said, Mapping):
+                said = said.get(find_best(said, table))
+            fits = "full" if is_full else "default"
+            if said is not None and said != fits:
+                sentence = (
+                    f"Table {table} has REPLICA IDENTITY {fits.upper()}, and the source says `replica_identity: {said}`."
+                )
+            elif said is None and is_full and is_deferrable:
+                sentence = (
+                    f"Keys of {table} are deferrable, so rows may exchange them, and nothing says that deletes are whole."
+                )
+            else:
+                continue
+            step = f"Write `replica_identity: {{{table}: {fits}}}` for the source."
+            yield Diagnosis("warning", self._name, sentence, step)
+
+    def _is_deciding(self, match: str, table: str) -> bool:
+        """The match is the one of the config by which the table goes."""
+        return find_best(self._wanted, table) == match
+
+    def _to_diagnosis(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
+        return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

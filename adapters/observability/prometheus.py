@@ -1,0 +1,105 @@
+"""Metrics in Prometheus' format. Names, labels and units are the public contract; no label holds a key or an offset."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from replicator.domain.policy.plan import Counts
+from replicator.ports.dead_letters import DeadLetterGroup
+from replicator.ports.telemetry import Pace
+
+OUTCOMES = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class PrometheusTelemetry:
+    """`ports.telemetry.Telemetry` on a registry of its own."""
+
+    def __init__(self, version: str = "") -> None:
+        self.registry = CollectorRegistry()
+        self._consumed = self._counter("records_consumed", "Records read from a source", "source")
+        self._ignored = self._counter("records_ignored", "Records that carry no change of a table", "source", "kind")
+        self._rejects = self._counter("rejects", "Records rejected", "source", "table", "stage", "code")
+        self._open = self._gauge("dead_letters", "Dead letters that are open", "source", "table", "lane")
+        self._changes = self._counter("changes", "Changes by what became of them", "lane", "outcome")
+        self._seconds = Histogram(
+            "replicator_apply_duration_seconds", "Time of one apply", ["lane"], buckets=SECONDS, registry=self.registry
+        )
+        self._freshness = self._gauge("freshness_seconds", "Now minus event time of the newest applied change", "lane")
+        self._lag = self._gauge("lag_records", "Records between the lowest lane and the end of the source", "source")
+        self._up = self._gauge("lane_up", "1 while the lane applies, 0 while it is suspended or paused", "lane")
+        self._groups: set[DeadLetterGroup] = set()
+        self._engines: dict[str, Gauge] = {}
+        self._gauge("build_info", "Always 1", "version").labels(version).set(1)
+
+    def consumed(self, source: str, records: int) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        self._consumed.labels(source).inc(records)
+
+    def ignored(self, source: str, kind: str, records: int) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        self._ignored.labels(source, kind).inc(records)
+
+    def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        self._rejects.labels(source, table, stage, code).inc(records)
+
+    def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        for group in self._groups - counts.keys():
+            self._open.remove(group.source, group.table, group.lane)
+        self._groups = set(counts)
+        for group, records in counts.items():
+            self._open.labels(group.source, group.table, group.lane).set(records)
+
+    def changes(self, lane: str, counts: Counts) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        for outcome, count in zip(OUTCOMES, counts.as_tuple(), strict=True):
+            self._changes.labels(lane, outcome).inc(count)
+
+    def applied(self, lane: str, seconds: float, newest: int | None) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        self._seconds.labels(lane).observe(seconds)
+        if newest is not None:
+            self._freshness.labels(lane).set_function(lambda: time.time() - newest / 1e6)
+
+    def lag(self, source: str, records: int | None) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        self._lag.labels(source).set(math.nan if records is None else records)
+
+    def lane_up(self, lane: str, up: bool) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        self._up.labels(lane).set(1 if up else 0)
+
+    def pace(self, source: str, engine: str, pace: Pace) -> None:
+        """See `ports.telemetry.Telemetry`."""
+        values = {
+            "batch_duration_seconds": (pace.batch_seconds, "Time of the last batch of the engine's stream"),
+            "input_rows_per_second": (pace.input_rows_per_second, "Rows that come into the engine's stream"),
+            "processed_rows_per_second": (pace.processed_rows_per_second, "Rows that the engine's stream applies"),
+            "lag_records": (pace.lag_records, "Records between the last batch of the engine's stream and the end"),
+        }
+        for name, (value, what) in values.items():
+            if value is not None:
+                self._engine_gauge(re.sub(r"\W", "_", f"{engine}_{name}"), what).labels(source).set(value)
+
+    def _engine_gauge(self, name: str, what: str) -> Gauge:
+        """Named after the engine, so there from its first figure on."""
+        if name not in self._engines:
+            self._engines[name] = self._gauge(name, what, "source")
+        return self._engines[name]
+
+    def text(self) -> bytes:
+        """The metrics page."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+        return Counter(f"replicator_{name}", what, labels, registry=self.registry)
+
+    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(f"replicator_{name}", what, labels, registry=self.registry)

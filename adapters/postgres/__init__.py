@@ -1,0 +1,1 @@
+"""PostgreSQL connections, tables, types and names, shared by sources, sinks and projections."""

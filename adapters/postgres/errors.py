@@ -1,0 +1,189 @@
+"""What an error of the PostgreSQL driver means to the pipeline: try again, stop, or reject a row.
+
+Sentences never quote the server's message for data errors, because it repeats values of the row. SQLSTATE codes are those of
+the PostgreSQL documentation, appendix A.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import psycopg
+
+from replicator.domain.errors import EnvironmentProblem, Fatal, Reject, RejectCode, ReplicatorError, Retryable
+
+PASSES = {
+    "08": "the connection broke, or could not be made",
+    "25006": "the server was a standby, or read-only, when the session began",
+    "25P02": "the transaction had failed, and was not ended",
+    "25P03": "the session was idle in its transaction for too long",
+    "25P04": "the transaction took longer than it may",
+    "26": "a pooler, or DISCARD ALL, took the prepared statements of the session",
+    "40": "a deadlock, a serialization failure, or a conflict with the recovery of a standby",
+    "53": "the server has no more disk, memory or connections",
+    "55006": "somebody else uses the object at this moment",
+    "55P03": "a lock was not to be had in time",
+    "57014": "somebody cancelled the statement, or it took longer than it may",
+    "57P01": "the server shuts down, or an administrator ended the session",
+    "57P02": "another process of the server crashed",
+    "57P03": "the server starts, or shuts down",
+    "57P05": "the session was idle for too long",
+    "58": "the server could not read or write a file",
+    "72": "the transaction read with a snapshot that is too old by now",
+}
+"""What may pass by itself: the SQLSTATE, or its first characters, and why."""
+
+RELIEF = {
+    "53100": "Free space on the server's disk.",
+    "55P03": (
+        "Wait until the session that holds the lock ends, or end it with pg_terminate_backend(pid). It is one of these: "
+        "`SELECT pid, relation::regclass, mode, query FROM pg_locks JOIN pg_stat_activity USING (pid) "
+        "WHERE granted AND datname = current_database()`."
+    ),
+}
+"""What an operator can do about some of them."""
+
+ENDS_SESSION = {
+    "08": "nobody knows what the other side still answers",
+    "25": "the session is not in the state in which this program left it; its defaults may be those of a standby",
+    "26": "what the driver holds for prepared is not",
+    "40003": "nobody knows whether the statement was done",
+    "53200": "the server gives the memory of a session back with its end",
+    "57P": "the server has ended the session, or is about to",
+    "58": "files and locks of the session may be gone",
+}
+"""After these errors another session is opened: in the old one the same would happen again. Locks of the old one are taken
+again, and the epoch says whether somebody else wrote meanwhile (`pg_lanes`)."""
+
+STALE_PLAN = "RevalidateCachedQuery"
+"""The server's function that refuses a prepared statement whose columns were changed; the code (0A000) is that of many."""
+
+ROW = ("22", "23", "44", "54000", "P0001")
+"""Data exceptions, constraints, the condition of a view, an index row too large, RAISE in a trigger: the fault lies in a
+row, not in the server."""
+
+BETWEEN_ROWS = frozenset({"23503", "23505", "23P01"})
+"""Constraints between rows: foreign keys, unique and exclusion constraints. Other rows may let the row in later."""
+
+ENVIRONMENT = {
+    "28": "Correct user and password in `dsn`, or let this role log in (pg_hba.conf).",
+    "3D": "Create the database, or correct its name in `dsn`.",
+    "42501": "Grant this role what the sentence names; of a target `replicator doctor` says how. Where it has to be the "
+    "owner, run `ALTER TABLE ... OWNER TO` this role, or start once as the owner of the tables: docs/security.md.",
+    "57P04": "The database was dropped: create it again, then `replicator lanes resync`.",
+}
+DEPENDED_ON = "2BP01"
+STRUCTURE = {
+    "54011": "Leave some out with `column_list` or `except_column_list`.",
+    DEPENDED_ON: "Drop these first, then repeat.",
+    "42P01": "The target was removed: start again to have it created, after `replicator lanes resync`.",
+    "3F": "The schema was removed: start again to have it created, after `replicator lanes resync`.",
+    "42P05": "Connect without the pooler, or set its pool_mode to session.",
+    "0A": "The server cannot do this with the target as it is: write to an ordinary table, with another name in `into`.",
+    "42": "The target was changed by somebody else: start again so that it is read anew.",
+}
+STARTING = re.compile(r"starting up|shutting down|recovery mode|connection slots|too many|not yet accepting", re.I)
+
+REFUSED = (
+    (re.compile(r'FATAL: +database ".*" does not exist'), "3D"),
+    (re.compile("FATAL: +permission denied for"), "42501"),
+)
+"""What an error says that comes without its SQLSTATE, as the driver's do before there is a connection."""
+
+UNTRUSTED = re.compile(r"certificate|private key file|tlsv?1\S* alert|does not support SSL|SSL was required", re.I)
+"""No connection was made, as one side does not trust the other, or as one wants TLS and the other has none."""
+TRUST = (
+    "Check sslmode, sslrootcert, sslcert and sslkey in `dsn`, that the server's certificate names the host in it, and that "
+    "no certificate has expired."
+)
+
+
+def is_row_refusal(error: BaseException) -> bool:
+    """True when the database refuses a value or a row, so that the others can still be applied."""
+    state = getattr(error, "sqlstate", None)
+    return isinstance(error, psycopg.Error) and state is not None and state.startswith(ROW)
+
+
+def is_session_lost(error: psycopg.Error) -> bool:
+    """True when the session that met the error is of no more use."""
+    return has_stale_plan(error) or (error.sqlstate or "08").startswith(tuple(ENDS_SESSION))
+
+
+def has_stale_plan(error: psycopg.Error) -> bool:
+    """True when a prepared statement belongs to a table as it was before somebody changed it."""
+    return error.diag.source_function == STALE_PLAN
+
+
+def is_waiting_for_rows(error: psycopg.Error) -> bool:
+    """True when the row may be let in once other rows have changed."""
+    return error.sqlstate in BETWEEN_ROWS
+
+
+def translate_error(error: psycopg.Error, doing: str) -> ReplicatorError:
+    """`error`, met while `doing` (as in "applying lane pg.orders"), in the program's own terms."""
+    state = error.sqlstate
+    if state is None:
+        return _translate_connection_error(error, doing)
+    if state.startswith(ROW):
+        return Fatal(f"While {doing}: {describe_refusal(error, ()).sentence}.")
+    said = error.diag.message_primary or describe_error_class(error)
+    if state == DEPENDED_ON and error.diag.message_detail:
+        said += f": {_to_one_line(error.diag.message_detail)}"  # Names of objects, never a row's values.
+    sentence = f"PostgreSQL said while {doing}: {said} (SQLSTATE {state})."
+    if state.startswith(tuple(PASSES)) or has_stale_plan(error):
+        return Retryable(sentence, next_step=RELIEF.get(state, ""))
+    for table, kind in ((ENVIRONMENT, EnvironmentProblem), (STRUCTURE, Fatal)):
+        for prefix, step in table.items():
+            if state.startswith(prefix):
+                return kind(sentence, next_step=step)
+    return Fatal(sentence)
+
+
+def _translate_connection_error(error: psycopg.Error, doing: str) -> ReplicatorError:
+    """The connection broke or was never made. A server that answered and refused is an environment problem."""
+    text = _to_one_line(str(error))
+    if UNTRUSTED.search(text):
+        return EnvironmentProblem(f"PostgreSQL is not trusted while {doing}: {text}", next_step=TRUST)
+    refused = ("FATAL:" in text or "no password supplied" in text) and not STARTING.search(text)
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not refused:
+        return Retryable(f"PostgreSQL is not reachable while {doing}: {text}")
+    if refused:
+        state = next((state for words, state in REFUSED if words.search(text)), "28")
+        return EnvironmentProblem(f"PostgreSQL refused the connection while {doing}: {text}", next_step=ENVIRONMENT[state])
+    return Fatal(f"The PostgreSQL driver failed while {doing}: {type(error).__name__}.")
+
+
+def _to_one_line(text: str) -> str:
+    """The driver's lines as sentences, each with its end."""
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    return " ".join(line if line.endswith((".", "?", "!", ":")) else f"{line}." for line in lines if line)
+
+
+def describe_refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:
+    """Why the database refuses one row: the kind of error and the column or constraint, never the value.
+
+    `columns` are the names that the error's context may mention.
+    """
+    diag = error.diag
+    where = _describe_name("column", diag.column_name or _find_column(diag.context, columns))
+    where += _describe_name("constraint", diag.constraint_name)
+    return Reject(
+        RejectCode.OUT_OF_RANGE,
+        f"the target refuses the row: {describe_error_class(error)}{where} (SQLSTATE {error.sqlstate})",
+    )
+
+
+def _describe_name(what: str, name: str | None) -> str:
+    return f", {what} {name!r}" if name else ""
+
+
+def _find_column(context: str | None, columns: Iterable[str]) -> str | None:
+    """COPY reports `COPY relation, line 3, column price: "value"`; the longest name that matches is the one."""
+    found = [name for name in columns if f", column {name}:" in (context or "")]
+    return max(found, key=len, default=None)
+
+
+def describe_error_class(error: psycopg.Error) -> str:
+    """`NumericValueOutOfRange` as `numeric value out of range`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).lower()

@@ -1,0 +1,255 @@
+"""An event log in PostgreSQL as it is read: where it begins and ends, and its records in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.position import Position, TopicPartition
+
+from ..event_log.bounds import LogBounds
+from ..event_log.frames import PLACE, drop_repeated
+from ..event_log.records import to_raw
+from ..sql.dialect import text_literal
+from .connection import PostgresSession
+from .erasure import LOGGED
+from .errors import translate_error
+from .lane_state import parse_state
+from .names import quote_name
+from .target_location import TableLocation
+
+Wanted = Callable[[str], bool]
+Stretch = tuple[TopicPartition, int, int]
+"""Of a partition the offsets from one on and below another."""
+ORDER = 'l.topic COLLATE "C", l."partition", l."offset"'
+"""Topics as bytes, as in every event log, whatever the order of texts in the database."""
+INDEX = '(topic COLLATE "C", "partition", "offset")'
+"""What an index is on that gives records in that order."""
+PLACED = 'l.topic IS NOT NULL AND l."partition" IS NOT NULL AND l."offset" IS NOT NULL'
+AT_ONCE = 100
+"""Partitions that one statement reads."""
+FIRST_ROWS, MOST_ROWS, PIECE_BYTES = 64, 512, 4 * 1024 * 1024
+"""Rows that are fetched at once: few at first, and then as many as have that many bytes, as far as those before tell. Never
+so many that large records behind small ones would not fit into memory."""
+TIME = (
+    "CASE WHEN l.\"timestamp\" BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00' "
+    'THEN (extract(epoch FROM l."timestamp") * 1000000)::int8 END'
+)
+"""The times that a frame can hold, in microseconds."""
+COLUMNS = f'l.topic::text, l."partition"::int4, l."offset"::int8, {TIME}, l.headers::text, l.key, l.value'
+MICROSECONDS = pa.schema([pa.field(f.name, pa.int64() if pa.types.is_timestamp(f.type) else f.type) for f in LOGGED])
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What the log was at one moment. `table` and `file` tell it from one that was made anew, and from one that was emptied
+    or written anew. `covered`: how far the lanes that write it have read their streams."""
+
+    table: int
+    file: int | None
+    covered: Position
+    bounds: LogBounds
+
+    def is_covered_by(self, table: int, file: int | None, covered: Mapping[TopicPartition, int]) -> bool:
+        """Whether what has become of it since is told by how far the lanes are now: they alone write all of it, each record
+        in the transaction that says so, and none has begun anew."""
+        return (
+            (table, file) == (self.table, self.file)
+            and all(place in covered for place in self.bounds.ends)
+            and all(covered.get(place, -1) >= offset for place, offset in self.covered.items())
+        )
+
+
+@contextmanager
+def open_snapshot(session: PostgresSession, place: TableLocation) -> Iterator[psycopg.Cursor]:
+    """A cursor that sees the log as it is when the block begins, however long that takes. EnvironmentProblem where there is
+    none; the driver's errors are translated."""
+    doing = f"reading the event log {place.schema}.{place.table}"
+    try:
+        with session.transaction(doing) as cursor:
+            if not has_table(cursor, place):
+                raise EnvironmentProblem(
+                    f"There is no table {place.url}.", next_step="Start the pipeline that writes this event log first."
+                )
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            # Before the moment is taken: a table that is emptied by TRUNCATE is empty for all moments.
+            cursor.execute(f"LOCK TABLE {place.relation} IN ACCESS SHARE MODE".encode())
+            yield cursor
+    except psycopg.Error as error:
+        raise translate_error(error, doing) from error
+
+
+def has_table(cursor: psycopg.Cursor, place: TableLocation) -> bool:
+    """Whether there is such a table."""
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (place.relation,)).fetchone() or (False,)
+    return bool(there)
+
+
+def read_log_state(cursor: psycopg.Cursor, place: TableLocation, wanted: Wanted, known: LogState | None = None) -> LogState:
+    """The log, of the topics that are wanted, as the cursor sees it. ConfigProblem for a table that is none. `known`, an
+    earlier look, saves another one at all records."""
+    table, file = _read_identity(cursor, place)
+    covered = _read_covered(cursor, place, wanted)
+    if known is not None and known.is_covered_by(table, file, covered):
+        fresh = [p for p in covered if p not in known.bounds.ends]
+        firsts = {**known.bounds.firsts, **_read_first_offsets(cursor, place, fresh)}
+        ends = dict(known.bounds.ends)
+    else:
+        found = {p: at for p, at in _read_extremes(cursor, place, table).items() if wanted(p.topic)}
+        firsts = {p: first for p, (first, _) in found.items()}
+        ends = {p: last + 1 for p, (_, last) in found.items()}
+    for where, offset in covered.items():
+        ends[where] = max(offset, ends.get(where, offset))
+        firsts.setdefault(where, offset)
+    return LogState(table, file, covered, LogBounds(Position(firsts), Position(ends)))
+
+
+def read_records(
+    cursor: psycopg.Cursor,
+    place: TableLocation,
+    stretches: Iterable[Stretch],
+    since: datetime | None,
+    until: datetime | None,
+) -> Iterator[pa.Table]:
+    """The records of these stretches as raw frames, a few at a time, by topic, partition and offset, each once; of those
+    that tell their time at the source such as lie in the period."""
+    every = sorted(stretches)
+    last: list[Any] = []
+    for at in range(0, len(every), AT_ONCE):
+        statement = _render_select(place, every[at : at + AT_ONCE], since, until)
+        for rows in _fetch_frames(cursor, statement):
+            frame = drop_repeated(rows)
+            if last == [frame[name][0].as_py() for name in PLACE]:
+                frame = frame.slice(1)
+            if frame.num_rows:
+                last = [frame[name][-1].as_py() for name in PLACE]
+                yield to_raw(frame)
+
+
+def _render_select(
+    place: TableLocation, stretches: Sequence[Stretch], since: datetime | None, until: datetime | None
+) -> bytes:
+    where = " OR ".join(
+        f'({_partition_condition(p)} AND l."offset" >= {first:d} AND l."offset" < {end:d})' for p, first, end in stretches
+    )
+    bounds = [f"l.ts {sign} {_time_literal(time)}" for sign, time in ((">=", since), ("<=", until)) if time is not None]
+    period = f" AND (l.ts IS NULL OR ({' AND '.join(bounds)}))" if bounds else ""
+    return f"SELECT {COLUMNS} FROM {place.relation} AS l WHERE ({where}){period} ORDER BY {ORDER}".encode()
+
+
+def _fetch_frames(cursor: psycopg.Cursor, statement: bytes) -> Iterator[pa.Table]:
+    """The server keeps the rows, sorted, and gives a few at a time."""
+    count = FIRST_ROWS
+    with cursor.connection.cursor("records", binary=True) as rows:
+        rows.execute(statement)
+        while found := rows.fetchmany(count):
+            columns = zip(zip(*found, strict=True), MICROSECONDS, strict=True)
+            piece = pa.table([pa.array(values, field.type) for values, field in columns], schema=MICROSECONDS)
+            fit = PIECE_BYTES * piece.num_rows // max(1, piece.nbytes)
+            count = max(1, min(fit, 2 * count, MOST_ROWS))
+            yield piece.cast(LOGGED)
+
+
+def _read_identity(cursor: psycopg.Cursor, place: TableLocation) -> tuple[int, int | None]:
+    """What tells the table from others, and its content from another one. ConfigProblem unless it has the columns."""
+    row = cursor.execute(
+        "SELECT c.oid::int8, pg_relation_filenode(c.oid)::int8, array(SELECT attname::text FROM pg_attribute "
+        "WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) FROM pg_class c WHERE c.oid = %s::regclass",
+        (place.relation,),
+    ).fetchone()
+    table, file, names = row or (0, None, [])
+    missing = sorted({*RAW.names, "ts"} - set(names))
+    if missing:
+        raise ConfigProblem(
+            f"The table {place.url} is not an event log: it lacks the column(s) {', '.join(missing)}.",
+            next_step="Name the table that an `event_log` sink writes.",
+        )
+    return table, file
+
+
+def _read_covered(cursor: psycopg.Cursor, place: TableLocation, wanted: Wanted) -> Position:
+    (there,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
+    found = Position()
+    if there:
+        lanes = cursor.execute(
+            "SELECT pipeline, lane, state::text FROM _replicator.positions WHERE target = %s AND state IS NOT NULL",
+            (place.relation,),
+        )
+        for pipeline, lane, text in lanes.fetchall():
+            state = parse_state(text, pipeline, lane)
+            if state is not None:
+                found = found.advanced_to({p: o for p, o in state.position.items() if wanted(p.topic)})
+    return found
+
+
+def _read_extremes(cursor: psycopg.Cursor, place: TableLocation, table: int) -> dict[TopicPartition, tuple[int, int]]:
+    """The first and the last offset of every partition that has records."""
+    statement = _select_by_index(place) if _is_indexed(cursor, table) else _select_by_scan(place)
+    rows = cursor.execute(statement.encode()).fetchall()
+    return {TopicPartition(topic, number): (first, last) for topic, number, first, last in rows}
+
+
+def _select_by_scan(place: TableLocation) -> str:
+    return (
+        'SELECT l.topic::text COLLATE "C", l."partition"::int4, min(l."offset")::int8, max(l."offset")::int8 '
+        f"FROM {place.relation} AS l WHERE {PLACED} GROUP BY 1, 2"
+    )
+
+
+def _select_by_index(place: TableLocation) -> str:
+    """From each partition right to the next one, and of each the two ends: not through its records."""
+    first = f'SELECT l.topic COLLATE "C" AS topic, l."partition" AS number FROM {place.relation} AS l WHERE {PLACED}'
+    behind = '(l.topic COLLATE "C", l."partition") > (p.topic, p.number)'
+    one = f'SELECT {{}}(l."offset")::int8 FROM {place.relation} AS l WHERE l.topic COLLATE "C" = p.topic'
+    one = f'({one} AND l."partition" = p.number)'
+    ordered = 'ORDER BY l.topic COLLATE "C", l."partition" LIMIT 1'
+    return (
+        f"WITH RECURSIVE p AS (({first} {ordered}) UNION ALL "
+        f"SELECT n.topic, n.number FROM p CROSS JOIN LATERAL ({first} AND {behind} {ordered}) AS n) "
+        f"SELECT p.topic::text, p.number::int4, {one.format('min')}, {one.format('max')} FROM p"
+    )
+
+
+def _is_indexed(cursor: psycopg.Cursor, table: int) -> bool:
+    """Whether there is an index of `INDEX`."""
+    parts = ", ".join(f"pg_get_indexdef(indexrelid, {n}, true)" for n in (1, 2, 3))
+    (found,) = cursor.execute(
+        f"SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s AND indisvalid AND indpred IS NULL "
+        f"AND ({parts}) = (%s, %s, %s) AND indcollation[0] = '\"C\"'::regcollation)",
+        (table, *(quote_if_needed(name) for name in PLACE)),
+    ).fetchone() or (False,)
+    return bool(found)
+
+
+def quote_if_needed(name: str) -> str:
+    """A column of places as the server spells it in definitions."""
+    return quote_name(name) if name == "offset" else name
+
+
+def _read_first_offsets(
+    cursor: psycopg.Cursor, place: TableLocation, of: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    found = {}
+    for one in of:
+        statement = f'SELECT min(l."offset")::int8 FROM {place.relation} AS l WHERE {_partition_condition(one)}'
+        (first,) = cursor.execute(statement.encode()).fetchone() or (None,)
+        if first is not None:
+            found[one] = first
+    return found
+
+
+def _partition_condition(place: TopicPartition) -> str:
+    return f'l.topic COLLATE "C" = {text_literal(place.topic)} AND l."partition" = {place.partition:d}'
+
+
+def _time_literal(time: datetime) -> str:
+    return text_literal(time.astimezone(UTC).isoformat())

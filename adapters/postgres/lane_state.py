@@ -1,0 +1,254 @@
+"""What PostgreSQL keeps beside the targets, in schema `_replicator`: one row per lane, written with the lane's data."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+import sqlalchemy as sa
+from psycopg import sql
+from sqlalchemy.dialects import postgresql as pg
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.policy import retention
+from replicator.domain.policy.plan import LaneState, Truncate
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion, select_new
+from replicator.domain.schema_versions import from_json as version_from_json
+from replicator.domain.schema_versions import to_json as version_to_json
+from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.domain.sequence import SequenceValue
+from replicator.ports.frames import Lane
+
+SCHEMA = "_replicator"
+META = sa.MetaData(schema=SCHEMA)
+POSITIONS = sa.Table(
+    "positions",
+    META,
+    sa.Column("id", sa.BigInteger, sa.Identity(always=True), nullable=False, unique=True),
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("lane", sa.Text, primary_key=True),
+    sa.Column("target", sa.Text, nullable=False),
+    sa.Column("epoch", sa.BigInteger, nullable=False),
+    sa.Column("writer", sa.Text, nullable=False),
+    sa.Column("state", pg.JSONB),
+    sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+)
+"""`epoch` counts the writers a lane has had; a writer whose number is not this one has lost the lane. `state` is NULL
+until something was applied. `id` names the lane's table of tombstones."""
+
+SCHEMAS = sa.Table(
+    "schemas",
+    META,
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("lane", sa.Text, primary_key=True),
+    sa.Column("columns", pg.JSONB, nullable=False),
+    sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+)
+"""The columns of each lane's target as last prepared, with their Arrow types: for people and tools."""
+
+VERSIONS = sa.Table(
+    "schema_versions",
+    META,
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("lane", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+    sa.Column("position", pg.JSONB, nullable=False),
+    sa.Column("changes", pg.JSONB, nullable=False),
+    sa.Column("record", pg.JSONB, nullable=False),
+)
+"""The schemas that each lane has met (`domain.schema_versions`, which wrote `record`); the other columns are for people."""
+
+TRANSACTIONS = sa.Table(
+    "transactions",
+    META,
+    sa.Column("pipeline", sa.Text, primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("transaction", sa.Text),
+    sa.Column("ended_at", sa.DateTime(timezone=True)),
+    sa.Column("exact", sa.Boolean, nullable=False),
+    sa.Column("behind", pg.ARRAY(sa.Text), nullable=False),
+    sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
+)
+"""For readers: up to which transaction of a source its tables are complete (`domain.transactions.Complete`)."""
+
+CREATE_TRANSACTIONS = sa.schema.CreateTable(TRANSACTIONS, if_not_exists=True)
+WRITE_COMPLETE = sql.SQL(
+    "INSERT INTO _replicator.transactions AS t (pipeline, source, transaction, ended_at, exact, behind) "
+    "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (pipeline, source) DO UPDATE SET "
+    "transaction = coalesce(excluded.transaction, t.transaction), ended_at = "
+    "CASE WHEN excluded.transaction IS NULL THEN t.ended_at ELSE excluded.ended_at END, "
+    "exact = excluded.exact, behind = excluded.behind, updated_at = now()"
+)
+
+TAKE_BACK = sql.SQL(
+    "UPDATE _replicator.transactions SET transaction = NULL, ended_at = NULL, exact = false, "
+    "behind = ARRAY(SELECT DISTINCT unnest(behind || %s::text) ORDER BY 1), updated_at = now() "
+    "WHERE pipeline = %s AND source = %s"
+)
+
+CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (POSITIONS, SCHEMAS, VERSIONS))
+
+SELECT_STATE = sql.SQL("SELECT state::text FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+RELATION = "format('%%s/%%s', to_regclass(target)::oid, pg_relation_filenode(to_regclass(target)))"
+"""The table of a lane, and the file of its rows: another table of that name has another number, and after TRUNCATE, as after
+VACUUM FULL or a change of a column's type, the rows are in another file."""
+MOVED = f"to_regclass(target) IS NOT NULL AND state->>'relation' <> {RELATION}"
+HAS_MOVED = sql.SQL(f"SELECT {MOVED} FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+NOTE_RELATION = sql.SQL(
+    f"UPDATE _replicator.positions SET state = state || jsonb_build_object('relation', {RELATION}) "
+    "WHERE pipeline = %s AND lane = %s"
+)
+LOCK_LANES = sql.SQL(
+    f"SELECT lane, epoch, writer, state::text, {MOVED} FROM _replicator.positions "
+    "WHERE pipeline = %s AND lane = ANY(%s) ORDER BY lane FOR UPDATE"
+)
+WRITE_STATE = sql.SQL(
+    f"UPDATE _replicator.positions SET state = %s::jsonb || jsonb_build_object('relation', {RELATION}), updated_at = now() "
+    "WHERE pipeline = %s AND lane = %s"
+)
+TOUCH_STATE = sql.SQL("UPDATE _replicator.positions SET updated_at = now() WHERE pipeline = %s AND lane = %s")
+"""After rows were changed that no record changed: who computes something from them is to see it."""
+OWN_LANE = sql.SQL(
+    "INSERT INTO _replicator.positions AS p (pipeline, lane, target, epoch, writer) VALUES (%s, %s, %s, 1, %s) "
+    "ON CONFLICT (pipeline, lane) DO UPDATE SET target = excluded.target, epoch = p.epoch + 1, writer = excluded.writer "
+    "RETURNING id, epoch"
+)
+OTHER_WRITER = sql.SQL(
+    "SELECT pipeline, lane FROM _replicator.positions WHERE target = %s AND (pipeline, lane) <> (%s, %s) "
+    "ORDER BY 1, 2 LIMIT 1"
+)
+SELECT_LANE = sql.SQL("SELECT id FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
+FORGET_LANE = sql.SQL("DELETE FROM _replicator.{} WHERE pipeline = %s AND lane = %s")
+WRITE_SCHEMA = sql.SQL(
+    "INSERT INTO _replicator.schemas (pipeline, lane, columns) VALUES (%s, %s, %s::jsonb) ON CONFLICT (pipeline, lane) "
+    "DO UPDATE SET columns = excluded.columns, updated_at = now() WHERE schemas.columns IS DISTINCT FROM excluded.columns"
+)
+
+READ_VERSIONS = sql.SQL(
+    "SELECT record::text FROM _replicator.schema_versions WHERE pipeline = %s AND lane = %s ORDER BY number"
+)
+WRITE_VERSION = sql.SQL(
+    "INSERT INTO _replicator.schema_versions (pipeline, lane, number, state, at, position, changes, record) "
+    "VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s::jsonb) ON CONFLICT (pipeline, lane, number) DO UPDATE SET "
+    "state = excluded.state, at = excluded.at, position = excluded.position, changes = excluded.changes, "
+    "record = excluded.record"
+)
+
+
+def read_schema_versions(cursor: psycopg.Cursor, lane: Lane) -> list[SchemaVersion]:
+    """The schemas that a lane has met, by number; DataLoss when they are not what this program writes."""
+    (there,) = cursor.execute("SELECT to_regclass('_replicator.schema_versions') IS NOT NULL").fetchone() or (False,)
+    rows = cursor.execute(READ_VERSIONS, (lane.pipeline, lane.id)).fetchall() if there else []
+    try:
+        return [version_from_json(json.loads(text)) for (text,) in rows]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataLoss(
+            f"what is remembered of the schemas of lane {lane.id} in _replicator.schema_versions is damaged",
+            next_step="Restore its rows, or remove them: the lane then takes the schema that it meets next for its first.",
+        ) from error
+
+
+def write_schema_version(cursor: psycopg.Cursor, lane: Lane, version: SchemaVersion) -> None:
+    """Write down a schema that the lane has met, or write it anew."""
+    record = version_to_json(version)
+    position, changes = json.dumps(record["position"]), json.dumps(record["changes"])
+    told = (version.number, version.state, version.at, position, changes, json.dumps(record))
+    cursor.execute(WRITE_VERSION, (lane.pipeline, lane.id, *told))
+
+
+def write_schema_versions(cursor: psycopg.Cursor, lane: Lane, versions: Sequence[SchemaVersion]) -> None:
+    """Write down those that are not there as they are."""
+    for version in select_new(versions, read_schema_versions(cursor, lane)) if versions else ():
+        write_schema_version(cursor, lane, version)
+
+
+def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | None:
+    """The state of a lane; None when it has none, or when no lane ever was in this database. DataLoss as `parse_state`."""
+    (exists,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
+    row = cursor.execute(SELECT_STATE, (pipeline, lane)).fetchone() if exists else None
+    return parse_state(row[0] if row else None, pipeline, lane)
+
+
+def withdraw_completeness(cursor: psycopg.Cursor, lane: Lane) -> None:
+    """Say of the lane's source that no transaction is known to be complete: the lane lacks something from now on. Not for an
+    event log, which is no table of its."""
+    (there,) = cursor.execute("SELECT to_regclass('_replicator.transactions') IS NOT NULL").fetchone() or (False,)
+    if there and lane.table:
+        cursor.execute(TAKE_BACK, (lane.id, lane.pipeline, lane.source))
+
+
+def parse_state(text: str | None, pipeline: str, lane: str) -> LaneState | None:
+    """The state that a lane's row holds; None for none. DataLoss when it is not what this program writes."""
+    try:
+        return None if text is None else state_from_json(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataLoss(
+            f"the state of lane {lane} of pipeline {pipeline} in _replicator.positions is damaged",
+            next_step=f"Restore it, or load the lane again with `replicator lanes resync {lane}`.",
+        ) from error
+
+
+def state_to_json(state: LaneState) -> str:
+    """The state as JSON text, for `state_from_json` and for people."""
+    return json.dumps(
+        {
+            "position": state.position.to_json(),
+            "high": _sequence_to_json(state.max_sequence),
+            "floor": _sequence_to_json(state.truncated_at),
+            "ledger_high": _sequence_to_json(state.max_tombstone),
+            "identity": [list(pair) for pair in state.identity],
+            "rule": state.rule,
+            **({"reached": Position(state.max_event_time).to_json()} if state.max_event_time else {}),
+            **({"cuts": [[_sequence_to_json(cut.sequence), cut.at] for cut in state.truncates]} if state.truncates else {}),
+            **retention.to_json(state, _sequence_to_json),
+        }
+    )
+
+
+def state_from_json(data: Mapping[str, Any]) -> LaneState:
+    """Read what `state_to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
+    state = LaneState(
+        Position.from_json(data["position"]),
+        _sequence_from_json(data["high"]),
+        _sequence_from_json(data["floor"]),
+        _sequence_from_json(data["ledger_high"]),
+        tuple((str(topic), str(known)) for topic, known in data["identity"]),
+        _check_text(data["rule"]),
+        Position.from_json(data.get("reached", {})).offsets,
+        tuple(Truncate(_sequence_from_json(sequence) or (), at) for sequence, at in data.get("cuts", [])),
+    )
+    return retention.from_json(data, state, _sequence_from_json)
+
+
+def _check_text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a rule is text")
+    return value
+
+
+def _sequence_to_json(sequence: SequenceKey | None) -> list[object] | None:
+    if sequence is None:
+        return None
+    return [{"base64": b64encode(v).decode()} if isinstance(v, bytes) else v for v in sequence]
+
+
+def _sequence_from_json(data: object) -> SequenceKey | None:
+    if data is None:
+        return None
+    if not isinstance(data, list):
+        raise TypeError("a sequence is a list")
+    return tuple(_element_from_json(v) for v in data)
+
+
+def _element_from_json(value: object) -> SequenceValue:
+    if isinstance(value, Mapping):
+        return b64decode(str(value["base64"]))
+    if isinstance(value, int | str):
+        return value
+    raise TypeError("an element of a sequence is a number, text or bytes")

@@ -1,0 +1,49 @@
+"""Names in PostgreSQL: any characters, but only so many bytes, because the server cuts longer ones without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psycopg import sql
+
+from replicator.domain.errors import ConfigProblem, Fatal
+from replicator.domain.table import describe_rename
+
+MAX_BYTES = 63
+SYSTEM_COLUMNS = frozenset({"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"})
+
+
+def quote_name(*parts: str) -> str:
+    """The parts as one qualified identifier."""
+    return sql.Identifier(*parts).as_string(None)
+
+
+def check_table(name: str, what: str = "table") -> None:
+    """Raise ConfigProblem for a name that PostgreSQL would refuse, or cut and so perhaps confuse with another."""
+    fault = _describe_fault(name)
+    if fault:
+        raise ConfigProblem(
+            f"{what} name {name!r} {fault}",
+            next_step=f"Give the target another name with `into` (at most {MAX_BYTES} bytes).",
+        )
+
+
+def check_columns(names: Iterable[str], table: str) -> None:
+    """Raise Fatal for a column name that PostgreSQL would refuse or cut."""
+    for name in names:
+        fault = _describe_fault(name) or ("is the name of a system column of PostgreSQL" if name in SYSTEM_COLUMNS else "")
+        if fault:
+            raise Fatal(
+                f"column {name!r} of table {table} {fault}",
+                next_step=describe_rename(name),
+            )
+
+
+def _describe_fault(name: str) -> str:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "is not valid Unicode"
+    if "\0" in name or not name:
+        return "is empty or holds a NUL character"
+    return f"takes {size} bytes, and PostgreSQL keeps {MAX_BYTES}" if size > MAX_BYTES else ""

@@ -1,0 +1,247 @@
+"""Which PostgreSQL type keeps which value: the one table for new columns, and the rule for columns that are there.
+
+New columns, by Arrow type (a source type that says more wins, see `BY_TEXT_KIND`):
+
+| Arrow | PostgreSQL |
+| --- | --- |
+| bool | boolean |
+| int8 int16 uint8 / int32 uint16 / int64 uint32 / uint64 | smallint / integer / bigint / numeric(20,0) |
+| float16 float32 / float64 | real / double precision |
+| decimal(p,s) | numeric(p,s); numeric for one that is text, having too many digits or no scale of its own |
+| string | text |
+| binary | bytea |
+| date / time, timestamp up to microseconds | date / time, timestamp, timestamptz when it has a zone |
+| time, timestamp in nanoseconds | text in ISO form, because PostgreSQL would round |
+| duration, interval | interval |
+| list of a scalar | array of its type |
+| struct, map, list of anything else | jsonb |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql as pg
+from sqlalchemy.types import TypeEngine
+
+from replicator.domain.table import BYTE_ORDER, Column
+
+from .literals import ARRAY_FORM, JSON_FORM, PLAIN_FORM
+
+AnyType = TypeEngine[Any]
+t = pa.types
+
+VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
+DECIMAL = "org.apache.kafka.connect.data.Decimal"
+DECIMALS = frozenset({VARIABLE_DECIMAL, DECIMAL})
+"""Numbers that are text where no type of Arrow is wide enough, or there is none for any scale."""
+INTERVAL = "io.debezium.time.Interval"
+ZONED_TIME = "io.debezium.time.ZonedTime"
+
+BY_TEXT_KIND: dict[str, Callable[[], AnyType]] = {
+    "json": pg.JSONB,
+    "uuid": pg.UUID,
+    "interval": pg.INTERVAL,
+    "number": sa.Numeric,
+    "time": lambda: pg.TIME(timezone=True),
+    "tsvector": pg.TSVECTOR,
+    "bytes": lambda: sa.Text(collation="C"),
+}
+"""For columns that arrive as text (`domain.table.TEXT_KINDS`). Xml and Enum stay text: `xml` needs a server built with it,
+an enum its own type."""
+
+
+BYTEWISE = frozenset({"C", "POSIX"})
+"""Collations that compare text as bytes."""
+
+
+def new_type(column: Column) -> AnyType:
+    """The type of a column that replicator creates."""
+    if column.text_kind:
+        return BY_TEXT_KIND[column.text_kind]()
+    return postgres_type(column.type)
+
+
+def postgres_type(kind: pa.DataType) -> AnyType:
+    """The first rule that holds for an Arrow type."""
+    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
+        return pg.ARRAY(postgres_type(kind.value_type)) if _is_scalar(kind.value_type) else pg.JSONB()
+    for holds, make in NEW:
+        if holds(kind):
+            return make(kind)
+    return sa.Text()
+
+
+def _is_scalar(kind: pa.DataType) -> bool:
+    return not (t.is_nested(kind) or t.is_dictionary(kind))
+
+
+def _is_rounded(kind: pa.DataType) -> bool:
+    return bool((t.is_timestamp(kind) or t.is_time(kind)) and kind.unit == "ns")
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Any of Arrow's types of bytes."""
+    return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Any of Arrow's types of text, dictionaries of text included."""
+    if t.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
+
+
+NEW: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], AnyType]], ...] = (
+    (_is_rounded, lambda _: sa.Text()),
+    (t.is_boolean, lambda _: sa.Boolean()),
+    (lambda k: t.is_integer(k) and (k.bit_width == 8 or k == pa.int16()), lambda _: sa.SmallInteger()),
+    (lambda k: k in (pa.int32(), pa.uint16()), lambda _: sa.Integer()),
+    (lambda k: k in (pa.int64(), pa.uint32()), lambda _: sa.BigInteger()),
+    (t.is_uint64, lambda _: sa.Numeric(20, 0)),
+    (t.is_float64, lambda _: sa.Double()),
+    (t.is_floating, lambda _: sa.REAL()),
+    (t.is_decimal, lambda k: sa.Numeric(k.precision, k.scale)),
+    (is_bytes, lambda _: pg.BYTEA()),
+    (t.is_date, lambda _: sa.Date()),
+    (t.is_time, lambda _: pg.TIME()),
+    (t.is_timestamp, lambda k: pg.TIMESTAMP(timezone=bool(k.tz))),
+    (t.is_duration, lambda _: pg.INTERVAL()),
+    (t.is_nested, lambda _: pg.JSONB()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFit:
+    """How values of a source column get into a column of the target.
+
+    `arrow`: the type they must be cast to without loss first. `form`: see `pg_literals`. `length`: the most characters the
+    column takes, where PostgreSQL would cut trailing blanks silently.
+    """
+
+    arrow: pa.DataType
+    form: str = PLAIN_FORM
+    length: int | None = None
+
+
+def fit_column(column: Column, there: AnyType) -> ColumnFit | None:
+    """How `column` fits the type a target column has; None when no assignment without loss exists. Values that do not
+    fit are found row by row: by the cast to `ColumnFit.arrow`, otherwise by the server, which refuses and never rounds."""
+    if column.source_type == BYTE_ORDER and getattr(there, "collation", None) not in BYTEWISE:
+        return None
+    if isinstance(there, sa.ARRAY):
+        return _fit_array(column, there)
+    if isinstance(there, pg.DOMAIN):
+        return fit_column(column, there.data_type)
+    if isinstance(there, pg.JSON):
+        return _fit_json(column)
+    for kind, rule in EXISTING:
+        if isinstance(there, kind):
+            return rule(column, there)
+    return ColumnFit(column.type) if is_text(column.type) else None
+
+
+def _fit_array(column: Column, there: sa.ARRAY[object]) -> ColumnFit | None:
+    if not t.is_list(column.type) or not _is_scalar(column.type.value_type):
+        return None
+    item = fit_column(replace(column, type=column.type.value_type), there.item_type)
+    return ColumnFit(pa.list_(item.arrow), ARRAY_FORM) if item else None
+
+
+def _fit_json(column: Column) -> ColumnFit | None:
+    takes = is_text(column.type) or t.is_nested(column.type)
+    return ColumnFit(column.type, JSON_FORM) if takes else None
+
+
+def _fit_text(column: Column, there: AnyType) -> ColumnFit | None:
+    internal = type(there) is sa.String  # `name` and "char", which cut what is too long
+    if internal or is_bytes(column.type):
+        return None
+    form = JSON_FORM if t.is_nested(column.type) else PLAIN_FORM
+    return ColumnFit(column.type, form, getattr(there, "length", None))
+
+
+def _fit_integer(column: Column, there: AnyType) -> ColumnFit | None:
+    exact = t.is_integer(column.type) or t.is_decimal(column.type)
+    width = {sa.SmallInteger: pa.int16(), sa.BigInteger: pa.int64()}
+    return ColumnFit(next((a for c, a in width.items() if isinstance(there, c)), pa.int32())) if exact else None
+
+
+def _fit_float(column: Column, there: AnyType) -> ColumnFit | None:
+    narrow = isinstance(there, sa.REAL) or (getattr(there, "precision", None) or 53) <= 24
+    if t.is_integer(column.type):
+        return ColumnFit(pa.float32() if narrow else pa.float64())
+    fits = t.is_floating(column.type) and not (narrow and t.is_float64(column.type))
+    return ColumnFit(column.type) if fits else None
+
+
+def _fit_numeric(column: Column, there: AnyType) -> ColumnFit | None:
+    precision, scale = getattr(there, "precision", None), getattr(there, "scale", None) or 0
+    text = is_text(column.type) and column.source_type in DECIMALS
+    if precision is None:
+        return ColumnFit(column.type) if text or _is_number(column.type) else None
+    if t.is_integer(column.type) and scale >= 0:
+        return ColumnFit(column.type)
+    if not (text or t.is_decimal(column.type)) or precision > 76:
+        return None
+    return ColumnFit(pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
+
+
+def _fit_timestamp(column: Column, there: AnyType) -> ColumnFit | None:
+    if not t.is_timestamp(column.type):
+        return None
+    return ColumnFit(pa.timestamp(_unit(there), column.type.tz))
+
+
+def _fit_time(column: Column, there: AnyType) -> ColumnFit | None:
+    if is_text(column.type):
+        return ColumnFit(column.type) if column.source_type == ZONED_TIME and getattr(there, "timezone", False) else None
+    unit = _unit(there)
+    return ColumnFit(pa.time64("us") if unit == "us" else pa.time32(unit)) if t.is_time(column.type) else None
+
+
+def _unit(there: AnyType) -> str:
+    """The coarsest Arrow unit that a column of this many fractional digits keeps."""
+    digits = getattr(there, "precision", None)
+    if digits is None or digits >= 6:
+        return "us"
+    return "ms" if digits >= 3 else "s"
+
+
+def _fit_interval(column: Column, there: AnyType) -> ColumnFit | None:
+    whole = getattr(there, "precision", None) is None and getattr(there, "fields", None) is None
+    known = t.is_duration(column.type) or (is_text(column.type) and column.source_type == INTERVAL)
+    return ColumnFit(column.type) if whole and known else None
+
+
+def _only(holds: Callable[[pa.DataType], bool]) -> Callable[[Column, AnyType], ColumnFit | None]:
+    return lambda column, _: ColumnFit(column.type) if holds(column.type) else None
+
+
+EXISTING: tuple[tuple[type[AnyType], Callable[[Column, AnyType], ColumnFit | None]], ...] = (
+    (sa.Enum, _only(is_text)),
+    (sa.String, _fit_text),
+    (pg.CITEXT, _fit_text),
+    (sa.Integer, _fit_integer),
+    (sa.Float, _fit_float),
+    (sa.Numeric, _fit_numeric),
+    (sa.Boolean, _only(t.is_boolean)),
+    (sa.LargeBinary, _only(is_bytes)),
+    (sa.DateTime, _fit_timestamp),
+    (sa.Date, _only(t.is_date)),
+    (sa.Time, _fit_time),
+    (sa.Interval, _fit_interval),
+    (pg.INTERVAL, _fit_interval),
+    (pg.OID, _only(lambda _: False)),
+    (pg.MONEY, _only(lambda _: False)),
+)
+"""The first class that matches decides. Types that are not here (uuid, inet, ranges, tsvector ...) take text, which their
+own input function checks."""

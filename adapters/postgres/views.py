@@ -1,0 +1,73 @@
+"""Views of what holds now, in PostgreSQL."""
+
+from __future__ import annotations
+
+import logging
+
+import psycopg
+from psycopg import errors
+
+from replicator.domain.policy.plan import ApplyPlan
+
+from ..sql.dialect import POSTGRES, text_literal
+from ..sql.views import OURS, VIEWS, current_rows_query, find_view
+from .names import MAX_BYTES, quote_name
+
+log = logging.getLogger(__name__)
+
+REMARK = "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c WHERE c.oid = to_regclass(%s)"
+
+
+def view_name(plan: ApplyPlan, table: str) -> str | None:
+    """The name of the view that belongs to a target; None where the target holds current rows only, or the name would be too
+    long."""
+    view = find_view(plan)
+    return f"{table}{view}" if view and len(f"{table}{view}".encode()) <= MAX_BYTES else None
+
+
+def find_own_view(cursor: psycopg.Cursor, schema: str, table: str) -> str | None:
+    """The name of the view that was made for the table, where it is there."""
+    for name in (f"{table}{view}" for view in VIEWS):
+        row = cursor.execute(REMARK, (quote_name(schema, name),)).fetchone()
+        if row is not None and row[0] == OURS.format(table=table):
+            return name
+    return None
+
+
+def render_view(plan: ApplyPlan, schema: str, table: str) -> str | None:
+    """What makes the view, or brings its columns up to date; None where there is to be none."""
+    name = view_name(plan, table)
+    if name is None:
+        return None
+    relation, select = quote_name(schema, name), current_rows_query(find_view(plan), POSTGRES, quote_name(schema, table))
+    remark = text_literal(OURS.format(table=table))
+    return f"CREATE OR REPLACE VIEW {relation} AS {select}; COMMENT ON VIEW {relation} IS {remark}"
+
+
+def _is_behind(cursor: psycopg.Cursor, view: str, table: str) -> bool:
+    """Whether the table has columns that the view has not. Without need nobody is asked for the right to make views."""
+    lacking = cursor.execute(
+        "SELECT FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = %s::regclass AND v.attname = a.attname) LIMIT 1",
+        (table, view),
+    )
+    return lacking.fetchone() is not None
+
+
+def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:
+    """Create the view that `view_name` names, or bring its columns up to date. A relation of that name that is not such a
+    view stays as it is."""
+    name, make = view_name(plan, table), render_view(plan, schema, table)
+    if name is None or make is None:
+        return
+    row = cursor.execute(REMARK, (quote_name(schema, name),)).fetchone()
+    if row is not None and row[0] != OURS.format(table=table):
+        log.warning("%s.%s is there already, and is no view of %s: it stays as it is", schema, name, table)
+        return
+    if row is not None and not _is_behind(cursor, quote_name(schema, name), quote_name(schema, table)):
+        return
+    try:
+        with cursor.connection.transaction():
+            cursor.execute(make.encode(), prepare=False)
+    except errors.InvalidTableDefinition:
+        log.warning("columns of %s.%s were renamed or removed: drop the view %s, and it is made anew", schema, table, name)

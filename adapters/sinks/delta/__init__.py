@@ -1,0 +1,1 @@
+"""Delta Lake as a target: mirrors, event log, event store, dead letters."""

@@ -1,0 +1,87 @@
+"""What a history does not show of its changes, as a Delta table beside it that is only appended to."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+
+from replicator.domain.change import OP
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.position import Position
+from replicator.domain.sequence import Sequence
+from replicator.domain.table import Column
+from replicator.ports.frames import Lane
+
+from ...delta.errors import translate_errors
+from ...delta.folders import Folder
+from ...delta.lake import Lake
+from ...delta.maintenance import EVERY_COMMITS, TableMaintenance
+from ...delta.table_writer import DeltaRsTableWriter
+from ...delta.tables import create_table, find_missing_columns, has_table, open_table, read_schema
+from .merge_candidates import lookup_rows
+from .tombstones import exclude_rows, find_highest_truncate, select_applied
+
+
+class DeltaAbsorbedChanges:
+    """Changes that were taken into a version, and deletes that ended none. Who records holds the lane's lock.
+
+    Written before the target's commit, so one may be of an attempt that died: none counts before its record is applied.
+    """
+
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._lake = lake
+        self._upkeep = TableMaintenance(compact_every)
+        self._recording = Lock()
+
+    def record(self, lane: Lane, plan: ApplyPlan, marks: pa.Table) -> Sequence | None:
+        """Remember `marks`, with `_find_operation` and the target's columns; their highest sequence. Visible on return. Safe
+        for use from several threads."""
+        if not marks.num_rows:
+            return None
+        path = self._lake.tombstones(lane.into)
+        with self._recording, translate_errors(f"tombstones of {lane.into}"):
+            table = open_absorbed_changes(path, lane, plan)
+            schema = read_schema(table)
+            columns = [
+                marks[f.name].cast(f.type) if f.name in marks.column_names else _empty_column(marks, f) for f in schema
+            ]
+            write_deltalake(table, pa.table(columns, schema=schema), mode="append")
+            self._upkeep.after_commit(table, table.version())
+        return find_highest_truncate(plan, marks)
+
+    def lookup(
+        self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table, applied: Position, *, again: bool = False
+    ) -> pa.Table:
+        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_find_operation` and the target's columns;
+        what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left."""
+        path = self._lake.tombstones(lane.into)
+        with translate_errors(f"tombstones of {lane.into}"):
+            table = open_absorbed_changes(path, lane, plan)
+            found = lookup_rows(
+                table, read_schema(table).names, {k: _both_columns(rows[k], related[k]) for k in plan.table.keys}
+            )
+        found = select_applied(found, applied)
+        return exclude_rows(found, rows) if again else found
+
+
+def _both_columns(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    return pc.unique(pa.chunked_array([*one.chunks, *other.cast(one.type).chunks], one.type))
+
+
+def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+    """The table of marks at `path`, with every column of the plan's target."""
+    columns = (Column(OP, pa.string()), *plan.target)
+    if not has_table(path):
+        create_table(path, lane.into, columns, settings={}, partition_by=[])
+    table = open_table(path)
+    missing = find_missing_columns(table, lane.into, columns)
+    if missing:
+        DeltaRsTableWriter().add_columns(table, missing)
+    return table
+
+
+def _empty_column(rows: pa.Table, field: pa.Field) -> pa.Array:
+    return pa.nulls(rows.num_rows, field.type)

@@ -1,0 +1,44 @@
+"""Liquid clustering: by which columns, and the statistics that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from deltalake import DeltaTable
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.ports.frames import Lane
+
+from ...delta.column_selection import select_columns
+from ...delta.options import config_location
+from ...delta.tables import STATISTICS, can_have_statistics, columns_with_statistics, read_schema
+
+WHICH = (
+    "rows can be clustered by text, whole numbers, dates, timestamps and decimals of up to 15 digits alone, "
+    "in columns whose names are letters, digits and underscores"
+)
+
+
+def check_clusters(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
+    """The columns of `cluster_by` under the names that a table keeps them by. ConfigProblem for one that the source does not
+    have, or that nothing can be clustered by."""
+    return select_columns(lane, plan, "cluster_by", wanted, fits=can_have_statistics, which=WHICH, stays="clusters")
+
+
+def refuse_partitioned(table: DeltaTable, lane: Lane) -> None:
+    """Raise ConfigProblem when the table has partitions, which Delta does not cluster."""
+    if table.metadata().partition_columns:
+        raise ConfigProblem(
+            f"table {lane.into} is partitioned by {', '.join(table.metadata().partition_columns)}: it cannot be clustered",
+            next_step=f"Remove `cluster_by` in {config_location(lane)}, or give the table another name with `into`.",
+        )
+
+
+def find_missing_statistics(table: DeltaTable, clusters: Sequence[str]) -> Mapping[str, str]:
+    """The property that a table lacks to be clustered by these columns: Delta clusters by none without statistics."""
+    covered = columns_with_statistics(table)
+    if set(clusters) <= set(covered):
+        return {}
+    known = [f.name for f in read_schema(table) if f.name in covered and can_have_statistics(f)]
+    return {STATISTICS: ",".join(dict.fromkeys([*clusters, *known]))}

@@ -1,0 +1,89 @@
+"""What is kept of the keys of a lane with a sequence for each column, as a Delta table beside the target: one row a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.table import Column
+from replicator.ports.frames import Lane
+
+from ...apply.column_versions import BESIDE
+from ...delta.commits import WRITER
+from ...delta.errors import translate_errors
+from ...delta.folders import Folder
+from ...delta.lake import Lake
+from ...delta.maintenance import EVERY_COMMITS, TableMaintenance
+from ...delta.table_writer import DeltaRsTableWriter, TargetColumn
+from ...delta.tables import create_table, has_table, open_table, read_schema
+from ...sql.dialect import DELTA_RS
+from .merge_candidates import lookup_rows
+
+
+class DeltaColumnVersions:
+    """Who writes holds the lane's lock.
+
+    It is written before the target's commit, which says the version that belongs to it (`LaneState.beside`). What came after
+    that version is of an attempt that died, or of another writer that lost the lane, and is undone before anything is read.
+    """
+
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._lake = lake
+        self._upkeep = TableMaintenance(compact_every)
+
+    def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
+        """The table as it was at `version`; None: empty. `kept`: the target's columns. It is the newest one on return."""
+        path = self._path(lane)
+        with translate_errors(f"tombstones of {lane.into}"):
+            if version is None and has_table(path):
+                path.clear()
+            if not has_table(path):
+                columns = tuple(Column(k, kept.field(k).type) for k in plan.table.keys)
+                create_table(path, lane.into, (*columns, Column(BESIDE, pa.string())), settings={}, partition_by=[])
+            table = open_table(path)
+            if version is not None and table.version() != version:
+                table.restore(version)
+            there = read_schema(table)
+            wanted = [f.with_type(kept.field(f.name).type) if f.name in kept.names else f for f in there]
+            if wanted != list(there):
+                DeltaRsTableWriter().rewrite(
+                    table, [TargetColumn(f.name, f) for f in wanted]
+                )  # The target's key columns were widened.
+            return table
+
+    def lookup(self, table: DeltaTable, wanted: Mapping[str, pa.Array], lane: Lane) -> pa.Table:
+        """The rows of the keys whose columns are among these values, and perhaps others; all rows when `wanted` is empty."""
+        with translate_errors(f"tombstones of {lane.into}"):
+            return lookup_rows(table, read_schema(table).names, wanted)
+
+    def write(self, table: DeltaTable, rows: pa.Table, lane: Lane) -> int:
+        """Keep `rows`, the key and the text; one without a text is forgotten. The version that this makes."""
+        if not rows.num_rows:
+            return int(table.version())
+        q, keys = DELTA_RS.quote_name, [name for name in rows.column_names if name != BESIDE]
+        with translate_errors(f"tombstones of {lane.into}"):
+            self._upkeep.after_commit(table, table.version())
+            merger = table.merge(
+                rows.cast(read_schema(table)),
+                " AND ".join(f"t.{q(k)} = s.{q(k)}" for k in keys),
+                source_alias="s",
+                target_alias="t",
+                streamed_exec=False,
+                writer_properties=WRITER,
+            )
+            there = f"s.{q(BESIDE)} IS NOT NULL"
+            merger = merger.when_matched_delete(f"NOT ({there})").when_matched_update({q(BESIDE): f"s.{q(BESIDE)}"})
+            merger.when_not_matched_insert({q(n): f"s.{q(n)}" for n in (*keys, BESIDE)}, there).execute()
+            return int(table.version())
+
+    def _path(self, lane: Lane) -> Folder:
+        return self._lake.tombstones(lane.into)
+
+
+def list_key_values(rows: pa.Table, keys: tuple[str, ...]) -> dict[str, pa.Array]:
+    """The values of each key column, for `lookup_rows`."""
+    return {k: pc.unique(rows[k]).drop_null() for k in keys}

@@ -1,0 +1,224 @@
+"""Rejected records as a Delta table."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.table import TableMerger
+
+from replicator.domain.errors import ConfigProblem, Retryable
+from replicator.domain.table import Column
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+from replicator.ports.sink import CompactionResult, VacuumResult
+
+from ...delta.commits import WRITER
+from ...delta.durable_files import sync_commit
+from ...delta.errors import is_gone, translate_errors
+from ...delta.lake import local_folder
+from ...delta.maintenance import TableMaintenance, compact_table, vacuum_table
+from ...delta.old_versions import describe_old_versions, end_versions
+from ...delta.options import LakeOptions
+from ...delta.table_writer import DeltaRsTableWriter
+from ...delta.tables import STATISTICS, create_table, has_table, read_schema
+
+MOMENT = pa.timestamp("us", "UTC")
+FIRST_COLUMNS = (
+    *(Column(name, pa.string()) for name in ("event_id", "lane", "stage", "code", "sentence", "table", "key_hash")),
+    Column("record", pa.binary()),
+    Column("first_seen", MOMENT),
+    Column("last_seen", MOMENT),
+    Column("attempts", pa.int64()),
+    Column("state", pa.string()),
+)
+LATER_COLUMNS = (
+    Column("source", pa.string()),
+    Column("topic", pa.string()),
+    Column("partition", pa.int32()),
+    Column("offset", pa.int64()),
+    Column("timestamp", MOMENT),
+    Column("headers", pa.string()),
+    Column("key", pa.binary()),
+)
+"""Tables that were made before have not got them; they get them when they are written to."""
+COLUMNS = (*FIRST_COLUMNS, *LATER_COLUMNS)
+UNKNOWN = {"source": "", "topic": "", "partition": -1, "offset": -1}
+"""What a letter of before says in the later columns."""
+SCHEMA = pa.schema([(c.name, c.type) for c in COLUMNS])
+NAME = "dead_letters"
+GROUP = ("source", "table", "lane")
+SAME = 't."event_id" = s."event_id" AND t."lane" = s."lane"'
+AS_READ = f'{SAME} AND t."attempts" = s."attempts"'
+MERGED = {"event_id", "lane", "first_seen", "last_seen", "attempts"}
+SEEN_AGAIN = {
+    **{f'"{c.name}"': f's."{c.name}"' for c in COLUMNS if c.name not in MERGED},
+    '"last_seen"': 'greatest(t."last_seen", s."last_seen")',
+    '"attempts"': 't."attempts" + s."attempts"',
+}
+FIRST_SEEN = {f'"{c.name}"': f's."{c.name}"' for c in COLUMNS}
+ATTEMPTS = 20
+
+Clauses = Callable[[TableMerger], TableMerger]
+
+
+class DeltaDeadLetters:
+    """`ports.dead_letters.DeadLetters`; options `path`, the table's folder, and `compact_every`. One folder per pipeline:
+    letters do not say of which they are."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        said = LakeOptions.from_options(options)
+        self._path = local_folder(said.path)
+        self._upkeep = TableMaintenance(said.compact_every)
+        self._table: DeltaTable | None = None
+        self._turn = threading.RLock()
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.write`. On the disk, not only in the system's memory, when it returns."""
+        self._merge_letters(
+            _drop_duplicates(letters), SAME, lambda m: m.when_matched_update(SEEN_AGAIN).when_not_matched_insert(FIRST_SEEN)
+        )
+
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """See `ports.dead_letters.DeadLetters.read`."""
+        with translate_errors(NAME):
+            if not has_table(self._path):
+                return []
+            table = self._check_table(DeltaTable(str(self._path)))
+            there = [name for name in SCHEMA.names if name in read_schema(table).names]
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=there)).read_all()
+        order = [("last_seen", "descending"), ("event_id", "ascending"), ("lane", "ascending")]
+        newest = rows.cast(pa.schema([SCHEMA.field(name) for name in there])).sort_by(order)
+        found = (_to_letter(row) for batch in newest.to_batches(max_chunksize=1_000) for row in batch.to_pylist())
+        chosen: list[DeadLetter] = []
+        for letter in found:
+            if limit is not None and len(chosen) >= limit:
+                break
+            if which.is_match(letter):
+                chosen.append(letter)
+        return chosen
+
+    def count_open(self) -> Mapping[DeadLetterGroup, int]:
+        """See `ports.dead_letters.DeadLetters.count_open`."""
+        with translate_errors(NAME):
+            if not has_table(self._path):
+                return {}
+            table = self._check_table(DeltaTable(str(self._path)))
+            names = [name for name in (*GROUP, "state") if name in read_schema(table).names]
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
+        rows = rows.cast(pa.schema([SCHEMA.field(name) for name in names]))
+        grouped = rows.filter(pc.equal(rows["state"], OPEN)).group_by(names[:-1]).aggregate([([], "count_all")]).to_pylist()
+        return {DeadLetterGroup(*(row.get(name) or "" for name in GROUP)): row["count_all"] for row in grouped}
+
+    def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
+        """See `ports.dead_letters.DeadLetters.mark`."""
+        marked = [replace(letter, state=state) for letter in letters]
+        self._merge_letters(marked, AS_READ, lambda m: m.when_matched_update({'"state"': 's."state"'}))
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.remove`. Files of older versions of the table may still hold them."""
+        self._merge_letters(letters, AS_READ, lambda m: m.when_matched_delete())
+
+    def versions(self) -> str:
+        """See `ports.dead_letters.KeepsVersions.versions`."""
+        with translate_errors(NAME):
+            return describe_old_versions(self._path, DeltaTable(str(self._path))) if has_table(self._path) else ""
+
+    def end_versions(self) -> str:
+        """See `ports.dead_letters.KeepsVersions.end_versions`."""
+        with self._turn, translate_errors(NAME):
+            self._table = None
+            return end_versions(self._path, DeltaTable(str(self._path))) if has_table(self._path) else ""
+
+    def compact(self) -> CompactionResult | None:
+        """Make few files of small ones; None where there is no table."""
+        return compact_table(self._path, NAME)
+
+    def vacuum(self, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
+        """Delete files that the newest version does not need, as `ports.sink.Vacuums.vacuum`."""
+        return vacuum_table(self._path, NAME, retain, dry_run=dry_run)
+
+    def close(self) -> None:
+        """See `ports.dead_letters.DeadLetters.close`; nothing is held."""
+        with self._turn:
+            self._table = None
+
+    def _merge_letters(self, letters: Sequence[DeadLetter], on: str, clauses: Clauses) -> None:
+        if not letters:
+            return
+        rows = pa.Table.from_pylist([asdict(letter) for letter in letters], SCHEMA)
+        with self._turn, translate_errors(NAME):
+            for attempt in range(ATTEMPTS):
+                try:
+                    table = self._take_snapshot()
+                    clauses(_create_merger(table, rows, on)).execute()
+                except CommitFailedError:
+                    continue
+                except DeltaError as error:
+                    # Since the last write others may have compacted the table, and deleted the files that it had.
+                    if attempt or not is_gone(error):
+                        raise
+                    continue
+                sync_commit(self._path, table.version())
+                self._upkeep.after_commit(table, table.version())
+                self._table = table
+                return
+        raise Retryable("other writers keep committing to the dead letters")
+
+    def _take_snapshot(self) -> DeltaTable:
+        """The snapshot of the last write, or the newest one. Given away: after a failure it is void."""
+        table, self._table = self._table, None
+        if table is not None:
+            return table
+        if not has_table(self._path):
+            create_table(self._path, NAME, COLUMNS, settings={STATISTICS: "event_id,last_seen"}, partition_by=[])
+        table = self._check_table(DeltaTable(str(self._path)))
+        known = read_schema(table).names
+        lacking = [c for c in COLUMNS if c.name not in known]
+        if lacking:
+            DeltaRsTableWriter().add_columns(table, pa.schema([(c.name, c.type) for c in lacking]))
+            table = DeltaTable(str(self._path))
+        return table
+
+    def _check_table(self, table: DeltaTable) -> DeltaTable:
+        if not {c.name for c in FIRST_COLUMNS} <= set(read_schema(table).names):
+            raise ConfigProblem(
+                f"the folder of the dead letters, {self._path}, holds another table",
+                next_step="Name a folder of their own under `dead_letters`.",
+            )
+        return table
+
+
+def _create_merger(table: DeltaTable, rows: pa.Table, on: str) -> TableMerger:
+    return table.merge(
+        rows.cast(pa.schema([read_schema(table).field(name) for name in SCHEMA.names])),
+        on,
+        source_alias="s",
+        target_alias="t",
+        streamed_exec=False,
+        writer_properties=WRITER,
+        commit_properties=CommitProperties(max_commit_retries=0),
+    )
+
+
+def _to_letter(row: dict[str, Any]) -> DeadLetter:
+    known = {name: value for name, value in row.items() if value is not None or name not in UNKNOWN}
+    return DeadLetter(**known)
+
+
+def _drop_duplicates(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+    """One per (event_id, lane): a letter written twice at once is one that was seen twice."""
+    distinct: dict[tuple[str, str], DeadLetter] = {}
+    for letter in letters:
+        known = distinct.get((letter.event_id, letter.lane))
+        if known is not None:
+            attempts = known.attempts + letter.attempts
+            letter = replace(letter, first_seen=known.first_seen, attempts=attempts)  # noqa: PLW2901
+        distinct[letter.event_id, letter.lane] = letter
+    return list(distinct.values())

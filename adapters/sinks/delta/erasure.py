@@ -1,0 +1,77 @@
+"""Rows of one key taken out of tables of a lake.
+
+The conditions and the texts of commits go into the table's log, where they stay: so nothing here names a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from replicator.domain.errors import Fatal
+from replicator.ports.frames import Lane
+
+from ...arrow.masks import make_text_mask
+from ...delta.column_names import stored_name
+from ...delta.commits import WRITER, Attempt, Operation
+from ...sql.dialect import DELTA_RS, text_literal
+from .merge_candidates import lookup_rows
+
+
+def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]) -> pa.Table | None:
+    """The key, whose columns have these names and texts (`domain.erasures.texts`) at the source, as the target of `lane` has
+    it: one row with the types of `schema`. None where no row of it can have that key."""
+    columns = {}
+    for name, text in key.items():
+        rule = lane.row_transforms.column_transforms.get_rule(name)
+        now = lane.row_transforms.column_transforms.get_new_name(name)
+        kept = now if now in schema.names else stored_name(now)
+        if kept not in schema.names:
+            raise Fatal(
+                f"table {table} has no column {now!r}, by which the rows of a key are found",
+                next_step=f"Load it anew with `replicator lanes resync {lane.id}`, or remove it with `replicator drop`.",
+            )
+        value = _to_value(make_text_mask(rule.mask)(text) if rule.mask is not None else text, schema.field(kept).type)
+        if value is None:
+            return None
+        columns[kept] = value
+    return pa.table(columns)
+
+
+def _to_value(text: str, kind: pa.DataType) -> pa.Array | None:
+    """The text as a value of that type; None where it is none."""
+    try:
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return pa.array([bytes.fromhex(text)], kind)
+        values = pa.array([text], pa.string())
+        if pa.types.is_timestamp(kind):
+            values = values.cast(pa.timestamp("us"))
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        return None
+
+
+def count_key_rows(snapshot: DeltaTable, row: pa.Table) -> int:
+    """How many rows have that key."""
+    names = row.column_names
+    found = lookup_rows(snapshot, names, {name: pc.unique(row[name]) for name in names})
+    return int(found.num_rows)
+
+
+def blank_records(event_ids: Sequence[str], error: str, columns: Iterable[str]) -> Operation:
+    """An `Operation` that takes these columns from those records of an event log, and has it say `error` of them."""
+    ids = ", ".join(map(text_literal, event_ids))
+    values = {DELTA_RS.quote_name(name): "NULL" for name in columns} | {'"error"': text_literal(error)}
+
+    def empty(snapshot: DeltaTable, attempt: Attempt) -> None:
+        snapshot.update(
+            updates=values,
+            predicate=f'"event_id" IN ({ids})',
+            writer_properties=WRITER,
+            commit_properties=attempt.properties,
+        )
+
+    return empty

@@ -1,0 +1,166 @@
+"""Events of an outbox in the table of the store of events: lanes that number them, beside programs that emit their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.events import (
+    Aggregate,
+    AggregateHead,
+    Event,
+    EventLimits,
+    StoredEvents,
+    find_heads,
+    number_events,
+    select_new,
+)
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.position import Position
+from replicator.ports.frames import F, Lane, Write
+from replicator.ports.sink import SinkCapabilities
+
+from ...arrow.outbox_events import read_limits, read_new_events
+from ...delta.commits import WRITER, Attempt, Operation, append_nothing
+from ...delta.durable_files import sync_commit
+from ...delta.errors import translate_errors
+from ...delta.folders import Folder, LocalFolder
+from ...delta.lake import Lake
+from ...delta.options import LakeOptions
+from ...delta.table_writer import DeltaRsTableWriter
+from ...delta.tables import has_table
+from . import event_table
+from .event_table import NAME
+from .lane_sink import LaneSink
+from .lanes import DeltaLanes, refuse_options, refuse_policy
+from .redelivery import drop_applied
+from .staged_write import StagedWrite
+
+POLICIES = frozenset({"append"})
+MOST_HEADS = 100_000
+
+
+class EventLanes(LaneSink[F]):
+    """`ports.sink.Sink` for lanes of an outbox's events over the store of events in `lake`'s folder.
+
+    All lanes, and all programs that emit events, append to one table. A commit has events, their versions and the lane's
+    position, and holds only as the next one after the snapshot in which ids and heads were looked up; it carries the
+    store's transaction beside the lane's, by which writers that commit behind others are refused. Positions and locks lie
+    in the table's folder under `_replicator`. `reset` leaves the events, which are known by their ids: read again they
+    change nothing.
+    """
+
+    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
+
+    def __init__(self, lake: Lake, stages: EventNumbering, compact_every: int) -> None:
+        self._lake = lake
+        writer = SyncedWriter(lake.root)
+        super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=compact_every, writer=writer))
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`. Makes the store where it is not there; ConfigProblem for another table."""
+        refuse_policy(lane, plan, POLICIES)
+        refuse_options(lane)
+        with translate_errors(NAME):
+            held = self._lanes.hold(lane)
+            if not has_table(self._lake.root):
+                event_table.prepare_table(self._lake.root)
+                held.drop_snapshot()
+            event_table.check_table(held.newest())
+
+
+class DeltaEventLanes(EventLanes[pa.Table]):
+    """`EventLanes` in process; options as of `DeltaEventStore`, and `limits`, the fields of `domain.events.EventLimits`."""
+
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own = dict(options)
+        limits = read_limits(own.pop("limits", None))
+        said = LakeOptions.from_options(own)
+        self.numbering = EventNumbering(said.lake.root, limits)
+        super().__init__(said.lake, self.numbering, said.compact_every)
+
+
+class EventNumbering:
+    """`lane.WriteStages`: on one snapshot looks ids and heads up, and says which events become which versions."""
+
+    def __init__(self, root: Folder, limits: EventLimits) -> None:
+        self._root = root
+        self._limits = limits
+        self._heads: dict[Aggregate, AggregateHead] = {}
+        self._seen: int | None = None
+        self.looked_up: Callable[[], None] = lambda: None
+        """Called between looking up and committing; for tests of races."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
+        """Every event above the position whose id the store does not have, as the next version of its aggregate."""
+        position = Position() if write.out_of_band else state.position
+        frame, trimmed = drop_applied(write.folded.frame, position)
+        events, rejects = read_new_events(frame, self._limits)
+        there = event_table.find_stored_ids(snapshot, {one.event_id for one in events})
+        missing = [one for one in events if one.event_id not in there]
+        known = StoredEvents(heads=self._read_heads(snapshot, {one.aggregate for one in missing}))
+        new = select_new(number_events(missing, known, datetime.now(UTC)))
+        self.looked_up()
+        duplicates = trimmed + len(events) - len(new)
+        counts = Counts(applied=len(new), duplicate=duplicates, rejected=rejects.num_rows)
+        return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)
+
+    def clear(self, _: LaneState | None, /) -> Operation | None:
+        """See `lane.Stages.cleared`: events stay, whoever stored them."""
+        return None
+
+    def clear_blindly(self, _: Lane, __: DataLoss, /) -> Operation:
+        """See `lane.Stages.cleared_blindly`: events stay."""
+        return append_nothing
+
+    def _read_heads(self, snapshot: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
+        """Remembered as long as nobody else commits."""
+        if self._seen != snapshot.version() or len(self._heads) > MOST_HEADS:
+            self._heads = {}
+        missing = aggregates - self._heads.keys()
+        return {**self._heads, **event_table.read_heads(snapshot, missing)}
+
+    def _append_operation(self, events: Sequence[Event]) -> Operation:
+        def append(snapshot: DeltaTable, attempt: Attempt) -> None:
+            before, rows = snapshot.version(), event_table.events_to_rows(events)
+            properties = attempt.with_transactions([event_table.next_transaction(snapshot)])
+            write_deltalake(snapshot, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
+            sync_table(self._root, snapshot)
+            # Beside our commit the snapshot may have others by now.
+            alone = snapshot.version() == before + 1
+            kept = self._heads if self._seen == before else {}
+            self._heads, self._seen = ({**kept, **find_heads(events)}, before + 1) if alone else ({}, None)
+
+        return append
+
+
+class SyncedWriter(DeltaRsTableWriter):
+    """Commits that are on the disk before others follow: an event that a program emits is promised to stay, and does with
+    every commit before it."""
+
+    def __init__(self, root: Folder) -> None:
+        self._root = root
+
+    def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
+        """See `TableWriter.commit_nothing`."""
+        super().commit_nothing(snapshot, attempt)
+        sync_table(self._root, snapshot)
+
+    def compact(self, table: DeltaTable) -> None:
+        """See `TableWriter.compact`."""
+        before = table.version()
+        super().compact(table)
+        if table.version() != before:
+            sync_table(self._root, table)
+
+
+def sync_table(root: Folder, table: DeltaTable) -> None:
+    """Return when the commit that `table` is at is on the disk; an object store has it there by itself."""
+    if isinstance(root, LocalFolder):
+        sync_commit(root, table.version())

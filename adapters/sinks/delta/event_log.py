@@ -1,0 +1,275 @@
+"""The event log as one Delta table: append-only, partitioned by topic and day."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, WriterProperties
+
+from replicator.domain.as_of import LogCut
+from replicator.domain.change import RAW
+from replicator.domain.erasures import ERASED_RECORD
+from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.event_log import ERASED_COLUMNS, make_duplicate_error
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.table import Column
+from replicator.ports.frames import F, Lane, Write
+from replicator.ports.sink import SinkCapabilities
+
+from ...delta.commits import Attempt, Operation
+from ...delta.conform import conform_to_table, number_rows, to_rejects
+from ...delta.errors import translate_errors
+from ...delta.folders import Folder
+from ...delta.lake import Lake
+from ...delta.log_retention import LogTruncation, find_cuts, read_newest_time
+from ...delta.merge import append_stage
+from ...delta.old_versions import describe_old_versions, end_versions, vacuum_files
+from ...delta.options import LakeOptions
+from ...delta.table_reader import read_table
+from ...delta.table_writer import DeltaRsTableWriter
+from ...delta.tables import STATISTICS, create_table, find_missing_columns, has_table, open_table, read_schema, refuse_unsafe
+from ...event_log.records import merge_batches, to_raw
+from ...sql.dialect import text_literal
+from .erasure import blank_records
+from .lane import DeltaLane, WriteStages
+from .lane_sink import LaneSink
+from .lanes import DeltaLanes, refuse_options, refuse_policy
+from .log_cut import cut_at_positions, cut_at_time
+from .redelivery import drop_applied
+from .staged_write import StagedWrite
+
+DAY = "date"
+PARTITIONED_BY = ["topic", DAY]
+APPEND_ONLY = "delta.appendOnly"
+IN_BATCHES = WriterProperties(compression="SNAPPY", max_row_group_size=4_096)
+"""Compacted files have the records of one batch after those of another, the newest first or not. Whoever reads the log in
+order can take row groups out of them, but no part of one."""
+AT_ONCE = 2_000
+"""Records that are emptied in one commit."""
+POSITION = ("topic", "partition", "offset")
+POLICIES = frozenset({"event_log"})
+SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,op,seq_1,seq_2,seq_3,seq_4,ts,ingested_at"}
+"""Statistics only of what a query would look for a record by: none of whole documents."""
+
+
+class LogTable(LaneSink[F]):
+    """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log` over the table in `lake`'s folder, but for
+    how rows are appended (`stages`).
+
+    The columns of `domain.event_log.EVENT_LOG` and `date_reader`, the UTC day of `timestamp`, or of `ingested_at` for a record
+    without one. All lanes share the table; a lane's rows are those of its topics, and `reset` removes these. Positions and
+    locks lie in the table's folder under `_replicator`, which Delta readers and vacuum leave alone.
+    """
+
+    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
+
+    def __init__(self, lake: Lake, stages: WriteStages, said: LakeOptions) -> None:
+        self._lake = lake
+        self._name = lake.root.name
+        writer = DeltaRsTableWriter()
+        writer.compacted = IN_BATCHES
+        every, vacuum = said.compact_every, said.vacuum
+        super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=every, vacuum=vacuum, writer=writer))
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        refuse_policy(lane, plan, POLICIES)
+        refuse_options(lane)
+        columns = (*plan.target, Column(DAY, pa.date32()))
+        with translate_errors(self._name):
+            held = self._lanes.hold(lane)
+            if not has_table(self._lake.root):
+                create_table(self._lake.root, self._name, columns, settings=SETTINGS, partition_by=PARTITIONED_BY)
+                held.drop_snapshot()
+            table = held.newest()
+            refuse_unsafe(table, self._name, columns)
+            if missing := find_missing_columns(table, self._name, columns):
+                DeltaRsTableWriter().add_columns(table, missing)
+                held.drop_snapshot()
+            if table.metadata().configuration.get(APPEND_ONLY) != "true":
+                table.alter.set_table_properties({APPEND_ONLY: "true"})
+                held.drop_snapshot()
+
+    def records(self, lane: Lane) -> Iterator[pa.Table]:
+        """See `ports.sink.ErasesRecords.records`."""
+        with translate_errors(self._name):
+            topics = list_topics(self.state(lane)) if has_table(self._lake.root) else []
+            if not topics:
+                return
+            table = open_table(self._lake.root)
+            rows = pa.RecordBatchReader.from_stream(table.scan(columns=RAW.names, predicate=_topics_condition(topics)))
+            for batch in merge_batches(rows):
+                yield to_raw(batch)
+
+    def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
+        """See `ports.sink.ErasesRecords.empty`. So many records a commit."""
+        ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
+        for start in range(0, len(ids), AT_ONCE):
+            operation = allow_deletes(blank_records(ids[start : start + AT_ONCE], ERASED_RECORD, ERASED_COLUMNS))
+            self._lanes.run_exclusive(lane, partial(_commit_operation, operation=operation))
+        with translate_errors(self._name):
+            return describe_old_versions(self._lake.root, open_table(self._lake.root)) if has_table(self._lake.root) else ""
+
+    def truncate_log(self, lane: Lane, below: Position, came_before: datetime) -> Mapping[TopicPartition, int]:
+        """See `ports.state_snapshots.Shortens.shorten`. Files that hold nothing else go once they are a week old."""
+        with translate_errors(self._name):
+            if not has_table(self._lake.root):
+                return {}
+            mine = set(list_topics(self.state(lane)))
+            wanted = Position({place: end for place, end in below.items() if place.topic in mine})
+            found = find_cuts(open_table(self._lake.root), wanted, came_before)
+        if found:
+            self._lanes.run_exclusive(lane, partial(_commit_operation, operation=allow_deletes(LogTruncation(found))))
+        with translate_errors(self._name):
+            vacuum_files(open_table(self._lake.root), None)
+        return found
+
+    def end_versions(self, lane: Lane) -> str:  # noqa: ARG002  (the table is of all lanes)
+        """See `ports.sink.ErasesRecords.end_versions`."""
+        with translate_errors(self._name):
+            return end_versions(self._lake.root, open_table(self._lake.root)) if has_table(self._lake.root) else ""
+
+    def newest(self, since: Position, below: Position) -> datetime | None:
+        """See `ports.state_snapshots.TellsTimes.newest`."""
+        with translate_errors(self._name):
+            return read_newest_time(open_table(self._lake.root), since, below) if has_table(self._lake.root) else None
+
+    def find_cut(self, topics: Collection[str], at: datetime | Position, covered: Position) -> LogCut | None:
+        """See `ports.state_snapshots.TellsTimes.border`."""
+        with translate_errors(self._name):
+            if not has_table(self._lake.root):
+                return LogCut()
+            table = open_table(self._lake.root)
+            if isinstance(at, datetime):
+                return cut_at_time(table, topics, at, covered)
+            return cut_at_positions(table, topics, at, covered)
+
+    def tables(self) -> Sequence[str]:
+        """See `ports.reader.Reader.tables`: one, named as its folder."""
+        with translate_errors(self._name):
+            return [self._name] if has_table(self._lake.root) else []
+
+    def read(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Reader.read`."""
+        if name != self._name:
+            raise Fatal(f"there is no table {name!r} in this event log", next_step=f"Its table is {self._name!r}.")
+        with translate_errors(name):
+            return read_table(self._lake.root, name, version=version, as_of=as_of, where=where, limit=limit)
+
+
+class DeltaEventLog(LogTable[pa.Table]):
+    """The event log written in process; options `path`, the table's own folder, and as `LakeOptions`."""
+
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        said = LakeOptions.from_options(options)
+        lake = said.lake
+        super().__init__(lake, _LogAppend(lake.root), said)
+
+
+class LogClearing:
+    """The half of `lane.WriteStages` that takes records out of the event log in the folder `root`."""
+
+    def __init__(self, root: Folder) -> None:
+        self._root = root
+
+    def clear(self, state: LaneState | None) -> Operation | None:
+        """The records of the lane's topics."""
+        topics = list_topics(state)
+        if not topics:
+            return None
+        condition = _topics_condition(topics)
+        return allow_deletes(lambda snapshot, attempt: _delete_rows(snapshot, attempt, condition))
+
+    def clear_blindly(self, lane: Lane, why: DataLoss) -> Operation:
+        """Fatal: only a position says which records are of which lane."""
+        raise DataLoss(
+            f"{why.sentence}, so the records of lane {lane.id} cannot be told from those of other lanes",
+            next_step=f"Restore the file. Or stop the daemon and remove the folder {self._root}: every lane of that event "
+            "log begins anew at the next start.",
+        ) from why
+
+
+class _LogAppend(LogClearing):
+    """`lane.WriteStages` for the event log, in process."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
+        """Every row above the position, in order. Redelivery is told by the position alone."""
+        refuse_logged_records(snapshot, write, state.position)
+        frame, trimmed = drop_applied(write.folded.frame, state.position, POSITION)
+        rows, unfit = conform_to_table(number_rows(_add_days(frame)), read_schema(snapshot))
+        counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
+        return StagedWrite(append_stage(rows) if rows.num_rows else None, replace(state), counts, to_rejects(frame, unfit))
+
+
+def _commit_operation(held: DeltaLane, operation: Operation) -> None:
+    held.record_state(held.state(), operation)
+
+
+def list_topics(state: LaneState | None) -> list[str]:
+    """The topics of which a lane has written records."""
+    return sorted({p.topic for p in state.position}) if state is not None else []
+
+
+def allow_deletes(operation: Operation) -> Operation:
+    """The operation on a table that is only appended to."""
+
+    def act(snapshot: DeltaTable, attempt: Attempt) -> None:
+        # A table that forbids deletes forbids this one too. Killed in between, `prepare` forbids them again.
+        snapshot.alter.set_table_properties({APPEND_ONLY: "false"})
+        operation(snapshot, attempt)
+        snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
+
+    return act
+
+
+def _delete_rows(snapshot: DeltaTable, attempt: Attempt, condition: str) -> None:
+    snapshot.delete(condition, commit_properties=attempt.properties)
+
+
+def _topics_condition(topics: Sequence[str]) -> str:
+    return f'"topic" IN ({", ".join(text_literal(t) for t in topics)})'
+
+
+def refuse_logged_records(snapshot: DeltaTable, write: Write[Any], applied: Position) -> None:
+    """Raise DataLoss when the log has records that the write stands for, or later ones, of partitions that the lane begins
+    with it."""
+    for place, start in write.span.start.items():
+        if place in applied:
+            continue
+        where = f'"topic" = {text_literal(place.topic)} AND "partition" = {place.partition} AND "offset" >= {start}'
+        reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=["offset"], predicate=where))
+        if any(batch.num_rows for batch in reader):
+            raise make_duplicate_error(write.lane.id, place, _read_ends(snapshot))
+
+
+def _read_ends(snapshot: DeltaTable) -> Position:
+    """Behind the last record of each partition."""
+    ends: dict[TopicPartition, int] = {}
+    for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(POSITION))):
+        found = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])
+        for row in found.to_pylist():
+            place = TopicPartition(row["topic"], row["partition"])
+            ends[place] = max(ends.get(place, 0), row["offset_max"] + 1)
+    return Position(ends)
+
+
+def _add_days(frame: pa.Table) -> pa.Table:
+    moment = pc.coalesce(frame["timestamp"], frame["ingested_at"])
+    return frame.append_column(DAY, pc.cast(pc.floor_temporal(moment, unit="day"), pa.date32()))

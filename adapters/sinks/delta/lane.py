@@ -1,0 +1,262 @@
+"""One lane of a lake: its lock, its table and its commits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.domain.policy.retention import advance_purge
+from replicator.domain.position import Span
+from replicator.domain.remedies import describe_reload_or_skip
+from replicator.ports.frames import Lane, LaneOutcome, RejectRows, Write
+from replicator.ports.sink import ErasureResult
+
+from ...delta.commits import LaneLog, LostRace, Operation, append_nothing
+from ...delta.errors import FileGone, translate_errors
+from ...delta.folders import Folder
+from ...delta.lake import Lake
+from ...delta.maintenance import TableMaintenance
+from ...delta.merge import is_empty, remove_key
+from ...delta.old_versions import describe_old_versions, end_versions
+from ...delta.position_files import PositionFiles
+from ...delta.protocol import refuse_newer
+from ...delta.tables import has_table, open_table, read_schema
+from .bulk_load import BulkLoad, can_bulk_load
+from .erasure import count_key_rows, to_key_row
+from .staged_write import StagedWrite
+
+ATTEMPTS = 8
+"""How often a write is redone because others commit to its table; then it is left to the caller to try again."""
+
+Shelf = dict[Folder, DeltaTable]
+"""The snapshots that this process's own commits left, by table; lanes that share a table share them."""
+
+
+class WriteStages(Protocol):
+    """Stages 2 to 4 up to the commit, for one kind of target and frame."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> StagedWrite:
+        """Read what is needed from `snapshot` and say what to commit on it."""
+
+    def clear(self, state: LaneState | None, /) -> Operation | None:
+        """Removes the rows of a lane that stands at `state`; None when it has none."""
+
+    def clear_blindly(self, lane: Lane, why: DataLoss, /) -> Operation:
+        """Removes the rows of a lane whose state cannot be read; Fatal where its rows cannot be told without."""
+
+
+def open_lane_log(lake: Lake, path: Folder, lane: Lane, nothing: Operation = append_nothing) -> LaneLog:
+    """The transactions of `lane` in the table at `path`; `nothing` commits no rows."""
+    positions = PositionFiles(lake.positions(lane.pipeline, lane.id), lane.id)
+    return LaneLog(path, lane.pipeline, lane.id, positions, nothing)
+
+
+class DeltaLane:
+    """Writes one lane; holds it from construction to `close`. Raises `Fenced` when another instance holds it."""
+
+    def __init__(
+        self, lake: Lake, path: Folder, lane: Lane, stages: WriteStages, shelf: Shelf, *, upkeep: TableMaintenance
+    ) -> None:
+        self.lane = lane
+        self._writer = upkeep.writer
+        with translate_errors(lane.into):
+            self._hold = lake.hold(lane)
+        self._log = open_lane_log(lake, path, lane, self._writer.commit_nothing)
+        self._stages = stages
+        self._upkeep = upkeep
+        self._path = path
+        self._shelf = shelf
+
+    def apply(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
+        """See `ports.sink.Sink.apply`. When others committed meanwhile, stages 2 to 4 are redone on what is there now."""
+        with translate_errors(self.lane.into):
+            for _ in range(ATTEMPTS):
+                snapshot = self._take_snapshot()
+                try:
+                    before = self._log.version(snapshot)
+                    with translate_errors(self.lane.into):
+                        outcome = self._attempt(snapshot, write, reject)
+                except LostRace:
+                    continue
+                except FileGone:
+                    # Somebody else may have rewritten the files and removed them.
+                    if not self._log.is_behind(snapshot):
+                        raise
+                    continue
+                if (commits := self._log.version(snapshot)) > before:
+                    self._upkeep.after_commit(snapshot, commits)
+                self._shelf[self._path] = snapshot
+                return outcome
+        raise Retryable(f"other writers keep committing to table {self.lane.into}")
+
+    def load(self, write: Write[Any], load: BulkLoad, reject: RejectRows[Any]) -> LaneOutcome:
+        """See `ports.laying.Loads.load`."""
+        with translate_errors(self.lane.into):
+            for _ in range(ATTEMPTS):
+                snapshot = self.newest()
+                staged = load.stage_parts(snapshot, write, reject)
+                identity = tuple(sorted(write.identity.items()))
+                after = replace(staged.state, position=write.span.end, identity=identity, rule=write.plan.rule)
+                try:
+                    self._commit(snapshot, after, write.span, staged.write)
+                except LostRace:
+                    continue
+                self._shelf[self._path] = snapshot
+                return LaneOutcome(after.position, staged.counts, after.purged_up_to)
+        raise Retryable(f"other writers keep committing to table {self.lane.into}")
+
+    def can_load(self, plan: ApplyPlan) -> bool:
+        """See `ports.laying.Loads.loads`."""
+        return can_bulk_load(plan) and self.state() is None and is_empty(self.newest())
+
+    def record_state(self, state: LaneState | None, write: Operation | None = None) -> None:
+        """Commit `write` (nothing by default) with `state` as the lane's state, whatever it was."""
+        with translate_errors(self.lane.into):
+            for _ in range(ATTEMPTS):
+                try:
+                    self._commit(self.newest(), state, None, write)
+                except LostRace:
+                    continue
+                self.drop_snapshot()
+                return
+        raise Retryable(f"other writers keep committing to table {self.lane.into}")
+
+    def clear(self) -> None:
+        """Remove the lane's rows and its state, in one commit that leaves a mark in its place: also a state that cannot
+        be read, since this is how the operator repairs it."""
+        with translate_errors(self.lane.into):
+            snapshot = self.newest()
+            try:
+                write = self._stages.clear(self._log.state(snapshot))
+            except DataLoss as lost:
+                write = self._stages.clear_blindly(self.lane, lost)
+        self.record_state(None, write)
+
+    def state(self) -> LaneState | None:
+        """Where the lane stands."""
+        with translate_errors(self.lane.into):
+            return self._log.state(self.newest())
+
+    def erase(self, key: Mapping[str, str], beside: Folder) -> ErasureResult:
+        """See `ports.sink.Erases.erase`. First what is beside the table: what is done again then finds the rows."""
+        with translate_errors(self.lane.into):
+            state, freed, versions = self.state(), 0, []
+            if has_table(beside):
+                other = open_table(beside)
+                if state is not None and state.side_table_version not in (None, other.version()):
+                    other.restore(state.side_table_version)  # What came after it is of an attempt that died.
+                row = to_key_row(self.lane, self.lane.into, read_schema(other), key)
+                freed = count_key_rows(other, row) if row is not None else 0
+                if row is not None and freed:
+                    remove_key(row)(other, None)
+                if state is not None and state.side_table_version is not None:
+                    state = replace(state, side_table_version=other.version())
+                versions.append(describe_old_versions(beside, other))
+            snapshot = self.newest()
+            row = to_key_row(self.lane, self.lane.into, read_schema(snapshot), key)
+            rows = count_key_rows(snapshot, row) if row is not None else 0
+            versions.append(describe_old_versions(self._path, snapshot))
+        if row is not None and (rows or freed):
+            self.record_state(state, self._writer.remove_key(row))
+        return ErasureResult(rows, freed, "; ".join(versions))
+
+    def end_side_versions(self, beside: Folder) -> str:
+        """End the older versions of what is kept beside the table, but for the one that belongs to its rows: as
+        `versions.end_versions`."""
+        with translate_errors(self.lane.into):
+            table, state = open_table(beside), self.state()
+            if state is None or state.side_table_version is None:
+                return end_versions(beside, table)
+            if state.side_table_version != table.version():
+                table.restore(state.side_table_version)  # What came after it is of an attempt that died.
+            return end_versions(beside, table, lambda: self.record_state(replace(state, side_table_version=table.version())))
+
+    def newest(self) -> DeltaTable:
+        """The newest snapshot of the lane's table; Fatal when we cannot write to it, Fenced when another instance has."""
+        snapshot = self._log.open()
+        refuse_newer(snapshot, self.lane.into, self._writer.features)
+        self._hold.expect(self._log.version(snapshot))
+        return snapshot
+
+    def set_properties(self, wanted: Mapping[str, str]) -> None:
+        """Give the table the properties of these that it has not."""
+        table = self.newest()
+        there = table.metadata().configuration
+        missing = {name: value for name, value in wanted.items() if value is not None and there.get(name) != value}
+        if missing:
+            self._writer.set_properties(table, missing)
+            self.drop_snapshot()
+
+    def drop_snapshot(self) -> None:
+        """Read the table anew next time: its schema has changed."""
+        self._shelf.pop(self._path, None)
+
+    def close(self) -> None:
+        """Let others have the lane; may be called twice."""
+        self._hold.release()
+
+    def _take_snapshot(self) -> DeltaTable:
+        """The snapshot that the last commit left, or the newest one. It leaves the shelf: after a failure it is void."""
+        kept = self._shelf.pop(self._path, None)
+        if kept is None:
+            return self.newest()
+        # A lane that shares the table left it, and may have seen there what another instance wrote.
+        self._hold.expect(self._log.version(kept))
+        return kept
+
+    def _attempt(self, snapshot: DeltaTable, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
+        state = self._log.state(snapshot) or LaneState()
+        _refuse_gaps(self.lane, write.span, state)
+        if not write.out_of_band and not write.span.after(state.position).end:
+            return LaneOutcome(state.position, Counts(duplicate=write.folded.rows), state.purged_up_to)
+        state = self._purge_state(snapshot, state, write)
+        staged = self._stages.stage(snapshot, state, write)
+        if staged.counts.rejected:
+            # A row that the newest snapshot would complete must not be rejected for want of it.
+            if self._log.is_behind(snapshot):
+                raise LostRace
+            reject(self.lane, staged.rejects)
+        position = state.position.advanced_to(write.span.end)
+        identity = tuple(sorted({**dict(state.identity), **write.identity}.items()))
+        after = replace(staged.state, position=position, identity=identity, rule=write.plan.rule)
+        self._commit(snapshot, after, write.span, staged.write)
+        return LaneOutcome(position, staged.counts, after.purged_up_to)
+
+    def _purge_state(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> LaneState:
+        """The state that the write is judged under. What it forgets more than before is committed first, by itself: only
+        then may it be removed, and that has to be before the write remembers deletes of its own. Marked rows go with that
+        commit."""
+        after = advance_purge(write.plan, state, write.at)
+        if after == state:
+            return state
+        after = replace(after, purge_pending=True)
+        rows = write.plan.soft_deletes and after.purged_up_to
+        self._commit(snapshot, after, None, self._writer.remove_purged(write.plan, rows) if rows else None)
+        return after
+
+    def _commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> None:
+        try:
+            number = self._log.commit(snapshot, state, span, write)
+        except Exception:
+            if self._log.announced is not None:
+                # The answer may be all that was lost.
+                self._hold.doubt(self._log.announced)
+            raise
+        self._hold.note_commit(number)
+        self._log.prune(number)
+
+
+def _refuse_gaps(lane: Lane, span: Span, state: LaneState) -> None:
+    gaps = span.gaps(state.position)
+    if gaps:
+        first = gaps[0]
+        raise DataLoss(
+            f"lane {lane.id} stands at {first} offset {state.position[first]}, but the batch starts at {span.start[first]}",
+            next_step=describe_reload_or_skip(lane.id, f"{first.topic}:{first.partition}:{span.start[first]}"),
+        )

@@ -1,0 +1,157 @@
+"""Taking a lane out of a lake: its table, remembered deletes, schemas and positions.
+
+Before anything goes, a mark is put beside the positions, and it goes last. A lane with the mark is half dropped, whatever
+else is still there: nobody reads its state or writes it until the drop is repeated. Hence how far a drop got that was
+killed does not matter, nor that an object store removes files in no order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Literal
+
+from deltalake import DeltaTable
+
+from replicator.domain.errors import DataLoss, Fatal, Fenced
+from replicator.ports.frames import Lane
+from replicator.ports.sink import LaneArtifact
+
+from ...apply.ownership import is_owned, ownership_remark
+from ...delta.commits import Attempt, LaneLog
+from ...delta.folder_names import decode_name
+from ...delta.folders import Folder
+from ...delta.lake import HOME, Lake
+from ...delta.tables import has_table, read_schema
+
+MARK = "dropping.json"
+TABLE_ID = "table"
+WRITTEN = "_cdc_seq_1"
+"""Null in rows that were there before replication began, and in no other."""
+
+Kind = Literal["none", "made", "found"]
+"""Of the lane's table: not there or of others, made by this program, or there before the lane wrote to it."""
+
+STAYS = {
+    "table": "it was there before the lane wrote to it: the rows that the lane wrote go, the table stays",
+    "positions": "the last one stays and says that the lane begins anew, because the log of the table names it",
+}
+"""Why, where the table was found."""
+
+
+def refuse_half_dropped(lake: Lake, lane: Lane) -> None:
+    """Raise DataLoss for a lane that a killed drop has left."""
+    if lake.positions(lane.pipeline, lane.id).has_file(MARK):
+        raise DataLoss(
+            f"lane {lane.id} was dropped half way: what is still there of it is no state to go on from",
+            next_step=f"`replicator drop {lane.id}` removes the rest; after that the lane can be loaded anew.",
+        )
+
+
+def remove_rows(snapshot: DeltaTable, attempt: Attempt) -> None:
+    """An `Operation` that removes the rows that a lane wrote."""
+    if WRITTEN in read_schema(snapshot).names:
+        snapshot.delete(f'"{WRITTEN}" IS NOT NULL', commit_properties=attempt.properties)
+
+
+class DeltaLaneRemains:
+    """What a lake keeps of one lane. `log`: the lane's transactions in its table."""
+
+    def __init__(self, lake: Lake, lane: Lane, log: LaneLog) -> None:
+        self._lake = lake
+        self._lane = lane
+        self._log = log
+        self._table = lake.table(lane.into)
+        self._positions = lake.positions(lane.pipeline, lane.id)
+        self._schemas = lake.schemas(lane.into)
+        self._remembered = {"remembered deletes": lake.tombstones(lane.into), "schemas": self._schemas}
+
+    def find_kind(self) -> Kind:
+        """Whose the table is. One whose log cannot be read is the lane's when the lane has positions."""
+        if not has_table(self._table):
+            return "none"
+        try:
+            snapshot = self._log.open()
+        except DataLoss:
+            return "made" if self._positions.files() else "none"
+        if self._positions.has_file(MARK):
+            return "made" if self._read_remark() in (None, str(snapshot.metadata().id)) else "none"
+        remark = snapshot.metadata().description
+        if remark != ownership_remark(self._lane) and not self._log.version(snapshot):
+            return "none"
+        return "made" if is_owned(remark) else "found"
+
+    def list_artifacts(self) -> list[LaneArtifact]:
+        """See `ports.sink.Drops.belongings`."""
+        kind, positions = self.find_kind(), bool(self._positions.files())
+        if kind == "none" and not positions:
+            return []
+        # A table that was found keeps a lane that has been dropped in its log.
+        stands = kind != "found" or self._has_position()
+        found = {"table": self._table} if stands and kind != "none" else {}
+        found |= {what: folder for what, folder in self._remembered.items() if _has_content(folder)}
+        found |= {"positions": self._positions} if stands and positions else {}
+        return [
+            LaneArtifact(what, str(folder), STAYS.get(what, "") if kind == "found" else "") for what, folder in found.items()
+        ]
+
+    def refuse_others(self) -> None:
+        """Raise Fatal, before anything is removed, when the table is not the lane's alone, or is a link."""
+        for home in self._lake.other_writers(self._lane):
+            other = f"lane {decode_name(home.name)} of pipeline {decode_name(home.parent.name)}"
+            raise Fatal(
+                f"table {self._lane.into} is written by {other} too; nothing was removed",
+                next_step=f"If that lane is no more, remove {home}, and repeat.",
+            )
+        # Every link leaves the folder in which no table lies.
+        if self._table.is_link_outside(self._lake.root / HOME):
+            raise Fatal(
+                f"the folder of table {self._lane.into} is a link; nothing was removed",
+                next_step=f"Remove {self._table} and what it leads to, and repeat: that removes what is remembered of it.",
+            )
+
+    def remove(self, kind: Kind, forget_deletes: Callable[[], None]) -> None:
+        """Everything, for a table that is not `found`; who calls holds the lane. Fenced when another instance wrote it
+        meanwhile, which a lock would have kept from that."""
+        if not self._positions.has_file(MARK):
+            self._positions.put(MARK, {"format": 1, TABLE_ID: self._table_id()})
+        # First: who still writes the lane looks for the file of its last commit before each commit.
+        for file in self._positions.files():
+            if file != MARK:
+                self._positions.drop(file)
+        self.remove_side_files(forget_deletes)
+        if kind == "made":
+            self._table.clear()
+        if (kind == "made" and _has_content(self._table)) or set(self._positions.files()) != {MARK}:
+            raise Fenced(
+                f"another instance wrote lane {self._lane.id} while it was dropped",
+                next_step=f"Stop that instance, and repeat `replicator drop {self._lane.id}`.",
+            )
+        self._positions.clear()
+
+    def remove_side_files(self, forget_deletes: Callable[[], None]) -> None:
+        """What is remembered of the table."""
+        forget_deletes()
+        self._schemas.clear()
+
+    def _has_position(self) -> bool:
+        """False for a lane that begins anew."""
+        try:
+            return self._log.state(self._log.open()) is not None
+        except DataLoss:
+            return True
+
+    def _table_id(self) -> str | None:
+        """By which the table is told from another one that somebody puts into its place; None when it cannot be read."""
+        try:
+            return str(self._log.open().metadata().id) if has_table(self._table) else None
+        except DataLoss:
+            return None
+
+    def _read_remark(self) -> str | None:
+        found: str | None = json.loads(self._positions.load(MARK))[TABLE_ID]
+        return found
+
+
+def _has_content(folder: Folder) -> bool:
+    return bool(folder.files() or folder.folders())

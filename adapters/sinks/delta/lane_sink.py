@@ -1,0 +1,53 @@
+"""What every sink in a lake does the same way, whatever its lanes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Generic
+
+from replicator.domain.policy.plan import LaneState
+from replicator.ports.frames import ApplyOutcome, F, Lane, RejectRows, Write
+from replicator.ports.sink import CompactionResult, VacuumResult
+
+from .lanes import DeltaLanes
+
+
+class LaneSink(Generic[F]):
+    """`ports.sink.Sink` by `lanes`, but for `prepare`.
+
+    Every lane commits alone. When one fails, the lanes before it in the same call are applied and stay so: the error
+    carries a note that names them, and giving them again does nothing. Not safe for use from several threads, but for
+    `state`.
+    """
+
+    def __init__(self, lanes: DeltaLanes) -> None:
+        self._lanes = lanes
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self._lanes.state(lane)
+
+    def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`; each lane must be prepared."""
+        return self._lanes.apply(writes, reject)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        self._lanes.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`. The table stays, with its history."""
+        self._lanes.reset(lane)
+
+    def compact(self, lane: Lane) -> CompactionResult | None:
+        """See `ports.sink.Compacts.compact`."""
+        return self._lanes.compact(lane)
+
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
+        """See `ports.sink.Vacuums.vacuum`."""
+        return self._lanes.vacuum(lane, retain, dry_run=dry_run)
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._lanes.close()

@@ -1,0 +1,290 @@
+"""What the sinks of mirrors in a lake have in common, whoever writes the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy.plan import END_AT, ApplyPlan, LaneState
+from replicator.domain.position import Position
+from replicator.domain.read_query import BuildReadQuery
+from replicator.domain.schema_evolution import TargetReshape
+from replicator.domain.schema_versions import SchemaVersion, select_new
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.frames import F, Lane
+from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkCapabilities
+
+from ...apply.ownership import ownership_remark
+from ...delta.column_names import stored_columns
+from ...delta.column_selection import find_stored_names
+from ...delta.errors import translate_errors
+from ...delta.lake import Lake
+from ...delta.old_versions import end_versions
+from ...delta.options import TableOptions, config_location
+from ...delta.partitions import (
+    check_partitions,
+    partition_columns,
+    refuse_foreign_paths,
+    refuse_other_partitions,
+)
+from ...delta.table_reader import read_columns, read_table, table_name
+from ...delta.table_writer import DeltaRsTableWriter, TableWriter
+from ...delta.tables import (
+    RANDOM_FOLDERS,
+    create_table,
+    find_missing_columns,
+    has_table,
+    open_table,
+    read_schema,
+    refuse_unsafe,
+)
+from .clustering_columns import check_clusters, find_missing_statistics, refuse_partitioned
+from .lane_sink import LaneSink
+from .lanes import DeltaLanes, refuse_policy
+from .read_query import select_rows
+from .row_count import count_rows
+from .schema_evolution import TableLayout, reshape
+from .schema_history import read_versions, write_version
+from .transaction_table import TransactionTable
+
+POLICIES = frozenset({"scd1", "append", "scd2"})
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+DELETION_VECTORS = "delta.enableDeletionVectors"
+ON = "true"
+
+
+class TombstoneTable(Protocol):
+    """Remembered deletes that can be forgotten."""
+
+    def drop(self, lane: Lane) -> None:
+        """Forget every delete of this lane's target."""
+
+    def reopen(self, lane: Lane) -> None:
+        """Read what is remembered anew next time: its columns have changed."""
+
+
+class MirrorSink(LaneSink[F]):
+    """`ports.sink.Sink` and `ports.reader.Selects` over a lake, but for the stages of a plan and their explanation.
+
+    `tables`, `read` and `select` are safe for use from several threads.
+    """
+
+    capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES, watermarks=True, retention=True)
+
+    def __init__(self, lake: Lake, lanes: DeltaLanes, ledger: TombstoneTable, writer: TableWriter | None = None) -> None:
+        self._lake = lake
+        self._ledger = ledger
+        self._writer = writer or DeltaRsTableWriter()
+        self._transactions = TransactionTable(lake)
+        super().__init__(lanes)
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        refuse_policy(lane, plan, POLICIES)
+        options = TableOptions.from_lane(lane)
+        partitions, clusters = self._layout_columns(lane, plan)
+        with translate_errors(lane.into):
+            self._lake.refuse_collision(lane.into)
+            held = self._lanes.hold(lane)
+            path = self._lake.table(lane.into)
+            if has_table(path):
+                self._lake.refuse_other_writer(lane)
+            else:
+                columns, settings = stored_columns(plan.target), _table_properties(options)
+                remark = ownership_remark(lane)
+                create_table(
+                    path, lane.into, columns, settings=settings, partition_by=partitions, first=clusters, remark=remark
+                )
+                held.drop_snapshot()
+            table = held.newest()
+            refuse_unsafe(table, lane.into, plan.target)
+            refuse_other_partitions(table, lane, options.partition_by)
+            refuse_foreign_paths(table, lane.into)
+            new = select_new(plan.versions, self.schemas(lane)) if plan.versions else ()
+            reshaped = False
+            for version in new:
+                reshaped |= self._reshape_table(lane, plan, table, version.reshaping)
+            missing = find_missing_columns(table, lane.into, plan.target)
+            if missing:
+                self._writer.add_columns(table, missing)
+            if self._switch_on(lane, table, options) or missing or reshaped:
+                held.drop_snapshot()
+            for version in new:
+                self.remember(lane, version)
+
+    def _layout_columns(self, lane: Lane, plan: ApplyPlan) -> tuple[list[str], list[str]]:
+        """The columns by which the lane's options want its files to be laid out. ConfigProblem where these do not suit."""
+        options = TableOptions.from_lane(lane)
+        return check_partitions(lane, plan, options.partition_by), check_clusters(lane, plan, options.cluster_by)
+
+    def _reshape_table(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, reshaping: TargetReshape) -> bool:
+        """The target, and what is kept beside it."""
+        if not reshaping:
+            return False
+        layout = (
+            *partition_columns(table),
+            *find_stored_names(TableOptions.from_lane(lane).cluster_by, read_schema(table).names),
+        )
+        end = END_AT if plan.history is not None else ""
+        done = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
+        beside = self._lake.tombstones(lane.into)
+        kept = replace(reshaping, emptied=())  # What is remembered there is so of its time.
+        if has_table(beside) and reshape(open_table(beside), kept, DeltaRsTableWriter(), TableLayout(lane.into)):
+            self._ledger.reopen(lane)
+        return done
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        with translate_errors(lane.into):
+            return read_versions(self._lake.schemas(lane.into))
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        with translate_errors(lane.into):
+            write_version(self._lake.schemas(lane.into), version)
+
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        with translate_errors(lane.into):
+            if has_table(self._lake.table(lane.into)):
+                self._lake.refuse_other_writer(lane)
+
+    def _switch_on(self, lane: Lane, table: DeltaTable, options: TableOptions) -> bool:
+        """Give an existing table what it lacks; true when it may have changed."""
+        there = table.metadata().configuration
+        clusters = find_stored_names(options.cluster_by, read_schema(table).names)
+        wanted = _table_properties(options) | ({RANDOM_FOLDERS: ON} if partition_columns(table) else {})
+        if clusters:
+            refuse_partitioned(table, lane)
+            wanted |= find_missing_statistics(table, clusters)
+        missing = {name: value for name, value in wanted.items() if there.get(name) != value}
+        marks = options.deletion_vectors and there.get(DELETION_VECTORS) != ON
+        if missing:
+            self._writer.set_properties(table, missing)
+        if marks and not self._writer.mark_deletes(table):
+            raise _spark_only_error(lane, "deletion_vectors", "writes no deletion vectors")
+        if clusters and not self._writer.cluster(table, clusters):
+            raise _spark_only_error(lane, "cluster_by", "clusters no tables, and cannot write to those that are")
+        return bool(missing or marks or clusters)
+
+    def publish(self, lanes: Sequence[Lane], complete: CompletenessWatermark) -> None:
+        """See `ports.sink.Publishes.publish`."""
+        versions = {lane.into: self._lanes.version(lane) for lane in lanes}
+        for pipeline in {lane.pipeline for lane in lanes}:
+            self._transactions.publish(pipeline, complete, {n: v for n, v in versions.items() if v is not None})
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        self._transactions.withdraw(lane)
+        super().skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`. The table stays, empty, with its history; remembered deletes go."""
+        self._transactions.withdraw(lane)
+        super().reset(lane)
+        self._ledger.drop(lane)
+
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        """See `ports.sink.Drops.belongings`."""
+        with translate_errors(lane.into):
+            return self._lanes.read_remains(lane).list_artifacts()
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`. Of a lane in a local lake its lock file stays: without it two instances could each
+        hold a file of that name."""
+        self._transactions.withdraw(lane)
+        self._lanes.drop(lane, lambda: self._ledger.drop(lane))
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+        """See `ports.sink.Swaps.swap`. The rows are written once more, into new files of the lane's table; older versions of
+        it stay, and `rebuilt` is to be dropped."""
+        self._transactions.withdraw(lane)
+        return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
+
+    def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        self.prepare(lane, plan)
+        self._lanes.restore_state(lane, origin, path)
+        self._ledger.reopen(lane)
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
+        """See `ports.sink.Erases.erase`. Files that held the rows are written anew; older versions hold them until these
+        end."""
+        self._ledger.reopen(lane)
+        return self._lanes.erase(lane, key, self._lake.tombstones(lane.into))
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.Erases.end_versions`."""
+        self._transactions.withdraw(lane)  # It names versions.
+        path, beside, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
+        with translate_errors(lane.into):
+            if has_table(beside):
+                self._ledger.reopen(lane)
+                self._lanes.run_exclusive(lane, lambda held: left.append(held.end_side_versions(beside)))
+            if has_table(path):
+                left.append(end_versions(path, open_table(path)))
+        return "; ".join(filter(None, left))
+
+    def rows(self, lane: Lane) -> int:
+        """See `ports.state_snapshots.CountsRows.rows`."""
+        with translate_errors(lane.into):
+            path = self._lake.table(lane.into)
+            return count_rows(open_table(path)) if has_table(path) else 0
+
+    def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
+        """See `ports.reader.TellsVersions.standings`."""
+        return self._lanes.read_version_positions(lane)
+
+    def columns_at(self, name: str, version: int) -> pa.Schema:
+        """See `ports.reader.TellsVersions.columns_at`."""
+        with translate_errors(name):
+            return read_columns(self._lake.table(name), name, version)
+
+    def tables(self) -> Sequence[str]:
+        """See `ports.reader.Reader.tables`."""
+        with translate_errors("of the lake"):
+            return [table_name(folder) for folder in self._lake.folders()]
+
+    def read(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Reader.read`."""
+        with translate_errors(name):
+            return read_table(self._lake.table(name), name, version=version, as_of=as_of, where=where, limit=limit)
+
+    def select(
+        self,
+        name: str,
+        choose: BuildReadQuery,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        seconds: float | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Selects.select`."""
+        with translate_errors(name):
+            return select_rows(self._lake.table(name), name, choose, version=version, as_of=as_of, seconds=seconds)
+
+
+def _spark_only_error(lane: Lane, option: str, what: str) -> ConfigProblem:
+    return ConfigProblem(
+        f"delta-rs {what}", next_step=f"Remove `{option}` in {config_location(lane)}, or set `engine: spark`."
+    )
+
+
+def _table_properties(options: TableOptions) -> dict[str, str]:
+    """The properties of a table that `options` ask for and every engine keeps."""
+    settings = {CHANGE_DATA_FEED: ON} if options.change_data_feed else {}
+    return settings | ({RANDOM_FOLDERS: ON} if options.partition_by else {})

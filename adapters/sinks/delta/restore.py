@@ -1,0 +1,45 @@
+"""A lane that begins with what a lane of another lake has: its rows, what is kept beside them, and where it stands."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from deltalake import DeltaTable
+
+from replicator.domain.errors import Fatal
+from replicator.domain.policy.plan import LaneState
+from replicator.ports.frames import Lane
+
+from ...delta.lake import Lake
+from ...delta.partitions import partition_columns, refuse_unnameable
+from ...delta.table_writer import TableWriter, TargetColumn
+from ...delta.tables import open_table, read_schema
+from .lane import open_lane_log
+from .table_swap import SwapLane, copy_table
+
+
+def restore_lane(lake: Lake, held: SwapLane, origin: Lane, path: str, writer: TableWriter) -> None:
+    """See `ports.state_snapshots.Seeds.seed`, of a lane that is held and whose table was made. What is beside the table
+    comes first: without a state nobody looks at it."""
+    there, lane = Lake.at(path), held.lane
+    table, state = open_source_lane(there, origin)
+    partitions = partition_columns(held.newest())
+    refuse_unnameable(table, partitions)
+    version = copy_table(there.tombstones(origin.into), lake.tombstones(lane.into), state.side_table_version, lane.into)
+    schemas, own = there.schemas(origin.into), lake.schemas(lane.into)
+    for name in schemas.files():
+        own.put(name, json.loads(schemas.load(name)))
+    rows = writer.replace_with(table, [TargetColumn(field.name, field) for field in read_schema(table)], partitions)
+    held.record_state(
+        replace(state, copied_from="", side_table_version=None if state.side_table_version is None else version), rows
+    )
+
+
+def open_source_lane(there: Lake, origin: Lane) -> tuple[DeltaTable, LaneState]:
+    """The table of a lane of a snapshot, and its state; Fatal where it has none."""
+    table = open_table(there.table(origin.into))
+    state = open_lane_log(there, there.table(origin.into), origin).state(table)
+    if state is None:
+        raise Fatal(f"the snapshot in {there.root} has no state of lane {origin.id}", next_step="Take another one.")
+    return table, state

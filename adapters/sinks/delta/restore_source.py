@@ -1,0 +1,85 @@
+"""What a lane of a lake has, in the types that its records had, for targets that are no lakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.change import OP
+from replicator.domain.policy.plan import EVENT_ID, ApplyPlan
+from replicator.domain.policy.policies import list_sequence_columns
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import Column
+from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.ports.frames import Lane
+
+from ...apply.column_versions import BESIDE
+from ...arrow.conform import cast_column
+from ...delta.column_names import stored_columns
+from ...delta.lake import Lake
+from ...delta.tables import has_table, open_table, read_schema
+from ...delta.types import restore_type
+from .restore import open_source_lane
+from .schema_history import read_versions
+from .tombstones import select_applied
+
+
+class DeltaRestoreSource:
+    """The lane `lane` of the lake in the folder `path`, whose plan is `plan`."""
+
+    def __init__(self, path: str, lane: Lane, plan: ApplyPlan) -> None:
+        there = Lake.at(path)
+        self._table, self.state = open_source_lane(there, lane)
+        self._plan, self._beside = plan, there.tombstones(lane.into)
+        self.versions: Sequence[SchemaVersion] = read_versions(there.schemas(lane.into))
+
+    def rows(self) -> Iterator[pa.Table]:
+        """The rows of its table, with the columns of the plan's target. Unfit where these are not all that it has."""
+        yield from _read_pieces(self._table, self._plan.target)
+
+    def side_rows(self) -> Iterator[pa.Table]:
+        """What is kept beside it, as `side_columns`; without what an attempt that died has left. Of a key, or of a change,
+        there may be several rows."""
+        if has_table(self._beside):
+            table = open_table(self._beside, self.state.side_table_version)
+            yield from _read_pieces(table, side_columns(self._plan), self.state.position)
+
+
+def side_columns(plan: ApplyPlan) -> tuple[Column, ...]:
+    """The columns of what is kept beside the target of a plan; none where nothing is."""
+    keys = tuple(plan.table.column(name) for name in plan.table.keys)
+    if plan.reconcile.uses_tombstones:
+        return (*keys, *list_sequence_columns(plan.table))
+    if plan.has_column_versions:
+        return (*keys, Column(BESIDE, pa.string()))
+    return (Column(OP, pa.string()), *plan.target) if plan.history else ()
+
+
+def _read_pieces(table: DeltaTable, columns: Sequence[Column], applied: Position | None = None) -> Iterator[pa.Table]:
+    """The rows of a table as these columns; of `applied` records alone, where they name theirs."""
+    kept = read_schema(table)
+    names = [column.name for column in stored_columns(tuple(columns), kept.names)]
+    if set(kept.names) - {EVENT_ID} != set(names) - {EVENT_ID}:
+        wrong = sorted({*kept.names} ^ {*names})
+        raise CheckpointUnsupported(f"has other columns than the schema it tells: {', '.join(wrong)}")
+    for batch in pa.RecordBatchReader.from_stream(table.scan()):
+        rows = pa.table(batch).cast(pa.schema([kept.field(name) for name in batch.schema.names]))
+        if applied is not None and EVENT_ID in kept.names:
+            rows = select_applied(rows, applied)
+        found = zip(names, columns, strict=True)
+        yield pa.table({column.name: _to_sent_type(rows[name], column) for name, column in found})
+
+
+def _to_sent_type(column: pa.ChunkedArray, to: Column) -> pa.ChunkedArray:
+    try:
+        found, failing = cast_column(restore_type(column, to.type), to.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CheckpointUnsupported(
+            f"keeps column {to.name!r} in a type from which there is no way back to {to.type}"
+        ) from error
+    if failing:
+        raise CheckpointUnsupported(f"has a value in column {to.name!r} that is no {to.type}")
+    return found

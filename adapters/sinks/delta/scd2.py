@@ -1,0 +1,77 @@
+"""Stages 2 to 4 for tables that keep every version of a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.policy.plan import Counts, LaneState, has_overlap, merge_truncates
+from replicator.ports.frames import Write
+
+from ...apply.scd2_in_process import Scd2Result, compute_versions
+from ...delta.conform import REJECTED, require_values, to_rejects
+from ...delta.merge import write_stage
+from ...delta.partitions import partition_columns, split_unnameable
+from ...delta.tables import read_schema
+from .absorbed_changes import DeltaAbsorbedChanges
+from .merge_candidates import read_related_versions
+from .staged_write import StagedWrite, advance_state, count_truncates, find_late_cuts, find_new_cuts
+
+
+@dataclass(frozen=True, slots=True)
+class ConformedRows:
+    """The rows frame of a write as far as it fits the table, with `_place` (their numbers in `frame`); those that do not, as
+    `conform.REJECTED`; how many of the write were applied before; and how many truncates are no rows."""
+
+    frame: pa.Table
+    conforming: pa.Table
+    misfits: pa.Table
+    trimmed: int
+    truncates: int
+
+
+class DeltaScd2:
+    """Stages the writes of lanes that keep versions."""
+
+    def __init__(self, marks: DeltaAbsorbedChanges) -> None:
+        self._marks = marks
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: ConformedRows) -> StagedWrite:
+        """See `lane.Stages.stage`. What is to be remembered beside the target is there on return."""
+        plan, facts = write.plan, write.folded.facts
+        good, holes = require_values(rows.conforming, plan, read_schema(snapshot))
+        good, nameless = split_unnameable(good, plan, partition_columns(snapshot))
+        done = self._compute_versions(snapshot, state, write, good)
+        recorded = self._marks.record(write.lane, plan, done.absorbed)
+        refused = rows.misfits.num_rows + holes.num_rows + nameless.num_rows
+        counts = done.counts + Counts(rejected=refused, duplicate=rows.trimmed)
+        operation = write_stage(plan, done.write, None, find_new_cuts(facts, state))
+        rejects = to_rejects(rows.frame, rows.misfits, holes, nameless, done.rejects)
+        return StagedWrite(
+            operation,
+            advance_state(plan, state, facts, recorded),
+            counts + count_truncates(facts, state, rows.truncates),
+            rejects,
+        )
+
+    def _compute_versions(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: pa.Table
+    ) -> Scd2Result:
+        plan, facts = write.plan, write.folded.facts
+        late = find_late_cuts(facts, state)
+        if not (rows.num_rows or late) or facts.lowest is None or plan.history is None:
+            return Scd2Result(rows.slice(0, 0), pa.array([], pa.bool_()), rows.slice(0, 0), REJECTED.empty_table(), Counts())
+        cuts = merge_truncates(state.truncates, facts.truncates)
+        related = read_related_versions(snapshot, plan, rows, facts.lowest, late)
+        marks = self._read_absorbed_changes(state, write, rows, related)
+        return compute_versions(plan, plan.history, rows, related, marks, lowest=facts.lowest, cuts=cuts)
+
+    def _read_absorbed_changes(
+        self, state: LaneState, write: Write[pa.Table], rows: pa.Table, related: pa.Table
+    ) -> pa.Table | None:
+        """What is not shown matters to changes that are late only."""
+        if state.max_tombstone is None or not has_overlap(write.folded.facts, state):
+            return None
+        return self._marks.lookup(write.lane, write.plan, rows, related, state.position, again=write.out_of_band)

@@ -1,0 +1,78 @@
+"""What a table becomes when columns of its source were renamed, widened, or are to go. Delta Lake has no such change without
+column mapping and type widening, which not every engine writes: the table is written anew, in one commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.errors import Fatal
+from replicator.domain.schema_evolution import TargetReshape
+
+from ...delta.column_names import stored_name
+from ...delta.table_writer import TableWriter, TargetColumn
+from ...delta.tables import STATISTICS, can_have_statistics, columns_with_statistics, read_schema
+from ...delta.types import storage_type
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """The name of a table, and the columns that its files are laid out by, which stay as they are. `end`: of a history, the
+    column that is NULL in open versions."""
+
+    name: str
+    layout: tuple[str, ...] = ()
+    end: str = ""
+
+
+def reshape(table: DeltaTable, reshaping: TargetReshape, writer: TableWriter, place: TableLayout) -> bool:
+    """Do to the table what is still to be done of `reshaping`; False when that is nothing. The snapshot is current
+    afterwards."""
+    schema = read_schema(table)
+    columns = reshape_columns(schema, reshaping, place.end)
+    before = [TargetColumn(f.name, f) for f in schema]
+    if columns == before:
+        return False
+    laid = {kept.was: kept.field for kept in columns if not kept.emptied}
+    for name in place.layout:
+        if laid.get(name) != schema.field(name):
+            raise Fatal(
+                f"column {name!r} of table {place.name}, by which its files are laid out, is another one now",
+                next_step="Load the table anew under another name with `into`.",
+            )
+    covered = columns_with_statistics(table)
+    same = [k.field.name for k in columns if k.field.name == k.was and k.was in covered]
+    exact = [k.field.name for k in columns if k.field.name in same and can_have_statistics(k.field)]
+    if STATISTICS in table.metadata().configuration or exact != same:
+        writer.set_properties(table, {STATISTICS: ",".join(exact)})
+    writer.rewrite(table, columns)
+    return True
+
+
+def reshape_columns(schema: pa.Schema, reshaping: TargetReshape, end: str = "") -> list[TargetColumn]:
+    """The columns that a table of this schema is to have."""
+    columns = {f.name: TargetColumn(f.name, f) for f in schema}
+    for name in (_find_name(n, columns) for n in reshaping.emptied):
+        if name in columns:
+            columns[name] = replace(columns[name], emptied=True, while_null=end)
+    for old, new in reshaping.renames:
+        was, name = _find_name(old, columns), stored_name(new)
+        if was in columns and new in reshaping.replaced:
+            columns.pop(_find_name(new, columns), None)
+        if was in columns and name not in columns and new not in columns:
+            renamed = replace(columns[was], field=columns[was].field.with_name(name))
+            columns = {name if n == was else n: renamed if n == was else k for n, k in columns.items()}
+    for name in reshaping.removals:
+        columns.pop(_find_name(name, columns), None)
+    for change in reshaping.types:
+        kept = columns.get(_find_name(change.name, columns))
+        if kept is not None and kept.field.type.equals(storage_type(change.before.type)):
+            field = kept.field.with_type(storage_type(change.after.type))
+            columns[kept.field.name] = replace(kept, field=field)
+    return list(columns.values())
+
+
+def _find_name(name: str, columns: dict[str, TargetColumn]) -> str:
+    return name if name in columns else stored_name(name)

@@ -1,0 +1,54 @@
+"""Delta Lake tables on a disk or in an object store, written in process by delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.ports.frames import FoldedChanges, Lane, LaneOutcome, RejectRows, Write
+
+from ...apply.explain import explain
+from ...delta.column_names import to_stored_plan
+from ...delta.options import MirrorOptions
+from ...sql.dialect import DELTA_RS, DUCKDB
+from .absorbed_changes import DeltaAbsorbedChanges
+from .column_versions_table import DeltaColumnVersions
+from .lanes import DeltaLanes
+from .mirror import DeltaMirror
+from .mirror_sink import MirrorSink
+from .tombstones import DeltaTombstones
+
+
+class DeltaRsSink(MirrorSink[pa.Table]):
+    """`ports.sink.Sink` and `ports.reader.Reader` over `pyarrow.Table`; options: see `MirrorOptions`."""
+
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        said = MirrorOptions.from_options(options)
+        lake = said.lake
+        ledger = DeltaTombstones(lake, said.compact_every)
+        marks = DeltaAbsorbedChanges(lake, said.compact_every)
+        stages = DeltaMirror(ledger, marks, DeltaColumnVersions(lake, said.compact_every))
+        lanes = DeltaLanes(
+            lake, lambda lane: lake.table(lane.into), stages, compact_every=said.compact_every, vacuum=said.vacuum
+        )
+        super().__init__(lake, lanes, ledger)
+
+    def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
+        """See `ports.laying.Loads.loads`."""
+        return self._lanes.loads(lane, plan)
+
+    def load(
+        self, write: Write[pa.Table], parts: Iterable[FoldedChanges[pa.Table]], reject: RejectRows[pa.Table], folder: Path
+    ) -> LaneOutcome:
+        """See `ports.laying.Loads.load`."""
+        return self._lanes.load(write, parts, reject, folder)
+
+    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
+        """See `ports.sink.Explains`."""
+        self._layout_columns(lane, plan)
+        return explain(to_stored_plan(plan), DELTA_RS, DELTA_RS.quote_name(lane.into), repair=DUCKDB)

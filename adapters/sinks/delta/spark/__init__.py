@@ -1,0 +1,1 @@
+"""Delta Lake as a target that Spark's executors write."""

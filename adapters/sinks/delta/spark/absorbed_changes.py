@@ -1,0 +1,66 @@
+"""What a history does not show of its changes, written and read on the executors; the same table as `delta.marks`'."""
+
+from __future__ import annotations
+
+from deltalake import write_deltalake
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.position import Position
+from replicator.ports.frames import Lane
+
+from ....delta.errors import translate_errors
+from ....delta.lake import Lake
+from ....delta.maintenance import EVERY_COMMITS, TableMaintenance
+from ....delta.tables import read_schema
+from ....spark.frames import column, keep_parents
+from ....spark.object_stores import to_spark_path
+from ....spark.session import LazySession
+from ....sql.scd2_events import PLACE
+from ..absorbed_changes import open_absorbed_changes
+from .tombstones import THROUGH_DRIVER, is_applied, is_of_others
+
+
+class SparkAbsorbedChanges:
+    """See `delta.marks.DeltaMarks`."""
+
+    def __init__(self, session: LazySession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._session = session
+        self._lake = lake
+        self._upkeep = TableMaintenance(compact_every)
+
+    def record(self, lane: Lane, plan: ApplyPlan, marks: DataFrame) -> bool:
+        """Remember `marks`, with `_find_operation` and columns of the target; True when there are any. Visible on return."""
+        path = self._lake.tombstones(lane.into)
+        marks = keep_parents(marks.drop(PLACE), marks)
+        few = marks.limit(THROUGH_DRIVER + 1).toArrow()
+        if not few.num_rows:
+            return False
+        with translate_errors(f"tombstones of {lane.into}"):
+            table = open_absorbed_changes(path, lane, plan)
+            if few.num_rows <= THROUGH_DRIVER:
+                kinds = {f.name: f for f in read_schema(table)}
+                columns = [few[n].cast(kinds[n].type) for n in few.column_names]
+                write_deltalake(table, few.from_arrays(columns, names=few.column_names), mode="append", schema_mode="merge")
+        if few.num_rows > THROUGH_DRIVER:
+            marks.write.format("delta").mode("append").save(to_spark_path(path.uri))
+        with translate_errors(f"tombstones of {lane.into}"):
+            table = open_absorbed_changes(path, lane, plan)
+            self._upkeep.after_commit(table, table.version())
+        return True
+
+    def lookup(
+        self, lane: Lane, plan: ApplyPlan, rows: DataFrame, related: DataFrame, applied: Position, *, again: bool = False
+    ) -> DataFrame:
+        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_find_operation` and the target's columns;
+        what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left. `_place`: -1."""
+        path = self._lake.tombstones(lane.into)
+        with translate_errors(f"tombstones of {lane.into}"):
+            open_absorbed_changes(path, lane, plan)
+        marks = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
+        names = [column(k) for k in plan.table.keys]
+        keys = rows.select(names).unionAll(related.select(names)).distinct()
+        counted = is_applied(applied) & is_of_others(rows) if again else is_applied(applied)
+        found = marks.filter(counted).join(keys, list(plan.table.keys), "left_semi")
+        return keep_parents(found.withColumn(PLACE, sf.lit(-1)), rows)

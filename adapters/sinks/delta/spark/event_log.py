@@ -1,0 +1,31 @@
+"""Records appended to the event log by the executors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain.policy.plan import Counts, LaneState
+from replicator.ports.frames import Write
+
+from ....spark.frames import column, keep_parents
+from ....spark.merge import append_stage
+from ....spark.redelivery import drop_applied
+from ..event_log import DAY, POSITION, LogClearing, refuse_logged_records
+from ..staged_write import StagedWrite
+
+
+class SparkLogAppend(LogClearing):
+    """`delta.lane.Stages` for the event log, over Spark's frames."""
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
+        """Every row above the position. Redelivery is told by the position alone."""
+        refuse_logged_records(snapshot, write, state.position)
+        frame, trimmed = drop_applied(write, state.position, POSITION)
+        moment = sf.coalesce(column("timestamp"), column("ingested_at"))
+        rows = keep_parents(frame.withColumn(DAY, sf.to_date(moment)), frame)
+        counts = Counts(applied=write.folded.rows - trimmed, duplicate=trimmed)
+        return StagedWrite(append_stage(rows) if counts.applied else None, replace(state), counts, None)

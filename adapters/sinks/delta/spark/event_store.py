@@ -1,0 +1,44 @@
+"""Events that programs emit, written by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import uuid4
+
+import pyarrow as pa
+from deltalake import DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from ....delta.commits import Attempt, LostRace
+from ....delta.options import LakeOptions
+from ....spark.errors import translate_errors
+from ....spark.frames import from_arrow
+from ....spark.merge import append_stage
+from ....spark.session import split_options_lazily
+from ....spark.table_writer import SparkTableWriter
+from ..event_store import DeltaEventStore
+from ..event_table import APP, NAME
+
+
+class SparkEventStore(DeltaEventStore):
+    """As `DeltaEventStore`, with the same table, and commits by Spark; options as there, and `spark`.
+
+    Spark puts an append behind whatever was committed meanwhile. The commit's transaction keeps it from that: of two of one
+    number the second is refused or skipped, which is noticed.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, self._session = split_options_lazily(options)
+        said = LakeOptions.from_options(own)
+        self._session.add_store(said.lake.root, said.storage)
+        super().__init__(own, SparkTableWriter(self._session))
+
+    def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
+        """See `DeltaEventStore`. Also where the snapshot is not the newest any more, by a commit that stored no events."""
+        attempt = Attempt(APP, transaction.version, str(uuid4()), self._path)
+        with translate_errors(f"writing {NAME}"):
+            frame = from_arrow(self._session.spark, rows)
+            try:
+                append_stage(frame)(table, attempt)
+            except LostRace as lost:
+                raise CommitFailedError("another writer was first") from lost

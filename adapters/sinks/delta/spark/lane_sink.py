@@ -1,0 +1,27 @@
+"""How sinks in a lake apply writes on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from replicator.ports.frames import ApplyOutcome, RejectRows, Write
+
+from ....spark.errors import translate_errors
+from ....spark.session import LazySession
+from ..lane_sink import LaneSink
+
+
+class SparkLaneSink(LaneSink[DataFrame]):
+    """Spark's errors are the program's own. Named first among the bases of a sink, which sets `_session`."""
+
+    frame = DataFrame
+    _session: LazySession
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`."""
+        with translate_errors(f"writing {', '.join(write.lane.id for write in writes)}"):
+            # Frames bring the session they were made in, which may not know of this sink's store yet.
+            _ = self._session.spark
+            return super().apply(writes, reject)

@@ -1,0 +1,348 @@
+"""Stages 2 to 4 on Spark for tables that mirror a source: `adapters.sinks.delta.mirror` for frames that stay on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StringType, StructField, StructType
+
+from replicator.domain.change import ERROR, OLD_KEY, OP, UNCHANGED, Op
+from replicator.domain.errors import DataLoss
+from replicator.domain.policy.plan import CDC_DELETED, ApplyPlan, Counts, Facts, LaneState, get_resent_limit, needs_reconcile
+from replicator.domain.policy.retention import find_lateness_limit, make_late_reject, needs_tombstones
+from replicator.ports.frames import Lane, Write
+
+from ....delta.column_names import Names, stored_names, stored_plan
+from ....delta.commits import Operation
+from ....delta.conform import PLACE, REJECTED, conform_to_table, number_rows, out_of_range_reason
+from ....delta.partitions import (
+    MOST_LOOKED_FOR,
+    NULL_FOLDER,
+    Partitions,
+    list_prunable_columns,
+    max_text_bytes,
+    old_key_column,
+    partition_columns,
+    select_few_values,
+    unnameable_reason,
+)
+from ....delta.tables import read_schema
+from ....delta.types import storage_type
+from ....spark.errors import translate_errors
+from ....spark.frames import cache_frame, column, filter_rows, keep_parents, map_frame, run_select
+from ....spark.key_change_deletes import drop_foreign_deletes
+from ....spark.merge import clear_stage, write_stage
+from ....spark.object_stores import to_spark_path
+from ....spark.redelivery import drop_applied
+from ....spark.rows_frame import POSITION, incomplete_reason, to_rejects, to_rows
+from ....spark.session import LazySession
+from ....spark.types import arrow_schema
+from ....spark.watermark_filter import filter_late
+from ....sql.dialect import SPARK
+from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, VERDICT, old_key_columns, reconcile_select
+from ..staged_write import StagedWrite, advance_state, count_truncates, find_late_cuts, find_new_cuts, find_new_truncate
+from .absorbed_changes import SparkAbsorbedChanges
+from .column_versions_table import SparkColumnVersions
+from .per_column import SparkPerColumn
+from .scd2 import SparkScd2
+from .tombstones import SparkTombstones
+
+Related = Callable[[], DataFrame]
+"""Reads the rows of stage 2; a batch that needs no repair does without."""
+
+
+class SparkMirror:
+    """`delta.lane.Stages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema and version."""
+
+    def __init__(
+        self, session: LazySession, ledger: SparkTombstones, marks: SparkAbsorbedChanges, beside: SparkColumnVersions
+    ) -> None:
+        self._session = session
+        self._ledger = ledger
+        self._columns = SparkPerColumn(beside, self._read_related)
+        self._histories = SparkScd2(session, marks)
+
+    def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
+        """See `delta.lane.Stages.stage`."""
+        with translate_errors(f"writing {write.lane.id}"):
+            return self._stage(snapshot, state, write)
+
+    def _stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
+        plan, facts = write.plan, write.folded.facts
+        frame, trimmed = drop_applied(write, state.position)
+        let_in = filter_late(frame, write, state)
+        frame, left_out = let_in.rows, trimmed + let_in.duplicates
+        truncates = _count_truncates(plan, facts)
+        if truncates and trimmed:
+            truncates = frame.filter(column(OP) == Op.TRUNCATE.value).count()
+        schema = read_schema(snapshot)
+        names = stored_names(plan.table.column_names, schema.names)
+        plan, frame = (stored_plan(plan, names), _rename_columns(frame, names)) if names else (plan, frame)
+        applied_at = datetime.now(UTC)
+        rows = to_rows(frame, plan, applied_at)
+        total = write.folded.rows - left_out - let_in.rejected - truncates
+        good, unfit, counts = _split_misfits(rows, plan, schema, total)
+        if plan.history:
+            kept_apart = Counts(rejected=counts.rejected, duplicate=left_out) + count_truncates(facts, state, truncates)
+            staged = self._stage_scd2(
+                snapshot, state, replace(write, plan=plan), good, applied_at, any_rows=counts.applied > 0
+            )
+            rejects = to_rejects(unfit, staged.rejects)
+            return replace(staged, counts=staged.counts + kept_apart, rejects=rejects)
+        if plan.has_column_versions:
+            staged = self._stage_per_column(snapshot, state, replace(write, plan=plan), good, any_rows=counts.applied > 0)
+            left = Counts(rejected=counts.rejected, duplicate=left_out)
+            return replace(staged, counts=staged.counts + left, rejects=to_rejects(unfit, staged.rejects))
+        if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
+            self._ledger.forget(write.lane, plan, state.purged_up_to.max_sequence)
+        partitions = _find_partitions(snapshot, plan, good) if counts.applied else {}
+        related = partial(self._read_related, snapshot, partitions)
+        good, given_up, verdicts = self._reconcile(related, state, replace(write, plan=plan), good, counts)
+        recorded = self._ledger.record(write.lane, plan, good, facts)
+        good, holes, empty = _refuse_rows(
+            good, plan, [*_null_refusals(good, snapshot), *_partition_refusals(good, partition_columns(snapshot))]
+        )
+        verdicts += Counts(applied=-empty, rejected=empty)
+        clear = find_new_truncate(facts, state)
+        idle = not verdicts.applied and clear is None
+        operation = None if idle else write_stage(plan, good, clear, partitions)
+        refused = counts.rejected + let_in.rejected
+        counts = verdicts + Counts(rejected=refused, duplicate=left_out) + count_truncates(facts, state, truncates)
+        rejects = to_rejects(let_in.late, unfit, given_up, holes)
+        return StagedWrite(operation, advance_state(plan, state, facts, recorded, write.at), counts, rejects)
+
+    def _stage_scd2(
+        self,
+        snapshot: DeltaTable,
+        state: LaneState,
+        write: Write[DataFrame],
+        rows: DataFrame,
+        applied_at: datetime,
+        *,
+        any_rows: bool,
+    ) -> StagedWrite:
+        """Of the rows of a history that fit the table."""
+        plan, facts = write.plan, write.folded.facts
+        cuts = find_new_cuts(facts, state)
+        if not any_rows and not find_late_cuts(facts, state):
+            nothing = rows.select([column(OP), *(column(c.name) for c in plan.target)]).limit(0)
+            operation = write_stage(plan, nothing, None, {}, cuts) if cuts else None
+            return StagedWrite(operation, advance_state(plan, state, facts, None), Counts(), None)
+        good, holes, empty = _refuse_rows(
+            rows, plan, [*_null_refusals(rows, snapshot), *_partition_refusals(rows, partition_columns(snapshot))]
+        )
+        done = self._histories.compute_versions(snapshot, state, write, good, applied_at)
+        counts = done.counts + Counts(rejected=empty)
+        operation = write_stage(plan, done.write, None, {}, cuts) if done.counts.applied or cuts else None
+        rejects = to_rejects(holes, done.rejects)
+        return StagedWrite(operation, advance_state(plan, state, facts, done.recorded), counts, rejects)
+
+    def _stage_per_column(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, *, any_rows: bool
+    ) -> StagedWrite:
+        """Of the rows and truncates that fit the table of a lane with a sequence for each column."""
+        plan, facts = write.plan, write.folded.facts
+        if not any_rows:
+            return StagedWrite(None, advance_state(plan, state, facts, None), Counts(), None)
+        good, nameless, bad = _refuse_rows(rows, plan, _partition_refusals(rows, partition_columns(snapshot)))
+        # A truncate may concern rows that the batch does not name.
+        partitions = _find_partitions(snapshot, plan, good) if facts.truncated_at is None else {}
+        staged = self._columns.stage(snapshot, state, write, good, partitions)
+        return replace(staged, counts=staged.counts + Counts(rejected=bad), rejects=nameless)
+
+    def clear(self, _: LaneState | None) -> Operation:
+        """Every row: the table belongs to its lane alone."""
+        return clear_stage(self._session)
+
+    def clear_blindly(self, _: Lane, __: DataLoss) -> Operation:
+        """Every row too."""
+        return clear_stage(self._session)
+
+    def _reconcile(
+        self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
+    ) -> tuple[DataFrame, DataFrame | None, Counts]:
+        """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row that fits."""
+        if not needs_reconcile(write.plan, write.folded.facts, state):
+            return rows, None, Counts(applied=counts.applied)
+        known = related()
+        rows, others, untold = drop_foreign_deletes(write.plan, write.folded.facts, rows, known)
+        ledger = self._read_tombstones(write, rows, state)
+        relations = {"rows": rows, "related": known} | ({} if ledger is None else {"ledger": ledger})
+        resent = get_resent_limit(write.plan, state, write.span)
+        below = find_lateness_limit(write.plan, write.folded.facts, state)
+
+        def select(names: Mapping[str, str]) -> str:
+            return reconcile_select(
+                write.plan,
+                SPARK,
+                rows=names["rows"],
+                related=names["related"],
+                ledger=names.get("ledger"),
+                floor=state.truncated_at,
+                resent=resent,
+                forgetting=below,
+            )
+
+        done = cache_frame(keep_parents(run_select(self._session.spark, select, relations), rows))
+        seen = {row[0]: row[1] for row in done.groupBy(VERDICT).count().collect()}
+        too_late = sf.when(column(VERDICT) == LATE, sf.lit(str(make_late_reject(write.lane.id))))
+        given_up = filter_rows(done, column(VERDICT).isin(INCOMPLETE, LATE)).withColumn(
+            ERROR, too_late.otherwise(incomplete_reason())
+        )
+        verdicts = Counts(
+            applied=seen.get(APPLY, 0),
+            superseded=seen.get(SUPERSEDED, 0) + others,
+            duplicate=seen.get(DUPLICATE, 0),
+            rejected=seen.get(INCOMPLETE, 0) + seen.get(LATE, 0) + (untold.count() if untold else 0),
+        )
+        return filter_rows(done, column(VERDICT) == APPLY), to_rejects(keep_parents(given_up, done), untold), verdicts
+
+    def _read_related(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
+        """The rows of `snapshot` in these partitions."""
+        reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
+        related = reader.load(to_spark_path(snapshot.table_uri))
+        for name, values in partitions.items():
+            related = related.filter(column(name).isin(values))
+        return related
+
+    def _read_tombstones(self, write: Write[DataFrame], rows: DataFrame, state: LaneState) -> DataFrame | None:
+        if not needs_tombstones(write.plan, write.folded.facts, state):
+            return None
+        return self._ledger.lookup(write.lane, write.plan, rows, state.position, again=write.out_of_band)
+
+
+def _count_truncates(plan: ApplyPlan, facts: Facts) -> int:
+    """How many truncates are no rows."""
+    if plan.has_column_versions:
+        return 0
+    return len(facts.truncates) or (1 if plan.truncates and facts.truncated_at is not None else 0)
+
+
+def _rename_columns(frame: DataFrame, names: Names) -> DataFrame:
+    """The frame under the names that the table keeps columns by, what it says about columns included."""
+    unsent = sf.transform(column(UNCHANGED), lambda name: _stored_name(name, names))
+    out = []
+    for field in frame.schema:
+        value = column(field.name)
+        if field.name == UNCHANGED:
+            value = unsent
+        elif field.name == OLD_KEY:
+            value = _rename_old_key(frame, names)
+        out.append(value.alias(names.get(field.name, field.name), metadata=field.metadata))
+    return keep_parents(frame.select(out), frame)
+
+
+def _rename_old_key(frame: DataFrame, names: Names) -> Any:
+    inner: Any = frame.schema[OLD_KEY].dataType
+    fields = [StructField(names.get(f.name, f.name), f.dataType, f.nullable, f.metadata) for f in inner]
+    return column(OLD_KEY).cast(StructType(fields))
+
+
+def _stored_name(name: Any, names: Names) -> Any:
+    out = name
+    for source, stored in names.items():
+        out = sf.when(name == source, sf.lit(stored)).otherwise(out)
+    return out
+
+
+def _split_misfits(
+    rows: DataFrame, plan: ApplyPlan, schema: pa.Schema, total: int
+) -> tuple[DataFrame, DataFrame | None, Counts]:
+    """The rows that fit the table, the others with `_error`, and how many of `total` these are."""
+    fitting = _conform_rows(rows, plan, schema)
+    if fitting is None:
+        return rows, None, Counts(applied=total)
+    fitting = cache_frame(fitting)
+    good = keep_parents(filter_rows(fitting, column(ERROR).isNull()).drop(ERROR), fitting)
+    return good, filter_rows(fitting, column(ERROR).isNotNull()), _count_rows(fitting)
+
+
+def _conform_rows(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame | None:
+    """Rows with the types of the table, and `_error` where a value does not fit; None where the types are the table's."""
+    known = {c.name: c.type for c in plan.target} | {
+        old: plan.table.column(key).type for old, key in zip(old_key_columns(plan), plan.table.keys, strict=True)
+    }
+    wanted = {f.name: f for f in schema} | {
+        old: schema.field(key) for old, key in zip(old_key_columns(plan), plan.table.keys, strict=True)
+    }
+    same = all(storage_type(kind).equals(wanted[name].type) for name, kind in known.items())
+    if same:
+        return None
+    given = arrow_schema(rows.schema)
+    target = pa.schema([f.with_type(wanted[f.name].type) if f.name in wanted else f for f in given])
+    to = pa.schema([pa.field(name, field.type, nullable=field.nullable) for name, field in wanted.items()])
+    return map_frame(rows, lambda table: _conform_batch(table, to, target), target.append(pa.field(ERROR, pa.string())))
+
+
+def _conform_batch(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table:
+    """On the executors: rows of `target` and `_error`; of a row that does not fit only the place is known."""
+    good, bad = conform_to_table(number_rows(rows), to)
+    good = good.drop_columns([PLACE]).append_column(ERROR, pa.nulls(good.num_rows, pa.string()))
+    good = good.select([*target.names, ERROR]).cast(target.append(pa.field(ERROR, pa.string())))
+    refused = rows.take(bad[PLACE])
+    columns = [refused[f.name] if f.name in (*POSITION, OP) else pa.nulls(refused.num_rows, f.type) for f in target]
+    lost = pa.table([*columns, bad[REJECTED.names[1]]], schema=good.schema)
+    return pa.concat_tables([good, lost])
+
+
+Refusal = tuple[Column, str]
+"""A condition under which a row cannot be kept, and the reason."""
+
+
+def _null_refusals(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
+    """As `delta.fit.filled`."""
+    strict = [f.name for f in read_schema(snapshot) if not f.nullable and f.name in rows.columns]
+    return [(column(n).isNull(), out_of_range_reason(f"column {n!r} of the target must not be null")) for n in strict]
+
+
+def _partition_refusals(rows: DataFrame, partitions: list[str]) -> list[Refusal]:
+    """As `delta.partitions.nameable`."""
+    texts = [n for n in partitions if n in rows.columns and isinstance(rows.schema[n].dataType, StringType)]
+    return [(_is_empty_name(n), unnameable_reason(n)) for n in texts]
+
+
+def _is_empty_name(name: str) -> Column:
+    value = column(name)
+    return value.isin("", NULL_FOLDER) | value.contains("\0") | (sf.octet_length(value) > max_text_bytes(name))
+
+
+def _find_partitions(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> Partitions:
+    """The partitions in which the rows of the keys and old keys of `rows` can be, where these tell."""
+    values = {}
+    for name in list_prunable_columns(snapshot, plan):
+        old = rows.select(column(old_key_column(plan, name)).alias(name)).dropna()
+        both = rows.select(column(name)).unionAll(old).distinct().limit(MOST_LOOKED_FOR + 1)
+        values[name] = [row[0] for row in both.collect()]
+    return select_few_values(values)
+
+
+def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> tuple[DataFrame, DataFrame | None, int]:
+    """Rows that none of the conditions holds for, the others with `_error`, and how many these are; deletes that a merge
+    does not keep pass."""
+    if not refusals:
+        return rows, None, 0
+    error = sf.lit(None).cast("string")
+    for condition, reason in reversed(refusals):
+        error = sf.when(condition, sf.lit(reason)).otherwise(error)
+    if plan.soft_deletes:
+        # As `delta.fit.without`: a delete that brings bad values brings none.
+        marks = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
+        rows = keep_parents(rows.withColumn(CDC_DELETED, marks), rows)
+    error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error
+    holes = keep_parents(filter_rows(rows, error.isNotNull()).withColumn(ERROR, error), rows)
+    return filter_rows(rows, error.isNull()), holes, holes.count()
+
+
+def _count_rows(rows: DataFrame) -> Counts:
+    """`applied`: the rows that fit; `rejected`: the others. Computes and keeps the rows."""
+    error = column(ERROR)
+    good, bad = rows.agg(sf.count_if(error.isNull()), sf.count_if(error.isNotNull())).collect()[0]
+    return Counts(applied=good, rejected=bad)

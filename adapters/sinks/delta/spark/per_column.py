@@ -1,0 +1,175 @@
+"""Stages 2 to 4 on Spark for tables with a sequence for each column: `adapters.sinks.delta.per_column` for frames that stay on the
+executors.
+
+Spark brings together by key what changes, what the target has of these keys, and what is kept of them beside it. Then each
+task decides about the keys in its part, as one process does about all (`sql.local_by_column`). Truncates concern every key:
+they are few, and each task has them all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from replicator.domain.change import OP, UNCHANGED, Op
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
+from replicator.ports.frames import Write
+
+from ....apply.column_versions import BESIDE
+from ....apply.per_column_in_process import add_key_rows, decide_columns, find_first_rows, number_keys
+from ....delta.partitions import Partitions
+from ....delta.tables import read_schema
+from ....spark.frames import cache_frame, column, filter_rows, keep_parents
+from ....spark.merge import write_stage
+from ..per_column import read_key_states, select_keys
+from ..staged_write import StagedWrite, advance_state, find_new_truncate
+from .column_versions_table import SparkColumnVersions
+
+KIND, PLACE = "_cdc_kind", "_cdc_place"
+CHANGE, RELATED, KEPT = "change", "related", "kept"
+"""Kinds of rows that a task gets: changes, with their place in the order of arrival; the target's; those kept beside it."""
+WRITE, KEEP, TOLD = "write", "keep", "told"
+"""Kinds of rows that it gives: those to be written, those to be kept beside the target, and what became of its changes."""
+PIECE = 10_000
+
+Read = Callable[[DeltaTable, Partitions], DataFrame]
+
+
+@dataclass(frozen=True)
+class PerColumnTask:
+    """What every task knows; can be pickled. `truncates`: rows with their places; `alone`: what becomes of them; `clears`:
+    whether there is any, so that keys count that the batch has no change of."""
+
+    plan: ApplyPlan
+    floor: Sequence | None
+    truncates: pa.Table
+    alone: Counts
+    clears: bool
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows of some keys, each of which is in no other task."""
+        pieces = list(batches)
+        if not pieces:
+            return
+        given = pa.Table.from_batches(pieces)
+        for made in self._decide(given, pa.schema([pa.field(f.name, f.type) for f in given.schema])):
+            if made.num_rows:
+                yield from made.combine_chunks().to_batches(max_chunksize=PIECE)
+
+    def _decide(self, given: pa.Table, schema: pa.Schema) -> Iterator[pa.Table]:
+        keys, sequence = list(self.plan.table.keys), cdc_sequence_columns(self.plan.table.sequence)
+        changes, related, beside = (given.filter(pc.equal(given[KIND], kind)) for kind in (CHANGE, RELATED, KEPT))
+        changes = pa.concat_tables([changes.cast(schema), _widen_rows(self.truncates, CHANGE, schema)])
+        rows = changes.take(pc.sort_indices(changes[PLACE])).drop_columns([KIND, PLACE, BESIDE])
+        rows = add_key_rows(rows, beside.select(keys)) if self.clears else rows
+        numbers = number_keys(rows, keys)
+        first = select_keys(rows, self.plan, find_first_rows(numbers))
+        there = read_key_states(self.plan, first, related.select([*keys, *sequence]), beside.select([*keys, BESIDE]))
+        done = decide_columns(self.plan, rows, numbers, there, self.floor)
+        keep = select_keys(rows, self.plan, list(done.column_versions))
+        keep = keep.append_column(BESIDE, pa.array(list(done.column_versions.values()), pa.string()))
+        counts = [a - b for a, b in zip(done.counts.as_tuple(), self.alone.as_tuple(), strict=True)]
+        told = pa.table({BESIDE: [json.dumps([*counts, done.write.num_rows, keep.num_rows])]})
+        yield from (_widen_rows(t, kind, schema) for t, kind in ((done.write, WRITE), (keep, KEEP), (told, TOLD)))
+
+
+def _widen_rows(rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
+    """`rows` as rows of that kind; columns that they lack are null."""
+    count = rows.num_rows
+    known = {name: rows[name] for name in rows.column_names} | {KIND: pa.repeat(pa.scalar(kind), count)}
+    columns = [known[f.name].cast(f.type) if f.name in known else pa.nulls(count, f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+class SparkPerColumn:
+    """Stages the writes of lanes with a sequence for each column. `read`: the rows of a snapshot in these partitions."""
+
+    def __init__(self, beside: SparkColumnVersions, read: Read) -> None:
+        self._beside = beside
+        self._read = read
+
+    def stage(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, partitions: Partitions
+    ) -> StagedWrite:
+        """Of the rows of a rows frame with its truncates, which fit the table and meet rows of `partitions` alone. What
+        is to be kept beside the target is there on return, at the version that the staged state names."""
+        plan, facts = write.plan, write.folded.facts
+        table = self._beside.open_table(write.lane, plan, state.side_table_version, read_schema(snapshot))
+        changes, truncates = _number_rows(rows, plan), None
+        is_truncate = column(OP) == Op.TRUNCATE.value
+        if facts.truncated_at is not None:
+            truncates = changes.filter(is_truncate).toArrow()
+            changes = filter_rows(changes, ~is_truncate)
+        deciding = _create_task(plan, state.truncated_at, truncates)
+        related, texts = self._read(snapshot, partitions), self._beside.read_rows(table)
+        done = cache_frame(_decide_by_key(changes, related, texts, deciding))
+        numbers = [json.loads(row[0]) for row in done.filter(column(KIND) == TOLD).select(BESIDE).collect()]
+        *counts, written, keep = (sum(each) for each in zip([0] * 8, *numbers, strict=True))
+        version = table.version()
+        if keep:
+            texts = done.filter(column(KIND) == KEEP).select([column(n) for n in (*plan.table.keys, BESIDE)])
+            version = self._beside.store(table, texts, keep, write.lane)
+        clear = find_new_truncate(facts, state)
+        names = [OP, *(c.name for c in plan.target), UNCHANGED]
+        made = keep_parents(done.filter(column(KIND) == WRITE).select([column(n) for n in names]), done)
+        operation = write_stage(plan, made, clear, partitions) if written or clear is not None else None
+        after = replace(advance_state(plan, state, facts, None), side_table_version=version)
+        return StagedWrite(operation, after, Counts(*counts) + deciding.alone, None)
+
+
+def _number_rows(rows: DataFrame, plan: ApplyPlan) -> DataFrame:
+    """What a task needs of the changes, with their places in arrival order, which is the physical one."""
+    names = [OP, *(c.name for c in plan.target), UNCHANGED]
+    placed = rows.select(sf.monotonically_increasing_id().alias(PLACE), *(column(n) for n in names))
+    return cache_frame(keep_parents(placed, rows))
+
+
+def _create_task(plan: ApplyPlan, floor: Sequence | None, truncates: pa.Table | None) -> PerColumnTask:
+    if truncates is None:
+        return PerColumnTask(plan, floor, pa.table({}), Counts(), clears=False)
+    ordered = truncates.take(pc.sort_indices(truncates[PLACE]))
+    alone = decide_columns(plan, ordered.drop_columns([PLACE]), {}, [], floor).counts
+    return PerColumnTask(plan, floor, ordered, alone, clears=True)
+
+
+def _decide_by_key(changes: DataFrame, target: DataFrame, beside: DataFrame, deciding: PerColumnTask) -> DataFrame:
+    """What is decided about each key, of which all rows come together."""
+    plan = deciding.plan
+    keys, names = [column(k) for k in plan.table.keys], list(plan.table.keys)
+    wanted = changes.select(keys)
+    if deciding.clears:
+        wanted = wanted.unionAll(beside.select(keys))
+    known = [*keys, *(column(n) for n in cdc_sequence_columns(plan.table.sequence))]
+    parts = {
+        CHANGE: changes,
+        RELATED: target.select(known).join(wanted, names, "left_semi"),
+        KEPT: beside if deciding.clears else beside.join(wanted, names, "left_semi"),
+    }
+    schema = _task_schema(changes)
+    frames = [_to_kind(frame, kind, schema) for kind, frame in parts.items()]
+    together = reduce(DataFrame.unionAll, frames).repartition(*keys)
+    return keep_parents(together.mapInArrow(deciding.run, schema), changes, target)
+
+
+def _task_schema(changes: DataFrame) -> StructType:
+    """Of what a task gets and gives."""
+    plain = [StructField(f.name, f.dataType) for f in changes.schema if f.name != PLACE]
+    return StructType(
+        [StructField(KIND, StringType()), StructField(PLACE, LongType()), *plain, StructField(BESIDE, StringType())]
+    )
+
+
+def _to_kind(frame: DataFrame, kind: str, schema: StructType) -> DataFrame:
+    told = set(frame.columns)
+    values = [sf.lit(kind) if f.name == KIND else column(f.name) if f.name in told else sf.lit(None) for f in schema]
+    return frame.select([value.cast(f.dataType).alias(f.name) for value, f in zip(values, schema, strict=True)])

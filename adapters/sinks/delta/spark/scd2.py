@@ -1,0 +1,168 @@
+"""Stages 2 to 4 on Spark for tables that keep every version of a row: `adapters.sinks.delta.scd2` for frames that stay on the
+executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import ERROR, OFFSET, UNCHANGED
+from replicator.domain.policy.plan import (
+    CDC_UNSENT,
+    ApplyPlan,
+    Counts,
+    LaneState,
+    Truncate,
+    cdc_sequence_columns,
+    has_overlap,
+    merge_truncates,
+)
+from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.ports.frames import Write
+
+from ....spark.frame_facts import get_facts
+from ....spark.frames import cache_frame, column, filter_rows, keep_parents, run_select
+from ....spark.key_change_deletes import drop_foreign_deletes
+from ....spark.object_stores import to_spark_path
+from ....spark.rows_frame import incomplete_reason, to_rejects
+from ....spark.session import LazySession
+from ....sql.dialect import SPARK
+from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
+from ....sql.scd2 import absorbed_select, events_select, versions_select
+from ....sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, related_select
+from ..staged_write import find_late_cuts
+from .absorbed_changes import SparkAbsorbedChanges
+
+
+@dataclass(frozen=True, slots=True)
+class SparkScd2Result:
+    """`write`: rows for stage 4. `rejects`: rows that cannot be completed, None where there are none. `counts`: every row.
+    `recorded`: the highest sequence of what is remembered now, None where nothing was added."""
+
+    write: DataFrame
+    rejects: DataFrame | None
+    counts: Counts
+    recorded: SequenceKey | None
+
+
+class SparkScd2:
+    """Stage 3 of lanes that keep versions, up to what is to be written and what is to be remembered."""
+
+    def __init__(self, session: LazySession, marks: SparkAbsorbedChanges) -> None:
+        self._session = session
+        self._marks = marks
+
+    def compute_versions(
+        self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, applied_at: datetime
+    ) -> SparkScd2Result:
+        """What becomes of the rows of a rows frame, which fit the table. What is to be remembered beside the target is there
+        on return."""
+        plan, facts = write.plan, write.folded.facts
+        lowest = facts.lowest or ()
+        rows = keep_parents(rows.withColumn(PLACE, column(OFFSET)), rows)
+        crossing = find_late_cuts(facts, state)
+        related = cache_frame(self._read_related(snapshot, plan, rows, lowest, crossing, moves=facts.has_key_changes))
+        rows, others, untold = drop_foreign_deletes(plan, facts, rows, related)
+        late = state.max_tombstone is not None and has_overlap(facts, state)
+        marks = (
+            self._marks.lookup(write.lane, plan, rows, related, state.position, again=write.out_of_band) if late else None
+        )
+        cuts = merge_truncates(state.truncates, facts.truncates)
+        relations = {"rows": rows, "related": related} | ({} if marks is None else {"marks": marks})
+        lacking = _list_missing_columns(plan, write, related, marks)
+
+        def known(names: Mapping[str, str]) -> Scd2Input:
+            return _scd2_input(plan, names, cuts, lowest, lacking, moves=facts.has_key_changes, applied_at=applied_at)
+
+        events = self._run_select(lambda names: events_select(plan, SPARK, known(names)), relations)
+        events = cache_frame(keep_parents(events, *relations.values()))
+        seen: dict[str, int] = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
+        found, made = known(dict.fromkeys(("rows", "related", "marks"), "")), {"events": events}
+        written = self._run_select(lambda names: versions_select(plan, SPARK, found, names["events"]), made)
+        hidden = self._run_select(lambda names: absorbed_select(plan, SPARK, found, names["events"]), made)
+        recorded = facts.highest if self._marks.record(write.lane, plan, keep_parents(hidden, events)) else None
+        incomplete = seen.get(INCOMPLETE, 0)
+        rejected = incomplete + (untold.count() if untold else 0)
+        counts = Counts(applied=seen.get(APPLY, 0), duplicate=seen.get(DUPLICATE, 0), rejected=rejected, superseded=others)
+        rejects = to_rejects(_select_rejects(plan, rows, events) if incomplete else None, untold)
+        return SparkScd2Result(cache_frame(keep_parents(written, events)), rejects, counts, recorded)
+
+    def _run_select(self, select: object, relations: Mapping[str, DataFrame]) -> DataFrame:
+        return run_select(self._session.spark, select, relations)  # type: ignore[arg-type]
+
+    def _read_related(
+        self,
+        snapshot: DeltaTable,
+        plan: ApplyPlan,
+        rows: DataFrame,
+        lowest: SequenceKey,
+        crossing: Sequence[SequenceKey],
+        *,
+        moves: bool,
+    ) -> DataFrame:
+        reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
+        table = reader.load(to_spark_path(snapshot.table_uri))
+        return self._run_select(
+            lambda names: related_select(plan, SPARK, names["table"], names["rows"], lowest, moves=moves, cuts=crossing),
+            {"table": table, "rows": rows},
+        )
+
+
+def _scd2_input(
+    plan: ApplyPlan,
+    names: Mapping[str, str],
+    cuts: Sequence[Truncate],
+    lowest: SequenceKey,
+    lacking: tuple[str, ...],
+    *,
+    moves: bool,
+    applied_at: datetime,
+) -> Scd2Input:
+    history = plan.history
+    if history is None:
+        raise TypeError(f"policy {plan.policy} keeps no versions")
+    return Scd2Input(
+        rows=names["rows"],
+        related=names["related"],
+        absorbed=names.get("marks"),
+        lowest=lowest,
+        cuts=[(cut.sequence, _format_time(cut.at)) for cut in cuts if cut.sequence >= lowest],
+        values=carried_columns(plan),
+        compared=history.tracked,
+        untracked=history.untracked,
+        missing=lacking,
+        moves=moves,
+        applied_at=_format_time(round(applied_at.timestamp() * 1_000_000)),
+    )
+
+
+def _list_missing_columns(
+    plan: ApplyPlan, write: Write[DataFrame], related: DataFrame, marks: DataFrame | None
+) -> tuple[str, ...]:
+    """The columns that some event did not send. Of the batch that is known; versions and what is remembered are asked only
+    where a change may come before them."""
+    known = get_facts(write.folded.frame)
+    found = set(known.unsent) if known is not None else set()
+    asked = [] if marks is None else [related, marks]
+    if known is None:
+        asked.append(write.folded.frame.withColumn(CDC_UNSENT, column(UNCHANGED)))
+    for frame in asked:
+        names = frame.select(sf.explode(column(CDC_UNSENT)).alias("name")).distinct()
+        found |= {row["name"] for row in names.collect()}
+    return tuple(n for n in carried_columns(plan) if n in found)
+
+
+def _select_rejects(plan: ApplyPlan, rows: DataFrame, events: DataFrame) -> DataFrame:
+    """The rows that cannot be completed, with `_error`."""
+    names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), PLACE]
+    lost = filter_rows(events, (column(KIND) == CHANGE) & (column(VERDICT) == INCOMPLETE)).select([column(n) for n in names])
+    return keep_parents(rows.join(lost, names, "left_semi").withColumn(ERROR, incomplete_reason()), rows, events)
+
+
+def _format_time(micros: int | None) -> str:
+    return "CAST(NULL AS TIMESTAMP)" if micros is None else f"timestamp_micros({micros})"

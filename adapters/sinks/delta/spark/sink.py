@@ -1,0 +1,109 @@
+"""Delta Lake tables written by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.ports.frames import Lane
+from replicator.ports.sink import LaneArtifact
+
+from ....apply.explain import explain
+from ....delta.column_names import to_stored_plan
+from ....delta.errors import translate_errors
+from ....delta.options import MirrorOptions
+from ....delta.tables import has_table
+from ....spark.catalog import CatalogNames
+from ....spark.session import split_options_lazily
+from ....spark.table_writer import SparkTableWriter
+from ....sql.dialect import SPARK
+from ....sql.views import find_lane_view, find_view
+from ..lanes import DeltaLanes
+from ..mirror_sink import MirrorSink
+from .absorbed_changes import SparkAbsorbedChanges
+from .column_versions_table import SparkColumnVersions
+from .lane_sink import SparkLaneSink
+from .mirror import SparkMirror
+from .tombstones import SparkTombstones
+
+AT_ONCE = 4
+"""Tables merged side by side: a MERGE spends half its time on one thread of the driver."""
+
+
+class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
+    """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; options: see `MirrorOptions`.
+
+    The same tables, positions, locks and remembered deletes as `DeltaRsSink`: the two may follow each other, but for tables
+    with liquid clustering. Others are made and widened by delta-rs on the driver; rows are read and written by the executors
+    alone.
+
+    With a `schema` each table has its name there, and its view: from `prepare` on, and of a lane with a position from the
+    first `state`. Both raise what keeps the catalog from that; no row is applied before.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, session = split_options_lazily(options)
+        said = MirrorOptions.from_options(own)
+        lake = said.lake
+        session.add_store(lake.root, said.storage)
+        every = said.compact_every
+        ledger = SparkTombstones(session, lake, every)
+        marks, beside = SparkAbsorbedChanges(session, lake, every), SparkColumnVersions(session, lake, every)
+        stages, writer = SparkMirror(session, ledger, marks, beside), SparkTableWriter(session)
+        lanes = DeltaLanes(
+            lake,
+            lambda lane: lake.table(lane.into),
+            stages,
+            at_once=AT_ONCE,
+            compact_every=every,
+            vacuum=said.vacuum,
+            writer=writer,
+        )
+        self._session = session
+        schema = said.schema_name
+        self._names = None if schema is None else CatalogNames(session, schema, lambda lane: lake.table(lane.into))
+        super().__init__(lake, lanes, ledger, writer)
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`. ConfigProblem when a name in the catalog is somebody else's."""
+        if self._names is not None:
+            # Before there is a table that has no name.
+            self._names.refuse_foreign_name(lane, find_view(plan))
+        super().prepare(lane, plan)
+        if self._names is not None:
+            self._names.ensure(lane, find_view(plan))
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`. Every lane is asked for it at the start, also one that then has nothing to write."""
+        state = super().state(lane)
+        if self._names is not None and state is not None:
+            self._names.ensure_once(lane, find_lane_view(lane))
+        return state
+
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        """See `ports.sink.Drops.belongings`."""
+        found = super().list_artifacts(lane)
+        if self._names is None:
+            return found
+        with translate_errors(lane.into):
+            kind, there = self._lanes.read_remains(lane).find_kind(), has_table(self._lake.table(lane.into))
+        if kind == "none" and there:
+            # The table is of others, who may have it under its name.
+            return found
+        return [*found, *self._names.list_artifacts(lane, stays=kind == "found")]
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`. Names go last, when the table is gone."""
+        if not self.list_artifacts(lane):
+            return
+        super().drop(lane)
+        if self._names is not None:
+            self._names.remove_names(lane)
+
+    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
+        """See `ports.sink.Explains`."""
+        self._layout_columns(lane, plan)
+        stages = explain(to_stored_plan(plan), SPARK, SPARK.quote_name(lane.into), fold=SPARK)
+        return stages if self._names is None else {**stages, **self._names.catalog_table(lane).stages(find_view(plan))}

@@ -1,0 +1,100 @@
+"""Remembered deletes of a target, written and read on the executors; the same table as `delta.ledger`'s."""
+
+from __future__ import annotations
+
+from deltalake import write_deltalake
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import OP, Op
+from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, Facts, cdc_sequence_columns
+from replicator.domain.position import Position
+from replicator.domain.sequence import Sequence
+from replicator.ports.frames import Lane
+
+from ....delta.errors import translate_errors
+from ....delta.folders import Folder
+from ....delta.lake import Lake
+from ....delta.maintenance import EVERY_COMMITS, TableMaintenance
+from ....delta.tables import create_table, has_table, open_table, read_schema
+from ....spark.frames import column, keep_parents
+from ....spark.object_stores import to_spark_path
+from ....spark.session import LazySession
+from ..tombstones import EVENT, delete_entries, tombstone_columns
+
+THROUGH_DRIVER = 10_000
+"""Up to so many deletes of a batch are written by the driver: to append some rows Spark takes 1.8 s, delta-rs 0.1."""
+
+
+def is_applied(applied: Position) -> Column:
+    """See `delta.ledger.applied_only`."""
+    event = [sf.regexp_extract(column(EVENT_ID), EVENT.replace("?P<", "?<"), group) for group in (1, 2)]
+    ends = [sf.lit(text) for p, offset in applied.items() for text in (f"{p.topic}-{p.partition}", offset)]
+    end = sf.create_map(*ends)[event[0]] if ends else sf.lit(None)
+    return sf.coalesce(event[1].cast("long") < sf.coalesce(end, sf.lit(0)), sf.lit(True))
+
+
+def is_of_others(rows: DataFrame) -> Column:
+    """See `delta.ledger.others_only`. A write beside the stream is small."""
+    own = [row[0] for row in rows.select(column(EVENT_ID)).distinct().collect()]
+    return ~column(EVENT_ID).isin(own)
+
+
+class SparkTombstones:
+    """`ports.sink.TombstoneLedger` over Spark's frames, for rows frames only. Who records holds the lane's lock."""
+
+    def __init__(self, session: LazySession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._session = session
+        self._lake = lake
+        self._upkeep = TableMaintenance(compact_every)
+
+    def record(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, facts: Facts) -> Sequence | None:
+        """Remember the deletes among `rows`; an upper bound of the sequences recorded now, None when there are none."""
+        if not (plan.reconcile.uses_tombstones and facts.has_deletes):
+            return None
+        path = self._ensure_table(lane, plan)
+        names = [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence), EVENT_ID]
+        deletes = rows.filter(column(OP) == Op.DELETE.value).select([column(n) for n in names])
+        few = deletes.limit(THROUGH_DRIVER + 1).toArrow()
+        if few.num_rows > THROUGH_DRIVER:
+            deletes.write.format("delta").mode("append").save(to_spark_path(path.uri))
+        with translate_errors(f"tombstones of {lane.into}"):
+            table = open_table(path)
+            if 0 < few.num_rows <= THROUGH_DRIVER:
+                write_deltalake(table, few.cast(read_schema(table)), mode="append")
+            self._upkeep.after_commit(table, table.version())
+        return facts.highest
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, applied: Position, *, again: bool = False) -> DataFrame:
+        """The highest remembered sequence of each key; entries of records at or above `applied` are left out, and with
+        `again` those of the records of `rows`."""
+        path = self._ensure_table(lane, plan)
+        entries = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
+        names = cdc_sequence_columns(plan.table.sequence)
+        newest = sf.max(sf.struct(*(column(n) for n in names))).alias("newest")
+        counted = is_applied(applied) & is_of_others(rows) if again else is_applied(applied)
+        found = entries.filter(counted).groupBy([column(k) for k in plan.table.keys]).agg(newest)
+        columns = [*(column(k) for k in plan.table.keys), *(sf.expr(f"newest.{n}").alias(n) for n in names)]
+        return keep_parents(found.select(columns), rows)
+
+    def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
+        """See `ports.sink.TombstoneLedger.forget`. Done by the driver."""
+        path = self._ensure_table(lane, plan)
+        with translate_errors(f"tombstones of {lane.into}"):
+            delete_entries(open_table(path), plan, high)
+
+    def drop(self, lane: Lane) -> None:
+        """Forget every delete of this lane's target."""
+        path = self._lake.tombstones(lane.into)
+        with translate_errors(f"tombstones of {lane.into}"):
+            path.clear()
+
+    def reopen(self, lane: Lane) -> None:
+        """Nothing is kept open."""
+
+    def _ensure_table(self, lane: Lane, plan: ApplyPlan) -> Folder:
+        path = self._lake.tombstones(lane.into)
+        with translate_errors(f"tombstones of {lane.into}"):
+            if not has_table(path):
+                create_table(path, lane.into, tombstone_columns(plan, lane, self._lake), settings={}, partition_by=[])
+        return path

@@ -1,0 +1,78 @@
+"""What crosses from the stages of a plan to the commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from replicator.domain.policy.plan import ApplyPlan, Counts, Facts, LaneState, Truncate, find_highest, merge_truncates
+from replicator.domain.policy.retention import update_delete_horizons
+from replicator.domain.policy.watermark import advance_event_times
+from replicator.domain.sequence import Sequence
+
+from ...delta.commits import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWrite:
+    """What a lane is about to commit: `write` (None: only the position), the state, and what became of the rows."""
+
+    write: Operation | None
+    state: LaneState
+    counts: Counts
+    rejects: Any
+
+
+def advance_state(
+    plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None, at: datetime | None = None
+) -> LaneState:
+    """The lane's state after a write that was made `at`, but for its position; `recorded`: the highest sequence that is
+    remembered beside the target. What was to be forgotten before it is."""
+    return replace(
+        state,
+        max_sequence=find_highest(state.max_sequence, facts.highest),
+        truncated_at=find_highest(state.truncated_at, facts.truncated_at),
+        max_tombstone=find_highest(state.max_tombstone, recorded),
+        max_event_time=advance_event_times(plan, facts, state),
+        truncates=merge_truncates(state.truncates, facts.truncates),
+        delete_horizons=update_delete_horizons(plan, facts, state, at),
+        purge_pending=False,
+    )
+
+
+def find_new_truncate(facts: Facts, state: LaneState) -> Truncate | None:
+    """The truncate that the target has not seen."""
+    if facts.truncated_at is None or not is_above(facts.truncated_at, state.truncated_at):
+        return None
+    return Truncate(facts.truncated_at, facts.truncate_time)
+
+
+def count_truncates(facts: Facts, state: LaneState, truncates: int) -> Counts:
+    """What became of the truncates themselves."""
+    if facts.truncates:
+        new = len(find_new_cuts(facts, state))
+        return Counts(applied=new, duplicate=truncates - new)
+    if facts.truncated_at is None or is_above(facts.truncated_at, state.truncated_at):
+        return Counts(applied=truncates)
+    return Counts(duplicate=truncates) if facts.truncated_at == state.truncated_at else Counts(superseded=truncates)
+
+
+def find_new_cuts(facts: Facts, state: LaneState) -> list[Truncate]:
+    """The truncates of a history that were not known."""
+    known = {cut.sequence for cut in state.truncates}
+    return [cut for cut in facts.truncates if cut.sequence not in known]
+
+
+def find_late_cuts(facts: Facts, state: LaneState) -> list[Sequence]:
+    """Those that lie below something that was applied before."""
+    return [
+        cut.sequence
+        for cut in find_new_cuts(facts, state)
+        if state.max_sequence is not None and cut.sequence <= state.max_sequence
+    ]
+
+
+def is_above(sequence: Sequence | None, floor: Sequence | None) -> bool:
+    """True when there is a sequence, and it is above the floor, if there is one."""
+    return sequence is not None and (floor is None or sequence > floor)

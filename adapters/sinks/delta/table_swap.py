@@ -1,0 +1,125 @@
+"""A table made anew in the place of a lane's own: one commit of the lane has its rows, its columns and its state.
+
+What is kept beside a table (remembered deletes, schemas) is in files of its own. So the state of that commit says where it
+is still to be taken from, and who takes the lane next takes it, before anything else. A mark beside the positions tells
+that there may be such a state; it is put there first and goes last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from deltalake import DeltaTable
+
+from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.policy.plan import LaneState
+from replicator.ports.frames import Lane
+from replicator.ports.sink import CutoverDecision
+
+from ...apply.ownership import is_owned
+from ...delta.commits import Operation
+from ...delta.folders import Folder
+from ...delta.lake import Lake
+from ...delta.partitions import partition_columns
+from ...delta.table_writer import TableWriter, TargetColumn, overwrite_table
+from ...delta.tables import has_table, open_table, read_schema
+
+MARK = "swapping.json"
+Forget = Callable[[], None]
+"""Lets go of what this process knows of what is beside a table."""
+
+
+class SwapLane(Protocol):
+    """A lane that this instance holds."""
+
+    lane: Lane
+
+    def newest(self) -> DeltaTable:
+        """Its table."""
+
+    def state(self) -> LaneState | None:
+        """Where it stands."""
+
+    def set_properties(self, wanted: Mapping[str, str]) -> None:
+        """Give its table the properties that it has not."""
+
+    def record_state(self, state: LaneState | None, write: Operation | None = None) -> None:
+        """Commit `write` with this state."""
+
+
+def swap_tables(
+    lake: Lake, lanes: tuple[SwapLane, SwapLane], judge: CutoverDecision, writer: TableWriter, forget: Forget
+) -> LaneState:
+    """See `ports.sink.Swaps.swap`, of two lanes that are held, the second of which has the rows."""
+    held, rebuilt = lanes
+    source, made = rebuilt.newest(), rebuilt.state()
+    if made is None:
+        raise Fatal(f"{rebuilt.lane.id} was not filled, so that nothing of it can be in the place of {held.lane.id}")
+    _refuse_unswappable(held, source)
+    state = judge(held.state(), made)
+    lake.positions(held.lane.pipeline, held.lane.id).put(MARK, {"format": 1})
+    held.set_properties(source.metadata().configuration)
+    columns = [TargetColumn(field.name, field) for field in read_schema(source)]
+    held.record_state(replace(state, copied_from=rebuilt.lane.into), writer.replace_with(source, columns))
+    forget()
+    return finish_swap(lake, held) or state
+
+
+def finish_swap(lake: Lake, held: SwapLane) -> LaneState | None:
+    """Do what is left of a swap, wherever it was killed; the lane's state after it, None where there is none left."""
+    positions = lake.positions(held.lane.pipeline, held.lane.id)
+    if not positions.has_file(MARK):
+        return None
+    state = held.state()
+    if state is not None and state.copied_from:
+        state = _copy_side_tables(lake, held.lane, state)
+        held.record_state(state)
+    positions.drop(MARK)
+    return state
+
+
+def _refuse_unswappable(held: SwapLane, source: DeltaTable) -> None:
+    table = held.newest()
+    if not is_owned(table.metadata().description):
+        raise Fatal(
+            f"table {held.lane.into} was there before lane {held.lane.id} wrote to it, and keeps its own rows",
+            next_step="Name another table with `--into`.",
+        )
+    if partition_columns(table) and not partition_columns(source):
+        raise Fatal(
+            f"table {held.lane.into} is partitioned, and anew it would not be, which no commit changes",
+            next_step=f"Name another table with `--into`, or `replicator drop {held.lane.id}` and load it.",
+        )
+
+
+def _copy_side_tables(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
+    """The lane's state once it has what was kept beside the table that its rows came from; may be repeated."""
+    if not has_table(lake.table(state.copied_from)):
+        raise DataLoss(
+            f"the rows of lane {lane.id} came from table {state.copied_from}, which is gone, and with it what it remembered",
+            next_step=f"Load the lane again with `replicator lanes resync {lane.id}`.",
+        )
+    version = copy_table(lake.tombstones(state.copied_from), lake.tombstones(lane.into), state.side_table_version, lane.into)
+    schemas, own = lake.schemas(state.copied_from), lake.schemas(lane.into)
+    for name in own.files():
+        own.drop(name)
+    for name in schemas.files():
+        own.put(name, json.loads(schemas.load(name)))
+    return replace(state, copied_from="", side_table_version=None if state.side_table_version is None else version)
+
+
+def copy_table(source: Folder, target: Folder, version: int | None, name: str) -> int | None:
+    """Let `target` be what `source` is (at `version`); the version that it has then, None where there is nothing."""
+    target.clear()
+    if not has_table(source):
+        return None
+    found = open_table(source, version)
+    settings = {key: value for key, value in found.metadata().configuration.items() if value is not None}
+    made = DeltaTable.create(
+        target.uri, read_schema(found), name=name, configuration=settings, storage_options=target.options
+    )
+    overwrite_table(made, found, [TargetColumn(field.name, field) for field in read_schema(found)])
+    return int(made.version())

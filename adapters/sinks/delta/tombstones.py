@@ -1,0 +1,179 @@
+"""Remembered deletes of a target, as a Delta table beside it that is only appended to."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+
+from replicator.domain.change import OP, Op, sequence_columns
+from replicator.domain.policy.plan import EVENT_ID, ApplyPlan, cdc_sequence_columns, find_highest
+from replicator.domain.policy.policies import list_sequence_columns
+from replicator.domain.position import Position
+from replicator.domain.sequence import Sequence
+from replicator.domain.table import Column
+from replicator.ports.frames import Lane
+
+from ...apply.rows_frame import build_event_ids
+from ...delta.conform import conform_to_table, number_rows
+from ...delta.errors import translate_errors
+from ...delta.folders import Folder
+from ...delta.lake import Lake
+from ...delta.maintenance import EVERY_COMMITS, TableMaintenance
+from ...delta.old_versions import vacuum_files
+from ...delta.tables import create_table, has_table, open_table, read_schema
+from ...duckdb.session import open_session
+from ...sql.dialect import DELTA_RS, DUCKDB
+from ...sql.reconcile import greater_condition, render_constant
+from .merge_candidates import lookup_rows
+
+EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
+"""The place and the offset in an `_event_id`."""
+
+
+class DeltaTombstones:
+    """`ports.sink.TombstoneLedger` in a lake. Who records holds the lane's lock.
+
+    Deletes are recorded before the target's commit, so an entry may be of an attempt that died, and what came before it
+    may come again without it. Entries therefore name their record (`_event_id`), and do not count before that is applied.
+    """
+
+    def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
+        self._lake = lake
+        self._upkeep = TableMaintenance(compact_every)
+        self._recording = Lock()
+        self._open: dict[Folder, DeltaTable] = {}
+        self._highest: dict[Folder, Sequence | None] = {}
+
+    def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
+        """See `ports.sink.TombstoneLedger.record`. Rows of other operations are left out. Visible on return. Safe
+        for use from several threads."""
+        path = self._lake.tombstones(lane.into)
+        with self._recording, translate_errors(f"tombstones of {lane.into}"):
+            table = self._open_table(path, lane, plan)
+            entries = _to_entries(plan, deletes, read_schema(table))
+            if entries.num_rows:
+                write_deltalake(table, entries, mode="append")
+                self._upkeep.after_commit(table, table.version())
+            self._highest[path] = find_highest(self._highest[path], find_highest_truncate(plan, entries))
+        return self._highest[path]
+
+    def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
+        """See `ports.sink.TombstoneLedger.lookup`. `keys` is a folded or a rows frame."""
+        path = self._lake.tombstones(lane.into)
+        with translate_errors(f"tombstones of {lane.into}"):
+            table = self._open_table(path, lane, plan)
+            schema = read_schema(table)
+            wanted, _ = conform_to_table(number_rows(keys.select(list(plan.table.keys))), schema)
+            found = lookup_rows(table, schema.names, {k: pc.unique(wanted[k]) for k in plan.table.keys})
+        found = select_applied(found, applied)
+        return _highest_per_key(plan, (exclude_rows(found, keys) if again else found).drop_columns([EVENT_ID]))
+
+    def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
+        """See `ports.sink.TombstoneLedger.forget`. Files that hold nothing else are removed once they are a week old."""
+        path = self._lake.tombstones(lane.into)
+        with translate_errors(f"tombstones of {lane.into}"):
+            delete_entries(self._open_table(path, lane, plan), plan, high)
+
+    def drop(self, lane: Lane) -> None:
+        """Forget every delete of this lane's target."""
+        path = self._lake.tombstones(lane.into)
+        self._open.pop(path, None)
+        self._highest.pop(path, None)
+        with translate_errors(f"tombstones of {lane.into}"):
+            path.clear()
+
+    def reopen(self, lane: Lane) -> None:
+        """Read the entries of this lane's target anew next time."""
+        self._open.pop(self._lake.tombstones(lane.into), None)
+
+    def _open_table(self, path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
+        if path not in self._open:
+            if not has_table(path):
+                create_table(path, lane.into, tombstone_columns(plan, lane, self._lake), settings={}, partition_by=[])
+            self._open[path] = open_table(path)
+            self._highest[path] = find_highest_truncate(plan, _read_sequences(self._open[path], plan))
+        return self._open[path]
+
+
+def select_applied(entries: pa.Table, applied: Position) -> pa.Table:
+    """Those whose record (`_event_id`) lies below `applied`, and those of no record."""
+    parts = pc.extract_regex(entries[EVENT_ID], EVENT)
+    ends = {f"{p.topic}-{p.partition}": offset for p, offset in applied.items()}
+    known = pc.index_in(pc.struct_field(parts, "place"), value_set=pa.array(ends, pa.string()))
+    end = pc.fill_null(pa.array(ends.values(), pa.int64()).take(known.combine_chunks()), 0)
+    return entries.filter(pc.fill_null(pc.less(pc.struct_field(parts, "offset").cast(pa.int64()), end), True))
+
+
+def exclude_rows(entries: pa.Table, rows: pa.Table) -> pa.Table:
+    """Those that are not of a record that `rows` are of: an attempt that died may have left them, and the position, which
+    lies above the record anyway, does not tell."""
+    own = pc.unique(_read_event_ids(rows)).cast(entries.schema.field(EVENT_ID).type)
+    return entries.filter(pc.invert(pc.is_in(entries[EVENT_ID], value_set=own)))
+
+
+def delete_entries(table: DeltaTable, plan: ApplyPlan, high: Sequence) -> None:
+    """Remove the entries of a ledger that are not above `high`, and the files that hold nothing of it any more."""
+    table.delete(old_entries_condition(plan, high))
+    vacuum_files(table, None)
+
+
+def old_entries_condition(plan: ApplyPlan, high: Sequence) -> str:
+    """The condition for those."""
+    names = [DELTA_RS.quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
+    return f"NOT {greater_condition(names, [render_constant(v, DELTA_RS) for v in high])}"
+
+
+def tombstone_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
+    """The keys as the target keeps them, where it is there already, and the sequence."""
+    kept: dict[str, pa.DataType] = {}
+    if has_table(lake.table(lane.into)):
+        schema = read_schema(open_table(lake.table(lane.into)))
+        kept = {f.name: f.type for f in schema}
+    keys = tuple(Column(k, kept.get(k, plan.table.column(k).type)) for k in plan.table.keys)
+    return (*keys, *list_sequence_columns(plan.table), Column(EVENT_ID, pa.string()))
+
+
+def _to_entries(plan: ApplyPlan, deletes: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The delete rows of a folded frame (`_seq_*`) or of a rows frame (`_cdc_seq_*`) with the ledger's columns."""
+    gone = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
+    stored = cdc_sequence_columns(plan.table.sequence)
+    sent = stored if stored[0] in gone.column_names else sequence_columns(plan.table.sequence)
+    columns = {k: gone[k] for k in plan.table.keys} | {a: gone[b] for a, b in zip(stored, sent, strict=True)}
+    columns[EVENT_ID] = _read_event_ids(gone)
+    good, _ = conform_to_table(number_rows(pa.table(columns)), schema)
+    return good.select(schema.names).cast(schema)
+
+
+def _read_event_ids(frame: pa.Table) -> pa.ChunkedArray:
+    return frame[EVENT_ID] if EVENT_ID in frame.column_names else build_event_ids(frame)
+
+
+def _highest_per_key(plan: ApplyPlan, found: pa.Table) -> pa.Table:
+    """The highest sequence per key."""
+    q = DUCKDB.quote_name
+    keys = ", ".join(q(k) for k in plan.table.keys)
+    sequence = ", ".join(q(n) for n in cdc_sequence_columns(plan.table.sequence))
+    ranked = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(s + ' DESC' for s in sequence.split(', '))})"
+    with open_session() as connection:
+        connection.register("found", found.append_column("_row", pa.array(range(found.num_rows), pa.int64())))
+        best = connection.sql(f"SELECT _row FROM found QUALIFY {ranked} = 1 ORDER BY _row").to_arrow_table()  # noqa: S608
+    return found.take(best["_row"])
+
+
+def _read_sequences(table: DeltaTable, plan: ApplyPlan) -> pa.Table:
+    names = list(cdc_sequence_columns(plan.table.sequence))
+    known = read_schema(table)
+    found = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
+    return found.cast(pa.schema([known.field(name) for name in names]))  # Arrow orders no text of the type of views.
+
+
+def find_highest_truncate(plan: ApplyPlan, entries: pa.Table) -> Sequence | None:
+    """The highest sequence in a table with `_cdc_seq_*`; None where it has no rows."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    if not entries.num_rows:
+        return None
+    first = pc.select_k_unstable(entries, 1, [(n, "descending") for n in names])[0].as_py()
+    return tuple(entries[n][first].as_py() for n in names)

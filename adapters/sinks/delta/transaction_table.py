@@ -1,0 +1,125 @@
+"""Up to which transaction of a source the tables of a lake are complete: for readers, in a Delta table of the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from replicator.domain.errors import Retryable
+from replicator.domain.table import Column
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.frames import Lane
+
+from ...delta.errors import translate_errors
+from ...delta.lake import Lake
+from ...delta.tables import create_table, has_table, open_table
+
+NAME = "of transactions"
+TIME = pa.timestamp("us", "UTC")
+SCHEMA = pa.schema(
+    [
+        pa.field("pipeline", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("transaction", pa.string()),
+        pa.field("ended_at", TIME),
+        pa.field("exact", pa.bool_()),
+        pa.field("behind", pa.list_(pa.string())),
+        pa.field("versions", pa.map_(pa.string(), pa.int64())),
+        pa.field("updated_at", TIME),
+    ]
+)
+SHORT = "interval 1 hours"
+SETTINGS = {"delta.logRetentionDuration": SHORT, "delta.deletedFileRetentionDuration": SHORT}
+"""One row is written anew up to once in a second: what it was before is not kept for long."""
+VACUUM_EVERY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTransaction:
+    """A row. `versions`: by table the version of it in which it has everything up to `transaction` and, where that is
+    `exact`, nothing of a later one."""
+
+    transaction: str | None = None
+    ended_at: datetime | None = None
+    exact: bool = False
+    behind: tuple[str, ...] = ()
+    versions: tuple[tuple[str, int], ...] = ()
+
+    def next_row(self, complete: CompletenessWatermark, versions: Mapping[str, int]) -> PublishedTransaction:
+        """What is to be said next. Without another transaction all that is said of this one stays true."""
+        again = complete.transaction == self.transaction and (self.exact or not complete.exact)
+        if complete.transaction is None or again:
+            return replace(self, behind=complete.behind)
+        tables = tuple(sorted(versions.items()))
+        return PublishedTransaction(complete.transaction, complete.ended_at, complete.exact, complete.behind, tables)
+
+
+class TransactionTable:
+    """The Delta table `_replicator/transactions` of a lake: a row per source (`domain.transactions.Complete`), in a
+    partition of its own. Who writes it writes the lanes of the source. Not safe for use from several threads."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._path = lake.transactions
+        self._table: DeltaTable | None = None
+        self._rows: dict[tuple[str, str], PublishedTransaction] = {}
+
+    def publish(self, pipeline: str, complete: CompletenessWatermark, versions: Mapping[str, int]) -> None:
+        """Say what is true of tables that are committed, in those `versions`; nothing where it has been said."""
+        with translate_errors(NAME):
+            known = self._read_row(pipeline, complete.source)
+            row = (known or PublishedTransaction()).next_row(complete, versions)
+            if row != known:
+                self._write_row(pipeline, complete.source, row)
+
+    def withdraw(self, lane: Lane) -> None:
+        """Say of the lane's source that nothing is known: the lane is about to lack something."""
+        with translate_errors(NAME):
+            self._rows.pop((lane.pipeline, lane.source), None)
+            known = self._read_row(lane.pipeline, lane.source) if has_table(self._path) else None
+            row = PublishedTransaction(behind=tuple(sorted({lane.id, *(known.behind if known else ())})))
+            if known and row != known:
+                self._write_row(lane.pipeline, lane.source, row)
+
+    def _read_row(self, pipeline: str, source: str) -> PublishedTransaction | None:
+        key = (pipeline, source)
+        if key not in self._rows and has_table(self._path):
+            for found in self._open_table().to_pyarrow_table().to_pylist():
+                self._rows[found["pipeline"], found["source"]] = _to_published(found)
+        return self._rows.get(key)
+
+    def _open_table(self) -> DeltaTable:
+        if self._table is None:
+            if not has_table(self._path):
+                columns = tuple(Column(field.name, field.type) for field in SCHEMA)
+                create_table(self._path, "transactions", columns, settings=SETTINGS, partition_by=["pipeline", "source"])
+            self._table = open_table(self._path)
+        return self._table
+
+    def _write_row(self, pipeline: str, source: str, row: PublishedTransaction) -> None:
+        values = {"pipeline": pipeline, "source": source, **asdict(row), "updated_at": datetime.now(UTC)}
+        where = f"pipeline = {_quote_text(pipeline)} AND source = {_quote_text(source)}"
+        # Until it is known that it is there, what was there before is not known either.
+        table, self._table = self._open_table(), None
+        self._rows.pop((pipeline, source), None)
+        try:
+            write_deltalake(table, pa.Table.from_pylist([values], SCHEMA), mode="overwrite", predicate=where)
+            if table.version() % VACUUM_EVERY == 0:
+                table.vacuum(dry_run=False)
+        except CommitFailedError as error:
+            raise Retryable("somebody else wrote the table of transactions at the same time") from error
+        self._table, self._rows[pipeline, source] = table, row
+
+
+def _to_published(found: Mapping[str, Any]) -> PublishedTransaction:
+    versions = tuple(sorted(dict(found["versions"] or ()).items()))
+    return PublishedTransaction(found["transaction"], found["ended_at"], found["exact"], tuple(found["behind"]), versions)
+
+
+def _quote_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,95 @@
+"""Dead letters in a Kafka topic, as everything that was said of them, in its order."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+
+from .letter_log import DeadLetterLog
+from .messages import MARKED, REMOVED, DeadLetterMessage, change_to_message, record_to_message
+from .options import TopicOptions
+from .topic import DeadLetterTopic, TopicTruncated
+
+READINGS = 5
+
+
+class KafkaDeadLetters:
+    """`ports.dead_letters.DeadLetters`; options of `TopicOptions`. Makes its topic when it first writes, unless it is there.
+
+    A letter that is written twice is two messages, and one letter for whoever reads here.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = TopicOptions.read(options)
+        self._topic = DeadLetterTopic(self._options)
+        self._turn = threading.RLock()
+        self._made = False
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.write`. On every replica in sync when it returns."""
+        self._write_messages([record_to_message(letter, self._options.pipeline) for letter in letters])
+
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """See `ports.dead_letters.DeadLetters.read`. Reads the topic from its beginning."""
+        # Clients of its own: a reject that has to be written does not wait until the whole topic is read.
+        with closing(DeadLetterTopic(self._options)) as topic:
+            if not topic.exists():
+                return []
+            journal, _ = self._read_log(topic)
+        return list(islice(filter(which.is_match, journal.list_dead_letters()), limit))
+
+    def count_open(self) -> Mapping[DeadLetterGroup, int]:
+        """See `ports.dead_letters.DeadLetters.count_open`. Reads the topic from its beginning, as `read` does."""
+        return Counter(
+            DeadLetterGroup(each.source, each.table, each.lane) for each in self.read(DeadLetterFilter(state=OPEN))
+        )
+
+    def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
+        """See `ports.dead_letters.DeadLetters.mark`."""
+        self._write_messages(
+            [change_to_message(replace(letter, state=state), MARKED, self._options.pipeline) for letter in letters]
+        )
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.remove`. Messages at the topic's beginning that nothing needs any more are
+        deleted from it; those behind one that is needed lie there until that one is gone too."""
+        with self._turn:
+            self._write_messages([change_to_message(letter, REMOVED, self._options.pipeline) for letter in letters])
+            if letters:
+                journal, (begin, end) = self._read_log(self._topic)
+                needed = journal.find_oldest_needed(end)
+                if needed > begin:
+                    self._topic.truncate_before(needed)
+
+    def close(self) -> None:
+        """See `ports.dead_letters.DeadLetters.close`."""
+        with self._turn:
+            self._topic.close()
+
+    def _write_messages(self, messages: Sequence[DeadLetterMessage]) -> None:
+        if not messages:
+            return
+        with self._turn:
+            if not self._made:
+                self._topic.create()
+                self._made = True
+            self._topic.write_messages(messages)
+
+    def _read_log(self, topic: DeadLetterTopic) -> tuple[DeadLetterLog, tuple[int, int]]:
+        """What the topic says, and the offsets between which it was read."""
+        for _ in range(READINGS - 1):
+            try:
+                return self._read_log_once(topic)
+            except TopicTruncated:
+                continue
+        return self._read_log_once(topic)
+
+    def _read_log_once(self, topic: DeadLetterTopic) -> tuple[DeadLetterLog, tuple[int, int]]:
+        journal = DeadLetterLog(self._options.pipeline)
+        return journal, topic.read_messages(journal.apply_message)

@@ -1,0 +1,123 @@
+"""A target database: reachable, new enough, and its role may do what a sink does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from replicator.domain.errors import ConfigProblem
+from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.frames import Lane
+
+from ...observability.checks.postgres_connection import check_transport, fetch_rows, run_checks
+from ...postgres.names import quote_name
+from .lane_ownership import refuse_other_writer
+
+SKEW_SECONDS = 5.0
+OLDEST = 150_000
+OWN_SCHEMA = "_replicator"
+RIGHTS = """
+SELECT s.name, n.oid IS NOT NULL, coalesce(has_schema_privilege(n.oid, 'CREATE'), false),
+       has_database_privilege(current_database(), 'CREATE')
+FROM unnest(%s::text[]) AS s (name) LEFT JOIN pg_namespace n ON n.nspname = s.name"""
+CLOSED_TABLES = """
+SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = ANY(%s) AND c.relkind IN ('r', 'p')
+  AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+           AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
+ORDER BY 1"""
+BETWEEN_ROWS = """
+SELECT t.relname, string_agg(c.what, ', ' ORDER BY c.what), bool_or(c.acts) FROM (
+  SELECT conrelid AS relation, conname || ' (foreign key to ' || confrelid::regclass
+         || CASE WHEN confdeltype <> 'a' OR confupdtype <> 'a' THEN ', with an action' ELSE '' END || ')' AS what,
+         confdeltype <> 'a' OR confupdtype <> 'a' AS acts FROM pg_constraint WHERE contype = 'f'
+  UNION ALL
+  SELECT i.indrelid, x.relname || CASE WHEN i.indisexclusion THEN ' (exclusion)' ELSE ' (unique)' END, false
+  FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indisexclusion OR i.indisunique AND NOT i.indisprimary
+) AS c JOIN pg_class t ON t.oid = c.relation JOIN pg_namespace n ON n.oid = t.relnamespace
+WHERE n.nspname = %s AND t.relname = ANY(%s) GROUP BY 1 ORDER BY 1"""
+SERVER = """
+SELECT current_user, current_database(), extract(epoch FROM clock_timestamp())::float8,
+       pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"""
+
+
+class PostgresCheck:
+    """`ports.diagnosis.Check`; options `dsn`, `schema`, `targets`: names of the tables that lanes write, and `lanes`: those
+    that have a table of their own."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._dsn = str(options["dsn"])
+        self._schema = str(options.get("schema", "public"))
+        self._targets = list(options.get("targets", ()))
+        self._lanes: Sequence[Lane] = options.get("lanes", ())
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        return list(run_checks(self._name, self._dsn, self._check_database))
+
+    def _check_database(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        began = time.time()
+        user, database, clock, read_only = fetch_rows(connection, SERVER)[0]
+        version = connection.info.server_version
+        yield self._to_diagnosis(
+            version >= OLDEST,
+            f"Database {database} on PostgreSQL {version // 10_000} answers to {user}.",
+            f"The server is PostgreSQL {version // 10_000}; 15 or newer is needed, for MERGE.",
+            "Upgrade the server.",
+        )
+        if read_only:
+            yield Diagnosis("error", self._name, "The server takes no writes.", "Name the primary in `dsn`.")
+        yield from check_transport(connection, self._name)
+        yield self._check_skew(clock - (began + time.time()) / 2)
+        for schema, exists, may_create, may_create_schemas in fetch_rows(connection, RIGHTS, [self._schema, OWN_SCHEMA]):
+            right, owner = (may_create, f"SCHEMA {schema}") if exists else (may_create_schemas, f"DATABASE {database}")
+            later = "" if exists else ", which it makes at the first start"
+            yield self._to_diagnosis(
+                right,
+                f"Role {user} may create tables in schema {schema}{later}.",
+                f"Role {user} may not create {'tables in ' if exists else ''}schema {schema}.",
+                f"As its owner: GRANT CREATE{', USAGE' if exists else ''} ON {owner} TO {user};",
+            )
+        yield from self._check_rights(connection, user)
+        yield from self._check_second_writers(connection)
+        yield from self._check_constraints(connection)
+
+    def _to_diagnosis(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:
+        return Diagnosis("ok", self._name, fine) if good else Diagnosis("error", self._name, wrong, step)
+
+    def _check_skew(self, seconds: float) -> Diagnosis:
+        if abs(seconds) <= SKEW_SECONDS:
+            return Diagnosis("ok", self._name, "Its clock agrees with this machine's.")
+        ahead = "ahead of" if seconds > 0 else "behind"
+        sentence = f"Its clock is {abs(seconds):.0f} s {ahead} this machine's, so ages and freshness are wrong by as much."
+        return Diagnosis("warning", self._name, sentence, "Have both machines follow a time server.")
+
+    def _check_rights(self, connection: psycopg.Connection, user: str) -> Iterator[Diagnosis]:
+        for (table,) in fetch_rows(connection, CLOSED_TABLES, self._schema, self._targets):
+            full = f"{self._schema}.{table}"
+            sentence = f"Role {user} may not read and write the existing table {full}."
+            step = f"As its owner: GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {full} TO {user};"
+            yield Diagnosis("error", self._name, sentence, step)
+
+    def _check_constraints(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        """Constraints that a row may break only because others are yet to come."""
+        for table, constraints, acts in fetch_rows(
+            connection, BETWEEN_ROWS, self._schema, [lane.into for lane in self._lanes]
+        ):
+            sentence = f"Table {self._schema}.{table} has constraints between rows, which can hold rows back: {constraints}."
+            step = "Drop them unless the target needs them, or make foreign keys and unique constraints DEFERRABLE."
+            actions = " Take the actions off the foreign keys: they change rows that no record has changed." if acts else ""
+            yield Diagnosis("warning", self._name, sentence, f"{step}{actions} See docs/postgresql-targets.md.")
+
+    def _check_second_writers(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
+        if not fetch_rows(connection, "SELECT to_regclass('_replicator.positions') IS NOT NULL")[0][0]:
+            return
+        for lane in self._lanes:
+            try:
+                refuse_other_writer(connection.cursor(), lane, quote_name(self._schema, lane.into))
+            except ConfigProblem as problem:
+                yield Diagnosis("error", self._name, f"{lane.id}: {problem.sentence}.", problem.next_step)

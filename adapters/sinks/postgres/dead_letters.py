@@ -1,0 +1,180 @@
+"""Rejected records as a table of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields
+from itertools import islice
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+from pydantic import Field
+
+from replicator.domain.errors import ConfigProblem
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
+
+from ...postgres.connection import PostgresSession
+from ...postgres.options import PostgresServerOptions
+
+TABLE = "dead_letters"
+TYPES = {
+    "record": "bytea",
+    "key": "bytea",
+    "first_seen": "timestamptz NOT NULL",
+    "last_seen": "timestamptz NOT NULL",
+    "timestamp": "timestamptz",
+    "attempts": "bigint NOT NULL",
+    "partition": "integer NOT NULL",
+    "offset": "bigint NOT NULL",
+    "headers": "text",
+}
+NAMES = tuple(field.name for field in fields(DeadLetter))
+IDENTITY = ("pipeline", "event_id", "lane")
+MERGED = {"event_id", "lane", "first_seen", "last_seen", "attempts"}
+
+
+class PostgresDeadLetterOptions(PostgresServerOptions):
+    """`schema`: where the table `dead_letters` is. `pipeline`: whose letters are read and written; several may share it."""
+
+    schema_name: str = Field("_replicator", alias="schema")
+    pipeline: str = ""
+
+
+class PostgresDeadLetters:
+    """`ports.dead_letters.DeadLetters`; options `dsn`, `schema` and `pipeline`. Makes its schema and its table when it first
+    writes, unless they are there."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        said = PostgresDeadLetterOptions.from_options(options)
+        self._pipeline = said.pipeline
+        self._schema = said.schema_name
+        self._relation = sql.Identifier(said.schema_name, TABLE)
+        self._session = PostgresSession(said.dsn.get_secret_value(), "dead letters")
+        self._made = False
+
+    def write(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.write`; committed, whatever the server's `synchronous_commit` says."""
+        if not letters:
+            return
+        names = sql.SQL(", ").join(map(sql.Identifier, ("pipeline", *NAMES)))
+        values = sql.SQL(", ").join(sql.Placeholder() * (len(NAMES) + 1))
+        again = sql.SQL(", ").join(
+            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in NAMES if name not in MERGED
+        )
+        statement = sql.SQL(
+            "INSERT INTO {} AS t ({}) VALUES ({}) ON CONFLICT (pipeline, event_id, lane) DO UPDATE SET {}, "
+            "last_seen = greatest(t.last_seen, excluded.last_seen), attempts = t.attempts + excluded.attempts"
+        ).format(self._relation, names, values, again)
+        # In one order, so that two writers wait for each other in one direction.
+        rows = sorted(letters, key=lambda letter: (letter.event_id, letter.lane))
+        self._execute("writing dead letters", statement, [(self._pipeline, *_to_row(letter)) for letter in rows])
+
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """See `ports.dead_letters.DeadLetters.read`."""
+        conditions, values = _filter_conditions(which)
+        query = sql.SQL('SELECT {} FROM {} WHERE {} ORDER BY last_seen DESC, event_id COLLATE "C", lane COLLATE "C"').format(
+            sql.SQL(", ").join(map(sql.Identifier, NAMES)),
+            self._relation,
+            sql.SQL(" AND ").join([sql.SQL("pipeline = %s"), *conditions]),
+        )
+        with self._session.transaction("reading dead letters") as cursor:
+            cursor.execute("BEGIN")
+            if not self._has_table(cursor):
+                return []
+            with cursor.connection.cursor("letters", row_factory=class_row(DeadLetter)) as rows:
+                rows.execute(query, (self._pipeline, *values))
+                return list(islice(filter(which.is_match, rows), limit))
+
+    def count_open(self) -> Mapping[DeadLetterGroup, int]:
+        """See `ports.dead_letters.DeadLetters.count_open`."""
+        query = sql.SQL(
+            'SELECT source, "table", lane, count(*) FROM {} WHERE pipeline = %s AND state = %s GROUP BY 1, 2, 3'
+        ).format(self._relation)
+        with self._session.transaction("counting dead letters") as cursor:
+            cursor.execute("BEGIN")
+            if not self._has_table(cursor):
+                return {}
+            rows = cursor.execute(query, (self._pipeline, OPEN)).fetchall()
+        return {DeadLetterGroup(source, table, lane): count for source, table, lane, count in rows}
+
+    def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
+        """See `ports.dead_letters.DeadLetters.mark`."""
+        statement = sql.SQL("UPDATE {} SET state = %s WHERE " + AS_READ).format(self._relation)
+        self._execute("marking dead letters", statement, [(state, *self._letter_key(letter)) for letter in letters])
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """See `ports.dead_letters.DeadLetters.remove`."""
+        statement = sql.SQL("DELETE FROM {} WHERE " + AS_READ).format(self._relation)
+        self._execute("removing dead letters", statement, [self._letter_key(letter) for letter in letters])
+
+    def close(self) -> None:
+        """See `ports.dead_letters.DeadLetters.close`."""
+        self._session.close()
+
+    def _letter_key(self, letter: DeadLetter) -> tuple[Any, ...]:
+        return (self._pipeline, letter.event_id, letter.lane, letter.attempts)
+
+    def _execute(self, doing: str, statement: sql.Composed, rows: Sequence[tuple[Any, ...]]) -> None:
+        if not rows:
+            return
+        with self._session.transaction(doing) as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SET LOCAL synchronous_commit = on")
+            self._create_table(cursor)
+            cursor.executemany(statement, rows)
+            cursor.execute("COMMIT")
+        self._made = True
+
+    def _create_table(self, cursor: psycopg.Cursor) -> None:
+        """Unless it is there: a role that may only write must not be asked to create."""
+        if self._made:
+            return
+        if not self._has_table(cursor):
+            # Two that begin at once would both find nothing.
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('replicator dead letters'))")
+            cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
+            columns: list[sql.Composable] = [
+                sql.SQL("{} " + TYPES.get(name, "text NOT NULL")).format(sql.Identifier(name)) for name in NAMES
+            ]
+            columns = [sql.SQL("pipeline text NOT NULL"), *columns, sql.SQL(f"PRIMARY KEY ({', '.join(IDENTITY)})")]
+            cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self._relation, sql.SQL(", ").join(columns)))
+        self._refuse_foreign_table(cursor)
+
+    def _has_table(self, cursor: psycopg.Cursor) -> bool:
+        found = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (self._relation.as_string(cursor),)).fetchone()
+        return bool(found and found[0])
+
+    def _refuse_foreign_table(self, cursor: psycopg.Cursor) -> None:
+        query = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+        there = {name for (name,) in cursor.execute(query, (self._schema, TABLE)).fetchall()}
+        if not {"pipeline", *NAMES} <= there:
+            raise ConfigProblem(
+                f"the table {self._schema}.{TABLE} is not one of dead letters",
+                next_step="Name a schema of their own under `dead_letters`.",
+            )
+
+
+AS_READ = "pipeline = %s AND event_id = %s AND lane = %s AND attempts = %s"
+
+
+def _to_row(letter: DeadLetter) -> tuple[Any, ...]:
+    """As the server takes it: text there has no zero byte."""
+    return tuple(
+        value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value for value in astuple(letter)
+    )
+
+
+def _filter_conditions(which: DeadLetterFilter) -> tuple[list[sql.SQL], list[Any]]:
+    """What of `DeadLetterFilter` the server can tell, as conditions, and their values; it has other globs."""
+    found: list[tuple[sql.SQL, Any]] = []
+    if which.events:
+        found.append((sql.SQL("event_id = ANY(%s)"), sorted(which.events)))
+    if which.before is not None:
+        found.append((sql.SQL("last_seen < %s"), which.before))
+    if which.code is not None:
+        found.append((sql.SQL("code = %s"), which.code))
+    if which.state is not None:
+        found.append((sql.SQL("state = %s"), which.state))
+    return [condition for condition, _ in found], [value for _, value in found]

@@ -1,0 +1,135 @@
+"""Events of an outbox in the store of events of a PostgreSQL database: lanes that number them, beside programs that emit
+their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import psycopg
+import pyarrow as pa
+from psycopg.errors import UniqueViolation
+
+from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
+from replicator.domain.events import EventLimits, NewEvent
+from replicator.domain.policy.plan import ApplyPlan, Counts, LaneState
+from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.sink import SinkCapabilities
+
+from ...apply.rows_frame import POSITION
+from ...arrow.outbox_events import read_limits, read_new_events
+from ...postgres.errors import translate_error
+from ...postgres.event_table import EventOptions, EventTable
+from ...postgres.lane_state import parse_state, write_schema_versions
+from ...postgres.names import check_table, quote_name
+from .lanes import PostgresLanes, collect_completes, to_applied
+from .row_supply import select_unapplied
+from .writer import PendingStatements, WriteOutcome, is_applied, refuse_gap
+
+POLICIES = frozenset({"append"})
+ATTEMPTS = 10
+
+
+class PostgresEventLanes(PostgresLanes):
+    """`ports.sink.Sink` for lanes of an outbox's events over the table of the store of events; options as of
+    `PostgresEventStore`, and `limits`, the fields of `domain.events.EventLimits`.
+
+    One transaction has the events of all writes of a call, their versions and the positions of the lanes. It takes the
+    store's locks of the aggregates before it looks ids and versions up, as whoever emits an event does. `reset` leaves the
+    events, which are known by their ids: read again they change nothing.
+    """
+
+    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=POLICIES)
+    frame = pa.Table
+    has_places = False
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own = dict(options)
+        self._limits: EventLimits = read_limits(own.pop("limits", None))
+        given = EventOptions.from_options(own)
+        self._events = EventTable(given.schema_name, given.table)
+        self.looked_up: Callable[[], None] = lambda: None
+        """Called between storing events and committing; for tests of races."""
+        super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event store")
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`. Makes the store where it is not there; ConfigProblem for another table, DataLoss
+        where the lane stands and the table is gone."""
+        if plan.policy not in POLICIES:
+            raise ConfigProblem(
+                f"the store of events does not apply policy {plan.policy!r} of lane {lane.id}",
+                next_step=f"Use policy append ({lane.config_line}).",
+            )
+        schema, table = self._place(lane)
+        check_table(schema, "schema")
+        check_table(table)
+        self._ensure_own_tables()
+        self._lanes.acquire(lane, quote_name(schema, table))
+        stands = self.state(lane) is not None
+        with self.session.transaction("preparing the store of events") as cursor:
+            cursor.execute("BEGIN")
+            if stands and not self._events.read_columns(cursor):
+                raise DataLoss(
+                    f"table {schema}.{table} is gone, and with it what lane {lane.id} had applied",
+                    next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+                )
+            self._events.ensure(cursor)
+            write_schema_versions(cursor, lane, plan.versions)
+            cursor.execute("COMMIT")
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`."""
+        self._ensure_transactions(writes)
+        for _ in range(ATTEMPTS if writes else 0):
+            try:
+                return self._store_events(writes, reject)
+            except UniqueViolation:
+                continue  # An id of another aggregate, stored at this moment: seen by the next look.
+            except psycopg.Error as error:
+                raise translate_error(error, "storing events of an outbox") from error
+        if writes:
+            raise Retryable("other writers keep storing events of these ids")
+        return {}
+
+    def _store_events(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
+        """One transaction for all of them."""
+        with self.session.transaction("storing events of an outbox") as cursor:
+            self._lanes.reacquire(write.lane for write in writes)
+            texts, _ = self._lock_states(cursor, [write.lane for write in writes], careful=False)
+            states = {w.lane.id: parse_state(texts[w.lane.id], w.lane.pipeline, w.lane.id) or LaneState() for w in writes}
+            outcomes: list[tuple[Lane, WriteOutcome]] = []
+            asked: list[tuple[WriteOutcome, list[NewEvent]]] = []
+            for write in writes:
+                outcome, events = self._read_new_events(write, states[write.lane.id])
+                states[write.lane.id] = outcome.state
+                outcomes.append((write.lane, outcome))
+                asked.append((outcome, events))
+            for lane, outcome in outcomes:
+                for rows in outcome.rejects:
+                    reject(lane, rows)
+            done = iter(self._events.append(cursor, [event for _, events in asked for event in events]))
+            for outcome, events in asked:
+                new = sum(next(done).is_new for _ in events)
+                outcome.counts += Counts(applied=new, duplicate=len(events) - new)
+            self.looked_up()
+            self._commit(PendingStatements(cursor), outcomes, collect_completes(writes))
+        return to_applied(outcomes)
+
+    def _read_new_events(self, write: Write[pa.Table], before: LaneState) -> tuple[WriteOutcome, list[NewEvent]]:
+        """What comes of a write, but for its events; and these."""
+        refuse_gap(write, before.position)
+        if is_applied(write, before):
+            return WriteOutcome(before, Counts(duplicate=write.folded.rows)), []
+        rows = select_unapplied(write.folded.frame, write, before.position, POSITION)
+        events, rejects = read_new_events(rows, self._limits)
+        after = replace(
+            before,
+            position=before.position.advanced_to(write.span.end),
+            identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
+            rule=write.plan.rule,
+        )
+        counts = Counts(duplicate=write.folded.frame.num_rows - rows.num_rows, rejected=rejects.num_rows)
+        return WriteOutcome(after, counts, [rejects] if rejects.num_rows else []), events
+
+    def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
+        """Nothing: events stay, whoever stored them."""

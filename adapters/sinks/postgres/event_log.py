@@ -1,0 +1,90 @@
+"""The event log as a table of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import psycopg
+import pyarrow as pa
+
+from replicator.domain.as_of import LogCut
+from replicator.domain.erasures import ERASED_RECORD
+from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position
+from replicator.ports.frames import Lane
+from replicator.ports.sink import SinkCapabilities
+
+from ...postgres.erasure import empty_records, read_topic_records
+from ...postgres.event_log_reader import open_snapshot
+from ...postgres.lane_state import TOUCH_STATE, read_state
+from ...postgres.names import quote_name
+from ...postgres.options import EventLogOptions
+from ...postgres.target_location import TableLocation
+from ...sql.dialect import text_literal
+from .lanes import PostgresLanes
+from .log_cut import cut_at_positions, cut_at_time
+
+
+class PostgresEventLog(PostgresLanes):
+    """`ports.sink.Sink` for lanes whose plan is `domain.event_log.event_log_plan()`; options `dsn`, `schema` and `table`
+    (default `cdc_raw.cdc_events`).
+
+    Every lane appends to the one table, rows and position in one transaction. The table may be there already, with `headers`
+    as jsonb and with columns of its own.
+    """
+
+    capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"event_log"}))
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        given = EventLogOptions.from_options(options)
+        self._log = TableLocation(given.dsn.get_secret_value(), given.schema_name, given.table)
+        super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event log")
+
+    def records(self, lane: Lane) -> Iterator[pa.Table]:
+        """See `ports.sink.ErasesRecords.records`."""
+        state = self.state(lane)
+        topics = sorted({p.topic for p in state.position}) if state else []
+        if topics:
+            with self.session.transaction(f"reading the records of lane {lane.id}") as cursor:
+                cursor.execute("BEGIN")
+                yield from read_topic_records(cursor, quote_name(*self._place(lane)), topics)
+
+    def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
+        """See `ports.sink.ErasesRecords.empty`, in one transaction."""
+        if places:
+            self._acquire(lane)
+            with self._exclusive_transaction(lane, "emptying records of") as cursor:
+                cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
+                ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
+                empty_records(cursor, quote_name(*self._place(lane)), ids, ERASED_RECORD)
+        return ""
+
+    def find_cut(self, topics: Collection[str], at: datetime | Position, covered: Position) -> LogCut | None:
+        """See `ports.state_snapshots.TellsTimes.border`."""
+        with open_snapshot(self.session, self._log) as cursor:
+            if isinstance(at, datetime):
+                return cut_at_time(cursor, self._log, topics, at, covered)
+            return cut_at_positions(cursor, self._log, topics, at, covered)
+
+    def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
+        """Remove the records of the topics that the lane has applied; other lanes keep theirs. DataLoss when its state, the
+        only thing that says which these are, cannot be read."""
+        try:
+            state = read_state(cursor, lane.pipeline, lane.id)
+        except DataLoss as lost:
+            raise _unreadable_state_error(lane, relation, lost) from lost
+        topics = sorted({p.topic for p in state.position}) if state else []
+        cursor.execute(
+            f"DELETE FROM {relation} WHERE topic = ANY(%s)".replace("%", "%%").replace("%%s", "%s").encode(), (topics,)
+        )
+
+
+def _unreadable_state_error(lane: Lane, relation: str, lost: DataLoss) -> DataLoss:
+    key = f"pipeline = {text_literal(lane.pipeline)} AND lane = {text_literal(lane.id)}"
+    return DataLoss(
+        f"{lost.sentence}, so the records of lane {lane.id} cannot be told from those of other lanes",
+        next_step=f"Restore it. Or stop the daemon, delete the records of its topics from {relation}, and run "
+        f"`UPDATE _replicator.positions SET state = NULL WHERE {key}`: it begins anew at the next start.",
+    )

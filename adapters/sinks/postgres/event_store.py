@@ -1,0 +1,87 @@
+"""Events that programs emit, as a table of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import psycopg
+from psycopg import sql
+from psycopg.errors import UniqueViolation
+
+from replicator.domain.errors import Retryable
+from replicator.domain.events import AppendedEvent, Event, NewEvent
+
+from ...postgres.connection import PostgresSession
+from ...postgres.errors import translate_error
+from ...postgres.event_table import EventOptions, EventTable, column_list, rows_to_events
+
+ORDER = 'created_at, aggregate_type COLLATE "C", aggregate_id COLLATE "C", event_version'
+ATTEMPTS = 10
+
+
+class PostgresEventStore:
+    """`ports.event_store.EventStore`; options `dsn`, `schema` and `table`. Makes schema and table when it first writes,
+    unless they are there; a trigger of the table refuses updates and deletes.
+
+    Writers of one aggregate wait for each other: see `EventTable`.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        said = EventOptions.from_options(options)
+        self._table = EventTable(said.schema_name, said.table)
+        self._session = PostgresSession(said.dsn.get_secret_value(), "events")
+        self._made = False
+
+    def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
+        """See `ports.event_store.EventStore.append`; committed, whatever the server's `synchronous_commit` says."""
+        for _ in range(ATTEMPTS if events else 0):
+            try:
+                with self._session.transaction("storing events") as cursor:
+                    cursor.execute("BEGIN")
+                    cursor.execute("SET LOCAL synchronous_commit = on")
+                    if not self._made:
+                        self._table.ensure(cursor)
+                    done = self._table.append(cursor, events)
+                    cursor.execute("COMMIT")
+            except UniqueViolation:
+                continue  # An id of another aggregate, or a writer of its own: seen by the next look.
+            except psycopg.Error as refused:
+                raise translate_error(refused, "storing events") from refused
+            self._made = True
+            return done
+        if events:
+            raise Retryable("other writers keep storing events of these ids")
+        return []
+
+    def read(
+        self,
+        aggregate_type: str,
+        aggregate_id: str | None = None,
+        *,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> Sequence[Event]:
+        """See `ports.event_store.EventStore.read`."""
+        query = sql.SQL(
+            "SELECT {} FROM {} WHERE aggregate_type = %s AND (%s::text IS NULL OR aggregate_id = %s) "
+            "AND (%s::timestamptz IS NULL OR created_at <= %s) ORDER BY " + ORDER + " LIMIT %s"
+        ).format(column_list(), self._table.relation)
+        values = (aggregate_type, aggregate_id, aggregate_id, until, until, limit)
+        with self._session.transaction("reading events") as cursor:
+            cursor.execute("BEGIN")
+            return rows_to_events(cursor.execute(query, values)) if self._table.read_columns(cursor) else []
+
+    def version(self, aggregate_type: str, aggregate_id: str) -> int:
+        """See `ports.event_store.EventStore.version`."""
+        with self._session.transaction("reading events") as cursor:
+            cursor.execute("BEGIN")
+            return (
+                self._table.read_head(cursor, (aggregate_type, aggregate_id)).version
+                if self._table.read_columns(cursor)
+                else 0
+            )
+
+    def close(self) -> None:
+        """See `ports.event_store.EventStore.close`."""
+        self._session.close()

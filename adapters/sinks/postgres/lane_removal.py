@@ -1,0 +1,136 @@
+"""Taking a lane out of a database: its table, remembered deletes, staging tables, schemas, position; in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from replicator.ports.frames import Lane
+from replicator.ports.sink import ErasureResult, LaneArtifact
+
+from ...apply.ownership import is_owned, ownership_remark
+from ...postgres.erasure import remove_key, to_target_key
+from ...postgres.lane_state import FORGET_LANE, OTHER_WRITER, SCHEMA, SELECT_LANE, TOUCH_STATE, withdraw_completeness
+from ...postgres.names import quote_name
+from ...postgres.views import find_own_view
+from .lane_ownership import refuse_other_writer
+from .lanes import PostgresLanes
+from .shared_staging import drop_shared_tables, list_shared_tables
+from .tombstones import tombstones_name
+
+WRITTEN = "_cdc_seq_1"
+"""Null in rows that were there before replication began, and in no other."""
+
+TABLE = sql.SQL(
+    "SELECT c.relkind::text, obj_description(c.oid, 'pg_class'), "
+    "EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped) "
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"
+)
+KNOWN = sql.SQL("SELECT to_regclass('_replicator.positions') IS NOT NULL AND to_regclass('_replicator.schemas') IS NOT NULL")
+FOUND = "it was there before the lane wrote to it: the rows that the lane wrote go, the table stays"
+
+
+@dataclass(frozen=True)
+class PostgresLaneRemains:
+    """What a database keeps of one lane. `number`: the lane's, None when it has no position; `is_removable`: its table may be
+    removed; `is_written`: its table holds rows that are told to be the lane's, and stays."""
+
+    number: int | None
+    is_removable: bool
+    is_written: bool
+    artifacts: Sequence[LaneArtifact]
+
+
+class DroppableLanes(PostgresLanes):
+    """`PostgresLanes` whose tables are of one lane each: `ports.sink.Drops`."""
+
+    one_writer = True
+
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        """See `ports.sink.Drops.belongings`."""
+        with self.session.cursor(f"looking for lane {lane.id}") as cursor:
+            return read_remains(cursor, lane, *self._place(lane)).artifacts
+
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        with self.session.cursor(f"looking who writes the table of lane {lane.id}") as cursor:
+            if (cursor.execute(KNOWN).fetchone() or (False,))[0]:
+                refuse_other_writer(cursor, lane, quote_name(*self._place(lane)))
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
+        """See `ports.sink.Erases.erase`, in one transaction. What the server's own files hold of it is gone once it has
+        vacuumed the table."""
+        if not self.list_artifacts(lane):
+            return ErasureResult()
+        number, (schema, table) = self._acquire(lane, removing=True), self._place(lane)
+        wanted = to_target_key(lane, key)
+        with self._exclusive_transaction(lane, "removing a row of") as cursor:
+            drop_shared_tables(cursor, number)
+            cursor.execute(TOUCH_STATE, (lane.pipeline, lane.id))
+            rows = remove_key(cursor, quote_name(schema, table), wanted)
+            return ErasureResult(rows, remove_key(cursor, tombstones_name(number), wanted))
+
+    def _list_side_tables(self, lane: Lane) -> list[str]:
+        with self.session.cursor(f"looking for lane {lane.id}") as cursor:
+            (known,) = cursor.execute(KNOWN).fetchone() or (False,)
+            row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
+        return [tombstones_name(row[0])] if row else []
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`. All or nothing: a drop that is killed removes nothing. A table that another lane
+        writes, too, stays as it is. Fatal, naming them, when other objects depend on the table."""
+        if not self.list_artifacts(lane):
+            return
+        self._acquire(lane, removing=True)
+        place = self._place(lane)
+        with self._exclusive_transaction(lane, "dropping") as cursor:
+            withdraw_completeness(cursor, lane)
+            _remove_lane(cursor, read_remains(cursor, lane, *place), *place)
+            cursor.execute(FORGET_LANE.format(sql.SQL("schemas")), (lane.pipeline, lane.id))
+            cursor.execute(FORGET_LANE.format(sql.SQL("schema_versions")), (lane.pipeline, lane.id))
+            cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (lane.pipeline, lane.id))
+        self._release(lane)
+
+
+def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> PostgresLaneRemains:
+    """What there is of the lane, whose table that is."""
+    (known,) = cursor.execute(KNOWN).fetchone() or (False,)
+    row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
+    others = cursor.execute(OTHER_WRITER, (quote_name(schema, table), lane.pipeline, lane.id)).fetchone() if known else None
+    kind, remark, written = cursor.execute(TABLE, (WRITTEN, schema, table)).fetchone() or ("", "", False)
+    mine = bool(kind) and (row is not None or remark == ownership_remark(lane))
+    goes = mine and kind in ("r", "p") and is_owned(remark) and others is None
+    belongings = [] if row is None else _list_artifacts(cursor, row[0], f"lane {lane.id} of pipeline {lane.pipeline}")
+    if mine:
+        shared = f"lane {others[1]} of pipeline {others[0]} writes it too: it stays as it is" if others else FOUND
+        stays = "" if goes else shared
+        belongings.insert(0, LaneArtifact("table", f"{schema}.{table}", stays))
+    view = find_own_view(cursor, schema, table) if goes else None
+    belongings += [LaneArtifact("view", f"{schema}.{view}")] if view else []
+    emptied = mine and not goes and others is None and written and kind in ("r", "p")
+    return PostgresLaneRemains(None if row is None else row[0], goes, emptied, belongings)
+
+
+def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
+    """What belongs to a lane that has a position."""
+    ledger = tombstones_name(number)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (ledger,)).fetchone() or (False,)
+    found = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if there else []
+    found += [LaneArtifact("staging table", f"{SCHEMA}.{name}") for name in list_shared_tables(cursor, number)]
+    return [*found, *(LaneArtifact(what, f"{SCHEMA}.{what}, {lane}") for what in ("schemas", "positions"))]
+
+
+def _remove_lane(cursor: psycopg.Cursor, found: PostgresLaneRemains, schema: str, table: str) -> None:
+    relation, view = quote_name(schema, table), find_own_view(cursor, schema, table) if found.is_removable else None
+    if found.number is not None:
+        drop_shared_tables(cursor, found.number)
+        cursor.execute(f"DROP TABLE IF EXISTS {tombstones_name(found.number)}".encode(), prepare=False)
+    if view:
+        cursor.execute(f"DROP VIEW {quote_name(schema, view)}".encode(), prepare=False)
+    if found.is_removable:
+        cursor.execute(f"DROP TABLE {relation}".encode(), prepare=False)
+    elif found.is_written:
+        cursor.execute(f"DELETE FROM {relation} WHERE {quote_name(WRITTEN)} IS NOT NULL".encode(), prepare=False)

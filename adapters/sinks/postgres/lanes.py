@@ -1,0 +1,442 @@
+"""The sink all PostgreSQL targets share: mirrors and the event log differ only in where a lane's rows go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+
+from replicator.domain.errors import DataLoss, Fatal, RowsWait
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.domain.schema_versions import SchemaVersion, select_new
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.frames import ApplyOutcome, Lane, LaneOutcome, RejectRows, Write
+from replicator.ports.sink import VacuumResult
+
+from ...apply.ownership import ownership_remark
+from ...postgres.answer_timeout import ANSWER_SECONDS
+from ...postgres.connection import PostgresSession
+from ...postgres.ddl import Catalogue, fit_columns, is_indexed
+from ...postgres.errors import describe_refusal, is_row_refusal, is_waiting_for_rows, translate_error
+from ...postgres.lane_state import (
+    CREATE,
+    CREATE_TRANSACTIONS,
+    HAS_MOVED,
+    LOCK_LANES,
+    NOTE_RELATION,
+    SCHEMA,
+    WRITE_COMPLETE,
+    WRITE_SCHEMA,
+    WRITE_STATE,
+    parse_state,
+    read_schema_versions,
+    read_state,
+    state_to_json,
+    withdraw_completeness,
+    write_schema_version,
+)
+from ...postgres.names import check_columns, check_table, quote_name
+from ...postgres.schema_evolution import reshape_side_table
+from ...postgres.views import ensure_view
+from .lane_ownership import LaneOwnership
+from .per_column import ensure_column_versions
+from .refused_rows import RowsWaiting
+from .row_supply import InMemorySupply, RowSupply
+from .scd2 import ensure_absorbed_changes, find_columns_without_equality
+from .scd2_in_process import has_lossless_columns
+from .shared_staging import create_shared_table, drop_shared_tables
+from .target import PostgresTarget
+from .tombstones import drop_tombstones, ensure_tombstones, tombstones_name
+from .writer import PendingStatements, PostgresWriter, WriteOutcome, refuse_existing_rows
+
+Place = Callable[[Lane], tuple[str, str]]
+"""Schema and table of a lane."""
+
+
+class PostgresLanes:
+    """`ports.sink.Sink` on PostgreSQL without its options. One transaction per `apply` for all its writes."""
+
+    has_places = True
+    """True where rows that are inserted tell which records they are of."""
+    one_writer = False
+    """True where each table is of one lane; an event log is of many."""
+
+    def __init__(self, dsn: str, place: Place, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
+        self.session = PostgresSession(dsn, role, answer_timeout)
+        self.catalogue = Catalogue(self.session, keeps_open=True)
+        self._lanes = LaneOwnership(self.session, role, one_writer=self.one_writer)
+        self._place = place
+        self._targets: dict[str, PostgresTarget] = {}
+        self._own_tables = self._publishes = False
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        schema, table = self._place(lane)
+        check_table(schema, "schema")
+        check_table(table)
+        check_columns((c.name for c in plan.target), plan.table.name)
+        self._ensure_own_tables()
+        owned = self._lanes.acquire(lane, quote_name(schema, table))
+        gone = _missing_table_error(lane, f"{schema}.{table}") if self.state(lane) else None
+        with self.session.cursor(f"looking at the table of lane {lane.id}") as cursor:
+            if (cursor.execute(HAS_MOVED, (lane.pipeline, lane.id)).fetchone() or (False,))[0]:
+                self._refuse_emptied(cursor, lane)
+        new = select_new(plan.versions, self.schemas(lane)) if plan.versions else ()
+        there = self.catalogue.prepare_table(schema, table, plan, gone, remark=ownership_remark(lane), versions=new)
+        fitting = fit_columns(f"{schema}.{table}", there, plan)
+        found = not plan.merge_keys or is_indexed(there, plan)
+        known = self._targets.get(lane.id)
+        if known is not None and (known.plan, known.fits, known.indexed) == (plan, fitting, found):
+            return
+        with self.session.cursor(f"preparing lane {lane.id}") as cursor:
+            relation = quote_name(schema, table)
+            drop_shared_tables(cursor, owned.number)
+            if new:
+                cursor.execute(NOTE_RELATION, (lane.pipeline, lane.id))  # A column of another type has the rows rewritten.
+            for version in new:
+                reshape_side_table(cursor, tombstones_name(owned.number), version.reshaping)
+            ledger, as_text, as_is = None, frozenset[str](), False
+            if plan.reconcile.uses_tombstones:
+                ledger = ensure_tombstones(cursor, owned.number, plan, relation)
+            elif plan.has_column_versions:
+                ledger = ensure_column_versions(cursor, owned.number, plan, relation)
+            elif plan.history:
+                ledger = ensure_absorbed_changes(cursor, owned.number, plan, relation)
+                as_text = find_columns_without_equality(cursor, relation)
+                as_is = has_lossless_columns(
+                    cursor, relation, pa.schema([(name, fit.arrow) for name, fit in fitting.items()])
+                )
+            ensure_view(cursor, schema, table, plan)
+            columns = json.dumps([[c.name, str(c.type)] for c in plan.target])
+            cursor.execute(WRITE_SCHEMA, (lane.pipeline, lane.id, columns))
+            for version in new:
+                write_schema_version(cursor, lane, version)
+        self._targets[lane.id] = PostgresTarget(
+            lane, plan, schema, table, fitting, owned.number, found, ledger, as_text, as_is
+        )
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        with self.session.cursor(f"reading the schemas of lane {lane.id}") as cursor:
+            return read_schema_versions(cursor, lane)
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        self._ensure_own_tables()
+        with self.session.cursor(f"remembering a schema of lane {lane.id}") as cursor:
+            write_schema_version(cursor, lane, version)
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.Erases.end_versions`: the space of removed rows is overwritten."""
+        for relation in (quote_name(*self._place(lane)), *self._list_side_tables(lane)):
+            with self.session.cursor(f"vacuuming the table of lane {lane.id}") as cursor:
+                (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+                if there:
+                    cursor.execute(f"VACUUM (ANALYZE) {relation}".encode(), prepare=False)
+        return ""
+
+    def _list_side_tables(self, _: Lane, /) -> Sequence[str]:
+        """What is kept beside the lane's table, and is of it alone."""
+        return ()
+
+    def vacuum(self, lane: Lane, _retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
+        """See `ports.sink.Vacuums.vacuum`. The server keeps no versions, and counts no files."""
+        if self.state(lane) is None:
+            return None
+        if not dry_run:
+            self.end_versions(lane)
+        return VacuumResult(None)
+
+    def prepare_target(self, lane: Lane, plan: ApplyPlan) -> PostgresTarget:
+        """The target of a lane, made ready if it is not."""
+        if lane.id not in self._targets:
+            self.prepare(lane, plan)
+        return self._targets[lane.id]
+
+    def _ensure_own_tables(self) -> None:
+        if not self._own_tables:
+            self.catalogue.create_own_tables(f"creating schema {SCHEMA}", CREATE, SCHEMA)
+            self._own_tables = True
+
+    def _ensure_transactions(self, writes: Sequence[Write[Any]]) -> None:
+        if any(write.complete for write in writes) and not self._publishes:
+            self.catalogue.create_own_tables("creating the table of transactions", [CREATE_TRANSACTIONS], SCHEMA)
+            self._publishes = True
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        with self.session.cursor(f"reading the state of lane {lane.id}") as cursor:
+            return read_state(cursor, lane.pipeline, lane.id)
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`."""
+        return self.apply_supplied([with_supply(write, InMemorySupply(write.folded.frame)) for write in writes], reject)
+
+    def apply_supplied(self, writes: Sequence[Write[RowSupply]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
+        """`apply`, of rows that need not be in this process. First without savepoints; when the database refuses some row,
+        again with them."""
+        if not writes:
+            return {}
+        self._ensure_transactions(writes)
+        try:
+            return self._attempt_or_undo(writes, reject, careful=False)
+        except psycopg.Error as error:
+            if not is_row_refusal(error):
+                raise
+        try:
+            return self._attempt_or_undo(writes, reject, careful=True)
+        except psycopg.Error as error:
+            raise translate_error(error, f"applying {_lane_names(writes)}") from error
+
+    def _attempt_or_undo(
+        self, writes: Sequence[Write[RowSupply]], reject: RejectRows[pa.Table], *, careful: bool
+    ) -> ApplyOutcome:
+        """An attempt that, when it is rolled back, takes with it the temporary tables it may have made."""
+        try:
+            return self._attempt(writes, reject, careful=careful)
+        except BaseException:
+            for write in writes:
+                if write.lane.id in self._targets:
+                    self._targets[write.lane.id].staged.clear()
+            raise
+
+    def _attempt(self, writes: Sequence[Write[RowSupply]], reject: RejectRows[pa.Table], *, careful: bool) -> ApplyOutcome:
+        doing = f"applying {_lane_names(writes)}"
+        with self.session.transaction(doing) as cursor:
+            self._lanes.reacquire(write.lane for write in writes)
+            stored, moved = self._lock_states(cursor, [w.lane for w in writes], careful)
+            states = {w.lane.id: parse_state(stored[w.lane.id], w.lane.pipeline, w.lane.id) for w in writes}
+            for write in writes:
+                self.get_target(write).filled = False
+                if moved[write.lane.id]:
+                    self._refuse_emptied(cursor, write.lane)
+            pending = PendingStatements(cursor)
+            apply = partial(self._apply_one, pending, states, datetime.now(UTC))
+            outcomes = (
+                [(w.lane, apply(w)) for w in writes] if not careful else list(self._apply_in_turns(cursor, apply, writes))
+            )
+            for lane, outcome in outcomes:
+                for rows in outcome.rejects:
+                    reject(lane, rows)
+            for write in writes:
+                write.folded.frame.discard(cursor)
+            self._commit(pending, outcomes, collect_completes(writes))
+        return to_applied(outcomes)
+
+    def _apply_one(
+        self,
+        pending: PendingStatements,
+        states: dict[str, LaneState | None],
+        applied_at: datetime,
+        write: Write[RowSupply],
+        *,
+        careful: bool = False,
+        patient: bool = False,
+    ) -> WriteOutcome:
+        writing = PostgresWriter(pending, self.get_target(write), self.session.generation, careful=careful, patient=patient)
+        outcome = writing.apply(write, states[write.lane.id], applied_at)
+        states[write.lane.id] = outcome.state
+        return outcome
+
+    def _apply_in_turns(
+        self, cursor: psycopg.Cursor, apply: Callable[..., WriteOutcome], writes: Sequence[Write[RowSupply]]
+    ) -> Iterator[tuple[Lane, WriteOutcome]]:
+        """The writes with care. One whose rows wait for other rows is undone, and done again after the others. When only
+        such writes are left, the first that may not wait loses these rows; RowsWait when all of them may."""
+        left = list(writes)
+        while left:
+            waiting: dict[str, str] = {}
+            behind = []
+            for write in left:
+                patient = len(left) > 1 or write.may_wait
+                try:
+                    if write.lane.id in waiting:
+                        raise RowsWaiting(waiting[write.lane.id])  # Writes of a lane keep their order.
+                    with cursor.connection.transaction():
+                        outcome = apply(write, careful=True, patient=patient)
+                    yield write.lane, outcome
+                except (RowsWaiting, psycopg.Error) as error:
+                    if isinstance(error, psycopg.Error) and not (patient and is_waiting_for_rows(error)):
+                        raise
+                    self.get_target(write).staged.clear()
+                    waiting[write.lane.id] = (
+                        describe_refusal(error, ()).sentence if isinstance(error, psycopg.Error) else str(error)
+                    )
+                    behind.append(write)
+            if len(behind) == len(left):
+                given_up = next((write for write in behind if not write.may_wait), None)
+                if given_up is None:
+                    lane, why = next(iter(waiting.items()))
+                    raise RowsWait(f"Rows of lane {lane} wait: {why}.", tuple(waiting))
+                yield given_up.lane, apply(given_up, careful=True)
+                behind.remove(given_up)
+            left = behind
+
+    def get_target(self, write: Write[Any]) -> PostgresTarget:
+        """What the lane of the write was prepared for; Fatal when that is another plan."""
+        target = self._targets.get(write.lane.id)
+        if target is None or target.plan != write.plan:
+            raise Fatal(f"lane {write.lane.id} was given rows of a plan that it was not prepared for")
+        return target
+
+    def begin_shared_copy(self, lanes: Sequence[Lane]) -> None:
+        """Before rows are copied by others: Fenced unless this instance still writes the lanes. Removes what was left."""
+        self._lanes.reacquire(lanes)
+        with self.session.cursor("removing what an earlier batch left") as cursor:
+            for lane in lanes:
+                drop_shared_tables(cursor, self._targets[lane.id].number)
+
+    def create_shared_table(self, target: PostgresTarget) -> str:
+        """A staging table that every session sees, for one write; see `pg_shared`."""
+        with self.session.cursor(f"creating a staging table for lane {target.lane.id}") as cursor:
+            return create_shared_table(cursor, target)
+
+    def _lock_states(
+        self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool
+    ) -> tuple[dict[str, str | None], dict[str, bool]]:
+        """Begin, lock the lanes' rows in one order, and see that they are still this instance's; their states unread, and
+        whether their tables have other files than at their last commit."""
+        ids = sorted({lane.id for lane in lanes})
+        with cursor.connection.pipeline():
+            cursor.execute("BEGIN")
+            cursor.execute(f"SET CONSTRAINTS ALL {'IMMEDIATE' if careful else 'DEFERRED'}".encode())
+            cursor.execute(LOCK_LANES, (lanes[0].pipeline, ids))
+            rows = {row[0]: row[1:] for row in cursor.fetchall()}
+        states: dict[str, str | None] = {}
+        moved: dict[str, bool] = {}
+        for lane in lanes:
+            epoch, writer, state, other = rows.get(lane.id, (-1, "its row was removed", None, None))
+            self._lanes.check_epoch(lane, epoch, writer)
+            states[lane.id], moved[lane.id] = state, bool(other)
+        return states, moved
+
+    def _refuse_emptied(self, cursor: psycopg.Cursor, lane: Lane) -> None:
+        """Raise DataLoss for a table that was truncated, or made anew, by somebody else. One with rows was rewritten only,
+        or restored with them."""
+        relation = quote_name(*self._place(lane))
+        (filled,) = cursor.execute(f"SELECT EXISTS (SELECT FROM {relation})".encode(), prepare=False).fetchone() or (True,)
+        if not filled:
+            raise _emptied_table_error(lane, ".".join(self._place(lane)))
+
+    def _commit(
+        self,
+        pending: PendingStatements,
+        outcomes: Sequence[tuple[Lane, WriteOutcome]],
+        complete: Mapping[tuple[str, str], CompletenessWatermark],
+    ) -> None:
+        """What still waits, the positions, what is published and the COMMIT, in one round trip."""
+        cursor = pending.cursor
+        with cursor.connection.pipeline():
+            pending.send()
+            for lane, outcome in outcomes:
+                cursor.execute(WRITE_STATE, (state_to_json(outcome.state), lane.pipeline, lane.id))
+            for (pipeline, source), now in complete.items():
+                told = (now.transaction, now.ended_at, now.exact, list(now.behind))
+                cursor.execute(WRITE_COMPLETE, (pipeline, source, *told))
+            cursor.execute("COMMIT")
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`. DataLoss for a lane that inserts, and would begin before what is in its table."""
+        self._acquire(lane)
+        known = self.state(lane) or LaneState()
+        with self._exclusive_transaction(lane, "skipping in") as cursor:
+            relation = quote_name(*self._place(lane))
+            (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+            if there and self.has_places:
+                refuse_existing_rows(cursor, lane, relation, state.position, known.position)
+            withdraw_completeness(cursor, lane)
+            cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`. The table stays, with its columns, indexes and grants."""
+        number = self._acquire(lane)
+        with self._exclusive_transaction(lane, "resetting") as cursor:
+            withdraw_completeness(cursor, lane)
+            drop_shared_tables(cursor, number)
+            relation = quote_name(*self._place(lane))
+            (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
+            if there:
+                self.clear(cursor, lane, relation)
+            drop_tombstones(cursor, number)
+            cursor.execute(WRITE_STATE, (None, lane.pipeline, lane.id))
+        self._targets.pop(lane.id, None)
+
+    def _acquire(self, lane: Lane, *, removing: bool = False) -> int:
+        self._ensure_own_tables()
+        return self._lanes.acquire(lane, quote_name(*self._place(lane)), removing=removing).number
+
+    def _release(self, lane: Lane) -> None:
+        """After the lane's row was removed: another `prepare` is needed to write it."""
+        self._targets.pop(lane.id, None)
+        self._lanes.release(lane)
+
+    @contextmanager
+    def _exclusive_transaction(self, lane: Lane, doing: str, *others: Lane) -> Iterator[psycopg.Cursor]:
+        """A transaction of this instance's lane (and of others), committed when the block ends."""
+        doing = f"{doing} lane {lane.id}"
+        try:
+            with self.session.transaction(doing) as cursor:
+                self._lock_states(cursor, [lane, *others], careful=False)
+                yield cursor
+                cursor.execute("COMMIT")
+        except psycopg.Error as error:
+            raise translate_error(error, doing) from error
+
+    def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:  # noqa: ARG002  (the event log asks)
+        """Remove the lane's rows, in the caller's transaction: all of its table."""
+        cursor.execute(f"DELETE FROM {relation}".encode(), prepare=False)
+
+    def hurry(self) -> None:
+        """See `ports.sink.Hurries.hurry`."""
+        self.session.hurry()
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._lanes.discard()
+        self._targets.clear()
+        self.catalogue.close()
+        self.session.close()
+
+
+def with_supply(write: Write[Any], supply: RowSupply) -> Write[RowSupply]:
+    """The same write of the rows that `supply` gives."""
+    return replace(write, folded=replace(write.folded, frame=supply))
+
+
+def collect_completes(writes: Sequence[Write[Any]]) -> dict[tuple[str, str], CompletenessWatermark]:
+    """What the writes publish, by pipeline and source: the last of each counts."""
+    return {(w.lane.pipeline, w.complete.source): w.complete for w in writes if w.complete}
+
+
+def to_applied(outcomes: Sequence[tuple[Lane, WriteOutcome]]) -> ApplyOutcome:
+    """The last position per lane, and the counts of all its writes."""
+    out: dict[str, LaneOutcome] = {}
+    for lane, outcome in outcomes:
+        counts = out[lane.id].counts + outcome.counts if lane.id in out else outcome.counts
+        out[lane.id] = LaneOutcome(outcome.state.position, counts, outcome.state.purged_up_to)
+    return out
+
+
+def _missing_table_error(lane: Lane, name: str) -> DataLoss:
+    return DataLoss(
+        f"table {name} is gone, and with it what lane {lane.id} had applied",
+        next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+    )
+
+
+def _emptied_table_error(lane: Lane, name: str) -> DataLoss:
+    return DataLoss(
+        f"table {name} was truncated, or dropped and made anew, and with it what lane {lane.id} had applied is gone",
+        next_step=f"Load it anew with `replicator lanes resync {lane.id}`.",
+    )
+
+
+def _lane_names(writes: Sequence[Write[RowSupply]]) -> str:
+    return "lane " + ", ".join(dict.fromkeys(w.lane.id for w in writes))

@@ -1,0 +1,123 @@
+"""Stages 2 and 3 of a plan with a sequence for each column: what the server knows of the keys of a batch, and what it is to
+keep of them beside the target: one row a key, in the lane's table of tombstones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import psycopg
+import pyarrow as pa
+
+from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.sequence import Sequence as SequenceKey
+
+from ...apply.column_versions import BESIDE
+from ...apply.per_column_in_process import (
+    KeyState,
+    PerColumnDecision,
+    add_key_rows,
+    decide_columns,
+    find_first_rows,
+    number_keys,
+)
+from ...postgres.literals import text_column
+from ...postgres.names import quote_name
+from ...postgres.table_reader import stored_form, to_array
+from .target import ROW, PostgresTarget
+from .tombstones import align_types, tombstones_name
+
+
+def ensure_column_versions(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
+    """Create the table unless it is there; returns its name as SQL."""
+    name, keys = tombstones_name(number), ", ".join(map(quote_name, plan.table.keys))
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    if not there:
+        select = f"SELECT {keys}, NULL::text AS {quote_name(BESIDE)} FROM {target} WITH NO DATA"
+        cursor.execute(
+            f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({keys})".encode(), prepare=False
+        )
+    align_types(cursor, name, target)
+    return name
+
+
+class ServerPerColumn:
+    """One write of a lane with a sequence for each column, in the caller's transaction."""
+
+    def __init__(self, cursor: psycopg.Cursor, target: PostgresTarget) -> None:
+        self._cursor = cursor
+        self._target = target
+        self._keys = list(target.plan.table.keys)
+
+    def decide(self, rows: pa.Table, floor: SequenceKey | None, *, truncates: bool) -> tuple[pa.Table, PerColumnDecision]:
+        """Stage 3 of a rows frame with every change; first the frame that the decision's numbers are of. `truncates`: some
+        change is one, which may concern every key."""
+        plan = self._target.plan
+        if ROW in rows.column_names:
+            rows = rows.drop_columns([ROW])
+        rows = add_key_rows(rows, self._read_all_keys(rows.schema)) if truncates else rows
+        numbers = number_keys(rows, self._keys)
+        keys = rows.select(self._keys).take(pa.array(find_first_rows(numbers), pa.int64()))
+        return rows, decide_columns(plan, rows, numbers, self._read_key_states(keys), floor)
+
+    def store_versions(self, keys: pa.Table, texts: Sequence[str | None]) -> None:
+        """Keep a text for each of `keys`; None forgets what was kept."""
+        beside, q = self._target.tombstones, quote_name(BESIDE)
+        if not keys.num_rows:
+            return
+        same = " AND ".join(f"b.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys)
+        names = ", ".join(map(quote_name, (*self._keys, BESIDE)))
+        objects = self._to_parameter(keys, texts)
+        self._run(f"DELETE FROM {beside} AS b USING {self._parameter_relation()} AS k WHERE {same}", objects)
+        self._run(
+            f"INSERT INTO {beside} ({names}) SELECT {names} FROM {self._parameter_relation()} AS k WHERE k.{q} IS NOT NULL",
+            objects,
+        )
+
+    def _read_key_states(self, keys: pa.Table) -> list[KeyState]:
+        """What the target and the table beside it say of each of `keys`."""
+        sequence = cdc_sequence_columns(self._target.plan.table.sequence)
+        same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
+        columns = ", ".join(f"t.{quote_name(n)}" for n in sequence)
+        found = self._run(
+            f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, b.{quote_name(BESIDE)}, {columns} "
+            f"FROM {self._parameter_relation()} AS k LEFT JOIN {self._target.relation} AS t ON {same['t']} "
+            f"LEFT JOIN {self._target.tombstones} AS b ON {same['b']}",
+            self._to_parameter(keys, [str(i) for i in range(keys.num_rows)]),
+        ).fetchall()
+        known = {
+            number: KeyState((() if None in row else tuple(row)) if there else None, text)
+            for number, there, text, *row in found
+        }
+        return [known[i] for i in range(keys.num_rows)]
+
+    def _read_all_keys(self, schema: pa.Schema) -> pa.Table:
+        """The keys of which something is kept, with the types of the rows frame."""
+        forms = {k: stored_form(schema.field(k).type) for k in self._keys}
+        columns = ", ".join(how.replace("{0}", quote_name(k)) for k, (_, how) in forms.items())
+        rows = self._run(f"SELECT {columns} FROM {self._target.tombstones}").fetchall()
+        values = zip(*rows, strict=True) if rows else ((),) * len(self._keys)
+        read = zip(forms.items(), values, strict=True)
+        return pa.table({k: to_array(each, kind).cast(schema.field(k).type) for (k, (kind, _)), each in read})
+
+    def _parameter_relation(self) -> str:
+        """The keys and texts of the parameter, as a relation with the columns of the table beside the target."""
+        return f"json_populate_recordset(NULL::{self._target.tombstones}, \0::json)"
+
+    def _to_parameter(self, keys: pa.Table, texts: Sequence[str | None]) -> str:
+        columns = [
+            text_column(keys[k].cast(self._target.fits[k].arrow).combine_chunks()).cast(pa.string()).to_pylist()
+            for k in self._keys
+        ]
+        names = [*self._keys, BESIDE]
+        return json.dumps([dict(zip(names, row, strict=True)) for row in zip(*columns, texts, strict=True)])
+
+    def _run(self, statement: str, objects: str | None = None) -> psycopg.Cursor:
+        if objects is None:
+            return self._cursor.execute(statement.encode(), prepare=False)
+        return self._cursor.execute(statement.replace("%", "%%").replace("\0", "%s").encode(), (objects,))
+
+
+def select_changed_keys(rows: pa.Table, done: PerColumnDecision, keys: Sequence[str]) -> pa.Table:
+    """The keys of which something else is to be kept, in the order of `done.beside`."""
+    return rows.select(list(keys)).take(pa.array(list(done.column_versions), pa.int64()))

@@ -1,0 +1,240 @@
+"""Finds the rows that the database refuses, by halving what fails under savepoints; everything else goes in.
+
+A row may be refused for what another row of the batch still holds: a parent that comes later, or a unique value. Such rows
+are tried again after the others. Rows that exchange values are taken out and put back in one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from replicator.domain.errors import Reject
+
+from ...postgres.copy import copy_rows
+from ...postgres.errors import describe_refusal, is_row_refusal, is_waiting_for_rows
+from ...postgres.names import quote_name
+from ...sql.dialect import POSTGRES
+from ...sql.render import merge_condition
+from .target import ROW, PostgresTarget, numbers_condition
+
+UNIQUE = ("23505", "23P01")
+ACTS_ON_OTHERS = sql.SQL(
+    "SELECT EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND confrelid = %s::regclass AND confdeltype <> 'a')"
+)
+"""A foreign key whose delete rule does more than look at the end of the statement whether the key is still there."""
+COLUMNS = sql.SQL(
+    "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped "
+    "AND attgenerated = '' ORDER BY attnum"
+)
+CONSTRAINT = sql.SQL(
+    "SELECT conrelid = %(t)s::regclass, conrelid::regclass::text, confrelid::regclass::text FROM pg_constraint "
+    "WHERE contype = 'f' AND conname = %(n)s AND %(t)s::regclass IN (conrelid, confrelid)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """The number of a row that the database refuses, why, and for people what it waits for."""
+
+    number: int
+    error: psycopg.Error
+    columns: Sequence[str] = ()
+    waits_for: str = ""
+
+    @property
+    def waits(self) -> bool:
+        """Other rows may let it in later."""
+        return is_waiting_for_rows(self.error)
+
+    @property
+    def reject(self) -> Reject:
+        """Why the row is refused."""
+        reject = describe_refusal(self.error, self.columns)
+        return Reject(reject.code, f"{reject.sentence}; {self.waits_for}") if self.waits_for else reject
+
+
+class RowsWaiting(Exception):
+    """Rows of a write wait for other rows. Holds the sentence of the first."""
+
+
+def copy_with_bisection(
+    cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, forms: Sequence[str], *, careful: bool
+) -> list[RefusedRow]:
+    """COPY `rows`, whose column `_cdc_row` numbers them, but for those it returns. Not careful: refusals are raised."""
+    if not careful:
+        copy_rows(cursor, statement, rows, forms)
+        return []
+
+    def attempt(first: int, last: int) -> None:
+        copy_rows(cursor, statement, rows.slice(first, last - first), forms)
+
+    return _bisect(cursor, attempt, rows[ROW].to_pylist(), rows.column_names)
+
+
+def merge_with_bisection(
+    cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], *, repaired: bool
+) -> list[RefusedRow]:
+    """Stage 4 over the rows of these ascending numbers, but for those it returns."""
+    refused = _merge(cursor, target, numbers, repaired)
+    while waiting := sorted(one.number for one in refused if one.waits):
+        left = _merge(cursor, target, waiting, repaired)
+        if len(left) == len(waiting):
+            moved = _swap_rows(cursor, target, [one.number for one in left if one.error.sqlstate in UNIQUE], repaired)
+            left = [one for one in left if one.number not in moved]
+        refused = [*(one for one in refused if not one.waits), *left]
+        if len(left) == len(waiting):
+            break
+    described: dict[str | None, str] = {}
+    for one in refused:
+        name = one.error.diag.constraint_name
+        if one.waits and name not in described:
+            described[name] = _describe_wait(cursor, target, one.error)
+    return [RefusedRow(o.number, o.error, o.columns, described.get(o.error.diag.constraint_name, "")) for o in refused]
+
+
+def _merge(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], repaired: bool) -> list[RefusedRow]:
+    def attempt(first: int, last: int) -> None:
+        cursor.execute(target.merge(numbers[first:last], repaired=repaired), prepare=False)
+
+    return _bisect(cursor, attempt, numbers, list(target.fits))
+
+
+def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable[int], repaired: bool) -> set[int]:
+    """Of these rows of the target those that could be changed together, since each has what another one is to have.
+
+    They are deleted and inserted in one statement: at its end every key is there again, so that foreign keys hold. Nothing
+    is done where a foreign key would change or refuse its children at once.
+    """
+    (acts,) = cursor.execute(ACTS_ON_OTHERS, (target.relation,)).fetchone() or (False,)
+    left = sorted(numbers)
+    while len(left) > 1 and target.plan.merge_keys and not acts:
+        cursor.execute("SAVEPOINT exchange")
+        moving = _RowSwap(cursor, target, left, repaired)
+        if len(moving.numbers) > 1 and find_refusal(cursor, moving.replace_rows) is None:
+            cursor.execute("RELEASE SAVEPOINT exchange")
+            return set(moving.numbers)
+        bad = moving.find_culprits() if len(moving.numbers) > 1 else []
+        cursor.execute("ROLLBACK TO SAVEPOINT exchange; RELEASE SAVEPOINT exchange", prepare=False)
+        if not bad:
+            break
+        left = [number for number in moving.numbers if number not in bad]
+    return set()
+
+
+class _RowSwap:
+    """Rows of the target, each with the number of its staged change, as the changes leave them, in a temporary table."""
+
+    def __init__(self, cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], repaired: bool) -> None:
+        self._cursor = cursor
+        self._relation = target.relation
+        self._table = quote_name(f"moving_{target.number}")
+        staged = target.select_applying([numbers_condition(numbers)], repaired=repaired)
+        self._same = merge_condition(target.plan, POSTGRES)
+        self._run(f"DROP TABLE IF EXISTS pg_temp.{self._table}")
+        self._run(
+            f"CREATE TEMP TABLE {self._table} ON COMMIT DROP AS SELECT t.*, s.{quote_name(ROW)} "
+            f"FROM {self._relation} AS t JOIN {staged} AS s ON {self._same}"
+        )
+        found = self._run(f"SELECT {quote_name(ROW)} FROM {self._table} ORDER BY 1").fetchall()
+        self.numbers: list[int] = [number for (number,) in found]
+        names = [quote_name(name) for (name,) in cursor.execute(COLUMNS, (self._relation,)).fetchall()]
+        self._columns = ", ".join(names)
+        # A change that deletes takes its row out of the temporary table, so the keys of the target's rows are kept apart.
+        self._keys = quote_name(f"moved_{target.number}")
+        self._run(f"DROP TABLE IF EXISTS pg_temp.{self._keys}")
+        keys = ", ".join(map(quote_name, target.plan.merge_keys))
+        self._run(f"CREATE TEMP TABLE {self._keys} ON COMMIT DROP AS SELECT {keys} FROM {self._table}")
+        if self.numbers:
+            cursor.execute(target.merge(self.numbers, repaired=repaired, into=self._table), prepare=False)
+
+    def replace_rows(self, numbers: Sequence[int] | None = None) -> None:
+        """Put them, or those of these ascending numbers, in the place of the target's rows. The count has all of these
+        deleted before the first is inserted."""
+        some = "" if numbers is None else f" AND {numbers_condition(numbers)}"
+        self._run(
+            f"WITH gone AS (DELETE FROM {self._relation} AS t USING {self._keys} AS s WHERE {self._same} RETURNING 1) "
+            f"INSERT INTO {self._relation} ({self._columns}) OVERRIDING SYSTEM VALUE "
+            f"SELECT {self._columns} FROM {self._table} WHERE (SELECT count(*) FROM gone) >= 0{some}"
+        )
+
+    def find_culprits(self) -> list[int]:
+        """Those that cannot go in even when all of them make room. Leaves everything as it is."""
+        good: list[int] = []
+        bad = []
+        waiting = [self.numbers]
+        while waiting:
+            part = waiting.pop()
+            if not self._has_collision(sorted([*good, *part])):
+                good += part
+            elif len(part) == 1:
+                bad += part
+            else:
+                waiting += [part[len(part) // 2 :], part[: len(part) // 2]]
+        return bad
+
+    def _has_collision(self, numbers: Sequence[int]) -> bool:
+        """Foreign keys are looked at last: one that fails, as the rest of the keys is gone, says that nothing collides."""
+        self._run("SAVEPOINT attempt")
+        try:
+            self.replace_rows(numbers)
+        except psycopg.Error as error:
+            if not is_row_refusal(error):
+                raise
+            return error.sqlstate in UNIQUE
+        finally:
+            self._run("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")
+        return False
+
+    def _run(self, statement: str) -> psycopg.Cursor:
+        return self._cursor.execute(statement.encode(), prepare=False)
+
+
+def _describe_wait(cursor: psycopg.Cursor, target: PostgresTarget, error: psycopg.Error) -> str:
+    """What has to change before the row is let in."""
+    if error.sqlstate in UNIQUE:
+        return "it waits until another row of the table has other values"
+    named = {"t": target.relation, "n": error.diag.constraint_name}
+    found = cursor.execute(CONSTRAINT, named).fetchone()
+    if found is None:
+        return ""
+    is_child, child, parent = found
+    return f"it waits for its row of table {parent}" if is_child else f"it waits until no row of table {child} refers to it"
+
+
+def _bisect(
+    cursor: psycopg.Cursor, attempt: Callable[[int, int], None], numbers: Sequence[int], columns: Sequence[str]
+) -> list[RefusedRow]:
+    """Runs `attempt` over ranges of places, in order, each whole or in halves."""
+    refused: list[RefusedRow] = []
+    waiting = [(0, len(numbers))] if numbers else []
+    while waiting:
+        first, last = waiting.pop()
+        error = find_refusal(cursor, partial(attempt, first, last))
+        if error is None:
+            continue
+        if last - first == 1:
+            refused.append(RefusedRow(numbers[first], error, columns))
+            continue
+        middle = (first + last) // 2
+        waiting += [(middle, last), (first, middle)]
+    return refused
+
+
+def find_refusal(cursor: psycopg.Cursor, attempt: Callable[[], None]) -> psycopg.Error | None:
+    """Why the database refuses some row of `attempt`, which is then undone; None when it takes them all."""
+    cursor.execute("SAVEPOINT part")
+    try:
+        attempt()
+    except psycopg.Error as error:
+        if not is_row_refusal(error):
+            raise
+        cursor.execute("ROLLBACK TO SAVEPOINT part; RELEASE SAVEPOINT part", prepare=False)
+        return error
+    cursor.execute("RELEASE SAVEPOINT part")
+    return None

@@ -1,0 +1,109 @@
+"""A lane that begins with what a lane elsewhere has: rows, what is kept beside them, and state, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import psycopg
+import pyarrow as pa
+
+from replicator.domain.change import ERROR
+from replicator.domain.errors import Fatal
+from replicator.domain.policy.plan import ApplyPlan, LaneState, cdc_sequence_columns
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.ports.frames import Lane
+
+from ...postgres.copy import copy_rows, copy_statement
+from ...postgres.errors import is_row_refusal
+from ...postgres.lane_state import WRITE_STATE, read_state, state_to_json, write_schema_versions
+from ...postgres.names import quote_name
+from ...postgres.types import ColumnFit
+from .conform import conform_to_columns
+from .table_swap import SwappableLanes
+from .target import PostgresTarget
+
+STAGE = "_replicator_beside"
+
+
+class RestoreSource(Protocol):
+    """What the lane has that is begun with."""
+
+    state: LaneState
+    versions: Sequence[SchemaVersion]
+
+    def rows(self) -> Iterable[pa.Table]:
+        """Its rows, with the columns of the plan's target."""
+
+    def side_rows(self) -> Iterable[pa.Table]:
+        """What is kept beside them, with the columns that the lane's own table of that has; of a key there may be several
+        rows."""
+
+
+class RestorableLanes(SwappableLanes):
+    """`SwappableLanes` that can begin with what others have: `ports.state_snapshots.Seeds`."""
+
+    def restore(self, lane: Lane, plan: ApplyPlan, held: RestoreSource) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        target = self.prepare_target(lane, plan)
+        with self._exclusive_transaction(lane, "filling the table of") as cursor:
+            if read_state(cursor, lane.pipeline, lane.id) is not None:
+                raise Fatal(f"lane {lane.id} has a state, so that it cannot begin with another lane's")
+            with _refuse_unfit_rows():
+                for rows in held.rows():
+                    _copy_rows(cursor, (target.schema, target.table), rows, target.fits)
+                _copy_side_rows(cursor, target, held.side_rows())
+            write_schema_versions(cursor, lane, held.versions)
+            cursor.execute(WRITE_STATE, (state_to_json(held.state), lane.pipeline, lane.id))
+
+
+@contextmanager
+def _refuse_unfit_rows() -> Iterator[None]:
+    """Unfit for a row that the server refuses."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_row_refusal(error):
+            raise CheckpointUnsupported(f"has a row that the target refuses (SQLSTATE {error.sqlstate})") from error
+        raise
+
+
+def _copy_rows(cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, fits: Mapping[str, ColumnFit]) -> None:
+    """Rows that all fit, by COPY. Unfit where one does not."""
+    good, rejects = conform_to_columns(rows, fits, careful=True)
+    if rejects:
+        raise CheckpointUnsupported(f"has rows that the target would reject ({rejects[0][ERROR][0].as_py()})")
+    names = rows.column_names
+    forms = [fits[name].form for name in names]
+    copy_rows(cursor, copy_statement(relation, names), good.select(names), forms)
+
+
+def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iterable[pa.Table]) -> None:
+    """Of each key, or each change, the row of the highest sequence: by way of a table of the transaction."""
+    names: list[str] = []
+    for rows in pieces:
+        if not names:
+            names = rows.column_names
+            columns = ", ".join(map(quote_name, names))
+            _run(
+                cursor, f"CREATE TEMP TABLE {STAGE} ON COMMIT DROP AS SELECT {columns} FROM {target.tombstones} WITH NO DATA"
+            )
+        _copy_rows(
+            cursor, (STAGE,), rows, {name: target.fits.get(name, ColumnFit(rows.schema.field(name).type)) for name in names}
+        )
+    if not names:
+        return
+    plan = target.plan
+    of_one = [quote_name(name) for name in (plan.merge_keys if plan.history else plan.table.keys)]
+    newest = [f"{quote_name(n)} DESC" for n in cdc_sequence_columns(plan.table.sequence) if n in names]
+    columns, keys, order = ", ".join(map(quote_name, names)), ", ".join(of_one), ", ".join([*of_one, *newest])
+    _run(
+        cursor,
+        f"INSERT INTO {target.tombstones} ({columns}) SELECT DISTINCT ON ({keys}) {columns} FROM {STAGE} ORDER BY {order}",
+    )
+
+
+def _run(cursor: psycopg.Cursor, statement: str) -> None:
+    cursor.execute(statement.encode(), prepare=False)

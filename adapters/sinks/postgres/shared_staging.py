@@ -1,0 +1,201 @@
+"""Staging tables that every session sees, so that several processes fill one side by side.
+
+A write has one of its own in schema `_replicator`: `staging_<number of the lane>_<random>`, unlogged, shaped as the lane's
+staging table and with the column `_cdc_attempt`. Whoever copies rows into it commits by itself, perhaps more than once: a
+task that fails is tried again, and a slow one twice at the same time. Only rows of attempts that were told to have
+succeeded are ever read. What a batch that failed leaves is removed when the lane is prepared, and before its next batch.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import accumulate
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.errors import Fatal, Retryable
+from replicator.domain.policy.plan import LaneState
+from replicator.ports.frames import Write
+
+from ...apply.rows_frame import POSITION
+from ...postgres.connection import planner_hints
+from ...postgres.lane_state import SCHEMA
+from ...postgres.names import quote_name
+from ...postgres.types import ColumnFit
+from .refused_rows import RefusedRow
+from .row_supply import EVENT_POSITION, RowSupply, SuppliedRows
+from .target import ROW, PostgresTarget
+
+ATTEMPT = "_cdc_attempt"
+"""Which attempt copied a row."""
+
+END_WITHIN_MS = 5_000
+LEFT = sql.SQL("SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace({}) AND starts_with(c.relname, %s)")
+END_COPYING = sql.SQL(
+    "SELECT pg_terminate_backend(pid, {}) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND starts_with(application_name, %s)"
+)
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """What one attempt brought in: `rows`, numbered below `bound`; rejects, with `_error`; and truncates, which are none.
+    Attempts are to be read in the order of `part`."""
+
+    part: int
+    attempt: int
+    rows: int = 0
+    bound: int = 0
+    truncates: int = 0
+    rejects: pa.Table | None = None
+
+
+def create_shared_table(cursor: psycopg.Cursor, target: PostgresTarget) -> str:
+    """Create a staging table for one write; returns its name."""
+    name = f"{_prefix(target.number)}{secrets.token_hex(6)}"
+    shape = target.empty_select(f", NULL::bigint AS {quote_name(ATTEMPT)}")
+    cursor.execute(f"CREATE UNLOGGED TABLE {quote_name(SCHEMA, name)} AS {shape}".encode(), prepare=False)
+    return name
+
+
+def copy_role(name: str) -> str:
+    """The role (`connection.PostgresSession`) of who copies into that table, by which it is found."""
+    return name
+
+
+def drop_shared_tables(cursor: psycopg.Cursor, number: int) -> None:
+    """Remove the staging tables of the lane of that number, and end what still copies into them."""
+    for name in list_shared_tables(cursor, number):
+        _drop_table(cursor, name)
+
+
+def list_shared_tables(cursor: psycopg.Cursor, number: int) -> list[str]:
+    """The staging tables that are there of the lane of that number."""
+    return [name for (name,) in cursor.execute(LEFT.format(sql.Literal(SCHEMA)), (_prefix(number),)).fetchall()]
+
+
+def _drop_table(cursor: psycopg.Cursor, name: str) -> None:
+    # A copy that goes on would hold the table: of a task that was given up, or of an instance that is no more.
+    cursor.execute(END_COPYING.format(sql.Literal(END_WITHIN_MS)), (f"replicator {copy_role(name)} ",))
+    cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(SCHEMA, name)), prepare=False)
+
+
+COPIED = "a.first + s.{row}"
+ARRIVED = f'(row_number() OVER (ORDER BY s."{OFFSET}", {COPIED}) - 1)::int'
+"""Numbers of staged rows. What a change of a history did not send comes from one that was there when it came: its rows are
+numbered as they came, not as tasks happened to copy them."""
+
+
+def _prefix(number: int) -> str:
+    return f"staging_{number}_"
+
+
+def reject_columns(*, event_log: bool) -> tuple[str, ...]:
+    """What is told of a rejected row besides why: where it comes from, and of a record what it holds."""
+    return (*EVENT_POSITION, "key", "value") if event_log else POSITION
+
+
+@dataclass(frozen=True)
+class SharedStaging:
+    """A `RowSupply` and its `Rows`, in a staging table that attempts filled. `before`: the lane's state that it follows;
+    `trimmed`: how many rows were left out because they are below that, or came twice. `late`: rejects of a watermark."""
+
+    name: str
+    before: LaneState
+    trimmed: int
+    attempts: Sequence[CopyResult]
+    late: pa.Table | None = None
+    firsts: Sequence[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attempts", sorted(self.attempts, key=lambda one: one.part))
+        object.__setattr__(self, "firsts", [0, *accumulate(one.bound for one in self.attempts)])
+
+    def supply_rows(
+        self,
+        write: Write[RowSupply],
+        before: LaneState,
+        target: PostgresTarget,  # noqa: ARG002
+        applied_at: datetime,  # noqa: ARG002
+        *,
+        careful: bool,  # noqa: ARG002
+    ) -> SuppliedRows:
+        """See `RowSupply.supply_rows`. Values were looked at, and refused by the server, where they were copied from."""
+        if before != self.before:
+            raise Retryable(f"the state of lane {write.lane.id} changed while its rows were copied")
+        rejects = [rows for rows in (self.late, *(one.rejects for one in self.attempts)) if rows is not None]
+        truncates = sum(one.truncates for one in self.attempts)
+        seen = self.count + sum(rows.num_rows for rows in rejects) + truncates + self.trimmed
+        if seen != write.folded.rows:
+            raise Fatal(
+                f"of {write.folded.rows} rows for lane {write.lane.id} {seen} were copied",
+                next_step=f"Nothing of the batch was applied. `replicator lanes resume {write.lane.id}` copies it again; if "
+                "that ends the same, use the local engine for this lane and report it.",
+            )
+        return SuppliedRows(self, rejects, self.trimmed, truncates)
+
+    def discard(self, cursor: psycopg.Cursor) -> None:
+        """See `RowSupply.discard`."""
+        _drop_table(cursor, self.name)
+
+    @property
+    def count(self) -> int:
+        """See `Rows.count`."""
+        return sum(one.rows for one in self.attempts)
+
+    @property
+    def bound(self) -> int:
+        """See `Rows.bound`."""
+        return self.firsts[-1]
+
+    def inline(self, fits: Mapping[str, ColumnFit]) -> str | None:  # noqa: ARG002
+        """See `Rows.inline`: they are on the server already."""
+        return None
+
+    def stage(
+        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
+    ) -> list[RefusedRow]:  # noqa: ARG002
+        """See `Rows.stage`. All columns, because rejects are read from there."""
+        columns = [name for name in target.list_columns(whole=True) if name != ROW]
+        into, given = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
+        query = sql.SQL(
+            "INSERT INTO {stage} ({row}, {into}) SELECT {number}, {given} FROM {shared} AS s "
+            "JOIN unnest(%s::bigint[], %s::int[]) AS a(attempt, first) ON s.{attempt} = a.attempt{order}"
+        ).format(
+            stage=sql.Identifier(target.stage),
+            row=sql.Identifier(ROW),
+            into=into,
+            number=sql.SQL(ARRIVED if target.plan.history else COPIED).format(row=sql.Identifier(ROW)),
+            given=given,
+            shared=sql.Identifier(SCHEMA, self.name),
+            attempt=sql.Identifier(ATTEMPT),
+            # Rows that are appended keep their order, in which a column may number itself.
+            order=sql.SQL("" if target.plan.merge_keys else " ORDER BY 1"),
+        )
+        with planner_hints(cursor, bulk=True):
+            attempts = [one.attempt for one in self.attempts]
+            found = cursor.execute(query, (attempts, list(self.firsts[:-1])), prepare=False).rowcount
+        if found != self.count:
+            # A server that crashed and came back has emptied its unlogged tables.
+            raise Retryable(f"of {self.count} rows that were copied for lane {target.lane.id} {found} are there")
+        return []
+
+    def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:
+        """See `Rows.rejects`, with the columns `reject_columns`."""
+        names = reject_columns(event_log=target.event_log)
+        query = sql.SQL("SELECT {}, {} FROM {} WHERE {} = ANY(%s) ORDER BY 1").format(
+            sql.Identifier(ROW),
+            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.Identifier(target.stage),
+            sql.Identifier(ROW),
+        )
+        found = cursor.execute(query, (list(sentences),)).fetchall()
+        numbers, *columns = zip(*found, strict=True)
+        errors = pa.array([sentences[number] for number in numbers], pa.string())
+        return pa.table([*map(pa.array, columns), errors], names=[*names, ERROR])

@@ -1,0 +1,150 @@
+"""Tables in a schema of a PostgreSQL database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import pyarrow as pa
+
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.domain.read_query import BuildReadQuery
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkCapabilities, VacuumResult
+
+from ...apply.explain import explain
+from ...postgres.names import quote_name
+from ...postgres.options import PostgresOptions
+from ...postgres.table_reader import TableReader
+from ...postgres.views import render_view
+from ...sql.dialect import DUCKDB, POSTGRES, Dialect
+from .restore import RestorableLanes
+
+POLICIES = frozenset({"scd1", "append", "scd2"})
+
+
+class PostgresSink:
+    """`ports.sink.Sink` and `ports.reader.Selects` over `pyarrow.Table`; options `dsn`, `schema` (default `public`),
+    `query_timeout` (seconds, default 60) and `answer_timeout` (seconds, default 300).
+
+    All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named `into`, whatever
+    characters it holds, in at most 63 bytes. Needs PostgreSQL 15.
+    """
+
+    capabilities = SinkCapabilities(
+        atomic_across_lanes=True, policies=frozenset({"scd1", "append", "scd2"}), watermarks=True, retention=True
+    )
+    frame = pa.Table
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        given = PostgresOptions.from_options(options)
+        dsn = given.dsn.get_secret_value()
+        self._schema = given.schema_name
+        self.lanes = RestorableLanes(dsn, lambda lane: (given.schema_name, lane.into), "sink", given.answer_timeout)
+        self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        self.lanes.prepare(lane, plan)
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        return self.lanes.schemas(lane)
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        self.lanes.remember(lane, version)
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self.lanes.state(lane)
+
+    def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`."""
+        return self.lanes.apply(writes, reject)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`."""
+        self.lanes.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`."""
+        self.lanes.reset(lane)
+
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        """See `ports.sink.Drops.belongings`."""
+        return self.lanes.list_artifacts(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`, and `DroppableLanes.drop`."""
+        self.lanes.drop(lane)
+
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        self.lanes.refuse_second_writer(lane)
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+        """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
+        return self.lanes.swap(lane, rebuilt, judge)
+
+    def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        from ..delta.restore_source import DeltaRestoreSource  # noqa: PLC0415 - who has no lake does not need its driver
+
+        self.lanes.restore(lane, plan, DeltaRestoreSource(path, origin, plan))
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
+        """See `ports.sink.Erases.erase`."""
+        return self.lanes.erase(lane, key)
+
+    def end_versions(self, lane: Lane) -> str:
+        """See `ports.sink.Erases.end_versions`."""
+        return self.lanes.end_versions(lane)
+
+    def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
+        """See `ports.sink.Vacuums.vacuum`."""
+        return self.lanes.vacuum(lane, retain, dry_run=dry_run)
+
+    def tables(self) -> Sequence[str]:
+        """See `ports.reader.Reader.tables`."""
+        return self._reader.tables()
+
+    def read(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Reader.read`; PostgreSQL has no earlier versions."""
+        return self._reader.read(name, version=version, as_of=as_of, where=where, limit=limit)
+
+    def select(
+        self,
+        name: str,
+        choose: BuildReadQuery,
+        *,
+        version: int | None = None,
+        as_of: datetime | None = None,
+        seconds: float | None = None,
+    ) -> pa.Table:
+        """See `ports.reader.Selects.select`; PostgreSQL has no earlier versions."""
+        return self._reader.select(name, choose, version=version, as_of=as_of, seconds=seconds)
+
+    def explain(self, lane: Lane, plan: ApplyPlan, fold: Dialect = DUCKDB) -> Mapping[str, str]:
+        """See `ports.sink.Explains`. `fold`: that of the engine."""
+        view = render_view(plan, self._schema, lane.into)
+        stages = explain(plan, POSTGRES, quote_name(self._schema, lane.into), fold=fold)
+        return stages if view is None else {**stages, "view": view}
+
+    def hurry(self) -> None:
+        """See `ports.sink.Hurries.hurry`."""
+        self.lanes.hurry()
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._reader.close()
+        self.lanes.close()

@@ -1,0 +1,84 @@
+"""The tasks of a Spark job copy a frame into a staging table of PostgreSQL, each its own part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from replicator.domain.errors import EnvironmentProblem, Fatal, ReplicatorError, Retryable
+
+from ....spark.types import arrow_schema, from_spark, spark_schema
+from ..shared_copy import SharedCopy
+from ..shared_staging import CopyResult
+
+TOLD = pa.schema(
+    [
+        pa.field("part", pa.int32()),
+        pa.field("attempt", pa.int64()),
+        pa.field("rows", pa.int64()),
+        pa.field("bound", pa.int64()),
+        pa.field("truncates", pa.int64()),
+        pa.field("rejects", pa.binary()),
+        pa.field("failure", pa.string()),
+        pa.field("sentence", pa.string()),
+        pa.field("next_step", pa.string()),
+    ]
+)
+"""What a task tells the driver, in one row: a `CopyResult` with its rejects as an Arrow stream, or why it failed."""
+
+FAILURES = {kind.__name__: kind for kind in (Retryable, Fatal, EnvironmentProblem)}
+
+
+def copy_in_tasks(frame: DataFrame, copy: SharedCopy) -> list[CopyResult]:
+    """What the attempts brought in that Spark counts as successful, one for each part of the frame that has rows."""
+    given = arrow_schema(frame.schema)
+
+    def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return report_copy(copy, (from_spark(pa.Table.from_batches([batch]), given) for batch in batches))
+
+    # The copying stage is the job's last, so what is collected is of one attempt of each of its tasks.
+    told_rows = frame.mapInArrow(pieces, spark_schema(TOLD)).toArrow().to_pylist()
+    for row in told_rows:
+        if row["failure"]:
+            raise FAILURES[row["failure"]](row["sentence"], next_step=row["next_step"])
+    return [_read_report(row) for row in told_rows]
+
+
+def report_copy(copy: SharedCopy, pieces: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
+    """Runs in a task. An error of the database is told like a result: a task that raises it would be tried again, whatever
+    it is, and Spark would show the driver's words, which may quote a row."""
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("rows are copied in the tasks of a job only")
+    part, attempt = context.partitionId(), context.taskAttemptId()
+    try:
+        copied = copy.run(pieces, part, attempt)
+    except ReplicatorError as error:
+        kind = next(name for name, kind in reversed(FAILURES.items()) if isinstance(error, kind))
+        yield _to_report({"failure": kind, "sentence": error.sentence, "next_step": error.next_step})
+        return
+    if copied is not None:
+        counts = {name: getattr(copied, name) for name in ("part", "attempt", "rows", "bound", "truncates")}
+        yield _to_report({**counts, "rejects": _write_rejects(copied.rejects)})
+
+
+def _to_report(row: dict[str, object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{**dict.fromkeys(TOLD.names), **row}], TOLD)
+
+
+def _write_rejects(rejects: pa.Table | None) -> bytes | None:
+    if rejects is None:
+        return None
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, rejects.schema) as stream:
+        stream.write_table(rejects)
+    return bytes(out.getvalue())
+
+
+def _read_report(row: dict[str, object]) -> CopyResult:
+    counts: dict[str, int] = {name: int(str(row[name])) for name in ("part", "attempt", "rows", "bound", "truncates")}
+    rejects = row["rejects"]
+    return CopyResult(**counts, rejects=None if rejects is None else pa.ipc.open_stream(rejects).read_all())

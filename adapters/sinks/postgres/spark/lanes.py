@@ -1,0 +1,152 @@
+"""PostgreSQL as a target of Spark's frames: the executors copy the rows, one transaction applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from replicator.domain.change import ERROR, OFFSET
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.sink import SinkCapabilities
+
+from ....spark.errors import translate_errors
+from ....spark.frames import column, from_arrow, to_arrow
+from ....spark.redelivery import drop_applied
+from ....spark.rows_frame import POSITION
+from ....spark.session import LazySession
+from ....spark.types import arrow_schema
+from ....spark.watermark_filter import filter_late
+from ..lanes import PostgresLanes, with_supply
+from ..row_supply import EVENT_POSITION, InMemorySupply, RowSupply
+from ..shared_copy import SharedCopy
+from ..shared_staging import SharedStaging
+from ..target import PostgresTarget
+from ..writer import advance_state, is_applied, refuse_gap
+from .copy_tasks import copy_in_tasks
+
+THROUGH_DRIVER = 20_000
+"""Up to so many folded rows of a write are applied by the driver: a job that copies and a table to copy into cost 0.3 s,
+which is as long as the driver takes for these (measured, see decision 14). More would fill the driver's memory."""
+
+
+class SparkPostgresLanes:
+    """`ports.sink.Sink` over Spark's frames, by the lanes of `PostgresLanes`: the same transaction, tables and positions.
+
+    Rows of a write of more than `through_driver` rows stay on the executors, which copy them into a staging table; the
+    driver gets those that are rejected. Each running task holds one connection.
+    """
+
+    frame = DataFrame
+
+    def __init__(
+        self,
+        lanes: PostgresLanes,
+        capabilities: SinkCapabilities,
+        session: LazySession,
+        through_driver: int = THROUGH_DRIVER,
+    ) -> None:
+        self._lanes = lanes
+        self._session = session
+        self._through_driver = through_driver
+        self.capabilities = capabilities
+        # Ids of the lanes whose staging tables hold rows: they are emptied before these lanes are written again.
+        self._staging: set[str] = set()
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        self._lanes.prepare(lane, plan)
+
+    def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
+        """See `ports.sink.RemembersSchemas.schemas`."""
+        return self._lanes.schemas(lane)
+
+    def remember(self, lane: Lane, version: SchemaVersion) -> None:
+        """See `ports.sink.RemembersSchemas.remember`."""
+        self._lanes.remember(lane, version)
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self._lanes.state(lane)
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`."""
+
+        def refused(lane: Lane, rows: pa.Table) -> None:
+            reject(lane, from_arrow(self._session.spark, rows))
+
+        return self._lanes.apply_supplied(self._supply_writes(writes), refused)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`."""
+        self._lanes.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`."""
+        self._lanes.reset(lane)
+
+    def hurry(self) -> None:
+        """See `ports.sink.Hurries.hurry`."""
+        self._lanes.hurry()
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._lanes.close()
+
+    def _supply_writes(self, writes: Sequence[Write[DataFrame]]) -> list[Write[RowSupply]]:
+        """The writes with their rows in this process or in a staging table."""
+        targets = [self._lanes.get_target(write) for write in writes]
+        lanes = {write.lane.id for write in writes}
+        large = any(self._is_large(write) for write in writes)
+        if large or lanes & self._staging:
+            self._lanes.begin_shared_copy([write.lane for write in writes])
+            self._staging -= lanes
+        if not large:
+            return [with_supply(write, _collect_rows(write)) for write in writes]
+        self._staging |= lanes
+        states = {write.lane.id: self._lanes.state(write.lane) or LaneState() for write in writes}
+        out = []
+        for write, target in zip(writes, targets, strict=True):
+            before = states[write.lane.id]
+            refuse_gap(write, before.position)
+            if is_applied(write, before):
+                out.append(with_supply(write, InMemorySupply(_empty_rows(write))))
+                continue
+            out.append(
+                with_supply(
+                    write, self._copy_shared(write, before, target) if self._is_large(write) else _collect_rows(write)
+                )
+            )
+            states[write.lane.id] = advance_state(before, write, target)
+        return out
+
+    def _is_large(self, write: Write[DataFrame]) -> bool:
+        return write.folded.rows > self._through_driver and not write.plan.has_column_versions
+
+    def _copy_shared(self, write: Write[DataFrame], before: LaneState, target: PostgresTarget) -> SharedStaging:
+        """The rows in a staging table, copied there by the executors. No transaction is open meanwhile."""
+        table = self._lanes.create_shared_table(target)
+        copy = SharedCopy.for_table(table, target, self._lanes.session.dsn, datetime.now(UTC))
+        with translate_errors(f"copying rows of lane {write.lane.id}"):
+            frame, trimmed = drop_applied(write, before.position, EVENT_POSITION if target.event_log else POSITION)
+            let_in = filter_late(frame, write, before)
+            late = None if let_in.late is None else to_arrow(let_in.late.select([column(n) for n in (*POSITION, ERROR)]))
+            attempts = copy_in_tasks(let_in.rows, copy)
+            return SharedStaging(table, before, trimmed + let_in.duplicates, attempts, late)
+
+
+def _collect_rows(write: Write[DataFrame]) -> InMemorySupply:
+    if not write.folded.rows:
+        return InMemorySupply(_empty_rows(write))
+    with translate_errors(f"collecting rows of {write.lane.id}"):
+        rows = to_arrow(write.folded.frame)
+    # Several changes of a key are told apart by which came first, and tasks end in any order.
+    return InMemorySupply(rows.sort_by(OFFSET) if write.plan.history or write.plan.has_column_versions else rows)
+
+
+def _empty_rows(write: Write[DataFrame]) -> pa.Table:
+    return arrow_schema(write.folded.frame.schema).empty_table()

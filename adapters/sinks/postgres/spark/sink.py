@@ -1,0 +1,48 @@
+"""Tables in a schema of a PostgreSQL database, from Spark's frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.ports.frames import Lane
+from replicator.ports.sink import CutoverDecision, LaneArtifact
+
+from ....spark.session import split_options_lazily
+from ....sql.dialect import SPARK
+from ..sink import PostgresSink
+from .lanes import THROUGH_DRIVER, SparkPostgresLanes
+
+
+class PostgresSparkSink(SparkPostgresLanes):
+    """`PostgresSink` over `pyspark.sql.DataFrame`; its options, and `spark`. The same tables and positions: the two may
+    follow each other."""
+
+    def __init__(self, options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> None:
+        own, session = split_options_lazily(options)
+        self._postgres = PostgresSink(own)
+        super().__init__(self._postgres.lanes, self._postgres.capabilities, session, through_driver)
+
+    def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
+        """See `ports.sink.Drops.belongings`."""
+        return self._postgres.list_artifacts(lane)
+
+    def drop(self, lane: Lane) -> None:
+        """See `ports.sink.Drops.drop`."""
+        self._postgres.drop(lane)
+
+    def refuse_second_writer(self, lane: Lane) -> None:
+        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
+        self._postgres.refuse_second_writer(lane)
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+        """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
+        return self._postgres.swap(lane, rebuilt, judge)
+
+    def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        """See `ports.state_snapshots.Seeds.seed`."""
+        self._postgres.restore_state(lane, plan, origin, path)
+
+    def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
+        """See `ports.sink.Explains`."""
+        return self._postgres.explain(lane, plan, SPARK)

@@ -1,0 +1,218 @@
+"""A table made anew in the place of a lane's own: renamed, with the lane's state and what it remembers, in one transaction.
+
+What others may have given the old table is given to the new one: owner, grants, comments of columns, storage parameters,
+indexes; views that read it read the new one. What could not be kept so is named, and nothing is done.
+"""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+from psycopg import sql
+
+from replicator.domain.errors import Fatal
+from replicator.domain.policy.plan import LaneState
+from replicator.ports.frames import Lane
+from replicator.ports.sink import CutoverDecision
+
+from ...apply.ownership import ownership_remark
+from ...postgres.lane_state import FORGET_LANE, WRITE_STATE, read_state, state_to_json, withdraw_completeness
+from ...postgres.names import quote_name
+from ...postgres.views import find_own_view
+from ...sql.dialect import text_literal
+from .lane_removal import DroppableLanes, read_remains
+from .shared_staging import drop_shared_tables
+from .tombstones import drop_tombstones, tombstones_name
+
+READERS_SECONDS = 10.0
+"""How long readers that began before the new table was complete are waited for."""
+
+EARLIER_READERS = sql.SQL(
+    "SELECT a.pid, a.application_name FROM pg_stat_activity a, _replicator.positions p "
+    "WHERE p.pipeline = %s AND p.lane = %s AND a.datname = current_database() AND a.pid <> pg_backend_pid() "
+    "AND age(a.backend_xmin) >= age(p.xmin) ORDER BY 1 LIMIT 1"
+)
+NOT_KEPT = sql.SQL(
+    "SELECT 'trigger ' || tgname FROM pg_trigger WHERE tgrelid = %(t)s::regclass AND NOT tgisinternal "
+    "UNION ALL SELECT 'policy ' || polname FROM pg_policy WHERE polrelid = %(t)s::regclass "
+    "UNION ALL SELECT 'row security' FROM pg_class WHERE oid = %(t)s::regclass AND relrowsecurity "
+    "UNION ALL SELECT 'constraint ' || conname FROM pg_constraint "
+    "WHERE contype = 'f' AND %(t)s::regclass IN (conrelid, confrelid) OR contype = 'c' AND conrelid = %(t)s::regclass "
+    "UNION ALL SELECT 'publication ' || pubname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
+    "WHERE prrelid = %(t)s::regclass "
+    "UNION ALL SELECT 'statistics ' || stxname FROM pg_statistic_ext WHERE stxrelid = %(t)s::regclass "
+    "UNION ALL SELECT 'table ' || inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %(t)s::regclass ORDER BY 1"
+)
+READING = "pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class c ON c.oid = r.ev_class "
+VIEWS = sql.SQL(
+    "SELECT DISTINCT n.nspname, c.relname, c.relkind::text, pg_get_viewdef(c.oid), c.reloptions FROM "
+    + READING
+    + "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE d.classid = 'pg_rewrite'::regclass "
+    "AND d.refclassid = 'pg_class'::regclass AND d.refobjid = %s::regclass AND c.oid <> d.refobjid ORDER BY 1, 2"
+)
+LOOKS = sql.SQL("SELECT pg_get_userbyid(relowner), reloptions, relreplident::text FROM pg_class WHERE oid = %s::regclass")
+GRANTS = sql.SQL(
+    "SELECT NULL::text, g.grantee, pg_get_userbyid(g.grantee), g.privilege_type, g.is_grantable "
+    "FROM pg_class c, aclexplode(c.relacl) g WHERE c.oid = %(t)s::regclass AND g.grantee <> c.relowner "
+    "UNION ALL SELECT a.attname, g.grantee, pg_get_userbyid(g.grantee), g.privilege_type, g.is_grantable "
+    "FROM pg_attribute a, aclexplode(a.attacl) g WHERE a.attrelid = %(t)s::regclass AND NOT a.attisdropped "
+    "AND a.attname IN (SELECT n.attname FROM pg_attribute n WHERE n.attrelid = %(n)s::regclass AND NOT n.attisdropped)"
+)
+REMARKS = sql.SQL(
+    "SELECT a.attname, col_description(a.attrelid, a.attnum) FROM pg_attribute a JOIN pg_attribute n "
+    "ON n.attrelid = %(n)s::regclass AND n.attname = a.attname AND NOT n.attisdropped "
+    "WHERE a.attrelid = %(t)s::regclass AND a.attnum > 0 AND col_description(a.attrelid, a.attnum) IS NOT NULL"
+)
+INDEXES = sql.SQL(
+    "SELECT c.relname, i.indisunique, substr(pg_get_indexdef(c.oid), 1 + length(format('CREATE %%sINDEX %%I ON %%I.%%I ', "
+    "CASE WHEN i.indisunique THEN 'UNIQUE ' ELSE '' END, c.relname, n.nspname, t.relname))) FROM pg_index i "
+    "JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_class t ON t.oid = i.indrelid "
+    "JOIN pg_namespace n ON n.oid = t.relnamespace WHERE i.indrelid = %s::regclass AND i.indisvalid "
+    "AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid AND k.conrelid = i.indrelid)"
+)
+NAMED = sql.SQL(
+    "SELECT 'index', c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE i.indrelid = %(t)s::regclass "
+    "AND strpos(c.relname, %(n)s) > 0 UNION ALL SELECT 'constraint', conname FROM pg_constraint "
+    "WHERE conrelid = %(t)s::regclass AND conindid = 0 AND strpos(conname, %(n)s) > 0"
+)
+HAS = sql.SQL("SELECT to_regclass(%s) IS NOT NULL")
+
+
+class SwappableLanes(DroppableLanes):
+    """`DroppableLanes` whose tables can be exchanged: `ports.sink.Swaps`."""
+
+    def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
+        """See `ports.sink.Swaps.swap`. Readers wait for the moment of the commit; one that began before the new table was
+        complete, and would find it empty, is waited for."""
+        number, other = self._acquire(lane), self._acquire(rebuilt)
+        self._await_readers(rebuilt)
+        (schema, table), (_, anew) = self._place(lane), self._place(rebuilt)
+        with self._exclusive_transaction(lane, "exchanging the table of", rebuilt) as cursor:
+            found = read_state(cursor, rebuilt.pipeline, rebuilt.id)
+            if found is None:
+                raise Fatal(f"{rebuilt.id} was not filled, so that nothing of it can be in the place of {lane.id}")
+            _refuse_unswappable(cursor, lane, schema, table)
+            state = judge(read_state(cursor, lane.pipeline, lane.id), found)
+            withdraw_completeness(cursor, lane)
+            for one in (number, other):
+                drop_shared_tables(cursor, one)
+            _swap_tables(cursor, schema, table, anew, number)
+            _run(cursor, f"COMMENT ON TABLE {quote_name(schema, table)} IS {text_literal(ownership_remark(lane))}")
+            _copy_tombstones(cursor, number, other)
+            for kept in ("schemas", "schema_versions"):
+                cursor.execute(FORGET_LANE.format(sql.SQL(kept)), (lane.pipeline, lane.id))
+                move = sql.SQL("UPDATE _replicator.{} SET lane = %s WHERE pipeline = %s AND lane = %s")
+                cursor.execute(move.format(sql.SQL(kept)), (lane.id, rebuilt.pipeline, rebuilt.id))
+            cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
+            cursor.execute(FORGET_LANE.format(sql.SQL("positions")), (rebuilt.pipeline, rebuilt.id))
+        self._targets.pop(lane.id, None)
+        self._release(rebuilt)
+        return state
+
+    def _await_readers(self, rebuilt: Lane) -> None:
+        """Until nobody reads with a snapshot of before the rows of `rebuilt` were there. Fatal when that takes too long."""
+        end = time.monotonic() + READERS_SECONDS
+        while True:
+            with self.session.cursor(f"looking for readers before lane {rebuilt.id}") as cursor:
+                reader = cursor.execute(EARLIER_READERS, (rebuilt.pipeline, rebuilt.id)).fetchone()
+            if reader is None:
+                return
+            if time.monotonic() > end:
+                raise Fatal(
+                    f"server process {reader[0]} ({reader[1]!r}) reads what was there before the new table of {rebuilt.id} "
+                    "was complete, and would find neither the old rows nor the new",
+                    next_step="Repeat the command once its transaction has ended.",
+                )
+            time.sleep(0.1)
+
+
+def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None:
+    """Raise Fatal for a table that is not the lane's alone, or has what would not be kept."""
+    if not read_remains(cursor, lane, schema, table).is_removable:
+        raise Fatal(
+            f"table {schema}.{table} is not there, or was there before lane {lane.id} wrote it, or another lane does, too",
+            next_step="Name another table with `--into`.",
+        )
+    held = [name for (name,) in cursor.execute(NOT_KEPT, {"t": quote_name(schema, table)}).fetchall()]
+    views = cursor.execute(VIEWS, (quote_name(schema, table),)).fetchall()
+    held += [f"materialized view {place}.{name}" for place, name, kind, *_ in views if kind != "v"]
+    (_, _, identity) = cursor.execute(LOOKS, (quote_name(schema, table),)).fetchone() or ("", None, "")
+    held += ["replica identity of an index"] if identity == "i" else []
+    if held:
+        raise Fatal(
+            f"table {schema}.{table} has what a table in its place would not have: {', '.join(held)}",
+            next_step="Drop these, repeat, and make them again. Or name another table with `--into`.",
+        )
+
+
+def _swap_tables(cursor: psycopg.Cursor, schema: str, table: str, anew: str, number: int) -> None:
+    """Rename; the old table is removed. The exclusive lock on it is taken as late as can be."""
+    old, new, gone = quote_name(schema, table), quote_name(schema, anew), f"_replaced_{number}"
+    view = find_own_view(cursor, schema, anew)
+    if view:
+        _run(cursor, f"DROP VIEW {quote_name(schema, view)}")
+    _copy_settings(cursor, old, new)
+    indexes = _create_missing_indexes(cursor, old, new, number)
+    views = cursor.execute(VIEWS, (old,)).fetchall()
+    _run(cursor, f"ALTER TABLE {old} RENAME TO {quote_name(gone)}")
+    _run(cursor, f"ALTER TABLE {new} RENAME TO {quote_name(table)}")
+    for place, name, _, text, options in views:
+        told = f" WITH ({', '.join(options)})" if options else ""
+        _run(cursor, f"CREATE OR REPLACE VIEW {quote_name(place, name)}{told} AS {text}")
+    _run(cursor, f"DROP TABLE {quote_name(schema, gone)}")
+    for made, name in indexes:
+        _run(cursor, f"ALTER INDEX {quote_name(schema, made)} RENAME TO {quote_name(name)}")
+    _rename_indexes(cursor, schema, table, anew)
+
+
+def _copy_settings(cursor: psycopg.Cursor, old: str, new: str) -> None:
+    """Give the new table what others gave the old one."""
+    owner, options, identity = cursor.execute(LOOKS, (old,)).fetchone() or ("", None, "")
+    if (owner,) != (cursor.execute(LOOKS, (new,)).fetchone() or ("",))[:1]:
+        _run(cursor, f"ALTER TABLE {new} OWNER TO {quote_name(owner)}")
+    if options:
+        _run(cursor, f"ALTER TABLE {new} SET ({', '.join(options)})")
+    if identity in ("f", "n"):
+        _run(cursor, f"ALTER TABLE {new} REPLICA IDENTITY {'FULL' if identity == 'f' else 'NOTHING'}")
+    for column, number, name, privilege, grantable in cursor.execute(GRANTS, {"t": old, "n": new}).fetchall():
+        what = f"{privilege} ({quote_name(column)})" if column else privilege
+        to = quote_name(name) if number else "PUBLIC"
+        _run(cursor, f"GRANT {what} ON {new} TO {to}{' WITH GRANT OPTION' if grantable else ''}")
+    for column, remark in cursor.execute(REMARKS, {"t": old, "n": new}).fetchall():
+        _run(cursor, f"COMMENT ON COLUMN {new}.{quote_name(column)} IS {text_literal(remark)}")
+
+
+def _create_missing_indexes(cursor: psycopg.Cursor, old: str, new: str, number: int) -> list[tuple[str, str]]:
+    """Make the indexes of the old table that the new one lacks: their names for now, and what they are to be called."""
+    there = {text for _, _, text in cursor.execute(INDEXES, (new,)).fetchall()}
+    made = []
+    for at, (name, unique, text) in enumerate(cursor.execute(INDEXES, (old,)).fetchall()):
+        if text not in there:
+            made.append((f"_index_{number}_{at}", name))
+            _run(cursor, f"CREATE {'UNIQUE ' if unique else ''}INDEX {quote_name(made[-1][0])} ON {new} {text}")
+    return made
+
+
+def _rename_indexes(cursor: psycopg.Cursor, schema: str, table: str, anew: str) -> None:
+    """Indexes and constraints that are called after the table's former name, as far as their names are free."""
+    relation = quote_name(schema, table)
+    for kind, name in cursor.execute(NAMED, {"t": relation, "n": anew}).fetchall():
+        wanted = name.replace(anew, table)
+        if kind == "constraint":
+            _run(cursor, f"ALTER TABLE {relation} RENAME CONSTRAINT {quote_name(name)} TO {quote_name(wanted)}")
+        elif cursor.execute(HAS, (quote_name(schema, wanted),)).fetchone() == (False,):
+            _run(cursor, f"ALTER INDEX {quote_name(schema, name)} RENAME TO {quote_name(wanted)}")
+
+
+def _copy_tombstones(cursor: psycopg.Cursor, number: int, other: int) -> None:
+    """What the other lane remembers is what this one does."""
+    drop_tombstones(cursor, number)
+    name = tombstones_name(other)
+    if cursor.execute(HAS, (name,)).fetchone() == (True,):
+        _run(cursor, f"ALTER TABLE {name} RENAME TO {quote_name(f'tombstones_{number}')}")
+        _rename_indexes(cursor, "_replicator", f"tombstones_{number}", f"tombstones_{other}")
+
+
+def _run(cursor: psycopg.Cursor, statement: str) -> None:
+    cursor.execute(statement.encode(), prepare=False)

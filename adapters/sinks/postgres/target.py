@@ -1,0 +1,281 @@
+"""A prepared target: its table, the temporary tables its rows pass through, and the statements that move them.
+
+Per lane and connection there is one staging table, typed as the target's own columns (so that PostgreSQL checks lengths,
+domains and enums on the way in), and one of the same shape for rows that stage 3 completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from replicator.domain.change import OP, RESET, UNCHANGED
+from replicator.domain.policy.plan import CDC_DELETED, CDC_DELETED_AT, CDC_OP, ApplyPlan, DeleteHorizon, Truncate
+from replicator.domain.policy.retention import LatenessLimit
+from replicator.domain.sequence import Sequence as SequenceKey
+from replicator.ports.frames import Lane
+
+from ...apply.rows_frame import POSITION
+from ...postgres.copy import copy_statement
+from ...postgres.literals import ARRAY_FORM, PLAIN_FORM
+from ...postgres.names import quote_name
+from ...postgres.temporal_text import instant_expression
+from ...postgres.types import ColumnFit
+from ...sql.dialect import POSTGRES
+from ...sql.key_change_deletes import other_row_condition
+from ...sql.reconcile import (
+    APPLY,
+    INCOMPLETE,
+    LATE,
+    VERDICT,
+    cleared_condition,
+    old_key_columns,
+    purged_condition,
+    reconcile_select,
+)
+from ...sql.render import render_merge
+from .tombstones import delete_statement, upsert_statement
+
+PLACEHOLDER = "\0rows\0"
+"""Where a statement takes its rows from a parameter; no identifier can hold it."""
+
+ROW = "_cdc_row"
+"""The number of a row in the batch, by which the server's answers are matched with the rows in memory."""
+
+
+@dataclass
+class PostgresTarget:
+    """Where the rows of one lane go. `number` names its temporary tables; `indexed`: each row is found by an index;
+    `filled`: the open transaction has put rows into the temporary tables. `without_equality`: columns of a history whose
+    values are compared as text. `is_lossless`: see `pg_versions_here`."""
+
+    lane: Lane
+    plan: ApplyPlan
+    schema: str
+    table: str
+    fits: dict[str, ColumnFit]
+    number: int
+    indexed: bool
+    tombstones: str | None
+    without_equality: frozenset[str] = frozenset()
+    is_lossless: bool = False
+    staged: dict[str, int] = field(default_factory=dict)
+    filled: bool = False
+
+    def __post_init__(self) -> None:
+        self._known: dict[object, bytes] = {}
+
+    def _render_once(self, key: object, render: Callable[[], str]) -> bytes:
+        """Rendering takes longer than a small write, so each statement is rendered once."""
+        if key not in self._known:
+            self._known[key] = render().encode()
+        return self._known[key]
+
+    @cached_property
+    def relation(self) -> str:
+        """The table as SQL."""
+        return quote_name(self.schema, self.table)
+
+    @property
+    def stage(self) -> str:
+        """The staging table's name; it has no schema."""
+        return f"stage_{self.number}"
+
+    @property
+    def completed_table(self) -> str:
+        """The name of the table of completed rows."""
+        return f"repaired_{self.number}"
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The types rows must be cast to before they are sent."""
+        return pa.schema([pa.field(name, fit.arrow) for name, fit in self.fits.items()])
+
+    @property
+    def event_log(self) -> bool:
+        """The rows are records, not changes: no operation, nothing unsent."""
+        return self.plan.fold == "none" and not self.plan.table.sequence
+
+    def list_columns(self, *, whole: bool) -> list[str]:
+        """The columns to send: what stage 4 needs, or, `whole`, what stage 3 reads too."""
+        plain = [ROW, *([] if self.event_log else [OP]), *self.fits]
+        return [*plain, *self._extra_columns()] if whole else plain
+
+    def _extra_columns(self) -> list[str]:
+        return [] if self.event_log else [UNCHANGED, RESET, *old_key_columns(self.plan), *POSITION]
+
+    def list_forms(self, names: Sequence[str]) -> list[str]:
+        """The literal form of each of these columns."""
+        known = {name: fit.form for name, fit in self.fits.items()} | {UNCHANGED: ARRAY_FORM}
+        keys = zip(old_key_columns(self.plan), self.plan.table.keys, strict=True)
+        known |= {name: self.fits[key].form for name, key in keys if key in self.fits}
+        return [known.get(name, PLAIN_FORM) for name in names]
+
+    def copy_into_stage(self, names: Sequence[str]) -> sql.Composed:
+        """COPY of these columns into the staging table."""
+        return copy_statement((self.stage,), names)
+
+    def merge(self, numbers: Sequence[int] | None = None, *, repaired: bool = False, into: str | None = None) -> bytes:
+        """Stage 4 over all rows that apply, or over those of these ascending numbers; into the target, or into `into`."""
+        if numbers is None:
+            return self._render_once(("merge", repaired), lambda: self._merge([], repaired, self.relation))
+        return self._merge([numbers_condition(numbers)], repaired, into or self.relation).encode()
+
+    def _merge(self, conditions: list[str], repaired: bool, relation: str) -> str:
+        return render_merge(self.plan, POSTGRES, relation, self.select_applying(conditions, repaired=repaired))
+
+    def select_applying(self, conditions: Sequence[str], *, repaired: bool) -> str:
+        """The staged (or completed) rows that apply, as a relation."""
+        conditions = [*conditions, *([f"{quote_name(VERDICT)} = '{APPLY}'"] if repaired else [])]
+        rows = quote_name(self.completed_table if repaired else self.stage)
+        return f"(SELECT * FROM {rows} WHERE {' AND '.join(conditions)})" if conditions else rows
+
+    def analyze(self, *, whole: bool, repaired: bool = False) -> bytes:
+        """Statistics of the staging table (or of the completed rows): of what joins look at only."""
+        names = [*(self.plan.merge_keys or (ROW,)), *(old_key_columns(self.plan) if whole else ())]
+        names += [VERDICT] if repaired else []
+        return f"ANALYZE {quote_name(self.completed_table if repaired else self.stage)} ({', '.join(map(quote_name, names))})".encode()
+
+    def reconcile(
+        self,
+        *,
+        ledger: bool,
+        floor: SequenceKey | None,
+        resent: SequenceKey | None,
+        forgetting: LatenessLimit | None = None,
+    ) -> bytes:
+        """Stage 3, from the staging table into the table of completed rows. `resent`: see `plan.resent_below`;
+        `forgetting`: `retention.can_be_late`."""
+        if resent is not None or forgetting is not None:
+            return self._reconcile(ledger, floor, resent, forgetting).encode()
+        return self._render_once(("repair", ledger, floor), lambda: self._reconcile(ledger, floor, None, None))
+
+    def _reconcile(
+        self, ledger: bool, floor: SequenceKey | None, resent: SequenceKey | None, forgetting: LatenessLimit | None
+    ) -> str:
+        select = reconcile_select(
+            self.plan,
+            POSTGRES,
+            rows=quote_name(self.stage),
+            related=self.relation,
+            ledger=self.tombstones if ledger else None,
+            floor=floor,
+            resent=resent,
+            forgetting=forgetting,
+            keep=(ROW,),
+        )
+        return f"INSERT INTO {quote_name(self.completed_table)} {select}"
+
+    def delete_foreign_deletes(self) -> bytes:
+        """Take out of the staging table the deletes that are of other rows than the target's."""
+        where = other_row_condition(self.plan, POSTGRES, as_text=True)
+        return self._render_once(
+            "leave", lambda: f"DELETE FROM {quote_name(self.stage)} AS r USING {self.relation} AS t WHERE {where}"
+        )
+
+    def select_ambiguous_deletes(self) -> bytes:
+        """The numbers of staged deletes of which it cannot be told whether they are of other rows than the target's."""
+        where = other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True)
+        row, stage = quote_name(ROW), quote_name(self.stage)
+        return self._render_once("untold", lambda: f"SELECT r.{row} FROM {stage} AS r, {self.relation} AS t WHERE {where}")
+
+    def count_verdicts(self) -> bytes:
+        """How many of the completed rows got which verdict."""
+        query = f"SELECT {quote_name(VERDICT)}, count(*) FROM {quote_name(self.completed_table)} GROUP BY 1"
+        return self._render_once("verdicts", lambda: query)
+
+    def select_given_up(self) -> bytes:
+        """The rows that cannot be completed or are late: which of the two, and what they lack."""
+        columns = f"{quote_name(ROW)}, {quote_name(VERDICT)}, {quote_name(UNCHANGED)}"
+        query = f"SELECT {columns} FROM {quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} IN ('{INCOMPLETE}', '{LATE}')"
+        return query.encode()
+
+    def delete_tombstones(self, high: SequenceKey) -> bytes:
+        """Remove the remembered deletes that are not above `high`."""
+        return delete_statement(self.tombstones or "", self.plan, high).encode()
+
+    def delete_marked_rows(self, gone: DeleteHorizon) -> bytes:
+        """Remove the marked rows whose deletes are forgotten."""
+        return f"DELETE FROM {self.relation} WHERE {purged_condition(self.plan, POSTGRES, gone)}".encode()
+
+    def clear(self, cut: Truncate) -> bytes:
+        """Remove, or mark, the rows a truncate finds: older ones, and those from before replication began."""
+        found = cleared_condition(self.plan, POSTGRES, cut.sequence)
+        if not self.plan.soft_deletes:
+            return f"DELETE FROM {self.relation} AS t WHERE {found}".encode()
+        marks = f"{quote_name(CDC_DELETED)} = TRUE, {quote_name(CDC_DELETED_AT)} = {instant_expression(cut.at)}"
+        return f"UPDATE {self.relation} AS t SET {marks} WHERE {found}".encode()
+
+    def merge_inline(self) -> bytes:
+        """Stage 4 over rows given as one JSON parameter."""
+        return self._render_once(
+            "merge inline",
+            lambda: self._take_rows_from_parameter(render_merge(self.plan, POSTGRES, self.relation, PLACEHOLDER)),
+        )
+
+    def record_tombstones_inline(self) -> bytes:
+        """`record_tombstones` for rows given as one JSON parameter."""
+        return self._render_once(
+            "remember inline", lambda: self._take_rows_from_parameter(self._record_tombstones(f"{PLACEHOLDER} AS r WHERE"))
+        )
+
+    def _take_rows_from_parameter(self, statement: str) -> str:
+        """The statement with its rows taken from the parameter. The stored operation is the operation of the row."""
+        operation = f", r.{quote_name(CDC_OP)} AS {quote_name(OP)}" if CDC_OP in self.fits else ""
+        rows = f"(SELECT r.*{operation} FROM json_populate_recordset(NULL::{self.relation}, \0::json) AS r)"
+        return statement.replace(PLACEHOLDER, rows).replace("%", "%%").replace("\0", "%s")
+
+    def record_tombstones(self, *, repaired: bool) -> bytes:
+        """Record the deletes of the batch in the ledger, the highest sequence per key."""
+        applied = f"{quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} = '{APPLY}' AND"
+        return self._render_once(
+            ("remember", repaired),
+            lambda: self._record_tombstones(applied if repaired else f"{quote_name(self.stage)} WHERE"),
+        )
+
+    def _record_tombstones(self, rows: str) -> str:
+        return upsert_statement(self.tombstones or "", self.plan, f"{rows} {quote_name(OP)} = 'd'")
+
+    def create_temporary(self, cursor: psycopg.Cursor, generation: int, *, repaired: bool) -> None:
+        """Create the temporary tables that this connection does not have yet, and empty them of what an earlier write of
+        this transaction left."""
+        wanted = {self.stage: ""} | ({self.completed_table: f", NULL::text AS {quote_name(VERDICT)}"} if repaired else {})
+        for name, more in wanted.items():
+            if self.staged.get(name) != generation:
+                cursor.execute(self._create(name, more), prepare=False)
+                self.staged[name] = generation
+            elif self.filled:
+                cursor.execute(f"TRUNCATE {quote_name(name)}".encode())
+        self.filled = True
+
+    def _create(self, name: str, more: str) -> bytes:
+        return (
+            f"DROP TABLE IF EXISTS pg_temp.{quote_name(name)}; CREATE TEMP TABLE {quote_name(name)} ON COMMIT DELETE ROWS AS "
+            f"{self.empty_select(more)}"
+        ).encode()
+
+    def empty_select(self, more: str = "") -> str:
+        """A query without rows that has the staging table's columns, and `more`."""
+        columns = [f"t.{quote_name(n)}" for n in self.fits]
+        if not self.event_log:
+            old = [
+                f"t.{quote_name(k)} AS {quote_name(f)}"
+                for f, k in zip(old_key_columns(self.plan), self.plan.table.keys, strict=True)
+            ]
+            topic, partition, offset = map(quote_name, POSITION)
+            columns = [f"NULL::text AS {quote_name(OP)}", *columns]
+            columns += [f"NULL::text[] AS {quote_name(UNCHANGED)}", f"NULL::boolean AS {quote_name(RESET)}", *old]
+            columns += [f"NULL::text AS {topic}", f"NULL::int AS {partition}", f"NULL::bigint AS {offset}"]
+        return f"SELECT NULL::int AS {quote_name(ROW)}, {', '.join(columns)}{more} FROM {self.relation} AS t WITH NO DATA"
+
+
+def numbers_condition(numbers: Sequence[int]) -> str:
+    """The condition that a staged row has one of these ascending numbers."""
+    if numbers[-1] - numbers[0] + 1 == len(numbers):
+        return f"{quote_name(ROW)} BETWEEN {numbers[0]} AND {numbers[-1]}"
+    return f"{quote_name(ROW)} = ANY('{{{','.join(map(str, numbers))}}}'::int[])"

@@ -1,0 +1,75 @@
+"""The tombstone ledger in PostgreSQL: one table per lane in schema `_replicator`, keyed as the target is.
+
+Its key columns have the target's own types, so that joins use the primary key. It is named by the lane's number, never by
+the target's name, so two lanes never share one.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns
+from replicator.domain.sequence import Sequence
+
+from ...postgres.lane_state import SCHEMA
+from ...postgres.names import quote_name
+from ...sql.dialect import POSTGRES
+from ...sql.reconcile import not_above_condition
+
+
+def tombstones_name(number: int) -> str:
+    """The ledger of the lane of that number, as SQL."""
+    return quote_name(SCHEMA, f"tombstones_{number}")
+
+
+def align_types(cursor: psycopg.Cursor, name: str, target: str) -> None:
+    """Give the columns of a table beside the target the types that the target has for them, which may be wider by now."""
+    altered = cursor.execute(
+        "SELECT m.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_attribute m USING (attname) "
+        "WHERE a.attrelid = %s::regclass AND m.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
+        "AND NOT m.attisdropped AND format_type(a.atttypid, a.atttypmod) <> format_type(m.atttypid, m.atttypmod)",
+        (target, name),
+    ).fetchall()
+    for column, kind in altered:
+        alter = f"ALTER TABLE {name} ALTER COLUMN {quote_name(column)} TYPE {kind} USING {quote_name(column)}::{kind}"
+        cursor.execute(alter.encode(), prepare=False)
+
+
+def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
+    """Create the ledger of a lane unless it is there; returns its name as SQL."""
+    name = tombstones_name(number)
+    (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
+    if not there:
+        keys = [quote_name(k) for k in plan.table.keys]
+        sequence = [quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
+        columns = ", ".join(f"t.{n}" for n in (*keys, *sequence))
+        select = f"SELECT {columns} FROM {target} AS t WITH NO DATA"
+        cursor.execute(
+            f"CREATE TABLE {name} AS {select}; ALTER TABLE {name} ADD PRIMARY KEY ({', '.join(keys)})".encode(),
+            prepare=False,
+        )
+    align_types(cursor, name, target)
+    return name
+
+
+def drop_tombstones(cursor: psycopg.Cursor, number: int) -> None:
+    """Forget what a lane remembered, and in which columns: under another policy or key it has others."""
+    cursor.execute(f"DROP TABLE IF EXISTS {tombstones_name(number)}".encode(), prepare=False)
+
+
+def delete_statement(ledger: str, plan: ApplyPlan, high: Sequence) -> str:
+    """Remove the entries that are not above `high`."""
+    return f"DELETE FROM {ledger} AS l WHERE {not_above_condition(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), high)}"
+
+
+def upsert_statement(ledger: str, plan: ApplyPlan, rows: str) -> str:
+    """Record entries, given as SQL text after FROM; the highest sequence per key stays."""
+    keys = ", ".join(map(quote_name, plan.table.keys))
+    sequence = [quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
+    columns = f"{keys}, {', '.join(sequence)}"
+    sets = ", ".join(f"{n} = excluded.{n}" for n in sequence)
+    newer = f"({', '.join(f'excluded.{n}' for n in sequence)}) > ({', '.join(f'l.{n}' for n in sequence)})"
+    return (
+        f"INSERT INTO {ledger} AS l ({columns}) SELECT {columns} FROM {rows} "
+        f"ON CONFLICT ({keys}) DO UPDATE SET {sets} WHERE {newer}"
+    )

@@ -1,0 +1,420 @@
+"""Stages 2 to 4 of one write inside the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from replicator.domain.errors import AMBIGUOUS_DELETE, AlreadyWritten, DataLoss, Fatal
+from replicator.domain.event_log import make_duplicate_error
+from replicator.domain.policy.plan import (
+    EVENT_ID,
+    Counts,
+    Facts,
+    LaneState,
+    Truncate,
+    find_highest,
+    get_resent_limit,
+    has_overlap,
+    merge_truncates,
+    needs_reconcile,
+)
+from replicator.domain.policy.retention import (
+    advance_purge,
+    find_lateness_limit,
+    make_late_reject,
+    needs_tombstones,
+    update_delete_horizons,
+)
+from replicator.domain.policy.watermark import advance_event_times
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.sequence import SequenceValue
+from replicator.ports.frames import Lane, Write
+
+from ...arrow.key_change_deletes import asks_target
+from ...postgres.connection import planner_hints
+from ...postgres.names import quote_name
+from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject
+from .per_column import ServerPerColumn, select_changed_keys
+from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
+from .row_supply import RowsInMemory, RowSupply, SuppliedRows, TargetRows, number_rows
+from .scd2 import ServerScd2
+from .scd2_in_process import InProcessScd2
+from .target import ROW, PostgresTarget
+
+BULK_ROWS = 50_000
+"""From here on one scan of the target is cheaper than a look-up per row; statistics of the staging table then matter."""
+
+
+@dataclass
+class WriteOutcome:
+    """What a write came to: the lane's next state, its counts, and the rows it gives up."""
+
+    state: LaneState
+    counts: Counts
+    rejects: list[pa.Table] = field(default_factory=list)
+
+
+class PendingStatements:
+    """Statements that wait for the next round trip, each with one parameter."""
+
+    def __init__(self, cursor: psycopg.Cursor) -> None:
+        self.cursor = cursor
+        self._statements: list[tuple[bytes, str]] = []
+
+    def add(self, statement: bytes, parameter: str) -> None:
+        """Run `statement` later, in its turn."""
+        self._statements.append((statement, parameter))
+
+    def send(self) -> None:
+        """Run what waits; within a pipeline without waiting for the answers."""
+        waiting, self._statements = self._statements, []
+        for statement, parameter in waiting:
+            self.cursor.execute(statement, (parameter,))
+
+    def flush(self) -> None:
+        """Run what waits, before a statement that may depend on it."""
+        if self._statements:
+            with self.cursor.connection.pipeline():
+                self.send()
+
+
+class PostgresWriter:
+    """One write on its way. With `careful` every step is guarded by a savepoint, and rows that the database refuses are
+    found and left out; without, such a row fails the whole transaction, which is then done again with care. With `patient`
+    rows that wait for other rows are not left out: they raise `RowsWaiting`."""
+
+    def __init__(
+        self, pending: PendingStatements, target: PostgresTarget, generation: int, *, careful: bool, patient: bool = False
+    ) -> None:
+        self._patient = patient
+        self._pending = pending
+        self._cursor = pending.cursor
+        self._target = target
+        self._generation = generation
+        self._careful = careful
+
+    def apply(self, write: Write[RowSupply], state: LaneState | None, applied_at: datetime) -> WriteOutcome:
+        """Do the write on top of `state`, the lane's committed state (locked by the caller)."""
+        before = state or LaneState()
+        refuse_gap(write, before.position)
+        refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, before.position)
+        if is_applied(write, before):
+            return WriteOutcome(before, Counts(duplicate=write.folded.rows))
+        entered = write.folded.frame.supply_rows(write, before, self._target, applied_at, careful=self._careful)
+        before = self._purge_state(write, before)
+        facts = write.folded.facts
+        outcome = WriteOutcome(advance_state(before, write, self._target), Counts(duplicate=entered.trimmed))
+        for rows in entered.rejects:
+            _reject(outcome, rows)
+        if write.plan.history:
+            return self._write_versions(entered, write, before, outcome, applied_at)
+        if write.plan.has_column_versions:
+            return self._write_per_column(entered, write, before, outcome)
+        if facts.truncated_at is not None and write.plan.truncates:
+            self._pending.flush()
+            self._cursor.execute(self._target.clear(Truncate(facts.truncated_at, facts.truncate_time)), prepare=False)
+            outcome.counts += _count_truncates(entered.truncates, facts.truncated_at, before.truncated_at)
+        if entered.rows.count:
+            self._write(entered.rows, write, before, outcome)
+        return outcome
+
+    def _purge_state(self, write: Write[RowSupply], before: LaneState) -> LaneState:
+        """The state that the write is judged under. What it forgets is gone before anything else is looked at."""
+        after = advance_purge(write.plan, before, write.at)
+        if after != before and after.purged_up_to is not None and self._target.tombstones is not None:
+            self._pending.flush()
+            self._cursor.execute(self._target.delete_tombstones(after.purged_up_to.max_sequence), prepare=False)
+            if write.plan.soft_deletes:
+                self._cursor.execute(self._target.delete_marked_rows(after.purged_up_to), prepare=False)
+        return after
+
+    def _write(self, rows: TargetRows, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome) -> None:
+        plan, target, facts = self._target.plan, self._target, write.folded.facts
+        repairing = needs_reconcile(plan, facts, before)
+        if not repairing and not self._careful and self._write_inline(rows, facts, outcome):
+            return
+        self._pending.flush()
+        target.create_temporary(self._cursor, self._generation, repaired=repairing)
+        bulk = rows.count >= BULK_ROWS or not target.indexed
+        refused = rows.stage(self._cursor, target, target.list_columns(whole=repairing), careful=self._careful)
+        left = rows.count - self._reject_refused(rows, refused, outcome)
+        if bulk:
+            self._cursor.execute(target.analyze(whole=repairing), prepare=False)
+        with planner_hints(self._cursor, bulk=bulk):
+            left -= self._delete_foreign_deletes(rows, facts, outcome)
+            if repairing:
+                left = self._reconcile(rows, left, write, before, outcome)
+            if bulk and repairing:
+                self._cursor.execute(target.analyze(whole=False, repaired=True), prepare=False)
+            self._merge(rows, left, outcome, repairing, bulk)
+            if plan.reconcile.uses_tombstones and facts.has_deletes:
+                self._cursor.execute(target.record_tombstones(repaired=repairing))
+
+    def _write_versions(
+        self, entered: SuppliedRows, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome, applied_at: datetime
+    ) -> WriteOutcome:
+        """Stages 2 to 4 of a history. A constraint that refuses a version refuses the write: its neighbours depend on it."""
+        facts, target, rows = write.folded.facts, self._target, entered.rows
+        known = {cut.sequence for cut in before.truncates}
+        new = [cut for cut in facts.truncates if cut.sequence not in known]
+        outcome.counts += Counts(applied=len(new), duplicate=entered.truncates - len(new))
+        self._pending.flush()
+        versions = ServerScd2(self._cursor, target, applied_at)
+        versions.end_versions(new)
+        crossing = [cut.sequence for cut in new if before.max_sequence is not None and cut.sequence <= before.max_sequence]
+        if not (rows.count or crossing) or facts.lowest is None:
+            return outcome
+        target.create_temporary(self._cursor, self._generation, repaired=False)
+        late = before.max_tombstone is not None and has_overlap(facts, before)
+        here = target.is_lossless and not (self._careful or crossing or late)
+        if here and isinstance(rows, RowsInMemory):
+            return self._write_versions_in_process(rows.rows, write, before, outcome)
+        refused = rows.stage(self._cursor, target, target.list_columns(whole=True), careful=self._careful)
+        left = rows.count - self._reject_refused(rows, refused, outcome)
+        bulk = rows.count >= BULK_ROWS
+        if bulk:
+            self._cursor.execute(target.analyze(whole=True), prepare=False)
+        with planner_hints(self._cursor, bulk=bulk):
+            left -= self._delete_foreign_deletes(rows, facts, outcome)
+            seen = versions.judge_changes(
+                facts.lowest, outcome.state.truncates, crossing, late=late, moves=facts.has_key_changes
+            )
+            duplicate, incomplete = seen.get(DUPLICATE, 0), seen.get(INCOMPLETE, 0)
+            outcome.counts += Counts(applied=left - duplicate - incomplete, duplicate=duplicate)
+            if incomplete:
+                lacking = {number: str(missing_values_reject(names or ())) for number, names in versions.read_incomplete()}
+                _reject(outcome, rows.rejects(self._cursor, target, lacking))
+            versions.write_versions()
+            if versions.store_absorbed_changes():
+                outcome.state = replace(outcome.state, max_tombstone=find_highest(before.max_tombstone, facts.highest))
+        return outcome
+
+    def _write_versions_in_process(
+        self, rows: pa.Table, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome
+    ) -> WriteOutcome:
+        """Stages 2 to 4 of a history whose stage 3 this process can do. A row that the server refuses has the write done
+        again with care, and in the server."""
+        facts = write.folded.facts
+        versions = InProcessScd2(self._cursor, self._target)
+        marks = []
+        for done in versions.write_versions(versions.judge_parts(rows.drop_columns([ROW]), facts, outcome.state.truncates)):
+            outcome.counts += replace(done.counts, rejected=0)
+            _reject(outcome, done.rejects)
+            marks.append(done.absorbed)
+        if versions.store_absorbed_changes(pa.concat_tables(marks)):
+            outcome.state = replace(outcome.state, max_tombstone=find_highest(before.max_tombstone, facts.highest))
+        return outcome
+
+    def _write_per_column(
+        self, entered: SuppliedRows, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome
+    ) -> WriteOutcome:
+        """Stages 2 to 4 with a sequence for each column. A constraint that refuses a row refuses the write: several changes
+        may have made it."""
+        facts, target = write.folded.facts, self._target
+        self._pending.flush()
+        rows = self._drop_refused_values(entered.rows, outcome)
+        columns, cut = ServerPerColumn(self._cursor, target), facts.truncated_at
+        rows, done = columns.decide(rows, before.truncated_at, truncates=cut is not None)
+        outcome.counts += done.counts
+        if cut is not None:
+            self._cursor.execute(target.clear(Truncate(cut, facts.truncate_time)), prepare=False)
+        columns.store_versions(select_changed_keys(rows, done, target.plan.table.keys), list(done.column_versions.values()))
+        written = number_rows(done.write)
+        if not written.count:
+            return outcome
+        target.create_temporary(self._cursor, self._generation, repaired=False)
+        written.stage(self._cursor, target, target.list_columns(whole=True), careful=False)
+        bulk = written.count >= BULK_ROWS or not target.indexed
+        if bulk:
+            self._cursor.execute(target.analyze(whole=True), prepare=False)
+        with planner_hints(self._cursor, bulk=bulk):
+            if refused := self._merge_or_refuse(written, repaired=False, bulk=bulk):
+                raise refused[0].error
+        return outcome
+
+    def _drop_refused_values(self, rows: TargetRows, outcome: WriteOutcome) -> pa.Table:
+        """The changes in memory, without those of which the server refuses a value; found with care only."""
+        if not isinstance(rows, RowsInMemory):
+            raise Fatal(f"lane {self._target.lane.id} has sequences per column, which only the local engine keeps")
+        if not self._careful:
+            return rows.rows
+        changes = number_rows(rows.rows.drop_columns([ROW]))
+        self._target.create_temporary(self._cursor, self._generation, repaired=False)
+        refused = changes.stage(self._cursor, self._target, self._target.list_columns(whole=True), careful=True)
+        self._reject_refused(changes, refused, outcome)
+        left = pc.invert(pc.is_in(changes.rows[ROW], value_set=pa.array([one.number for one in refused], pa.int32())))
+        return changes.rows.filter(left)
+
+    def _write_inline(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> bool:
+        """Few rows are written by a statement that waits for the commit, to travel with it."""
+        values = rows.inline(self._target.fits) if self._target.indexed else None
+        if values is None:
+            return False
+        self._pending.add(self._target.merge_inline(), values)
+        if self._target.plan.reconcile.uses_tombstones and facts.has_deletes:
+            self._pending.add(self._target.record_tombstones_inline(), values)
+        outcome.counts += Counts(applied=rows.count)
+        return True
+
+    def _reconcile(
+        self, rows: TargetRows, left: int, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome
+    ) -> int:
+        """Stages 2 and 3 in the server; returns how many of the `left` staged rows apply."""
+        facts, resent = write.folded.facts, get_resent_limit(self._target.plan, before, write.span)
+        ledger = self._target.tombstones is not None and needs_tombstones(self._target.plan, facts, before)
+        below = find_lateness_limit(self._target.plan, facts, before)
+        repair = self._target.reconcile(ledger=ledger, floor=before.truncated_at, resent=resent, forgetting=below)
+        self._cursor.execute(repair, prepare=False)
+        self._cursor.execute(self._target.count_verdicts())
+        seen: dict[str, int] = dict(self._cursor.fetchall())
+        superseded, duplicate = seen.get(SUPERSEDED, 0), seen.get(DUPLICATE, 0)
+        given_up = seen.get(INCOMPLETE, 0) + seen.get(LATE, 0)
+        outcome.counts += Counts(superseded=superseded, duplicate=duplicate)
+        if given_up:
+            self._cursor.execute(self._target.select_given_up())
+            too_late = make_late_reject(write.lane.id)
+            found = self._cursor.fetchall()
+            why = {
+                number: str(too_late if said == LATE else missing_values_reject(names or ()))
+                for number, said, names in found
+            }
+            _reject(outcome, rows.rejects(self._cursor, self._target, why))
+        return left - superseded - duplicate - given_up
+
+    def _delete_foreign_deletes(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> int:
+        """How many staged rows are deletes of other rows than the target's (`departures`), or may be."""
+        if not (facts.has_key_changes and asks_target(self._target.plan)):
+            return 0
+        found = self._cursor.execute(self._target.delete_foreign_deletes(), prepare=False).rowcount
+        outcome.counts += Counts(superseded=found)
+        if not facts.has_doubtful_deletes:
+            return found
+        untold = [number for (number,) in self._cursor.execute(self._target.select_ambiguous_deletes(), prepare=False)]
+        if untold:
+            _reject(outcome, rows.rejects(self._cursor, self._target, dict.fromkeys(untold, str(AMBIGUOUS_DELETE))))
+            self._delete_staged(self._target.stage, untold)
+        return found + len(untold)
+
+    def _merge(self, rows: TargetRows, left: int, outcome: WriteOutcome, repaired: bool, bulk: bool) -> None:
+        refused = self._merge_or_refuse(rows, repaired=repaired, bulk=bulk)
+        left -= self._reject_refused(rows, refused, outcome)
+        outcome.counts += Counts(applied=left)
+        self._unrecord_tombstones(refused, repaired)
+
+    def _merge_or_refuse(self, rows: TargetRows, *, repaired: bool, bulk: bool) -> Sequence[RefusedRow]:
+        """Stage 4; the rows that are refused, which are looked for with care only."""
+        if not self._careful:
+            self._cursor.execute(self._target.merge(repaired=repaired), prepare=not bulk)
+            return ()
+        refused = merge_with_bisection(self._cursor, self._target, range(rows.bound), repaired=repaired)
+        waiting = [one for one in refused if one.waits]
+        if waiting and self._patient:
+            raise RowsWaiting(waiting[0].reject.sentence)
+        return refused
+
+    def _unrecord_tombstones(self, refused: Sequence[RefusedRow], repaired: bool) -> None:
+        """A delete that the database refused is not remembered."""
+        if refused:
+            relation = self._target.completed_table if repaired else self._target.stage
+            self._delete_staged(relation, [one.number for one in refused])
+
+    def _delete_staged(self, relation: str, numbers: list[int]) -> None:
+        query = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(sql.Identifier(relation), sql.Identifier(ROW))
+        self._cursor.execute(query, (numbers,))
+
+    def _reject_refused(self, rows: TargetRows, refused: Sequence[RefusedRow], outcome: WriteOutcome) -> int:
+        """Rejects what the database refused; returns how many rows that were."""
+        if refused:
+            sentences = {one.number: str(one.reject) for one in refused}
+            _reject(outcome, rows.rejects(self._cursor, self._target, sentences))
+        return len(refused)
+
+
+def _row_positions(relation: str) -> str:
+    """The rows of a table that was appended to, each with where its change came from, as it is said in a FROM clause."""
+    return f"""(SELECT r.{quote_name(EVENT_ID)} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
+        FROM {relation} r, regexp_match(r.{quote_name(EVENT_ID)}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
+
+
+def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, start: Position, applied: Position) -> None:
+    """Raise DataLoss when the table of a lane that inserts has what comes from `start` on, or later changes, of partitions
+    that the lane begins there: they would be inserted again."""
+    if lane.policy not in ("append", "event_log"):
+        return
+    is_log = lane.policy == "event_log"
+    places = relation if is_log else _row_positions(relation)
+    query = f"""SELECT 1 FROM {places.replace("%", "%%")}
+        WHERE starts_with(event_id, %s) AND topic = %s AND partition = %s AND "offset" >= %s LIMIT 1"""
+    for place, first in start.items():
+        begins = (f"{place.topic}-{place.partition}-", place.topic, place.partition, first)
+        if place in applied or not cursor.execute(query.encode(), begins).fetchone():
+            continue
+        ends = f'SELECT topic, partition, max("offset") + 1 FROM {places} GROUP BY 1, 2'
+        known = Position({TopicPartition(t, p): end for t, p, end in cursor.execute(ends.encode())})
+        if is_log:
+            raise make_duplicate_error(lane.id, place, known)
+        raise AlreadyWritten(
+            f"table {relation} has rows that were appended before, and they would be appended again: "
+            f"_replicator.positions has no position of lane {lane.id} in {place}",
+            lane=lane.id,
+            step=f"Restore the lane's row of _replicator.positions, load the table again with `replicator lanes resync "
+            f"{lane.id}`, or keep its rows and go on behind them",
+            ends=known,
+        )
+
+
+def refuse_gap(write: Write[Any], applied: Position) -> None:
+    """Raise DataLoss when records between what was applied and this write are missing."""
+    gaps = write.span.gaps(applied)
+    if gaps:
+        first = gaps[0]
+        raise DataLoss(
+            f"lane {write.lane.id} stands at offset {applied[first]} of {first}, and the next records begin at "
+            f"{write.span.start[first]}",
+            next_step=f"Reload the target with `replicator lanes resync {write.lane.id}`.",
+        )
+
+
+def is_applied(write: Write[Any], before: LaneState) -> bool:
+    """Nothing of the write is above the lane's position."""
+    return not write.out_of_band and bool(before.position) and not write.span.after(before.position)
+
+
+def advance_state(before: LaneState, write: Write[Any], target: PostgresTarget) -> LaneState:
+    """The lane's state after the write."""
+    before = advance_purge(write.plan, before, write.at)
+    facts, plan = write.folded.facts, write.plan
+    deleted = facts.highest if facts.has_deletes and plan.reconcile.uses_tombstones and target.tombstones else None
+    return replace(
+        before,
+        position=before.position.advanced_to(write.span.end),
+        max_sequence=find_highest(before.max_sequence, facts.highest),
+        truncated_at=find_highest(before.truncated_at, facts.truncated_at if plan.truncates else None),
+        max_tombstone=find_highest(before.max_tombstone, deleted),
+        identity=tuple(sorted({**dict(before.identity), **write.identity}.items())),
+        rule=plan.rule,
+        max_event_time=advance_event_times(plan, facts, before),
+        truncates=merge_truncates(before.truncates, facts.truncates),
+        delete_horizons=update_delete_horizons(plan, facts, before, write.at),
+    )
+
+
+def _reject(outcome: WriteOutcome, rows: pa.Table) -> None:
+    if rows.num_rows:
+        outcome.rejects.append(rows)
+        outcome.counts += Counts(rejected=rows.num_rows)
+
+
+def _count_truncates(count: int, sequence: Sequence[SequenceValue], floor: Sequence[SequenceValue] | None) -> Counts:
+    """What became of the folded truncate: one that was known, or older than a known one, does nothing."""
+    if floor is None or tuple(sequence) > tuple(floor):
+        return Counts(applied=count)
+    return Counts(duplicate=count) if tuple(sequence) == tuple(floor) else Counts(superseded=count)

@@ -1,0 +1,92 @@
+"""A snapshot of a PostgreSQL database whose place among the connector's changes is known exactly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg
+
+from replicator.domain.errors import EnvironmentProblem
+
+from ....postgres.answer_timeout import TimeoutConnection
+from ....postgres.connection import KEEPALIVE, PostgresSession, application_name
+from ..database import SnapshotPoint
+
+FOLLOW = "SELECT pg_create_logical_replication_slot(%s, 'pgoutput', true)"
+MARK = "SELECT pg_logical_emit_message(true, 'replicator', 'backfill')"
+EXPORT = "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+COMMITS = """
+SELECT max(lsn) - '0/0'::pg_lsn FROM pg_logical_slot_peek_binary_changes(
+    %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'messages', 'true')
+WHERE get_byte(data, 0) = 67 AND lsn <= %s::pg_lsn"""
+"""Where the last commit ends that the publication's stream has up to a place: 67 is the C of a commit's message."""
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; SET LOCAL cursor_tuple_fraction = 1"
+
+
+@contextmanager
+def open_snapshot(session: PostgresSession, publication: str) -> Iterator[tuple[psycopg.Connection[Any], SnapshotPoint]]:
+    """A connection in a transaction that sees the database at one moment, and that moment.
+
+    Debezium orders a change by the commit before its own (`source.sequence`), and then by its own place. So rows that were
+    read stand right behind the last commit that they show, at 0, where no change is. Which commit that is, the server says
+    itself: a slot that exports a snapshot names the place in the log that divides what is seen from what is not; another
+    slot, made before, is asked for the last commit before that place in the connector's own stream. A message between the
+    two makes sure that there is one. Both slots are gone with their connections; nothing is written but that message.
+
+    Waits for the transactions that are open. Raises the driver's errors.
+    """
+    with closing(session.open(autocommit=True)) as follower, closing(session.open(autocommit=True)) as reader:
+        follower.execute("SET lock_timeout = 0")
+        slot = f"replicator_backfill_{follower.info.backend_pid}"
+        follower.execute(FOLLOW, (slot,))
+        follower.execute(MARK)
+        with closing(open_walsender(session)) as sender:
+            _, point, name, _ = _fetch_answer(sender, EXPORT.format(f"{slot}_x"))
+            [micros] = reader.execute(NOW).fetchone() or (0,)
+            reader.execute(BEGIN.format(name).encode(), prepare=False)
+        [place] = follower.execute(COMMITS, (slot, point, _to_option(publication), point)).fetchone() or (None,)
+        follower.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+        if place is None:
+            raise EnvironmentProblem(
+                "The stream of changes shows no commit of a message, so the snapshot has no place in it.",
+                next_step="Use Debezium's own incremental snapshots (docs/debezium.md).",
+            )
+        yield reader, SnapshotPoint((int(place),), micros)
+        reader.rollback()
+
+
+def read_system_id(session: PostgresSession) -> str:
+    """Which database this is: other ones have other identifiers, and so has one after a fail-over."""
+    with closing(open_walsender(session)) as sender:
+        identifier, timeline, _, database = _fetch_answer(sender, "IDENTIFY_SYSTEM")
+    return f"{identifier}/{timeline}/{database}"
+
+
+def open_walsender(session: PostgresSession) -> psycopg.Connection[Any]:
+    """A connection that takes commands of replication."""
+    connection = TimeoutConnection.connect(
+        session.dsn,
+        autocommit=True,
+        prepare_threshold=None,
+        replication="database",
+        application_name=application_name(f"backfill {os.getpid()}"),
+        connect_timeout=10,
+        **KEEPALIVE,
+    )
+    session.limit_waits(connection)
+    return connection
+
+
+def _fetch_answer(sender: psycopg.Connection[Any], command: str) -> list[str]:
+    """The one row that a command of replication gives, as text."""
+    row = sender.execute(command.encode()).fetchone() or ()
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in row]
+
+
+def _to_option(name: str) -> str:
+    """A publication's name as the plugin's option takes it."""
+    return '"' + name.replace('"', '""') + '"'

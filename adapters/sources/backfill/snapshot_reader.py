@@ -1,0 +1,189 @@
+"""Reads a table whole, and writes its rows down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.errors import Fatal
+from replicator.domain.position import Position
+from replicator.ports.backfill import BackfillSnapshot
+
+from .database import BackfillTable, Row, SnapshotPoint, SourceDatabase, Tell, refuse_names
+from .debezium_events import DebeziumEvents
+from .journal import BackfillFolder, BackfillState
+
+PIECE_ROWS = 50_000
+PIECE_BYTES = 32 << 20
+Read = tuple[Sequence[str], SnapshotPoint]
+"""Up to which key rows were read, and when."""
+
+
+class TableBackfill:
+    """`ports.backfill.Backfill` of one table of a database. Options: `table`; `keys`, where they are not those of its
+    primary key; `state`, the folder of the source's journal; `piece_rows`, the most rows of one piece; `plain_names`: the
+    stream has names only as Avro allows them. Of a table with private columns `private`, which masks its records, `masked`,
+    their names, and `masks`, a text that is another one when they are masked in another way.
+
+    Nothing that is written down has a value of a private column. So where one of the key is, nobody knows how far an
+    unfinished call got: the next one begins anew."""
+
+    def __init__(self, database: SourceDatabase[Any], options: Mapping[str, Any]) -> None:
+        self._database = database
+        self._name = str(options["table"])
+        self._keys: Sequence[str] | None = options.get("keys") or None
+        self._kept = BackfillFolder(Path(str(options["state"])), self._name, options.get("private"))
+        self._masked = frozenset(options.get("masked", ()))
+        self._masks = str(options.get("masks", ""))
+        self._piece_rows = int(options.get("piece_rows", PIECE_ROWS))
+        self._plain_names = bool(options.get("plain_names"))
+        self._is_held = False
+
+    def rows(self, report: Tell, *, from_scratch: bool = False) -> BackfillSnapshot:
+        """See `Backfill`."""
+        self._lock()
+        table = self._database.describe_table(self._name, self._keys)
+        if self._plain_names:
+            refuse_names(table)
+        this = self._database.identity()
+        known = None if from_scratch else self._find_unfinished(this, table)
+        resumed = known is not None and bool(self._kept.list_run_files(known.run))
+        if known is None or known.stage == "rows":
+            known = self._read_rows(table, this, known, report)
+        rows = sum(
+            piece.end - piece.first for piece, said in self._kept.list_run_files(known.run) if said["stage"] == "rows"
+        )
+        return BackfillSnapshot(rows, resumed, known.below, table.keys, known.begun)
+
+    def deletes(self, keys: pa.Table) -> int:
+        """See `Backfill`."""
+        state = self._read_state()
+        table = self._database.describe_table(self._name, self._keys)
+        table = table.to_masked(self._masked.intersection(table.keys))
+        moments = self._read_points(state)
+        borders = [last for last, _ in moments[:-1]]
+        found = [(key, moments[number][1]) for key, number in self._database.locate_rows(table, keys, borders)]
+        events = DebeziumEvents(table, self._database.log)
+        records = self._kept.build_records(
+            [events.encode_key(k) for k, _ in found], [events.encode_delete(k, m) for k, m in found]
+        )
+        is_gone = pc.invert(self._mask_known(state, records["key"]))
+        gone = records.filter(is_gone)
+        if gone.num_rows:
+            micros = max(moment.micros for (_, moment), one in zip(found, is_gone.to_pylist(), strict=True) if one)
+            self._kept.append(gone, {"run": state.run, "stage": "deletes", "micros": micros})
+        return int(gone.num_rows)
+
+    def end(self) -> Position:
+        """See `Backfill`."""
+        pieces = self._kept.list_files()
+        return Position({self._kept.topic: pieces[-1].end} if pieces else {})
+
+    def finish(self) -> None:
+        """See `Backfill`."""
+        state = self._read_state()
+        self._kept.write_state(replace(state, stage="done"))
+        self._kept.remove_before(state.run)
+
+    def close(self) -> None:
+        """See `Backfill`."""
+        self._kept.unlock()
+        self._is_held = False
+
+    def _lock(self) -> None:
+        if not self._is_held:
+            self._kept.lock()
+            self._is_held = True
+
+    def _read_state(self) -> BackfillState:
+        state = self._kept.read_state()
+        if state is None:
+            raise Fatal(f"No rows of {self._name} were written down.", next_step="Repeat the command.")
+        return state
+
+    def _find_unfinished(self, this: str, table: BackfillTable[Any]) -> BackfillState | None:
+        """The run to go on with. What was read of another database, or of other columns, is of no use."""
+        known = self._kept.read_state()
+        if known is None or known.stage == "done" or (known.system, known.form) != (this, self._describe_form(table)):
+            return None
+        return None if known.stage == "rows" and self._has_masked_key(table) else known
+
+    def _describe_form(self, table: BackfillTable[Any]) -> str:
+        return table.form + self._masks
+
+    def _has_masked_key(self, table: BackfillTable[Any]) -> bool:
+        """Whether a column of the key is private."""
+        return not self._masked.isdisjoint(table.keys)
+
+    def _read_rows(self, table: BackfillTable[Any], this: str, known: BackfillState | None, tell: Tell) -> BackfillState:
+        """Write down all rows, or those that are missing."""
+        with self._database.open_snapshot(table, tell) as snapshot:
+            moment = snapshot.moment
+            if known is None:
+                begun = datetime.fromtimestamp(moment.micros / 1_000_000, UTC).isoformat()
+                known = self._kept.begin_run(moment.place, begun, this, self._describe_form(table))
+            count = sum(
+                piece.end - piece.first for piece, said in self._kept.list_run_files(known.run) if said["stage"] == "rows"
+            )
+            total = snapshot.count()
+            for keys, values, last in self._batch_rows(snapshot.rows(self._last_key(known)), table, moment):
+                said = {"run": known.run, "stage": "rows", "place": moment.place, "micros": moment.micros}
+                said |= {"last": [] if self._has_masked_key(table) else last}
+                self._kept.append(self._kept.build_records(keys, values), said)
+                count += len(keys)
+                tell(f"{self._name}: {count:,} {_describe_count(count, total)}rows read")
+        return self._kept.write_state(replace(known, stage="deletes"))
+
+    def _last_key(self, state: BackfillState) -> Sequence[str] | None:
+        """The key that was written down last."""
+        read = [said for _, said in self._kept.list_run_files(state.run) if said["stage"] == "rows"]
+        return read[-1]["last"] if read else None
+
+    def _batch_rows(
+        self, rows: Iterator[Row], table: BackfillTable[Any], moment: SnapshotPoint
+    ) -> Iterator[tuple[list[bytes], list[bytes], list[str]]]:
+        """Keys and values of consecutive rows by key, each time with the last one's key."""
+        events = DebeziumEvents(table, self._database.log)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        size, last = 0, list[str]()
+        for key, row, texts in rows:
+            keys.append(events.encode_key(key))
+            values.append(events.encode_read(row, moment))
+            size, last = size + len(values[-1]), list(texts)
+            if len(keys) >= self._piece_rows or size >= PIECE_BYTES:
+                yield keys, values, last
+                keys, values, size = [], [], 0
+        if keys:
+            yield keys, values, last
+
+    def _read_points(self, state: BackfillState) -> list[Read]:
+        """When rows were read, each time with the key up to which they were; the last such time is for all beyond, too."""
+        found: dict[tuple[int, ...], Read] = {}
+        for _, said in self._kept.list_run_files(state.run):
+            if said["stage"] == "rows":
+                moment = SnapshotPoint(tuple(said["place"]), said["micros"])
+                found[moment.place] = said["last"], moment
+        if not found:
+            micros = int(datetime.fromisoformat(state.begun).timestamp() * 1_000_000)
+            return [((), SnapshotPoint(state.below, micros))]
+        return list(found.values())
+
+    def _mask_known(self, state: BackfillState, keys: pa.ChunkedArray) -> pa.Array:
+        """Which of the keys were written down in this run."""
+        wanted = keys.combine_chunks()
+        found = pa.array([False] * len(wanted), pa.bool_())
+        for piece, _ in self._kept.list_run_files(state.run):
+            found = pc.or_(found, pc.is_in(wanted, value_set=piece.read_keys().combine_chunks()))
+        return found
+
+
+def _describe_count(count: int, total: int | None) -> str:
+    """How much of a table that is; an estimate, which rows may exceed."""
+    return f"({100 * count // total} %) of about {total:,} " if total and count <= total else ""

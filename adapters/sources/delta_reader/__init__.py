@@ -1,0 +1,1 @@
+"""Delta tables that are read while others write them."""

@@ -1,0 +1,58 @@
+"""Why the rows of a table cannot be read on from where they were read."""
+
+from __future__ import annotations
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.remedies import describe_reload_or_skip
+
+from .offsets import first_change_offset
+
+KEEP = "Longer `delta.logRetentionDuration` and `delta.deletedFileRetentionDuration` of the table keep more for a reader."
+
+
+def _position_after(name: str, version: int) -> str:
+    """The position after a version, for `--until`: no start would find that the version is lost."""
+    return f"{name}:0:{first_change_offset(version + 1)}"
+
+
+def cleaned_error(name: str, version: int) -> DataLoss:
+    """The commit of a version that is yet to be read is gone."""
+    return DataLoss(
+        f"Version {version} of the table {name} is no longer in its log.", next_step=f"{describe_reload_or_skip()} {KEEP}"
+    )
+
+
+def vacuumed_error(name: str, version: int, path: str) -> DataLoss:
+    """A file is gone that a version needs which is yet to be read."""
+    return DataLoss(
+        f"Version {version} of the table {name} cannot be read any more: its file {path} was removed (VACUUM).",
+        next_step=f"{describe_reload_or_skip(until=_position_after(name, version))} {KEEP}",
+    )
+
+
+def other_table_error(name: str) -> DataLoss:
+    """The folder holds a table that was made anew."""
+    return DataLoss(
+        f"The table {name} is another one than the one that was read: it was made anew.",
+        next_step="Put the one that was read back, or load this one with `replicator lanes resync LANE`.",
+    )
+
+
+def rewritten_error(name: str, version: int, operation: str) -> DataLoss:
+    """A version did not only append rows."""
+    said = f" ({operation})" if operation else ""
+    return DataLoss(
+        f"Version {version} of the table {name} changes or deletes rows{said}, and the source reads appended ones only; "
+        "with `changes: feed` it reads them all.",
+        next_step="Write `changes: feed` for this source (the table needs delta.enableChangeDataFeed), and load its targets "
+        "with `replicator lanes resync LANE`; or accept the loss with "
+        f"`replicator lanes skip LANE --until {_position_after(name, version)}`.",
+    )
+
+
+def missing_feed_error(name: str, version: int) -> DataLoss:
+    """A version was written while the feed was off."""
+    return DataLoss(
+        f"Version {version} of the table {name} was written without a change data feed.",
+        next_step=f"Set delta.enableChangeDataFeed on the table. Then {describe_reload_or_skip(until=_position_after(name, version))}",
+    )

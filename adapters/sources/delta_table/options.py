@@ -1,0 +1,64 @@
+"""Options of the source that reads the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from replicator.domain.errors import ConfigProblem
+
+from ...object_store.options import Storage
+
+
+class RowsOptions(BaseModel):
+    """`sources.<name>` of the configuration with `transport: delta` and `format: rows`.
+
+    `path` is the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`, which `storage` says how to reach; on Spark
+    `table` may name it, as `catalog.schema.table`.
+    `changes`: its appended rows, or its change data feed. `start_from`: `earliest` begins with the rows of the table as it
+    is at first sight, `latest` with what is changed from then on. `operation_column` and `sequence_columns`: columns that
+    the decoder reads, which are then kept though they may be bookkeeping of a target. `masked`: columns whose values are
+    masked in the table already, which records say. `batch_records` and `batch_bytes` bound one batch; with `mode: batch` all
+    that has accumulated is one, of at most `batch_bytes`.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    transport: Literal["delta"] = "delta"
+    format: Literal["rows"] = "rows"
+    path: str | None = Field(None, min_length=1)
+    storage: Storage | None = None
+    table: str | None = Field(None, min_length=1)
+    changes: Literal["appended", "feed"] = "appended"
+    start_from: Literal["earliest", "latest"] = "earliest"
+    operation_column: str | None = None
+    sequence_columns: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    mode: Literal["stream", "batch"] = "stream"
+    batch_records: int = Field(500_000, ge=1)
+    batch_bytes: int = Field(128 * 1024 * 1024, ge=1)
+
+    @model_validator(mode="after")
+    def _check_table(self) -> RowsOptions:
+        if (self.path is None) == (self.table is None):
+            raise ValueError("give one of 'path' and 'table'")
+        if self.changes == "feed" and (self.operation_column or self.sequence_columns):
+            raise ValueError("the feed says operations and order itself: leave out operation_column and sequence_columns")
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the decoder reads."""
+        return (*((self.operation_column,) if self.operation_column else ()), *self.sequence_columns)
+
+    @classmethod
+    def read(cls, options: Mapping[str, object]) -> RowsOptions:
+        """The options checked. Raises ConfigProblem that names each wrong key."""
+        try:
+            return cls.model_validate({k: str(v) if k == "path" else v for k, v in options.items()})
+        except ValidationError as error:
+            found = error.errors(include_input=False, include_url=False, include_context=False)
+            text = "; ".join(f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}".removeprefix(": ") for e in found)
+            raise ConfigProblem(f"The options of a delta source of rows are not valid: {text}.") from None

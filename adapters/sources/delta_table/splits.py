@@ -1,0 +1,232 @@
+"""Pieces of files, and the records in them. What executors do, too: a piece knows all it needs."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import EnvironmentProblem
+
+from ...decoders.json.encoder import TypedRowLayout
+from ...decoders.masking.mask_headers import MaskHeader, add_mask_header
+from ...delta.column_names import source_name
+from ...delta.folders import FileLocation
+from ..delta_reader.data_files import open_parquet, read_slices
+from .encoder import RowMetadata, encode_rows
+from .offsets import RowOffset
+
+ROWS = 8_192
+"""Rows that are turned into records at once."""
+CHANGE = "_change_type"
+FEED = "feed"
+"""What a file of the change data feed holds: rows that each say what became of them."""
+OPS = {"insert": "c", "delete": "d", "update_postimage": "u"}
+BEFORE, AFTER = "update_preimage", "update_postimage"
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is common to the files of one version: its number, when it was committed (in milliseconds), the topic, the
+    table's columns under the names that they have in the files, which of them are to be left out, and which are masked."""
+
+    topic: str
+    version: int
+    whole: bool
+    at: int | None
+    schema: pa.Schema
+    left_out: frozenset[str]
+    masked: tuple[str, ...] = ()
+
+    def make_headers(self, count: int) -> pa.Array:
+        """The headers of so many records."""
+        kind = RAW.field("headers").type
+        if not self.masked:
+            return pa.nulls(count, kind)
+        return pa.repeat(pa.scalar(add_mask_header(None, MaskHeader(self.topic, self.masked), None), kind), count)
+
+    def make_layout(self) -> TypedRowLayout:
+        """The columns of the records."""
+        kept = [field for field in self.schema if field.name not in self.left_out]
+        return TypedRowLayout(pa.schema([field.with_name(source_name(field.name)) for field in kept]))
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """One data file. `op`: the operation that all its rows are of, or FEED; `partition`: columns that are not in it, with
+    their value; `first`: the number of its first row in its version."""
+
+    path: FileLocation
+    op: str
+    rows: int
+    partition: tuple[tuple[str, Any], ...]
+    first: int
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """The rows [start, end) of a file."""
+
+    content: Content
+    file: TableFile
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows that are."""
+        return self.end - self.start
+
+    def split(self, rows: int) -> Iterator[RowSplit]:
+        """The same in pieces of at most so many rows. A file of the feed stays whole: its rows belong together."""
+        step = self.rows if self.file.op == FEED else rows
+        for start in range(self.start, self.end, max(1, step)):
+            yield RowSplit(self.content, self.file, start, min(start + step, self.end))
+
+
+def read_records(piece: RowSplit) -> Iterator[pa.Table]:
+    """The records of a piece as raw frames, in their order. Raises `files.Rewritten` when the file is gone,
+    EnvironmentProblem when it cannot be read."""
+    layout = piece.content.make_layout()
+    with open_parquet(piece.file.path) as reader:
+        if reader.metadata.num_rows != piece.file.rows:
+            raise EnvironmentProblem(
+                f"The file {piece.file.path} has {reader.metadata.num_rows} rows, the table's log says {piece.file.rows}.",
+                next_step="Restore it from a copy.",
+            )
+        if piece.file.op == FEED:
+            yield from _read_feed(piece, reader, layout)
+            return
+        for start, rows in _read_some(piece, reader):
+            places = range(rows.num_rows)
+            told = RowMetadata(piece.content.version, [piece.file.op] * len(places), _row_numbers(piece, start, places), {})
+            yield _to_raw(piece, told, encode_rows(rows, layout, told, places))
+
+
+def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) -> Iterator[pa.Table]:
+    """The changes of a file of the feed. The first row as it was before and the first as it is after make one change, and so
+    on. Which of them belong together the feed does not say, and it does not matter: a key that is among the former and not
+    among the latter is gone, the others have the values of the latter. What is left over has its other half in another
+    file, because its partition changed."""
+    kinds = reader.read([CHANGE])[CHANGE].to_pylist()
+    befores = [i for i, kind in enumerate(kinds) if kind == BEFORE]
+    afters = [i for i, kind in enumerate(kinds) if kind == AFTER]
+    olds = dict(zip(afters, befores, strict=False))
+    alone = set(befores[len(olds) :])
+    places = [i for i, kind in enumerate(kinds) if (kind != BEFORE or i in alone) and piece.start <= i < piece.end]
+    now, old = _RowCursor(piece, reader), _RowCursor(piece, reader)
+    at = 0
+    while at < len(places):
+        end = bisect_left(places, now.skip_to(places[at]), at)
+        first = next((olds[i] for i in places[at:end] if i in olds), None)
+        if first is not None:
+            last = old.skip_to(first)
+            end = next((n for n in range(at, end) if olds.get(places[n], 0) >= last), end)
+        some = places[at:end]
+        changed = [n for n, i in enumerate(some) if i in olds]
+        rows = pa.concat_tables(
+            [now.take_rows(some), *([old.take_rows([olds[some[n]] for n in changed])] if changed else [])]
+        )
+        ops = ["d" if i in alone else OPS[kinds[i]] for i in some]
+        told = RowMetadata(
+            piece.content.version, ops, _row_numbers(piece, 0, some), {n: len(some) + k for k, n in enumerate(changed)}
+        )
+        yield _to_raw(piece, told, encode_rows(rows, layout, told, range(len(some))))
+        at = end
+
+
+class _RowCursor:
+    """Goes forward through the rows of a file, a little at a time."""
+
+    def __init__(self, piece: RowSplit, reader: pq.ParquetFile) -> None:
+        self._slices = _read_some(replace(piece, start=0, end=piece.file.rows), reader, (CHANGE,))
+        self._start, self._rows = 0, pa.table({})
+
+    def skip_to(self, place: int) -> int:
+        """Have the rows around this one at hand; the place behind the last of them."""
+        while place >= self._start + self._rows.num_rows:
+            self._start, self._rows = next(self._slices)
+        return self._start + int(self._rows.num_rows)
+
+    def take_rows(self, places: Sequence[int]) -> pa.Table:
+        """Some of the rows at hand."""
+        return self._rows.take(pa.array([place - self._start for place in places], pa.int64()))
+
+
+def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of the piece with the table's columns and `more`, a little at a time, each with the number in the file of the
+    first; of row groups without any nothing is read."""
+    names, at, groups, skipped = [*_list_file_columns(piece, reader), *more], 0, [], 0
+    for i in range(reader.metadata.num_row_groups):
+        rows = reader.metadata.row_group(i).num_rows
+        if at < piece.end and at + rows > piece.start:
+            groups.append(i)
+        elif not groups:
+            skipped += rows
+        at += rows
+    at = skipped
+    for batch in read_slices(piece.file.path, reader, ROWS, names, groups):
+        start, end = max(piece.start - at, 0), min(piece.end - at, batch.num_rows)
+        if start < end:
+            yield at + start, _conform_rows(pa.table(batch.slice(start, end - start)), piece)
+        at += batch.num_rows
+
+
+def _list_file_columns(piece: RowSplit, reader: pq.ParquetFile) -> list[str]:
+    there, partition = set(reader.schema_arrow.names), {name for name, _ in piece.file.partition}
+    wanted = (field.name for field in piece.content.schema if field.name not in piece.content.left_out)
+    return [name for name in wanted if name in there and name not in partition]
+
+
+def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
+    """The table's columns, by the names of the source, and the kind of change where there is one. A column that was added
+    after the file was written is null."""
+    known = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in piece.file.partition}
+    columns = {}
+    for field in piece.content.schema:
+        if field.name in piece.content.left_out:
+            continue
+        there = rows[field.name] if field.name in rows.column_names else known.get(field.name)
+        columns[source_name(field.name)] = (
+            _cast_column(there, field, piece) if there is not None else pa.nulls(rows.num_rows, field.type)
+        )
+    if CHANGE in rows.column_names:
+        columns[CHANGE] = rows[CHANGE]
+    # Without columns a table would forget how many rows it has; there is always one.
+    return pa.table(columns)
+
+
+def _cast_column(column: Any, field: pa.Field, piece: RowSplit) -> Any:
+    try:
+        return pc.cast(column, field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise EnvironmentProblem(
+            f"Column {field.name!r} in the file {piece.file.path} is {column.type}; the table says {field.type}.",
+            next_step="Rewrite the table with one of the engines that write Delta Lake.",
+        ) from error
+
+
+def _row_numbers(piece: RowSplit, start: int, places: Sequence[int]) -> list[int]:
+    """The numbers in the version of rows of the file."""
+    return [piece.file.first + start + place for place in places]
+
+
+def _to_raw(piece: RowSplit, told: RowMetadata, texts: list[bytes]) -> pa.Table:
+    content, count = piece.content, len(texts)
+    base = RowOffset(content.version, content.whole, 0).offset
+    columns = {
+        "topic": pa.repeat(pa.scalar(content.topic), count),
+        "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+        "offset": pa.array([base + number for number in told.rows], pa.int64()),
+        "timestamp": pa.repeat(pa.scalar(content.at, pa.int64()), count).cast(RAW.field("timestamp").type),
+        "headers": content.make_headers(count),
+        "key": pa.nulls(count, pa.binary()),
+        "value": pa.array(texts, pa.binary()),
+    }
+    return pa.table([columns[name] for name in RAW.names], schema=RAW)

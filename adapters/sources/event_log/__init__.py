@@ -1,0 +1,1 @@
+"""Event logs read as streams."""

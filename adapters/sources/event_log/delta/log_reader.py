@@ -1,0 +1,182 @@
+"""Reading on in an event log, version after version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic
+
+from replicator.domain.errors import DataLoss, EnvironmentProblem
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch, F, Stop
+
+from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
+from ...delta_reader.data_files import FileRewritten
+from ...delta_reader.window_size import WindowSize, WindowTooLarge
+from ..source import ApplyBatch
+from ..version_loop import iterate, read_ahead
+from .backlog import Backlog, ReadWindow
+from .offset_ranges import OffsetRanges
+from .table import EventLogTable, LogFile, LogSnapshot
+
+Load = Callable[[LogSnapshot, ReadWindow, WindowSize], Batch[F]]
+"""Reads the records of a window. May raise TooMuch and Rewritten."""
+
+
+NOTHING = LogSnapshot("", -1, (), Position())
+"""Before the first look."""
+
+
+@dataclass
+class DeltaLog:
+    """The table, and which offsets its files hold. `below`: where it is taken to end."""
+
+    table: EventLogTable
+    ranges: OffsetRanges
+    below: Position | None = None
+
+    def read_latest(self) -> tuple[LogSnapshot, LogBounds]:
+        """The newest version and its bounds."""
+        while True:
+            snapshot = self.table.newest()
+            try:
+                return snapshot, self.ranges.find_bounds(snapshot).limit_to(self.below)
+            except FileRewritten as gone:
+                self.refuse_missing(gone)
+
+    def refuse_missing(self, gone: FileRewritten) -> None:
+        """Raise EnvironmentProblem when the newest version still names the file that is gone."""
+        if any(file.path == gone.path for file in self.table.newest().files):
+            raise EnvironmentProblem(
+                f"The event log names the file {gone.path}, which is gone.",
+                next_step="Restore it from a copy; or, if its records are lost, let deltalake forget the file: "
+                "`DeltaTable(path).repair()`.",
+            )
+
+
+class DeltaLogReader(Generic[F]):
+    """One way through the log, from `start` on and, where that is given, to `until`. With `ahead` a batch is read in another
+    thread while the one before it is at work; after an error, or the end that was asked for, more was read than handed
+    over, and it is of no more use."""
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        load: Load[F],
+        pace: WindowSize,
+        start: Mapping[TopicPartition, int],
+        until: Position | None = None,
+        *,
+        ahead: bool = False,
+    ) -> None:
+        self._log, self._load, self._pace = log, load, pace
+        self._until = until
+        self._ahead = ahead
+        self._backlog = Backlog(log.ranges, start, until)
+        self._snapshot = NOTHING
+        self._bounds = LogBounds(Position(), Position())
+        self._table = ""
+        self._emptied: set[TopicPartition] = set()
+
+    def refresh(self) -> None:
+        """Take in what the newest version has. DataLoss when records that come next are gone from it, or records were
+        appended below others."""
+        snapshot, bounds = self._log.read_latest()
+        if snapshot is self._snapshot:
+            return
+        self._refuse_other_table(snapshot.table)
+        known = set(self._snapshot.files)
+        fresh = [file for file in snapshot.files if file not in known]
+        appended = self._snapshot is not NOTHING and known <= set(snapshot.files)
+        if appended:
+            self._refuse_late(fresh)
+        self._refuse_gaps({place: at for place, at in bounds.firsts.items() if not appended or place in self._emptied})
+        self._emptied = (self._emptied | set(self._bounds.firsts)) - set(bounds.firsts)
+        for place, first in bounds.firsts.items():
+            if self._until is None or place in self._until:
+                self._backlog.next.setdefault(place, first)
+        self._backlog.add(fresh)
+        self._snapshot, self._bounds = snapshot, bounds
+        self._log.ranges.keep_only(snapshot.files)
+
+    def _refuse_other_table(self, table: str) -> None:
+        """A table that was made anew holds other records under the same offsets."""
+        if self._table and table != self._table:
+            raise recreated_error(self._log.table.root)
+        self._table = table
+
+    def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:
+        """Of records that were appended where there were others nothing can be missing. A log that was emptied and loaded
+        again may begin later."""
+        at = {place: self._backlog.next.get(place, first) for place, first in firsts.items()}
+        refuse_losses(
+            {place: said for place, first in firsts.items() if (said := describe_removed(place, at[place], first))}
+        )
+
+    def _refuse_late(self, fresh: Iterable[LogFile]) -> None:
+        """What was rewritten may be anywhere; what was only appended goes on where the log ended."""
+        for file in fresh:
+            for number, (first, _) in self._log.ranges.read_ranges(file).items():
+                place = TopicPartition(file.topic, number)
+                end = self._bounds.ends.get(place, first)
+                if first < end:
+                    raise DataLoss(
+                        f"Record {first} of {place} was appended to the event log after record {end - 1}.",
+                        next_step="Two writers share this table. Give each log a folder of its own, and reload with "
+                        "`replicator lanes resync LANE`.",
+                    )
+
+    def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
+        """Hand over all that is there and was not handed over; whether that was anything."""
+        handed, batches = False, self._read_batches()
+        try:
+            while not stop.is_set():
+                try:
+                    batch = next(batches, None)
+                except FileRewritten as gone:
+                    self._restart(gone)
+                    batches = self._read_batches()
+                    continue
+                if batch is None:
+                    break
+                handed = True
+                apply_batch(batch)
+        finally:
+            batches.close()
+        return handed
+
+    def _read_batches(self) -> Generator[Batch[F], None, None]:
+        return read_ahead(self._next_batch) if self._ahead else iterate(self._next_batch)
+
+    def _next_batch(self) -> Batch[F] | None:
+        """The next batch; None where there is nothing more. Raises Rewritten."""
+        while True:
+            try:
+                window = self._backlog.next_window(self._pace.reach)
+                return self._final_batch() if window is None else self._read_window(window)
+            except WindowTooLarge:
+                continue
+
+    def _read_window(self, window: ReadWindow) -> Batch[F]:
+        batch = self._load(self._snapshot, window, self._pace)
+        self._pace.grow(batch.records, batch.size)
+        self._backlog.mark_done(window)
+        return batch
+
+    def _final_batch(self) -> Batch[F] | None:
+        """Offsets without a record at the end, as the lanes that wrote the log know it, or up to where was asked for."""
+        ends = self._until or self._bounds.ends
+        left = {place: end for place, end in ends.items() if self._backlog.next.get(place, end) < end}
+        if not left:
+            return None
+        starts = {place: self._backlog.next[place] for place in left}
+        self._backlog.next.update(left)
+        window = ReadWindow(Span(Position(starts), Position(left)), ())
+        return self._load(self._snapshot, window, self._pace)
+
+    def _restart(self, gone: FileRewritten) -> None:
+        """The files of a newer version, from where these were read."""
+        self._log.refuse_missing(gone)
+        self._backlog.clear()
+        self._snapshot = NOTHING
+        self.refresh()

@@ -1,0 +1,109 @@
+"""The source that reads an event log: recorded topics, as if they came from the broker."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span
+from replicator.ports.frames import Batch, F
+
+from ....event_log.bounds import LogBounds
+from ....event_log.frames import payload_bytes
+from ...delta_reader.window_size import WholeTableSize, WindowSize
+from ..source import LogSource
+from .backlog import ReadWindow
+from .log_reader import DeltaLog, DeltaLogReader, Load
+from .offset_ranges import OffsetRanges
+from .open_files import OpenLogFiles
+from .options import DeltaSourceOptions
+from .table import EventLogTable, LogSnapshot
+from .window_reader import Period, read_records
+
+
+class EventLogSource(LogSource[F]):
+    """`LogSource` over the table of an `event_log` sink in a lake, but for how the records of a window become a frame
+    (`load`).
+
+    Records are told by their offsets: files may be compacted, rewritten and cleaned up at any time. In a table that is only
+    appended to, records that turn up below the log's end are a DataLoss.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = DeltaSourceOptions.read(options)
+        super().__init__(self._options)
+        self._period = Period(self._options.since, self._options.until)
+        table = EventLogTable(self._options.path, self._wanted, self._options.storage)
+        self._log = DeltaLog(table, OffsetRanges(), self._below)
+
+    ahead = False
+    """Whether `run` reads a batch while the one before it is at work."""
+
+    @abstractmethod
+    def load(self, snapshot: LogSnapshot, window: ReadWindow, pace: WindowSize) -> Batch[F]:
+        """The records of `window`, a batch without any for one without files. May raise TooMuch and Rewritten."""
+
+    def make_loader(self) -> Load[F]:
+        """`load` for one `run`, which may read while `read` does."""
+        return self.load
+
+    def bounds(self) -> LogBounds:
+        """See `LogSource.bounds`."""
+        return self._log.read_latest()[1]
+
+    def follow_from(self, start: Position) -> DeltaLogReader[F]:
+        """See `LogSource.follow_from`."""
+        return DeltaLogReader(self._log, self.make_loader(), self._window_size(), start, self._below, ahead=self.ahead)
+
+    def read_between(self, start: Position, until: Position) -> DeltaLogReader[F]:
+        """See `LogSource.read_between`. Only files that reach into what is asked for are opened."""
+        return DeltaLogReader(self._log, self.load, self._window_size(), start, until)
+
+    def removed(self) -> Position:
+        """See `ports.source.Shortened`; nothing for who asks for a part."""
+        if self._options.part:
+            return Position()
+        firsts = self.bounds().firsts
+        cuts = self._log.table.read_removed(firsts)
+        # A log that was loaded anew since then has them again.
+        return firsts.only(place for place, cut in cuts.items() if cut <= firsts[place])
+
+    def _window_size(self) -> WindowSize:
+        if self._options.mode == "batch":
+            return WholeTableSize(self._options.path, self._options.batch_bytes)
+        return WindowSize(self._options.batch_records, self._options.batch_bytes)
+
+
+class DeltaSource(EventLogSource[pa.Table]):
+    """`EventLogSource` whose frames are `pyarrow.Table`."""
+
+    ahead = True
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        super().__init__(options)
+        self._files = OpenLogFiles(self._period.stored_schema)
+        self._of_run = OpenLogFiles(self._period.stored_schema)
+
+    def close(self) -> None:
+        """Close the files that are not read to their ends."""
+        self._files.close()
+        self._of_run.close()
+
+    def load(self, snapshot: LogSnapshot, window: ReadWindow, pace: WindowSize) -> Batch[pa.Table]:  # noqa: ARG002
+        """Read in this process, file by file and a little at a time."""
+        return self._load(self._files, window, pace)
+
+    def make_loader(self) -> Load[pa.Table]:
+        """See `EventLogSource.make_loader`."""
+        return lambda _, window, pace: self._load(self._of_run, window, pace)
+
+    def _load(self, files: OpenLogFiles, window: ReadWindow, pace: WindowSize) -> Batch[pa.Table]:
+        frame = read_records(window, pace, files, self._period)
+        return Batch(frame, window.span, frame.num_rows, payload_bytes(frame))
+
+    def empty_batch(self, span: Span) -> Batch[pa.Table]:
+        """A batch without records."""
+        return Batch(RAW.empty_table(), span, 0, 0)

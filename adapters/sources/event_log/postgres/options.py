@@ -1,0 +1,25 @@
+"""Options of the source that reads an event log in PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from ....postgres.options import normalize_dsn
+from ....postgres.target_location import TableLocation
+from ..options import LogOptions
+
+
+class PostgresLogOptions(LogOptions):
+    """`dsn`, `schema` and `table`: as of the `event_log` sink that writes it."""
+
+    transport: Literal["postgres_log"] = "postgres_log"
+    dsn: Annotated[SecretStr, AfterValidator(normalize_dsn)]
+    schema_name: str = Field("cdc_raw", alias="schema")
+    table: str = "cdc_events"
+
+    @property
+    def place(self) -> TableLocation:
+        """The table."""
+        return TableLocation(self.dsn.get_secret_value(), self.schema_name, self.table)

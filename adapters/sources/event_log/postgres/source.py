@@ -1,0 +1,160 @@
+"""The source that reads an event log in PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
+from functools import partial
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch, Stop
+
+from ....event_log.bounds import LogBounds, describe_removed, recreated_error, refuse_losses
+from ....event_log.frames import payload_bytes
+from ....postgres.connection import PostgresSession
+from ....postgres.event_log_reader import LogState, open_snapshot, read_log_state, read_records
+from ....postgres.target_location import TableLocation
+from ..source import LogSource
+from ..version_loop import read_ahead
+from .batches import split_batches
+from .options import PostgresLogOptions
+
+ROLE = "event log reader"
+
+
+class PostgresLogTable:
+    """The table, of which `known` is the last look. Safe for use from several threads."""
+
+    def __init__(self, place: TableLocation, wanted: Callable[[str], bool]) -> None:
+        self.place, self.wanted = place, wanted
+        self.known: LogState | None = None
+        self._session = PostgresSession(place.dsn, ROLE)
+        self._turn = threading.Lock()
+
+    def read_latest(self) -> LogState:
+        """The log as it is."""
+        with self._turn, open_snapshot(self._session, self.place) as cursor:
+            self.known = read_log_state(cursor, self.place, self.wanted, self.known)
+            return self.known
+
+    def close(self) -> None:
+        """End the connection."""
+        self._session.close()
+
+
+class PostgresLogSource(LogSource[pa.Table]):
+    """`LogSource` over the table of an `event_log` sink in PostgreSQL, whose frames are `pyarrow.Table`.
+
+    Each look, and each stretch that is handed over, is of one moment of the table, so that of records, and of how far the
+    lanes that write it say they are, none is later than the others. Connections are open no longer than records come;
+    while they do, the server keeps that moment. Without an index of `event_log_reader.INDEX` it sorts the records that are asked
+    for, on its disk where they are many.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = PostgresLogOptions.from_options(options, "an event log in PostgreSQL")
+        super().__init__(self._options)
+        self._log = PostgresLogTable(self._options.place, self._wanted)
+
+    def bounds(self) -> LogBounds:
+        """See `LogSource.bounds`."""
+        return self._log.read_latest().bounds.limit_to(self._below)
+
+    def follow_from(self, start: Position) -> PostgresLogReader:
+        """See `LogSource.follow_from`."""
+        return PostgresLogReader(self._log, self._options, start, self._below)
+
+    def read_between(self, start: Position, until: Position) -> PostgresLogReader:
+        """See `LogSource.read_between`."""
+        return PostgresLogReader(self._log, self._options, start, until)
+
+    def removed(self) -> Position:
+        """See `ports.source.Shortened`: nothing removes records from such a log yet."""
+        return Position()
+
+    def empty_batch(self, span: Span) -> Batch[pa.Table]:
+        """A batch without records."""
+        return Batch(RAW.empty_table(), span, 0, 0)
+
+    def close(self) -> None:
+        """End the connection that looks at the log."""
+        self._log.close()
+
+
+class PostgresLogReader:
+    """One way through the log, from `start` on and, where that is given, to `until`. A batch is read in another thread while
+    the one before it is at work; after an error it is of no more use."""
+
+    def __init__(
+        self, log: PostgresLogTable, said: PostgresLogOptions, start: Mapping[TopicPartition, int], until: Position | None
+    ) -> None:
+        self._log, self._said, self._until = log, said, until
+        self._next = dict(start)
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._table: int | None = None
+
+    def refresh(self) -> None:
+        """Take in how far the log is. DataLoss when records that come next are gone from it."""
+        self._accept(self._log.read_latest())
+
+    def _accept(self, found: LogState) -> None:
+        if self._table not in (None, found.table):
+            raise recreated_error(self._log.place.url)
+        self._table = found.table
+        bounds = found.bounds.limit_to(self._until)
+        at = {place: self._next.get(place, first) for place, first in bounds.firsts.items()}
+        refuse_losses(
+            {place: said for place, first in bounds.firsts.items() if (said := describe_removed(place, at[place], first))}
+        )
+        self._next.update(at)
+        self._ends = bounds.ends
+
+    def deliver(self, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> bool:
+        """Hand over all that is there and was not handed over; whether that was anything."""
+        if not self._find_left():
+            return False
+        handed = False
+        with closing(_read_ahead(self._read_batches())) as there:
+            for batch in there:
+                if stop.is_set():
+                    break
+                handed = True
+                apply_batch(batch)
+        return handed
+
+    def _find_left(self) -> dict[TopicPartition, int]:
+        """The partitions with something to hand over, and up to where."""
+        return {place: end for place, end in self._ends.items() if self._next.get(place, end) < end}
+
+    def _read_batches(self) -> Generator[Batch[pa.Table], None, None]:
+        with (
+            closing(PostgresSession(self._log.place.dsn, ROLE)) as session,
+            open_snapshot(session, self._log.place) as cursor,
+        ):
+            # All is looked at anew: what was there at the last look may be gone by now.
+            self._accept(read_log_state(cursor, self._log.place, self._log.wanted))
+            stretches = [(place, self._next[place], end) for place, end in self._find_left().items()]
+            rows = read_records(cursor, self._log.place, stretches, self._said.since, self._said.until)
+            for frame in split_batches(rows, self._said.batch_records, self._said.batch_bytes):
+                yield self._to_batch(frame)
+        if left := self._find_left():
+            # Offsets without a record at the ends, as the lanes that wrote the log know them, or as was asked for.
+            yield Batch(RAW.empty_table(), self._span_to(left), 0, 0)
+
+    def _to_batch(self, frame: pa.Table) -> Batch[pa.Table]:
+        lasts = frame.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
+        ends = {TopicPartition(row["topic"], row["partition"]): row["offset_max"] + 1 for row in lasts}
+        return Batch(frame, self._span_to(ends), frame.num_rows, payload_bytes(frame))
+
+    def _span_to(self, ends: Mapping[TopicPartition, int]) -> Span:
+        starts = {place: self._next[place] for place in ends}
+        self._next.update(ends)
+        return Span(Position(starts), Position(ends))
+
+
+def _read_ahead(coming: Generator[Batch[pa.Table], None, None]) -> Generator[Batch[pa.Table], None, None]:
+    return read_ahead(partial(next, coming, None), coming.close)

@@ -1,0 +1,15 @@
+"""Versions in names of files: the digits at their end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+DIGITS = re.compile(r"(\d(?:[\d_:T.-]*\d)?)Z?\Z")
+
+
+def find_version_digits(name: str, suffixes: Iterable[str]) -> list[str]:
+    """The digits before the longest of `suffixes` that `name` has, as separators part them; none where there are none."""
+    suffix = next((one for one in sorted(suffixes, key=len, reverse=True) if name.endswith(one)), "")
+    found = DIGITS.search(name.removesuffix(suffix))
+    return re.findall(r"\d+", found[1]) if found else []

@@ -1,0 +1,204 @@
+"""Avro files (object container files) as messages, one block of them in memory at a time.
+
+A value becomes the text that Connect's JsonConverter would have written of it with its schema, which the file names. Text
+and bytes that are no part of a struct are messages as they were: a converter of the connector passed them on.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+from fastavro import schemaless_reader
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+
+from ...arrow.record_errors import ValueMisfit
+from ...arrow.record_limits import RecordLimits
+from ...decoders.avro.datum_reader import FAULTS, read_data
+from ...decoders.avro.value_schema import NO_SCHEMA, ValueSchema, read_schema
+from .file_list import ArchiveFile
+from .line_reader import BLOCK, LONGER
+
+AVRO = ".avro"
+NULL = b"null"
+"""What stands for a message that is none, as in JSON lines."""
+LONGEST_HEADER = 16 * 1024 * 1024
+XZ_MEMORY = 256 * 1024 * 1024
+HEADER = {
+    "type": "record",
+    "name": "header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "magic", "size": 4}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+        {"name": "sync", "type": {"type": "fixed", "name": "sync", "size": 16}},
+    ],
+}
+MAGIC = b"Obj\x01"
+STEP = "Let the connector write `format.class` JsonFormat, in another folder."
+
+
+def read_messages(file: ArchiveFile, longest: int) -> Iterator[bytes]:
+    """The messages of an Avro file. `longest`: `Form.longest`. ConfigProblem for a file that cannot be read as it is,
+    EnvironmentProblem for one that is damaged or not whole."""
+    most = longest // LONGER + BLOCK
+    with file.path.open("rb") as stream:
+        try:
+            meta, sync = _read_header(stream)
+            schema, unpack = _find_schema(file, meta), _find_codec(file, meta)
+            to_message = _message_encoder(schema)
+            while stream.tell() < file.size:
+                count, block = _read_block(stream, sync, most, unpack)
+                for value in read_data(block, count, schema.avro, schema.columns):
+                    yield NULL if value is None else to_message(value)
+        except _FileTruncated:
+            raise EnvironmentProblem(f"{file.path} ends too early: it was not copied to its end.") from None
+        except _BlockTooLarge as problem:
+            raise ConfigProblem(
+                f"{file.path} has {problem}, more than {most}: limits.message_bytes and {BLOCK} for records beside",
+                next_step="Raise `limits.message_bytes` of the source, if the file comes from the connector.",
+            ) from None
+        except ValueMisfit as unfit:
+            raise ConfigProblem(f"A record of {file.path} cannot be read: {unfit}", next_step=STEP) from None
+        except FAULTS as error:
+            where = f"before byte {stream.tell()} it is no Avro"
+            raise EnvironmentProblem(f"The file {file.path} is damaged: {where} ({error}).") from error
+
+
+@lru_cache(64)
+def read_cached_schema(text: bytes) -> ValueSchema:
+    """What the schema that a file names stands for. Raises one of NO_SCHEMA; decoders look at limits."""
+    return read_schema(text, RecordLimits())
+
+
+def describe_reason(error: Exception) -> str:
+    """Why `read_cached_schema` raised."""
+    return error.reject.sentence if isinstance(error, ValueMisfit) else "its schema is no Avro schema"
+
+
+class _BlockTooLarge(Exception):
+    """A block is larger than blocks may be."""
+
+
+class _FileTruncated(Exception):
+    """The file ends within its header or a block."""
+
+
+class _HeaderStream:
+    """The beginning of a stream, of which headers are read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._left = stream, LONGEST_HEADER
+
+    def read(self, size: int) -> bytes:
+        """As of a stream. Raises ValueError beyond what a header may have."""
+        if not 0 <= size <= self._left:
+            raise ValueError("its header is too long")
+        self._left -= size
+        return self._stream.read(size)
+
+
+def _read_header(stream: BinaryIO) -> tuple[dict[str, bytes], bytes]:
+    """What the header says, and what every block ends with."""
+    try:
+        found: Any = schemaless_reader(_HeaderStream(stream), HEADER, None)  # type: ignore[arg-type]
+    except EOFError:
+        raise _FileTruncated from None
+    if found["magic"] != MAGIC:
+        raise ValueError("it does not begin as Avro files do")
+    return found["meta"], found["sync"]
+
+
+def _find_schema(file: ArchiveFile, meta: dict[str, bytes]) -> ValueSchema:
+    try:
+        return read_cached_schema(meta["avro.schema"])
+    except NO_SCHEMA as error:
+        raise ConfigProblem(f"{file.path} cannot be read: {describe_reason(error)}", next_step=STEP) from None
+
+
+def _message_encoder(schema: ValueSchema) -> Callable[[Any], bytes]:
+    if "name" not in schema.connect and schema.connect["type"] == "string":
+        return str.encode
+    return bytes if "name" not in schema.connect and schema.connect["type"] == "bytes" else schema.to_text
+
+
+def _find_codec(file: ArchiveFile, meta: dict[str, bytes]) -> Callable[[bytes, int], bytes]:
+    codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
+    if codec not in CODECS:
+        raise ConfigProblem(
+            f"{file.path} is packed with codec {codec[:20]!r}, which is not read",
+            next_step=f"Let the connector write `avro.codec` {', '.join(CODECS)}, in another folder.",
+        )
+    return CODECS[codec]
+
+
+def _read_block(stream: BinaryIO, sync: bytes, most: int, unpack: Callable[[bytes, int], bytes]) -> tuple[int, bytes]:
+    """How many values the next block has, and their bytes."""
+    try:
+        count, size = (int(schemaless_reader(stream, "long", None)) for _ in range(2))  # type: ignore[arg-type]
+    except EOFError:
+        raise _FileTruncated from None
+    if size > 2 * most:  # What does not pack well is longer when it is packed.
+        raise _BlockTooLarge(f"a block of {size} bytes")
+    if count < 0 or size < 0:
+        raise ValueError("a block has a size below 0")
+    packed, mark = stream.read(size), stream.read(len(sync))
+    if len(mark) < len(sync):
+        raise _FileTruncated
+    if mark != sync:
+        raise ValueError("a block does not end where it says")
+    try:
+        block = unpack(packed, most)
+    except (OSError, zlib.error, lzma.LZMAError, pa.ArrowException) as error:
+        raise ValueError("a block cannot be unpacked") from error
+    if len(block) > most:
+        raise _BlockTooLarge("a block that unpacks to more bytes")
+    return count, block
+
+
+def _unpack_deflate(packed: bytes, most: int) -> bytes:
+    return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most + 1)
+
+
+def _unpack_bzip2(packed: bytes, most: int) -> bytes:
+    return bz2.BZ2Decompressor().decompress(packed, most + 1)
+
+
+def _unpack_xz(packed: bytes, most: int) -> bytes:
+    return lzma.LZMADecompressor(memlimit=XZ_MEMORY).decompress(packed, most + 1)
+
+
+def _unpack_zstandard(packed: bytes, most: int) -> bytes:
+    block: bytes = pa.CompressedInputStream(pa.BufferReader(packed), "zstd").read(most + 1)
+    return block
+
+
+def _unpack_snappy(packed: bytes, most: int) -> bytes:
+    """Snappy begins with the size of what was packed, in 7 bits a byte; behind it comes a checksum of that."""
+    size = 0
+    for place, byte in enumerate(packed[:5]):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            break
+    if size > most:
+        raise _BlockTooLarge(f"a block that unpacks to {size} bytes")
+    block: bytes = pa.Codec("snappy").decompress(packed[:-4], size, asbytes=True)
+    if zlib.crc32(block) != int.from_bytes(packed[-4:], "big"):
+        raise ValueError("a checksum is wrong")
+    return block
+
+
+CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda packed, _: packed,
+    "deflate": _unpack_deflate,
+    "snappy": _unpack_snappy,
+    "bzip2": _unpack_bzip2,
+    "xz": _unpack_xz,
+    "zstandard": _unpack_zstandard,
+}
+"""How blocks are unpacked, to at most so many bytes and one more."""

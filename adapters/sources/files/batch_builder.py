@@ -1,0 +1,110 @@
+"""Records of archive files gathered into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import Fatal
+from replicator.domain.position import TopicPartition
+from replicator.ports.frames import Batch
+
+from .archive_records import ArchiveRecord
+from .delivery_progress import DeliveryProgress
+from .options import ArchiveOptions
+
+ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
+ROWS = 10_000
+
+
+class RecordColumns:
+    """Records on their way to a raw batch, by column: a tuple per record would be looked at again and again by Python's
+    garbage collector."""
+
+    def __init__(self) -> None:
+        self._columns: list[list[Any]] = [[] for _ in RAW]
+
+    def __len__(self) -> int:
+        return len(self._columns[0])
+
+    def add(self, record: ArchiveRecord) -> None:
+        """Add one."""
+        for column, value in zip(self._columns, record, strict=True):
+            column.append(value)
+
+    def to_batch(self) -> pa.RecordBatch:
+        """All of them, in order."""
+        arrays = [pa.array(column, field.type) for column, field in zip(self._columns, RAW, strict=True)]
+        return pa.record_batch(arrays, schema=RAW)
+
+
+class BatchBuilder:
+    """Cuts what is put in into batches no larger than the options say, and hands them over."""
+
+    def __init__(self, options: ArchiveOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch) -> None:
+        self._options, self._delivered, self._apply = options, delivered, apply_batch
+        self._chunks: list[pa.RecordBatch] = []
+        self._rows = RecordColumns()
+        self._records = self._size = 0
+
+    def add_record(self, record: ArchiveRecord, label: str) -> None:
+        """Take one record, unless it was delivered before."""
+        if not self._delivered.accept(record.place, record.offset, label):
+            return
+        self._rows.add(record)
+        self._count(1, record.size)
+
+    def add_frame(self, chunk: pa.RecordBatch, label: str) -> None:
+        """Take a raw batch, without the records that were delivered before."""
+        places = zip(*(chunk.column(c).to_pylist() for c in ("topic", "partition", "offset")), strict=True)
+        keep = [self._delivered.accept(TopicPartition(t, p), o, label) for t, p, o in places]
+        kept = chunk if all(keep) else chunk.filter(pa.array(keep, pa.bool_()))
+        if kept.num_rows:
+            self._close_rows()
+            self._chunks.append(kept)
+            self._count(kept.num_rows, payload_bytes(kept))
+
+    def _count(self, records: int, size: int) -> None:
+        self._records += records
+        self._size += size
+        if len(self._rows) >= ROWS:
+            self._close_rows()
+        if self._options.is_whole:
+            refuse_larger(self._size, self._options)
+        elif self._records >= self._options.batch_records or self._size >= self._options.batch_bytes:
+            self.flush()
+
+    def _close_rows(self) -> None:
+        if self._rows:
+            self._chunks.append(self._rows.to_batch())
+            self._rows = RecordColumns()
+
+    def flush(self, *, even_empty: bool = False) -> bool:
+        """Hand over what was gathered; nothing when there is nothing, unless `even_empty`. Whether it did."""
+        self._close_rows()
+        span = self._delivered.next_span()
+        if not (self._records or span.end or even_empty):
+            return False
+        batch = Batch(pa.Table.from_batches(self._chunks, schema=RAW), span, self._records, self._size)
+        self._chunks, self._records, self._size = [], 0, 0
+        self._apply(batch)
+        return True
+
+
+def refuse_larger(size: int, options: ArchiveOptions) -> None:
+    """Raise Fatal when more has accumulated than one batch may hold. Nothing was handed over."""
+    if size > options.batch_bytes:
+        raise Fatal(
+            f"What has accumulated in {options.path} has more than the {options.batch_bytes:,} bytes of keys and values "
+            "that fit into one batch (`mode: batch`). Nothing of it was applied.",
+            next_step="Raise `limits.memory`; or leave `mode` out, and it is applied in several batches.",
+        )
+
+
+def payload_bytes(chunk: pa.RecordBatch) -> int:
+    """Bytes of keys and values."""
+    return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))

@@ -1,0 +1,169 @@
+"""Files of sinks as lines, and the record of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem
+from replicator.domain.time_bounds import FIRST_MS, LAST_MS
+
+from ..archive_records import ArchiveRecord, LineTooLong, unreadable_record
+from ..avro_files import AVRO, NULL
+from ..batch_builder import RecordColumns
+from ..file_format import LONGEST, Number
+from ..file_list import ArchiveFile, Place
+from ..immutable.text_files import read_lines
+from ..line_reader import LongLine
+from .file_list import SinkFile, list_sink_files
+from .file_names import RAW, SUFFIXES, parse_name
+from .parquet_values import refuse_parquet, to_messages
+
+
+class _Header(msgspec.Struct):
+    key: str
+    value: str | None = None
+
+
+class _Headers(msgspec.Struct):
+    headers: list[_Header]
+
+
+class _TypedHeaders(msgspec.Struct):
+    payload: list[_Header]
+
+
+_text = msgspec.json.Decoder(str).decode
+_headers = msgspec.json.Decoder(_Headers).decode
+_typed_headers = msgspec.json.Decoder(_TypedHeaders).decode
+
+
+class SinkFileFormat:
+    """`Form` of JSON lines, lines of messages, Avro and Parquet."""
+
+    suffixes: tuple[str, ...] = SUFFIXES
+    divisible = growing = False
+    deep = True
+    longest = LONGEST
+
+    def __init__(self, settle: float) -> None:
+        self._settle = settle
+        self._beside: dict[str, _SideLines] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is open does not travel."""
+        return {**self.__dict__, "_beside": {}}
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """See `Form.files`: by partition and offset."""
+        return list_sink_files(path, self._settle)
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        """See `Form.lines`."""
+        return iter(stream)
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
+        """See `Form.record`. ConfigProblem for a file that goes on where the next one begins, EnvironmentProblem where keys
+        or headers end too early."""
+        at = number()
+        found = self._make_record(file, at)
+        if isinstance(found, ValueError):
+            return found
+        if not line.strip() and not file.name.endswith((*RAW, AVRO)):
+            return None
+        return found._replace(value=_to_message(file, line))
+
+    def _make_record(self, file: ArchiveFile, at: int) -> ArchiveRecord | ValueError:
+        """The record of that number, without its value."""
+        assert isinstance(file, SinkFile)  # noqa: S101 - they are those of `files`
+        name = parse_name(file.path)
+        offset = name.first + at - 1
+        if file.following is not None and offset >= parse_name(file.following.path).first:
+            raise ConfigProblem(
+                f"{file.path} goes on at record {offset} of {name.place}, with which {file.following.path} begins: records "
+                "of a partition were sorted into several files at a time, so nothing says which offsets they had",
+                next_step="Use the connector's DefaultPartitioner, or one by a time that never goes back.",
+            )
+        try:
+            key = self._read_part(file, "keys", at)
+            headers = self._read_part(file, "headers", at)
+            said = None if headers is None else [(one.key, _to_bytes(one.value)) for one in _read_headers(file, headers)]
+        except (LineTooLong, msgspec.MsgspecError, UnicodeError) as error:
+            return error if isinstance(error, LineTooLong) else ValueError(f"its headers cannot be read: {error}")
+        time = file.stamp[1] // 1_000_000
+        return ArchiveRecord(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, said, key, None)
+
+    def _read_part(self, file: SinkFile, part: str, at: int) -> bytes | None:
+        """The key or the headers of a record, None where there are none."""
+        beside: ArchiveFile | None = getattr(file, part)
+        if beside is None:
+            return None
+        there = self._beside.get(part)
+        if there is None or there.file is not beside or there.at >= at:
+            there = self._beside[part] = _SideLines(beside, self)
+        line = there.read_line(at)
+        if line is None:
+            raise EnvironmentProblem(f"{beside.path} has {there.at} lines, and {file.path} has more: it is not whole.")
+        return line if part == "headers" else _to_message(beside, line)
+
+    def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        """See `Form.frame`: every row is a message."""
+        gathered = RecordColumns()
+        for at, message in enumerate(to_messages(chunk), first):
+            found = self._make_record(file, at)
+            if isinstance(found, ValueError):
+                gathered.add(unreadable_record(file.label, at, message, found))
+            else:
+                gathered.add(found._replace(value=message))
+        return gathered.to_batch()
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `Form.refuse`: for a file that does not name a schema of Connect's structs."""
+        refuse_parquet(file, schema)
+
+
+class _SideLines:
+    """The lines of a file of keys or headers, read beside those of the values."""
+
+    def __init__(self, file: ArchiveFile, form: SinkFileFormat) -> None:
+        self.file, self.at = file, 0
+        self._lines, self._longest = read_lines(form, file), form.longest
+
+    def read_line(self, at: int) -> bytes | None:
+        """The line of that number, which is above that of the last one; None behind the end. Raises LineTooLong."""
+        while self.at < at:
+            line = next(self._lines, None)
+            if line is None:
+                return None
+            self.at += 1
+        if isinstance(line, LongLine):
+            raise LineTooLong(f"{self.file.path} line {at}: {line.describe(self._longest)}")
+        return line
+
+
+def _read_headers(file: SinkFile, line: bytes) -> list[_Header]:
+    """What a record of a file of headers holds: of JSON a struct around them, of Avro themselves."""
+    is_typed = file.headers is not None and file.headers.name.endswith(AVRO)
+    return _typed_headers(line).payload if is_typed else _headers(line).headers
+
+
+def _to_message(file: ArchiveFile, line: bytes) -> bytes | None:
+    """The message that a line stands for. One that is no JSON stays as it is: a decoder says so."""
+    if file.name.endswith(AVRO):
+        return None if line == NULL else line
+    if file.name.endswith(RAW):
+        return line.removesuffix(b"\n")
+    text = line.strip()
+    if text == b"null":
+        return None
+    try:
+        return _text(text).encode() if text.startswith(b'"') else text
+    except (msgspec.MsgspecError, UnicodeError):
+        return text
+
+
+def _to_bytes(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()

@@ -1,0 +1,46 @@
+"""Archives (`transport: archive`), and folders of files that are written once (`transport: files`), by what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .check import ArchiveCheck
+from .connect import ConnectFilesCheck, ConnectFilesSource
+from .dms.source import DmsFilesCheck, DmsFilesSource
+from .line_file import LineFileCheck, LineFileSource
+from .rows import RowsFilesCheck, RowsFilesSource
+from .source import ArchiveSource
+
+ROWS = "rows"
+FILES, RECORDED, CONNECT, LINES = "files", "recorded", "connect", "lines"
+SOURCES = {RECORDED: ArchiveSource, CONNECT: ConnectFilesSource, LINES: LineFileSource}
+CHECKS = {RECORDED: ArchiveCheck, CONNECT: ConnectFilesCheck, LINES: LineFileCheck}
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What an archive consists of: recorded topics, or files of Kafka Connect's sinks; and the other options."""
+    own = dict(options)
+    return str(own.pop(FILES, None) or RECORDED), own
+
+
+def archive_source(options: Mapping[str, object]) -> ArchiveSource:
+    """The source of recorded topics, in files of ours or in those of Kafka Connect's sinks."""
+    files, own = split_options(options)
+    return SOURCES[files](own)
+
+
+def archive_check(name: str, options: Mapping[str, Any]) -> ArchiveCheck:
+    """What `doctor` looks at there."""
+    files, own = split_options(options)
+    return CHECKS[files](name, own)
+
+
+def files_source(options: Mapping[str, object]) -> DmsFilesSource | RowsFilesSource:
+    """The source of the folders of `format`."""
+    return RowsFilesSource(options) if options.get("format") == ROWS else DmsFilesSource(options)
+
+
+def files_check(name: str, options: Mapping[str, Any]) -> DmsFilesCheck | RowsFilesCheck:
+    """What `doctor` looks at there."""
+    return RowsFilesCheck(name, options) if options.get("format") == ROWS else DmsFilesCheck(name, options)

@@ -1,0 +1,81 @@
+"""CSV files as lines: a row may go on over several of them, and its place in the file is its place in the order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from replicator.domain.errors import Fatal
+
+from ....decoders.common.dms_rows import COLUMNS, KIND, CsvDialect
+from ..archive_records import ArchiveRecord
+from ..file_format import LONGEST, Number
+from ..file_list import ArchiveFile, Place
+from ..immutable.csv_rows import CsvRowJoiner
+from ..immutable.text_files import read_first_row, strip_line
+from .file_list import list_files
+from .file_names import DmsFileName, find_table, parse_name
+from .transaction_files import TransactionRows
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class DmsCsvFormat:
+    """`Form` of CSV files in this dialect."""
+
+    suffixes: tuple[str, ...] = (".csv", ".csv.gz")
+    longest = LONGEST
+    growing = divisible = False
+    """What is a line end and what is part of a value, only who reads from the beginning can tell."""
+    deep = True
+
+    def __init__(self, dialect: CsvDialect) -> None:
+        self._header, self._rows, self._transactions = dialect.header, CsvRowJoiner(dialect), TransactionRows(dialect)
+        self._known: tuple[ArchiveFile, str, DmsFileName, Headers] | None = None
+
+    def files(self, path: Place) -> list[ArchiveFile]:
+        """See `Form.files` and `listing.listed`."""
+        return list_files(path, self.suffixes)
+
+    def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
+        """See `Form.lines`."""
+        return self._rows.join_lines(stream, self.longest)
+
+    def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
+        """See `Form.record`. Fatal for a file with more rows than offsets have room for."""
+        at = number()
+        topic, name, headers = self._common_fields(file)
+        if at == 1 and len(headers) > 1:
+            return None
+        refuse_full(file, name, at)
+        row = strip_line(line, first=at == 1)
+        if name.of_transactions:
+            found = self._transactions.parse_row(row)
+            if isinstance(found, ValueError):
+                return found
+            topic, row = found
+        return ArchiveRecord(topic, 0, name.first + at, name.time, headers, None, row)
+
+    def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
+        """See `Form.frame`: there are none."""
+        raise Fatal(f"{file.path} holds text")
+
+    def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
+        """See `Form.refuse`: no file of this form is one."""
+
+    def _common_fields(self, file: ArchiveFile) -> tuple[str, DmsFileName, Headers]:
+        """What the records of a file have in common."""
+        if self._known is None or self._known[0] != file:
+            name = parse_name(file.path)
+            headers: Headers = [(KIND, name.kind.encode())]
+            if self._header and not name.of_transactions:
+                headers.append((COLUMNS, self._rows.check_header(read_first_row(self, file), file)))
+            self._known = (file, find_table(file.path), name, headers)
+        return self._known[1:]
+
+
+def refuse_full(file: ArchiveFile, name: DmsFileName, rows: int) -> None:
+    """Fatal for a file with more rows than offsets have room for."""
+    if rows >= name.most:
+        raise Fatal(f"{file.path} has more than {name.most - 1} rows", next_step="Cut it into files with later times.")

@@ -1,0 +1,45 @@
+"""Lines of files of text."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from typing import IO, BinaryIO, cast
+
+from replicator.domain.errors import EnvironmentProblem
+
+from ..avro_files import AVRO, read_messages
+from ..file_format import FileFormat
+from ..file_list import ArchiveFile
+from ..file_reader import read_compressed
+from ..line_reader import read_bounded
+
+BOM = b"\xef\xbb\xbf"
+
+
+def read_first_row(form: FileFormat, file: ArchiveFile) -> bytes:
+    """The first row of a file of text, empty where it has none. EnvironmentProblem when it cannot be read."""
+    return strip_line(next(read_lines(form, file), b""), first=True)
+
+
+def read_lines(form: FileFormat, file: ArchiveFile) -> Iterator[bytes]:
+    """The lines of a file of text with their ends, or the messages of an Avro file. EnvironmentProblem when it cannot be
+    read, or is not whole."""
+    try:
+        if file.name.endswith(AVRO):
+            yield from read_messages(file, form.longest)
+            return
+        with file.path.open("rb") as stored, _open_plain(file, stored) as stream:
+            yield from form.lines(read_compressed(read_bounded(stream, form.longest), file, growing=False))
+    except OSError as error:
+        raise EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.") from error
+
+
+def _open_plain(file: ArchiveFile, stored: BinaryIO) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(stored)) if file.name.endswith(".gz") else stored
+
+
+def strip_line(line: bytes, *, first: bool) -> bytes:
+    """A row without its end, and the first without the mark that some programs begin a file with."""
+    text = line.removesuffix(b"\n").removesuffix(b"\r")
+    return text.removeprefix(BOM) if first else text

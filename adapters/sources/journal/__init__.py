@@ -1,0 +1,1 @@
+"""Options and masking of sources that write rows to a journal first."""

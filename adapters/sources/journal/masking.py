@@ -1,0 +1,59 @@
+"""Private columns of tables whose rows are written down before lanes read them: masked before that."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import ColumnRule, Mask, refuse_change, refuse_unknown_masks
+
+from ...arrow.masks import mask_values
+
+Noted = Mapping[str, Any]
+"""By column what is noted of its mask: equal for masks that keep the same of values, and tells neither key nor value."""
+
+
+class RowMasker:
+    """What is kept of the rows of one table. `declared`: columns that need not be there."""
+
+    def __init__(self, table: str, masks: Mapping[str, Mask], keys: Collection[str], declared: Collection[str]) -> None:
+        self._table, self._masks, self._keys, self._declared = table, masks, keys, declared
+
+    @property
+    def mask_notes(self) -> Noted:
+        """What is to be noted beside rows that are written down."""
+        return {name: _to_note(name, mask) for name, mask in sorted(self._masks.items())}
+
+    def mask_rows(self, rows: pa.Table) -> pa.Table:
+        """The rows as they may be written down. ConfigProblem for a mask that does not suit its column."""
+        columns = tuple(Column(field.name, field.type) for field in rows.schema)
+        table = TableSpec(self._table, columns, tuple(key for key in self._keys if key in rows.schema.names))
+        refuse_unknown_masks(self._masks, table, self._declared)
+        for name, mask in self._masks.items():
+            if name in table.column_names:
+                refuse_change(ColumnRule(mask=mask), table.column(name), table)
+                rows = rows.set_column(table.column_names.index(name), name, mask_values(rows[name], mask))
+        return rows
+
+    def refuse_others(self, noted: Noted, columns: Collection[str], restart_step: str) -> None:
+        """Raise DataLoss where columns that are `columns` were written down under other masks, as it was `noted`, than these:
+        their values would stay as they are, and be others than those that come."""
+        now = self.mask_notes
+        others = sorted(name for name in columns if noted.get(name) != now.get(name))
+        if others:
+            raise DataLoss(
+                f"What was read of {self._table} is written down with another mask of {', '.join(map(repr, others))}, or "
+                "none, than the configuration says now.",
+                next_step=f"{restart_step} Event logs and dead letters keep what they have. Or say the masks of before.",
+            )
+
+
+def _to_note(name: str, mask: Mask) -> list[Any]:
+    """With the HMAC of its name, by which keys are told apart."""
+    key = mask.key and hmac.new(mask.key, name.encode(), "sha256").hexdigest()
+    return [mask.kind, mask.length, mask.text, key or ""]

@@ -1,0 +1,61 @@
+"""Why a stream cannot be continued from a position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import describe_reload_or_skip
+
+from .cluster import Cluster, Topic, list_partitions
+
+
+def find_losses(
+    cluster: Cluster, topics: Mapping[str, Topic], position: Position, identity: Mapping[str, str]
+) -> dict[TopicPartition, str]:
+    """Per partition of `position` that `topics` cannot continue, why. Topics that are not wanted do not count."""
+    there = set(list_partitions(topics))
+    asked = [p for p in position if cluster.wanted(p.topic)]
+    found = {p: describe_missing(p, topics) for p in asked if p not in there}
+    found |= {p: s for p in asked if p in there and (s := describe_recreated(p.topic, topics[p.topic].id, identity))}
+    left = [p for p in asked if p not in found]
+    firsts, ends = cluster.firsts(left), cluster.log_ends(left)
+    return found | {p: s for p in left if (s := describe_out_of_range(p, position[p], firsts[p], ends[p]))}
+
+
+def describe_missing(partition: TopicPartition, topics: Mapping[str, Topic]) -> str:
+    """The sentence for a partition that is not there."""
+    if partition.topic not in topics:
+        return f"Topic {partition.topic} is gone from the broker."
+    count = topics[partition.topic].partitions
+    return f"Partition {partition} is gone: the topic has {count} partition(s) now, so it was created again."
+
+
+def describe_recreated(topic: str, now: str, identity: Mapping[str, str]) -> str:
+    """The sentence for a topic whose id changed, or nothing; a topic whose id is not known is taken as it is."""
+    before = identity.get(topic, "")
+    if not before or not now or before == now:
+        return ""
+    return f"Topic {topic} was deleted and created again (its id was {before} and is {now}): offsets mean other records now."
+
+
+def describe_out_of_range(partition: TopicPartition, offset: int, first: int, end: int) -> str:
+    """The sentence for an offset outside [first, end], or nothing."""
+    if offset < first:
+        return (
+            f"Records {offset} to {first - 1} of {partition} are gone from the broker: "
+            f"retention or a deletion removed them before they were applied."
+        )
+    if offset > end:
+        return (
+            f"Offset {offset} of {partition} lies above the stream's end at {end}: "
+            f"the topic was created again, or the broker lost or restored its data."
+        )
+    return ""
+
+
+def refuse_losses(found: Mapping[TopicPartition, str]) -> None:
+    """Raise DataLoss with every sentence of `found`, if there is one."""
+    if found:
+        raise DataLoss(" ".join(sorted(set(found.values()))), next_step=describe_reload_or_skip())

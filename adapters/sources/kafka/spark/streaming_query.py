@@ -1,0 +1,106 @@
+"""One streaming query, whose micro-batches are applied by another thread than Spark's."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from replicator.domain.errors import Retryable
+from replicator.domain.position import Position, TopicPartition
+
+from .errors import translate_error
+
+log = logging.getLogger(__name__)
+WAIT = 0.2
+BEGUN = ("offsets", "commits")
+"""Folders that every checkpoint has."""
+
+
+@dataclass
+class MicroBatch:
+    """Records on their way from Spark's thread to the one that applies them. `end` is where they end."""
+
+    frame: DataFrame
+    end: Position
+    applied: threading.Event = field(default_factory=threading.Event)
+
+
+class StreamingRecords:
+    """A query over assigned partitions, begun at given offsets; a batch `every` so often or, without it, up to where the
+    stream ends now.
+
+    Positions are the sinks', so the checkpoint is this query's own and begins empty: what a lost or damaged checkpoint
+    would change, a restart does every time.
+    """
+
+    def __init__(self, records: DataFrame, every: str | None) -> None:
+        self._handed: SimpleQueue[MicroBatch] = SimpleQueue()
+        self._closed = threading.Event()
+        self._checkpoint = Path(tempfile.mkdtemp(prefix="replicator-checkpoint-"))
+        writer = records.writeStream.foreachBatch(self._hand_over)
+        writer = writer.option("checkpointLocation", str(self._checkpoint))
+        writer = writer.trigger(processingTime=every) if every is not None else writer.trigger(availableNow=True)
+        self._query: StreamingQuery = writer.start()
+        self.run_id = str(self._query.runId)
+
+    def _hand_over(self, frame: DataFrame, number: int) -> None:
+        """In Spark's thread: wait until the batch is applied."""
+        batch = MicroBatch(frame, self._read_end(number))
+        self._handed.put(batch)
+        while not batch.applied.wait(WAIT) and not self._closed.is_set():
+            pass
+
+    def _read_end(self, number: int) -> Position:
+        """Where a micro-batch ends, as Spark wrote it down before the batch began."""
+        lines = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
+        said: Mapping[str, Mapping[str, int]] = json.loads(lines[2])
+        return Position({TopicPartition(t, int(p)): o for t, parts in said.items() for p, o in parts.items()})
+
+    def next(self, seconds: float) -> MicroBatch | None:
+        """The next batch; None when none came in so many seconds. Raises what ended the query."""
+        try:
+            return self._handed.get(timeout=seconds)
+        except Empty:
+            if not self._query.isActive:
+                self._raise()
+            return None
+
+    def has_ended(self) -> bool:
+        """Whether no batch will come any more."""
+        return not self._query.isActive and self._handed.empty()
+
+    def close(self) -> None:
+        """End the query. One that waits for a broker does not end before Kafka's client gives up: it is left to that, which
+        does no harm, since it hands nothing over any more and no other query has its checkpoint."""
+        self._closed.set()
+        try:
+            self._query.stop()
+        except (Py4JError, PySparkException) as error:
+            log.warning("The query over Kafka does not end yet: %s", str(error).partition("\n")[0])
+        shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def _raise(self) -> None:
+        error = self._query.exception()
+        if error is None:
+            return
+        if self._is_gone(str(error)):
+            raise Retryable("The checkpoint of the query over Kafka was deleted; another query goes on.") from error
+        raise translate_error(error) from error
+
+    def _is_gone(self, said: str) -> bool:
+        """Whether somebody has deleted the checkpoint, or something in it that Spark looked for."""
+        missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
+        return not all((self._checkpoint / name).is_dir() for name in BEGUN) or re.search(missing, said) is not None

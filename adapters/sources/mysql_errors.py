@@ -1,0 +1,42 @@
+"""What an error of MariaDB or MySQL means: try again, or stop. Sentences hold no value of a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, ReplicatorError, Retryable
+
+AWAY = frozenset(
+    {1040, 1053, 1129, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1317, 1412, 1836, 1927, 1969, 3024, 4031}
+)
+"""Too many connections, shutdown, network, lock waits, deadlock, an ended statement, a table that was just changed."""
+MY_ANSWER_SECONDS = 900
+"""The driver's own waits have no end: a connection on which nobody answers any more would be waited for forever."""
+LONGER = "It is tried again. Where its statements take longer, add ?read_timeout=SECONDS to `dsn`."
+CLIENT = range(2000, 3000)
+"""Numbers of the client's own errors: the server is not reached, or was lost."""
+LOST = 2013
+DENIED = frozenset({1044, 1045, 1049, 1142, 1143, 1227, 1698})
+AT_FAULT = frozenset({1051, 1052, 1054, 1060, 1064, 1146, 1149, 1166, 1222, 1248, 1305, 1356, 1792})
+
+
+def translate_mysql_error(error: BaseException, doing: str, correct: str) -> ReplicatorError:
+    """The program's error for one of a driver, whose first argument is its number. `doing` completes "while ..."; `correct`
+    is the next step for a statement that the server does not take."""
+    number = error.args[0] if error.args else 0
+    sentence = f"The server said while {doing}: {driver_message(error)} (error {number})"
+    if number == LOST and "timed out" in sentence:
+        return Retryable(f"{sentence}.", next_step=LONGER)
+    if number in AWAY or number in CLIENT or number == 0:
+        return Retryable(f"{sentence}.")
+    if number in DENIED:
+        return EnvironmentProblem(f"{sentence}.", next_step="Correct user, password and database in `dsn`, or grant SELECT.")
+    if number in AT_FAULT:
+        return ConfigProblem(f"{sentence}.", next_step=correct)
+    return Fatal(f"While {doing}: {type(error).__name__} (error {number}).", next_step=correct)
+
+
+def driver_message(cause: Any) -> str:
+    """A driver's sentence, at most 300 characters of it."""
+    said = [part for part in getattr(cause, "args", ()) if isinstance(part, str)]
+    return " ".join((said[0] if said else type(cause).__name__).split())[:300]

@@ -1,0 +1,48 @@
+"""A database as `doctor` looks at it: it answers, and has the columns that it is asked for. Reads no row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from replicator.domain.errors import ReplicatorError
+from replicator.ports.diagnosis import Diagnosis
+
+from .database import QueryDatabase
+from .options import QueryOptions
+
+PLACE = ("dsn", "table", "query", "cursor_column", "start_after")
+START = "Start the server, or correct host and port in `dsn`."
+NO_DELETES = "Rows that are deleted are not seen: where that matters, read the table with `transport: snapshots`."
+
+
+class QueryCheck:
+    """`ports.diagnosis.Check`; the options of the source, of which it looks at `PLACE` and, where it is told them, at the
+    `keys` and the `schema` of its table."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._place = {key: options[key] for key in PLACE if options.get(key) is not None}
+        self._keys = tuple(options.get("keys") or ())
+        self._schema = dict(options.get("schema") or {})
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        declared = {"schema": self._schema} if self._schema else {}
+        keys = self._keys or ("?",)
+        try:
+            options = QueryOptions.read({**self._place, "state": ".", "keys": keys, **declared})
+            with QueryDatabase(options, brief=True).connect() as reading:
+                missing = [key for key in self._keys if key not in reading.schema.names]
+                if missing:
+                    step = f"There are: {', '.join(reading.schema.names)}. Correct `keys`."
+                    return [Diagnosis("error", self._name, f"{options.name} has no column {missing[0]!r}.", step)]
+                reading.check_query()
+                found = [Diagnosis("ok", self._name, f"{options.name} can be asked: {len(reading.columns)} columns.")]
+                if options.query is None and self._keys and not reading.is_unique(self._keys):
+                    sentence = f"The database does not know ({', '.join(self._keys)}) as a key of {options.name}."
+                    step = "Where two rows have the same, one is lost: correct `keys`, or make a unique index."
+                    found.append(Diagnosis("warning", self._name, sentence, step))
+        except ReplicatorError as problem:
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step or START)]
+        return [*found, Diagnosis("ok", self._name, NO_DELETES)]

@@ -1,0 +1,203 @@
+"""Columns of a database as Arrow: their types, how each is selected, and its values, exactly or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from pyarrow import types as t
+from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import postgresql as pg
+
+from replicator.domain.errors import ConfigProblem, Fatal
+
+from ...arrow.record_errors import ValueMisfit
+from ...arrow.text_values import NAMES
+from ...decoders.json.type_names import find_reader
+
+AnyType = sa.types.TypeEngine[Any]
+Choose = Callable[[Any], sa.ColumnElement[Any]]
+MOST_DIGITS = 38
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class SelectedColumn:
+    """A column of the result: what it is called, its type, the expression that selects it, and whether it may be NULL."""
+
+    name: str
+    kind: pa.DataType
+    expression: sa.ColumnElement[Any]
+    nullable: bool
+
+
+def select_column(column: sa.ColumnClause[Any], nullable: bool, where: str) -> SelectedColumn:
+    """How a column with the type that the database gives it is read. ConfigProblem for one that has no type here."""
+    kind, choose = _find_type(column.type, where, column.name)
+    return SelectedColumn(column.name, kind, choose(column), nullable)
+
+
+def declared_type(name: str, said: str, where: str) -> tuple[pa.DataType, AnyType]:
+    """The type that the configuration declares for a column, and what SQLAlchemy makes values of it with."""
+    try:
+        kind = find_reader(said).type
+    except ValueMisfit as unknown:
+        raise ConfigProblem(
+            f"Column {name!r} in 'schema' of {where}: {unknown}.", next_step=f"Write a type such as {NAMES}."
+        ) from None
+    for applies, made in DECLARED:
+        if applies(kind):
+            return kind, made(kind)
+    raise ConfigProblem(f"Column {name!r} of {where} is {kind}, which no query gives.", next_step=f"There are {NAMES}.")
+
+
+def to_array(values: Sequence[Any], column: SelectedColumn, doing: str) -> pa.Array:
+    """The values of a column. Fatal, without the value, for one that its type does not hold exactly."""
+    try:
+        return pa.array(_to_plain(values, column.kind), column.kind)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        # Arrow's own sentence has the value in it.
+        raise Fatal(
+            f"While {doing}: column {column.name!r} has a value that {column.kind} does not hold.",
+            next_step="Correct the row; or write a `query` that casts the column, to text for example, or leaves it out.",
+        ) from None
+
+
+def _to_plain(values: Sequence[Any], kind: pa.DataType) -> Iterable[Any]:
+    """Values as Arrow takes them, where drivers have others. ValueError where it would take one for what it is not."""
+    if t.is_time(kind):
+        return [_to_time(value) for value in values]
+    if t.is_timestamp(kind) and kind.tz is None:
+        return [_to_local(value) for value in values]
+    if t.is_boolean(kind):
+        return [bool(value) if value in (0, 1) else value for value in values]
+    if t.is_decimal(kind):
+        return [None if value is None else str(value) for value in values] if _has_floats(values) else values
+    return values
+
+
+def _has_floats(values: Sequence[Any]) -> bool:
+    return any(isinstance(value, float) for value in values)
+
+
+def _to_time(value: Any) -> Any:
+    """MySQL has lengths of time, of which some are times of day; SQLite has text."""
+    if isinstance(value, timedelta):
+        if not timedelta() <= value < DAY:
+            raise ValueError("no time of day")
+        return (datetime.min + value).time()
+    return time.fromisoformat(value) if isinstance(value, str) else value
+
+
+def _to_local(value: Any) -> Any:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        raise ValueError("has a zone")
+    return value
+
+
+def _select_as_is(column: Any) -> sa.ColumnElement[Any]:
+    return sa.type_coerce(column, column.type)
+
+
+def _cast_as(kind: AnyType) -> Choose:
+    return lambda column: sa.type_coerce(column, kind)
+
+
+def _select_text(column: Any) -> sa.ColumnElement[Any]:
+    return sa.cast(column, sa.Text())
+
+
+def _select_single(column: Any) -> sa.ColumnElement[Any]:
+    """MySQL writes FLOAT with six digits; in an expression it is a double, and written with all."""
+    return sa.type_coerce(column * sa.literal_column("1e0"), sa.Double())
+
+
+def _find_type(kind: AnyType, where: str, name: str) -> tuple[pa.DataType, Choose]:
+    if isinstance(kind, pg.DOMAIN):
+        return _find_type(kind.data_type, where, name)[0], _select_as_is
+    for applies, made in KINDS:
+        if isinstance(kind, applies):
+            return made(kind)
+    called = type(kind).__name__
+    raise ConfigProblem(
+        f"Column {name!r} of {where} is {called}, which has no type here.",
+        next_step="Write a `query` that casts it, to text for example, or leaves it out.",
+    )
+
+
+def _integer_type(signed: pa.DataType, unsigned: pa.DataType) -> Callable[[Any], tuple[pa.DataType, Choose]]:
+    return lambda kind: (unsigned if getattr(kind, "unsigned", False) else signed, _select_as_is)
+
+
+def _numeric_type(kind: Any) -> tuple[pa.DataType, Choose]:
+    if kind.precision is None or kind.precision > MOST_DIGITS:
+        return pa.string(), _select_text
+    return pa.decimal128(kind.precision, kind.scale or 0), _cast_as(
+        sa.Numeric(kind.precision, kind.scale or 0, asdecimal=True)
+    )
+
+
+def _double_type(_: Any) -> tuple[pa.DataType, Choose]:
+    return pa.float64(), _cast_as(sa.Double())
+
+
+def _timestamp_type(kind: Any) -> tuple[pa.DataType, Choose]:
+    """Sessions of MySQL show a TIMESTAMP in their zone, which is UTC here (`database`)."""
+    return pa.timestamp("us", "UTC" if kind.timezone or isinstance(kind, mysql.TIMESTAMP) else None), _select_as_is
+
+
+def _bits_type(kind: Any) -> tuple[pa.DataType, Choose]:
+    return (pa.int64() if (kind.length or 1) < 64 else pa.decimal128(20, 0)), _select_as_is
+
+
+def _fixed_type(kind: pa.DataType, choose: Choose = _select_as_is) -> Callable[[Any], tuple[pa.DataType, Choose]]:
+    return lambda _: (kind, choose)
+
+
+def _time_type(kind: Any) -> tuple[pa.DataType, Choose]:
+    """As the driver gives it: SQLAlchemy makes a time of any TIME of MySQL, of -01:00:00 and 838:59:59 too."""
+    return (pa.string(), _select_text) if kind.timezone else (pa.time64("us"), _cast_as(sa.types.NullType()))
+
+
+LONGEST = pa.decimal128(20, 0)
+KINDS: tuple[tuple[Any, Callable[[Any], tuple[pa.DataType, Choose]]], ...] = (
+    (mysql.BIT, _bits_type),
+    (mysql.YEAR, _fixed_type(pa.int16())),
+    (mysql.TINYINT, _fixed_type(pa.int16())),
+    (mysql.SMALLINT, _integer_type(pa.int16(), pa.int32())),
+    (mysql.MEDIUMINT, _fixed_type(pa.int32())),
+    (mysql.INTEGER, _integer_type(pa.int32(), pa.int64())),
+    (mysql.BIGINT, _integer_type(pa.int64(), LONGEST)),
+    (mysql.FLOAT, _fixed_type(pa.float32(), _select_single)),
+    (sa.SmallInteger, _fixed_type(pa.int16())),
+    (sa.BigInteger, _fixed_type(pa.int64())),
+    (sa.Integer, _fixed_type(pa.int32())),
+    (sa.REAL, _fixed_type(pa.float32(), _cast_as(sa.Double()))),
+    (sa.Float, _double_type),
+    (sa.Numeric, _numeric_type),
+    (sa.Boolean, _fixed_type(pa.bool_())),
+    (sa.DateTime, _timestamp_type),
+    (sa.Date, _fixed_type(pa.date32())),
+    (sa.Time, _time_type),
+    (sa.Enum, _fixed_type(pa.string(), _select_text)),
+    (sa.Uuid, _fixed_type(pa.string(), _select_text)),
+    (sa.JSON, _fixed_type(pa.string(), _select_text)),
+    ((mysql.SET, sa.String), _fixed_type(pa.string(), _cast_as(sa.String()))),
+    (sa.types._Binary, _fixed_type(pa.binary(), _cast_as(sa.LargeBinary()))),
+)
+"""By what SQLAlchemy calls a type, the narrower before the wider."""
+DECLARED: tuple[tuple[Callable[[Any], bool], Callable[[Any], AnyType]], ...] = (
+    (t.is_integer, lambda _: sa.BigInteger()),
+    (t.is_floating, lambda _: sa.Double()),
+    (t.is_decimal, lambda kind: sa.Numeric(kind.precision, kind.scale)),
+    (t.is_boolean, lambda _: sa.Boolean()),
+    (t.is_string, lambda _: sa.String()),
+    (t.is_binary, lambda _: sa.LargeBinary()),
+    (t.is_date, lambda _: sa.Date()),
+    (t.is_timestamp, lambda kind: sa.DateTime(timezone=kind.tz is not None)),
+    (t.is_time, lambda _: sa.types.NullType()),
+)

@@ -1,0 +1,112 @@
+"""Values of the column that says what is new: read from text, written as text, and moved back by an overlap."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from replicator.domain.errors import ConfigProblem
+
+from .options import QueryOptions
+
+Value = Any
+"""A date, a datetime, an int or a Decimal without places: one kind for one column, which compares."""
+LATE = timedelta(minutes=5)
+"""The overlap of times when nothing is said, and of numbers:"""
+NUMBERS = 1_000
+
+
+class CursorValues:
+    """What a column of this type can be asked. ConfigProblem for a column that does not say what is new, and for options
+    that do not go with it."""
+
+    def __init__(self, options: QueryOptions, kind: pa.DataType) -> None:
+        self.kind = kind
+        self._name = options.cursor_column
+        self.is_time = t.is_timestamp(kind) or t.is_date(kind)
+        whole = t.is_integer(kind) or (t.is_decimal(kind) and kind.scale <= 0)
+        if not (self.is_time or whole):
+            raise ConfigProblem(
+                f"Column {self._name!r} of {options.name} is {kind}: it does not say what is new.",
+                next_step="Name a column of times, dates or whole numbers in `cursor_column`.",
+            )
+        self._overlap = self._check(options.overlap)
+        self.first = None if options.start_after is None else self._parse_option(options.start_after)
+
+    def floor(self, border: Value | None) -> Value | None:
+        """From where to read, where it was read up to `border`."""
+        if border is None:
+            return None
+        if t.is_date(self.kind):
+            return border - timedelta(days=math.ceil(self._overlap / timedelta(days=1)))
+        try:
+            return border - self._overlap
+        except OverflowError:
+            return None
+
+    def advance(self, border: Value | None, value: Value, clock: Value | None) -> Value:
+        """The border once `value` was read: it never falls, and never lies beyond the server's clock, as one row of the year
+        2099 would hide all that come before."""
+        reached = value if clock is None else min(value, clock)
+        return reached if border is None else max(border, reached)
+
+    def to_text(self, value: Value) -> str:
+        """The value for `from_text`."""
+        return value.isoformat() if self.is_time else str(value)
+
+    def from_text(self, text: str) -> Value:
+        """What `text` wrote."""
+        if t.is_timestamp(self.kind):
+            return datetime.fromisoformat(text)
+        if t.is_date(self.kind):
+            return date.fromisoformat(text)
+        return Decimal(text) if t.is_decimal(self.kind) else int(text)
+
+    def normalize(self, value: Value) -> Value:
+        """A value as Arrow gives it, or a driver, in the one form that all are compared in."""
+        if t.is_timestamp(self.kind):
+            if isinstance(value, str):
+                value = datetime.fromisoformat(value)
+            if self.kind.tz is None:
+                return value.replace(tzinfo=None)
+            return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+        if t.is_date(self.kind):
+            return value.date() if isinstance(value, datetime) else value
+        return Decimal(value) if t.is_decimal(self.kind) else int(value)
+
+    def _check(self, said: int | timedelta | None) -> Any:
+        if said is None:
+            return LATE if self.is_time else NUMBERS
+        if isinstance(said, timedelta) != self.is_time:
+            form = "a time such as `5 minutes`" if self.is_time else "a number such as `1000`"
+            raise ConfigProblem(
+                f"'overlap' does not go with column {self._name!r}, which is {self.kind}.", next_step=f"Write {form}."
+            )
+        return said
+
+    def _parse_option(self, said: int | datetime | date | str) -> Value:
+        try:
+            value = self._parse(said)
+        except (TypeError, ValueError, ArithmeticError):
+            form = "a time such as 2019-11-20 00:00:00" if self.is_time else "a whole number"
+            raise ConfigProblem(
+                f"'start_after' is no value of column {self._name!r}, which is {self.kind}.", next_step=f"Write {form}."
+            ) from None
+        if t.is_timestamp(self.kind) and (value.tzinfo is None) != (self.kind.tz is None):
+            does, form = ("has a", "2019-11-20 00:00:00+00:00") if self.kind.tz else ("has no", "2019-11-20 00:00:00")
+            raise ConfigProblem(
+                f"Column {self._name!r} {does} time zone, unlike 'start_after'.", next_step=f"Write it as {form}."
+            )
+        return self.normalize(value)
+
+    def _parse(self, said: int | datetime | date | str) -> Value:
+        if t.is_timestamp(self.kind):
+            return datetime.fromisoformat(str(said))
+        if t.is_date(self.kind):
+            return date.fromisoformat(str(said).removesuffix(" 00:00:00"))
+        return int(str(said))

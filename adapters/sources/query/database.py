@@ -1,0 +1,272 @@
+"""A database that is asked: its connections, and what a table or a query of it gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from pyarrow import types as t
+from sqlalchemy.pool import NullPool
+
+from replicator.domain.errors import ConfigProblem, DataLoss, Retryable
+
+from ...postgres.answer_timeout import ANSWER_SECONDS, TimeoutConnection
+from ..mysql_errors import MY_ANSWER_SECONDS
+from .columns import AnyType, SelectedColumn, declared_type, select_column, to_array
+from .cursor_values import CursorValues, Value
+from .errors import translate_errors
+from .options import QueryOptions
+
+PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
+"""What SQLAlchemy takes for a parameter in the text of a query, which has none."""
+FIRST_FETCH, MOST_FETCHED = 100, 5_000
+"""Rows that are fetched at once: at first, and where rows are narrow."""
+FETCHED_PER_CHUNK = 8
+BRIEF = 10
+"""Seconds within which every answer has to come where somebody waits for it."""
+ON_CONNECT = {
+    "postgresql": ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SET cursor_tuple_fraction = 1"),
+    # A TIMESTAMP is shown in the session's zone; who reads slowly is dropped after net_write_timeout.
+    "mysql": ("SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'", "SET net_write_timeout = 3600"),
+}
+# The drivers' own waits have no end: a connection on which nobody answers any more would be waited for forever. With PyMySQL
+# nobody finds out whether the server still works: the limit of an answer is that of a statement too.
+TO_SERVER = {
+    "psycopg": {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
+    "pymysql": {"connect_timeout": 10, "read_timeout": MY_ANSWER_SECONDS, "write_timeout": MY_ANSWER_SECONDS},
+}
+LOCAL_CLOCK = {
+    "mysql": "SELECT coalesce(convert_tz(utc_timestamp(6), '+00:00', @@global.time_zone), utc_timestamp(6))",
+    "postgresql": "SELECT localtimestamp",
+}
+UTC_CLOCK = {"mysql": "SELECT utc_timestamp(6)"}
+
+
+def family(dialect: sa.Dialect) -> str:
+    """The kind of server: MariaDB is spoken to as MySQL is."""
+    return "mysql" if dialect.name == "mariadb" else dialect.name
+
+
+class QueryDatabase:
+    """The database of these options; a connection for each reading. ConfigProblem for a driver that is not installed.
+    `brief`: every answer has to come within seconds. With psycopg and PyMySQL all waits for an answer end."""
+
+    def __init__(self, options: QueryOptions, *, brief: bool = False) -> None:
+        self._brief = brief
+        self._options = options
+        self._doing = f"reading {options.name}"
+        self._ended = Event()
+        url = sa.make_url(options.dsn.get_secret_value())
+        try:
+            driver = url.get_driver_name()
+            more = {k: v for k, v in TO_SERVER.get(driver, {}).items() if k not in url.query}
+            if brief and driver == "pymysql":
+                more |= {"read_timeout": BRIEF, "write_timeout": BRIEF}
+            self._engine = sa.create_engine(url, poolclass=NullPool, connect_args=more)
+            if driver == "psycopg":
+                sa.event.listen(self._engine, "do_connect", self._open_connection)
+        except (sa.exc.NoSuchModuleError, ModuleNotFoundError) as missing:
+            raise ConfigProblem(
+                f"The driver of {url.drivername} is not installed.",
+                next_step="Install it beside the program, or name another one in `dsn`: mysql+pymysql, postgresql+psycopg.",
+            ) from missing
+
+    @contextmanager
+    def connect(self) -> Iterator[QueryConnection]:
+        """A connection of its own, which cannot write. Raises Retryable while the server does not answer, ConfigProblem for
+        a table, column or query that it does not know, EnvironmentProblem where it refuses the role, Fatal for a value that
+        its column's type does not hold."""
+        with translate_errors(self._doing, self._engine.dialect):
+            connection = self._engine.connect()
+            try:
+                for statement in ON_CONNECT.get(family(self._engine.dialect), ()):
+                    connection.exec_driver_sql(statement)
+                connection.commit()  # What was said of the session is said of the transactions after this one.
+                yield QueryConnection(connection, self._options, self._doing, self.refuse_cancelled)
+            finally:
+                # Not given back: a driver may read all that is left of a result before it closes it.
+                connection.invalidate()
+                connection.close()
+
+    def _open_connection(self, _: sa.Dialect, __: Any, given: Sequence[Any], named: dict[str, Any]) -> TimeoutConnection:
+        """What SQLAlchemy takes for the driver's connection."""
+        connection = TimeoutConnection.connect(*given, **named)
+        if not self._brief:
+            connection.limit_waits(ANSWER_SECONDS, self._ended)
+            connection.rollback()
+        return connection
+
+    def cancel(self) -> None:
+        """End what another thread is reading, now or later: it raises Retryable there, once rows have come, or where the
+        server of psycopg will not answer."""
+        self._ended.set()
+
+    def refuse_cancelled(self) -> None:
+        """Raise Retryable where `cancel` was called."""
+        if self._ended.is_set():
+            raise Retryable(f"{self._doing.capitalize()} was ended.")
+
+
+class QueryConnection:
+    """What one connection reads. `columns`: what there is, in order."""
+
+    def __init__(self, connection: sa.Connection, options: QueryOptions, doing: str, turn: Callable[[], None]) -> None:
+        self._connection, self._options, self._doing, self._turn = connection, options, doing, turn
+        self._relation, self.columns = (
+            _select_table(connection, options) if options.query is None else _select_query(options)
+        )
+        self._cursor = next((c for c in self.columns if c.name == options.cursor_column), None)
+        if self._cursor is None:
+            raise ConfigProblem(
+                f"{options.name} has no column {options.cursor_column!r}.",
+                next_step=f"There are: {', '.join(c.name for c in self.columns)}. Correct `cursor_column`.",
+            )
+        self.borders = CursorValues(options, self._cursor.kind)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns with their types."""
+        return pa.schema([pa.field(column.name, column.kind) for column in self.columns])
+
+    def read_clock(self) -> Value | None:
+        """The server's time as the cursor column would have it; None for numbers."""
+        kind = self.borders.kind
+        if not self.borders.is_time:
+            return None
+        texts = UTC_CLOCK if t.is_timestamp(kind) and kind.tz else LOCAL_CLOCK
+        text = texts.get(family(self._connection.dialect))
+        statement: Any = sa.text(text).columns(at=sa.DateTime()) if text else sa.select(sa.func.current_timestamp())
+        return self.borders.normalize(self._connection.execute(statement).scalar_one())
+
+    def refuse_nulls(self) -> None:
+        """DataLoss where the cursor column is NULL in a row: nobody would see it change."""
+        if self._cursor is not None and self._cursor.nullable:
+            found: Any = (
+                sa.select(sa.literal_column("1")).select_from(self._relation).where(self._cursor_column.is_(None)).limit(1)
+            )
+            if self._connection.execute(found).first() is not None:
+                name = self._options.cursor_column
+                raise DataLoss(
+                    f"{self._options.name} has rows whose {name!r} is NULL: they are never seen to be new.",
+                    next_step=f"Give them a value; or write a `query` with coalesce({name}, ...) AS {name}.",
+                )
+
+    def check_query(self) -> None:
+        """Ask for rows as `read_rows` does, and read none."""
+        self.read_clock()
+        every = self._add_range(sa.select(*(c.expression.label(c.name) for c in self.columns)), None, None)
+        self._connection.execute(every.order_by(self._cursor_column).limit(0)).fetchall()
+
+    def is_unique(self, names: Sequence[str]) -> bool:
+        """Whether the table has a primary key or a unique index over no more than these columns."""
+        found = sa.inspect(self._connection)
+        place, name = _split_table_name(self._options.table)
+        unique = [found.get_pk_constraint(name, place).get("constrained_columns") or []]
+        unique += [list(one["column_names"]) for one in found.get_unique_constraints(name, place)]
+        indexes = (one["column_names"] for one in found.get_indexes(name, place) if one["unique"])
+        unique += [[str(c) for c in columns] for columns in indexes if None not in columns]
+        return any(columns and set(columns) <= set(names) for columns in unique)
+
+    def read_highest(self) -> Value | None:
+        """The highest value of the cursor column, None without rows."""
+        return self._read_one(sa.func.max(self._cursor_column))
+
+    def read_lowest(self) -> Value | None:
+        """The lowest that is read at all."""
+        return self._read_one(sa.func.min(self._cursor_column))
+
+    def read_rows(self, lower: Value | None, upper: Value | None = None) -> Iterator[pa.Table]:
+        """The rows from `lower` on, and below `upper`, by the cursor column: some at a time, never many."""
+        statement = self._add_range(sa.select(*(c.expression.label(c.name) for c in self.columns)), lower, upper)
+        streamed = self._connection.execution_options(stream_results=True, max_row_buffer=MOST_FETCHED)
+        result = streamed.execute(statement.order_by(self._cursor_column))
+        batches: list[pa.RecordBatch] = []
+        fetch, held, size = min(FIRST_FETCH, self._options.chunk_records), 0, 0
+        while found := self._fetch_some(result, fetch):
+            batch = pa.record_batch(
+                [to_array(v, c, self._doing) for v, c in zip(zip(*found, strict=True), self.columns, strict=True)],
+                schema=self.schema,
+            )
+            batches.append(batch)
+            held, size = held + len(found), size + batch.nbytes
+            if held >= self._options.chunk_records or size >= self._options.chunk_bytes:
+                yield pa.Table.from_batches(batches)
+                batches, held, size = [], 0, 0
+            per_row = max(1, batch.nbytes // len(found))
+            fetch = max(1, min(MOST_FETCHED, 2 * fetch, self._options.chunk_bytes // FETCHED_PER_CHUNK // per_row))
+            fetch = min(fetch, max(1, self._options.chunk_records - held))
+        if batches:
+            yield pa.Table.from_batches(batches)
+
+    def _fetch_some(self, result: Any, count: int) -> Any:
+        self._turn()
+        return result.fetchmany(count)
+
+    @property
+    def _cursor_column(self) -> sa.ColumnElement[Any]:
+        found: sa.ColumnElement[Any] = self._relation.c[self._options.cursor_column]
+        return found
+
+    def _add_range(self, statement: sa.Select[Any], lower: Value | None, upper: Value | None) -> sa.Select[Any]:
+        first = self.borders.first
+        conditions = [
+            self._cursor_column.is_not(None),
+            *(self._cursor_column > self._to_parameter(value) for value in (first,) if value is not None),
+            *(self._cursor_column >= self._to_parameter(value) for value in (lower,) if value is not None),
+            *(self._cursor_column < self._to_parameter(value) for value in (upper,) if value is not None),
+        ]
+        return statement.where(*conditions)
+
+    def _to_parameter(self, value: Value) -> Any:
+        """A value as the server's drivers take it: only PostgreSQL's know zones."""
+        zoned = isinstance(value, datetime) and value.tzinfo is not None
+        plain = value.replace(tzinfo=None) if zoned and family(self._connection.dialect) != "postgresql" else value
+        return sa.literal(plain, sa.DateTime(timezone=zoned) if isinstance(value, datetime) else None)
+
+    def _read_one(self, expression: sa.ColumnElement[Any]) -> Value | None:
+        found = self._connection.execute(self._add_range(sa.select(expression), None, None)).scalar_one()
+        return None if found is None else self.borders.normalize(found)
+
+
+def _split_table_name(table: str) -> tuple[str | None, str]:
+    """Schema and name of `TABLE` or `SCHEMA.TABLE`."""
+    first, dot, rest = table.partition(".")
+    return (first, rest) if dot else (None, first)
+
+
+def _select_table(connection: sa.Connection, options: QueryOptions) -> tuple[Any, tuple[SelectedColumn, ...]]:
+    place, name = _split_table_name(options.table)
+    try:
+        found = sa.inspect(connection).get_columns(name, place)
+    except sa.exc.NoSuchTableError:
+        found = []
+    if not found:
+        raise ConfigProblem(
+            f"The database has no table {options.table} that this user may see.", next_step="Correct `table` or `dsn`."
+        )
+    wide = connection.dialect.name == "sqlite"
+    columns = [sa.column(one["name"], _widen_type(one["type"]) if wide else one["type"]) for one in found]
+    relation = sa.table(name, *columns, schema=place)
+    nullable = {one["name"]: bool(one.get("nullable", True)) for one in found}
+    return relation, tuple(select_column(relation.c[c.name], nullable[c.name], options.name) for c in columns)
+
+
+def _widen_type(kind: AnyType) -> AnyType:
+    """SQLite keeps whole numbers of 64 bits and doubles, whatever a column is called."""
+    if isinstance(kind, sa.Integer):
+        return sa.BigInteger()
+    return sa.Double() if isinstance(kind, sa.Float) else kind
+
+
+def _select_query(options: QueryOptions) -> tuple[Any, tuple[SelectedColumn, ...]]:
+    kinds = {name: declared_type(name, said, options.name) for name, said in options.columns.items()}
+    text = PARAMETER.sub(r"\\:", (options.query or "").strip().removesuffix(";"))
+    columns = [sa.column(name, made) for name, (_, made) in kinds.items()]
+    relation = sa.text(f"\n{text}\n").columns(*columns).subquery("q")
+    return relation, tuple(SelectedColumn(name, kind, relation.c[name], True) for name, (kind, _) in kinds.items())

@@ -1,0 +1,24 @@
+"""The source that asks a database, whose rows are then read by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from ...spark.session import split_options
+from ..delta_table.spark import SparkTableRows
+from ..snapshot_diff.source import SnapshotJournalRows
+from .options import QueryOptions
+from .query_poll import QueryPoller
+
+
+class QuerySparkSource(SnapshotJournalRows[DataFrame], SparkTableRows):
+    """As `QuerySource`; its options, and `spark`. The driver asks the database and writes the journal, which executors read:
+    so both must see the state folder."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, spark = split_options(options)
+        read = QueryOptions.read(own)
+        self._intake = QueryPoller(read)
+        super().__init__(read.rows_options(), str(read.journal), spark)

@@ -1,0 +1,59 @@
+"""Snapshots as `doctor` looks at them: there, with versions in their names, and readable; or a query that the database
+takes. Takes none in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from replicator.domain.errors import ReplicatorError
+from replicator.ports.diagnosis import Diagnosis
+
+from ...decoders.common.dms_rows import CsvDialect
+from .file_formats import ParquetFormat, SnapshotFormat
+from .file_snapshots import list_snapshots
+from .options import SnapshotsOptions
+from .query_snapshots import snapshot_query
+from .text_formats import CsvFormat, JsonLinesFormat
+
+PLACE = ("path", "files", "dsn", "table", "query")
+OF_TEXT: Mapping[str, SnapshotFormat] = {"csv": CsvFormat({}, CsvDialect()), "jsonl": JsonLinesFormat({})}
+"""For their names alone: the columns are not known here."""
+
+
+class SnapshotsCheck:
+    """`ports.diagnosis.Check`; the options of the source, of which it looks at `PLACE`."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        self._name = name
+        self._place = {key: options[key] for key in PLACE if options.get(key) is not None}
+        self._parquet = ParquetFormat(options["memory"]) if "memory" in options else ParquetFormat()
+
+    def diagnose(self) -> Sequence[Diagnosis]:
+        """See `ports.diagnosis.Check.diagnose`."""
+        try:
+            return [self._check_database() if "dsn" in self._place else self._check_folder(str(self._place["path"]))]
+        except ReplicatorError as problem:
+            return [Diagnosis("error", self._name, problem.sentence, problem.next_step)]
+
+    def _check_database(self) -> Diagnosis:
+        options = SnapshotsOptions.read({**self._place, "state": ".", "keys": ()})
+        columns = snapshot_query(options).read_columns()
+        return Diagnosis("ok", self._name, f"The database can be asked for {options.name}: {len(columns)} columns.")
+
+    def _check_folder(self, path: str) -> Diagnosis:
+        kind = self._place.get("files", "parquet")
+        form: SnapshotFormat = self._parquet if kind == "parquet" else OF_TEXT[kind]
+        found = list_snapshots(path, form)
+        if not found:
+            step = "The pipeline starts once there is one."
+            return Diagnosis("warning", self._name, f"There is no snapshot in {path} yet.", step)
+        newest = f"There are {len(found)} snapshots of {Path(path).name}; the newest is version {found[-1].version}"
+        if kind != "parquet":
+            return Diagnosis("ok", self._name, f"{newest}.")
+        rows = found[-1].read_rows(form)
+        if rows is None:
+            step = "It is taken in once it is whole."
+            return Diagnosis("warning", self._name, f"{newest}, which is not whole yet.", step)
+        return Diagnosis("ok", self._name, f"{newest}, with {rows.num_rows} rows.")

@@ -1,0 +1,82 @@
+"""What became of the rows of one snapshot in the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as t
+
+from replicator.domain.errors import ConfigProblem, DataLoss
+
+from ...duckdb.table_diff import diff_tables
+from ..journal.options import CHANGE, VERSION
+from .snapshot_supply import ReadSnapshot
+
+ANEW = (
+    "{remedy}. Where the columns are to be these from now on, remove the folder {state} and load the table "
+    "anew with `replicator lanes resync LANE`."
+)
+
+
+def refuse_unusable(snapshot: ReadSnapshot, keys: Sequence[str]) -> None:
+    """Raise for a snapshot whose rows cannot be told apart: ConfigProblem for a key that is none, DataLoss for keys that are
+    NULL or there twice."""
+    rows = snapshot.rows
+    for key in keys:
+        if key not in rows.schema.names:
+            sentence = f"{snapshot.name} has no column {key!r}, which `keys` names."
+            raise ConfigProblem(sentence, next_step=f"Correct `keys`. {snapshot.remedy} where it has to be there.")
+        kind = rows.schema.field(key).type
+        if t.is_floating(kind) or t.is_nested(kind):
+            sentence = f"Column {key!r} of {snapshot.name} is {kind}: rows cannot be told apart by it."
+            raise ConfigProblem(sentence, next_step="Name other columns in `keys`.")
+        if rows[key].null_count:
+            raise DataLoss(
+                f"{snapshot.name} has {rows[key].null_count} rows whose key column {key!r} is NULL.",
+                next_step=f"{snapshot.remedy}.",
+            )
+    twice = rows.num_rows - rows.group_by(list(keys)).aggregate([]).num_rows
+    if twice:
+        raise DataLoss(
+            f"{snapshot.name} has {twice} rows more than keys ({', '.join(keys)}).",
+            next_step=f"{snapshot.remedy}, or correct `keys`: which of two rows counts is not known.",
+        )
+
+
+def align_rows(before: pa.Table, snapshot: ReadSnapshot, state: str) -> pa.Table:
+    """The earlier rows with the columns of the later ones, new ones NULL. DataLoss where a column is gone or of another
+    type."""
+    rows, anew = snapshot.rows, ANEW.format(remedy=snapshot.remedy, state=state)
+    for field in before.schema:
+        at = rows.schema.get_field_index(field.name)
+        if at < 0:
+            raise DataLoss(f"{snapshot.name} lacks the column {field.name!r}.", next_step=anew)
+        if rows.schema.field(at).type != field.type:
+            sentence = (
+                f"Column {field.name!r} is {rows.schema.field(at).type} in {snapshot.name}, and was {field.type} before."
+            )
+            raise DataLoss(sentence, next_step=anew)
+    columns = [before[f.name] if f.name in before.schema.names else pa.nulls(before.num_rows, f.type) for f in rows.schema]
+    return pa.table(columns, schema=rows.schema)
+
+
+def diff_snapshots(before: pa.Table, rows: pa.Table, keys: Sequence[str], version: int) -> pa.Table:
+    """One row per key that differs, deletes with the values from before. Both tables have the same columns, and every key
+    once. NaN is equal to NaN, 0.0 to -0.0."""
+    found = diff_tables(before, rows, keys)
+    gone = before.take(found.filter(pc.equal(found["op"], "d"))["old"])
+    come = found.filter(pc.not_equal(found["op"], "d"))
+    parts = [
+        _to_changes(gone, ["d"] * len(gone), version),
+        _to_changes(rows.take(come["new"]), come["op"].to_pylist(), version),
+    ]
+    # In one piece: delta-rs may write each to a file of its own.
+    return pa.concat_tables(parts).combine_chunks()
+
+
+def _to_changes(rows: pa.Table, ops: list[str], version: int) -> pa.Table:
+    names = [CHANGE, VERSION, *rows.schema.names]
+    told = [pa.array(ops, pa.string()), pa.array([version] * len(ops), pa.int64())]
+    return pa.table([*told, *rows.columns], names=names)

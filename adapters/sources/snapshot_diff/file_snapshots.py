@@ -1,0 +1,222 @@
+"""Snapshots as files in a folder: which they are by their names, and their rows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem
+
+from ...object_store.file_ages import seconds_until_stable
+from ..file_versions import find_version_digits
+from .file_formats import PARQUET, SnapshotFormat, SnapshotTooLarge
+from .snapshot_supply import ReadSnapshot, Taken, to_storable
+
+log = logging.getLogger(__name__)
+DONE = "_SUCCESS"
+"""What Spark and others put into a folder when all files are in it."""
+SETTLED_SECONDS = 10.0
+"""A file that does not say itself that it is whole is so once nobody has written to it for so long."""
+MOST_DIGITS = 14
+
+
+@dataclass(frozen=True, order=True)
+class FileSnapshot:
+    """One snapshot that is there: a file, or a folder of files."""
+
+    version: int
+    path: Path
+
+    def read_rows(self, form: SnapshotFormat = PARQUET) -> pa.Table | None:
+        """Its rows, in the types that a Delta table keeps; None while it is not whole. ConfigProblem when it is larger than
+        the form allows, EnvironmentProblem when it cannot be read, Fatal for a type that no Delta table keeps, DataLoss for
+        text that is not what is declared."""
+        if self.path.is_dir() and not (self.path / DONE).exists():
+            log.warning("%s has no %s yet.", self.path, DONE)
+            return None
+        try:
+            if self.seconds_until_stable(form) > 0:
+                return None
+            tables = self._tables(form)
+        except SnapshotTooLarge:
+            raise ConfigProblem(
+                f"{self.path} holds more than {form.most} bytes once it is unpacked (limits.memory).",
+                next_step="Raise `limits.memory`.",
+            ) from None
+        except OSError as error:
+            raise EnvironmentProblem(f"{self.path} cannot be read: {error.strerror or error}.") from error
+        whole = [to_storable(table) for table in tables if table is not None]
+        if len(whole) < len(tables):
+            log.warning("%s is not a whole %s file yet.", self.path, form.name)
+            return None
+        return self._concat_tables(whole)
+
+    def _tables(self, form: SnapshotFormat) -> list[pa.Table | None]:
+        tables, room = [], form.most
+        for file in self._list_files(form.suffixes):
+            table = form.read(file, room)
+            tables.append(table)
+            room -= table.nbytes if table is not None else 0
+            if room < 0:
+                raise SnapshotTooLarge
+        return tables
+
+    def seconds_until_stable(self, form: SnapshotFormat) -> float:
+        """Seconds from now until it counts as whole by its age; 0 or less when it does, or says so otherwise."""
+        try:
+            if self.path.is_dir():
+                return self._folder_seconds_until_stable()
+            stat = self.path.stat()
+        except FileNotFoundError:
+            return 0.0  # Removed since it was listed: nothing to wait for.
+        return seconds_until_stable(self.path, stat.st_mtime, stat.st_size, SETTLED_SECONDS) if form.settles else 0.0
+
+    def _folder_seconds_until_stable(self) -> float:
+        """A copy may bring `_SUCCESS` before the other files, and keep the times of all; but no copy keeps ctime."""
+        times = {file.name: file.stat().st_ctime for file in self.path.iterdir()}
+        done = times.pop(DONE, None)
+        if done is None or (times and done > max(times.values())):
+            return 0.0
+        return seconds_until_stable(self.path, max([done, *times.values()]), len(times), SETTLED_SECONDS)
+
+    def read_size(self, form: SnapshotFormat = PARQUET) -> int:
+        """The bytes of its files."""
+        return sum(file.stat().st_size for file in self._list_files(form.suffixes))
+
+    def read_remaining_size(self, form: SnapshotFormat) -> int | None:
+        """The bytes of its files, of one that was taken in; None where it is gone, or about to go: a folder loses its files
+        one by one."""
+        try:
+            if not self.path.is_dir():
+                return self.path.stat().st_size
+            is_still = time.time() - self.path.stat().st_mtime >= SETTLED_SECONDS
+            is_whole = (self.path / DONE).exists() and any(file.name.endswith(form.suffixes) for file in self.path.iterdir())
+            return self.read_size(form) if is_still and is_whole else None
+        except FileNotFoundError:
+            return None
+
+    def _list_files(self, suffixes: tuple[str, ...]) -> list[Path]:
+        if not self.path.is_dir():
+            return [self.path]
+        files = [file for file in sorted(self.path.iterdir()) if file.name.endswith(suffixes)]
+        if not files:
+            raise DataLoss(f"The snapshot {self.path} has no {suffixes[0]} file.", next_step="Write it anew, or remove it.")
+        return files
+
+    def _concat_tables(self, tables: list[pa.Table]) -> pa.Table:
+        if any(not table.schema.equals(tables[0].schema) for table in tables):
+            raise EnvironmentProblem(
+                f"The files of the snapshot {self.path} differ in their columns.", next_step="Write it anew."
+            )
+        return pa.concat_tables(tables).combine_chunks()
+
+
+class SnapshotFolder:
+    """`Supply` of the folder `path`. `anew` says how to begin anew."""
+
+    is_numbered_here = False
+
+    def __init__(self, path: str, anew: str, form: SnapshotFormat = PARQUET) -> None:
+        self._path, self._anew, self._form = path, anew, form
+
+    def has_news(self, known: Taken) -> bool:
+        """See `Supply`."""
+        return any(found.version not in known for found in list_snapshots(self._path, self._form))
+
+    def read_next(self, taken: Taken) -> ReadSnapshot | None:
+        """See `Supply`. DataLoss for one that was taken in and is another now, and for one below those that were."""
+        for found in list_snapshots(self._path, self._form):
+            if found.version in taken:
+                _refuse_other_size(found, found.read_remaining_size(self._form), taken[found.version])
+                continue
+            if taken and found.version < max(taken):
+                raise DataLoss(
+                    f"{found.path} turned up after version {max(taken)} had been taken in.",
+                    next_step="Remove it where it is of no use; otherwise: " + self._anew,
+                )
+            rows = found.read_rows(self._form)
+            size = (
+                None
+                if rows is None
+                else found.read_remaining_size(self._form)
+                if found.path.is_file()
+                else found.read_size(self._form)
+            )
+            return None if rows is None or size is None else ReadSnapshot(str(found.path), found.version, rows, size)
+        return None
+
+    def seconds_until_stable(self, known: Taken) -> float:
+        """Seconds from now until all that are there and not known count as whole by their age; 0 or less when they do."""
+        new = [found for found in list_snapshots(self._path, self._form) if found.version not in known]
+        return max((found.seconds_until_stable(self._form) for found in new), default=0.0)
+
+
+def _refuse_other_size(found: FileSnapshot, now: int | None, size: int | None) -> None:
+    if None not in (size, now) and size != now:
+        raise DataLoss(
+            f"{found.path} is another one than the version {found.version} that was taken in.",
+            next_step="Give it a later version; or put the old one back, or remove it.",
+        )
+
+
+def list_snapshots(path: str, form: SnapshotFormat = PARQUET) -> list[FileSnapshot]:
+    """The snapshots in the folder `path`, by version. EnvironmentProblem when it cannot be looked at, ConfigProblem for a
+    name without a version, for two names with one, and for two whose versions do not say which is later."""
+    found: dict[int, FileSnapshot] = {}
+    for snapshot in (_to_snapshot(entry, form) for entry in _list_paths(path, form)):
+        other = found.setdefault(snapshot.version, snapshot)
+        if other is not snapshot:
+            raise ConfigProblem(
+                f"{other.path} and {snapshot.path} are both version {snapshot.version}.",
+                next_step="Remove one of them, or rename it.",
+            )
+    _refuse_uneven([one.path for one in found.values()], form)
+    return sorted(found.values())
+
+
+def _refuse_uneven(paths: Sequence[Path], form: SnapshotFormat) -> None:
+    """Digits of several parts are one number only where each part has as many: 2024-1-31 would be above 2024-2-1."""
+    by_widths = {tuple(map(len, _version_digits(path, form))): path for path in reversed(paths)}
+    apart = next((widths for widths in by_widths if len(widths) > 1), None)
+    if apart is not None and len(by_widths) > 1:
+        other = next(path for widths, path in by_widths.items() if widths != apart)
+        one, two = sorted([by_widths[apart], other])
+        raise ConfigProblem(
+            f"The versions in the names of {one} and {two} have parts of other widths: which is later is not said.",
+            next_step="Write each part with as many digits in all names: 2024-01-05, not 2024-1-5.",
+        )
+
+
+def _list_paths(path: str, form: SnapshotFormat) -> Iterator[Path]:
+    try:
+        for entry in sorted(Path(path).iterdir()):
+            if not entry.name.startswith((".", "_")) and (entry.name.endswith(form.suffixes) or entry.is_dir()):
+                yield entry
+    except FileNotFoundError:
+        raise EnvironmentProblem(f"{path} is not there.", next_step="Check 'path' of the source.") from None
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"{path} cannot be looked at: {error.strerror}.", next_step=f"Let user {os.geteuid()} read it."
+        ) from error
+
+
+def _to_snapshot(path: Path, form: SnapshotFormat) -> FileSnapshot:
+    digits = "".join(_version_digits(path, form))
+    if not digits or len(digits) > MOST_DIGITS:
+        raise ConfigProblem(
+            f"The name of {path} does not end in a version of 1 to {MOST_DIGITS} digits.",
+            next_step=f"Name snapshots like 2024-01-05{form.suffixes[0]} or 000012{form.suffixes[0]}, or keep other files "
+            "elsewhere.",
+        )
+    return FileSnapshot(int(digits), path)
+
+
+def _version_digits(path: Path, form: SnapshotFormat) -> list[str]:
+    """The digits of its version, as separators part them."""
+    return find_version_digits(path.name, form.suffixes)

@@ -1,0 +1,43 @@
+"""Snapshots that a database is asked for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from replicator.domain.errors import ConfigProblem
+
+from ...postgres.query import SnapshotQuery, table_query
+from .options import SnapshotsOptions
+from .snapshot_supply import ReadSnapshot, Taken, to_storable
+
+REMEDY = "Correct the query, or the rows in the database"
+
+
+def snapshot_query(options: SnapshotsOptions) -> SnapshotQuery:
+    """What is asked, and where."""
+    if options.dsn is None or options.table is None:
+        raise ConfigProblem("Snapshots of a database need 'dsn' and 'table'.")
+    text = options.query or table_query(options.table)
+    return SnapshotQuery(options.dsn.get_secret_value(), text, f"reading {options.table}")
+
+
+class QuerySnapshots:
+    """`Supply` of a query. Versions are the times of reading by the server's clock, in microseconds since 1970, or one above
+    the version before where that clock is behind it."""
+
+    is_numbered_here = True
+
+    def __init__(self, query: SnapshotQuery, table: str) -> None:
+        self._query, self._table = query, table
+
+    def has_news(self, known: Taken) -> bool:
+        """See `Supply`: nobody knows before it was asked."""
+        del known
+        return True
+
+    def read_next(self, taken: Taken) -> ReadSnapshot:
+        """See `Supply`. Raises as `SnapshotQuery.read_rows`."""
+        moment, rows = self._query.read_rows()
+        read_at = datetime.fromtimestamp(moment // 1_000_000, UTC).isoformat()
+        version = max(moment, max(taken, default=-1) + 1)
+        return ReadSnapshot(f"{self._table} as read at {read_at}", version, to_storable(rows), remedy=REMEDY)

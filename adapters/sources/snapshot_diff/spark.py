@@ -1,0 +1,25 @@
+"""The source of snapshots whose changes are read by Spark's executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from ...spark.session import split_options
+from ..delta_table.spark import SparkTableRows
+from .options import SnapshotsOptions
+from .source import SnapshotJournalRows, make_poller
+
+
+class SnapshotsSparkSource(SnapshotJournalRows[DataFrame], SparkTableRows):
+    """`SnapshotJournalRows` whose frames are `pyspark.sql.DataFrame`; its options, and `spark`.
+
+    The driver takes snapshots in and compares them; executors read the journal. So both must see the state folder.
+    """
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, spark = split_options(options)
+        read = SnapshotsOptions.read(own)
+        self._intake = make_poller(read)
+        super().__init__(read.rows_options(), str(read.journal), spark)

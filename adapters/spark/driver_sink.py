@@ -1,0 +1,74 @@
+"""Sinks of this process as targets of Spark's frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
+from replicator.ports.sink import Sink
+
+from .errors import translate_errors
+from .frames import from_arrow, to_arrow
+from .session import LazySession
+from .types import arrow_schema
+
+
+class DriverSink:
+    """`ports.sink.Sink` over Spark's frames by a sink of this process: the driver collects the rows of a write, and commits
+    them. For targets in which every row is to be looked at in order."""
+
+    frame = DataFrame
+
+    def __init__(self, sink: Sink[pa.Table], session: LazySession) -> None:
+        self._sink = sink
+        self._session = session
+        self.capabilities = sink.capabilities
+
+    def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
+        """See `ports.sink.Sink.prepare`."""
+        self._sink.prepare(lane, plan)
+
+    def state(self, lane: Lane) -> LaneState | None:
+        """See `ports.sink.Sink.state`."""
+        return self._sink.state(lane)
+
+    def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
+        """See `ports.sink.Sink.apply`."""
+
+        def refused(lane: Lane, rows: pa.Table) -> None:
+            reject(lane, from_arrow(self._session.spark, rows))
+
+        return self._sink.apply([_collect_rows(write) for write in writes], refused)
+
+    def skip(self, lane: Lane, state: LaneState) -> None:
+        """See `ports.sink.Sink.skip`."""
+        self._sink.skip(lane, state)
+
+    def reset(self, lane: Lane) -> None:
+        """See `ports.sink.Sink.reset`."""
+        self._sink.reset(lane)
+
+    def close(self) -> None:
+        """See `ports.sink.Sink.close`."""
+        self._sink.close()
+
+
+def _collect_rows(write: Write[DataFrame]) -> Write[pa.Table]:
+    frame = write.folded.frame
+    with translate_errors(f"collecting rows of {write.lane.id}"):
+        rows = to_arrow(frame) if write.folded.rows else arrow_schema(frame.schema).empty_table()
+    return Write(
+        write.lane,
+        write.plan,
+        replace(write.folded, frame=rows),
+        write.span,
+        write.identity,
+        write.at,
+        write.complete,
+        write.out_of_band,
+    )

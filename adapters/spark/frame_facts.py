@@ -1,0 +1,125 @@
+"""What the driver knows of a frame's rows from a job that has run anyway, so that it need not ask again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as sf
+
+from replicator.domain.change import KEY_CHANGE_DELETE, OFFSET, OLD_KEY, OP, PARTITION, TOPIC, UNCHANGED, Op
+from replicator.domain.position import Position, TopicPartition
+
+from .frames import column
+
+ROWS, KNOWN = "_replicator_rows", "_replicator_known"
+"""Attributes of a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFacts:
+    """A changes frame: how many `rows`; per partition the `first` offset and the `end` after the last (a folded frame lies
+    within these); the columns that some change did not send (`unsent`), and how many changes lack any (`partial`), are a
+    half of a key change (`halves`; of a folded frame at most so many), its create half (`moves`), or a truncate."""
+
+    rows: int = 0
+    first: Position = field(default_factory=Position)
+    end: Position = field(default_factory=Position)
+    unsent: frozenset[str] = frozenset()
+    partial: int = 0
+    halves: int = 0
+    moves: int = 0
+    truncates: int = 0
+
+    def __add__(self, other: FrameFacts) -> FrameFacts:
+        return FrameFacts(
+            self.rows + other.rows,
+            Position.lowest((self.first, other.first)),
+            self.end.advanced_to(other.end),
+            self.unsent | other.unsent,
+            self.partial + other.partial,
+            self.halves + other.halves,
+            self.moves + other.moves,
+            self.truncates + other.truncates,
+        )
+
+
+def set_row_count(frame: DataFrame, rows: int) -> DataFrame:
+    """`frame`, of which the number of rows is known."""
+    setattr(frame, ROWS, rows)
+    return frame
+
+
+def count_rows(frame: DataFrame) -> int:
+    """The number of rows, by a job where it is not known."""
+    known: int | None = getattr(frame, ROWS, None)
+    return frame.count() if known is None else known
+
+
+def set_facts(frame: DataFrame, known: FrameFacts | None) -> DataFrame:
+    """`frame`, of which that much is known; nothing where `known` is None."""
+    if known is not None:
+        setattr(frame, KNOWN, known)
+        set_row_count(frame, known.rows)
+    return frame
+
+
+def get_facts(*frames: DataFrame) -> FrameFacts | None:
+    """What is known of the frames together; None where nothing is known of one of them."""
+    each: Sequence[FrameFacts | None] = [getattr(frame, KNOWN, None) for frame in frames]
+    found = [one for one in each if one is not None]
+    return reduce(lambda a, b: a + b, found, FrameFacts()) if len(found) == len(each) else None
+
+
+def collect_facts(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], FrameFacts]:
+    """What is to be known of a changes frame, for each combination of `by` in it. One job."""
+    out: dict[tuple[object, ...], FrameFacts] = {}
+    for row in group_facts(changes, *by).collect():
+        group = tuple(row)[: len(by)]
+        out[group] = out.get(group, FrameFacts()) + to_facts(row)
+    return out
+
+
+def group_facts(changes: DataFrame, *by: Column, more: Sequence[Column] = ()) -> DataFrame:
+    """A row for each combination of `by` and each partition, with what `to_facts` reads, and `more`."""
+    moved = column(OLD_KEY).isNotNull() if OLD_KEY in changes.columns else sf.lit(False)
+    half = sf.coalesce(column(KEY_CHANGE_DELETE), sf.lit(False)) | moved if KEY_CHANGE_DELETE in changes.columns else moved
+    return changes.groupBy(*by, TOPIC, PARTITION).agg(
+        sf.count(sf.lit(1)).alias("rows"),
+        sf.min(OFFSET).alias("first"),
+        sf.max(OFFSET).alias("last"),
+        sf.array_distinct(sf.flatten(sf.collect_set(UNCHANGED))).alias("unsent"),
+        sf.count_if(column(UNCHANGED).isNotNull()).alias("partial"),
+        sf.count_if(half).alias("halves"),
+        sf.count_if(moved).alias("moves"),
+        sf.count_if(column(OP) == Op.TRUNCATE.value).alias("truncates"),
+        *more,
+    )
+
+
+def to_facts(row: Row) -> FrameFacts:
+    """What a row of `group_facts` says."""
+    at = TopicPartition(row[TOPIC], row[PARTITION])
+    return FrameFacts(
+        row["rows"],
+        Position({at: row["first"]}),
+        Position({at: row["last"] + 1}),
+        frozenset(row["unsent"] or ()),
+        row["partial"],
+        row["halves"],
+        row["moves"],
+        row["truncates"],
+    )
+
+
+def is_at_or_above(known: FrameFacts, position: Position) -> bool:
+    """No change is below `position`."""
+    return all(offset >= position.get(at, offset) for at, offset in known.first.items())
+
+
+def is_below(known: FrameFacts, position: Iterable[tuple[TopicPartition, int]]) -> bool:
+    """Every change is below `position`, in partitions that it names."""
+    ends = dict(position)
+    return all(at in ends and end <= ends[at] for at, end in known.end.items())

@@ -1,0 +1,104 @@
+"""Deletes that are of another row than the one which their key has by then: `arrow.departures` and `sql.departures` for
+frames that stay on the executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
+
+from replicator.domain.change import ERROR, KEY_CHANGE_DELETE, OP, UNCHANGED, Op
+from replicator.domain.errors import AMBIGUOUS_DELETE
+from replicator.domain.policy.plan import ApplyPlan, Facts
+
+from ..arrow.key_change_deletes import RowOwner, asks_target, can_have_foreign_deletes, find_owners, list_read_columns
+from ..sql.dialect import SPARK
+from ..sql.fold import BELOW, KEPT, OUTCOME, PLACE
+from ..sql.key_change_deletes import other_row_condition
+from .frames import cache_frame, column, filter_rows, keep_parents, quote_name
+
+OTHERS = "_others"
+"""True for a change that is of another row."""
+
+
+@dataclass(frozen=True)
+class ForeignDeleteTask:
+    """What every task knows; can be pickled."""
+
+    plan: ApplyPlan
+    names: tuple[str, ...]
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All changes of some keys, each of which is in no other task: the places of the deletes that are of other rows, and
+        of those that the target is to be asked of."""
+        pieces = [batch.rename_columns(self.names) for batch in batches]
+        if not pieces:
+            return
+        given = pa.Table.from_batches(pieces)
+        changes = given.take(pc.sort_indices(given[PLACE]))
+        found = find_owners(changes, self.plan)
+        told = [
+            (changes[PLACE][i].as_py(), whose is RowOwner.OTHERS)
+            for i, whose in found.items()
+            if whose is not RowOwner.ITS_OWN
+        ]
+        schema = pa.schema([(PLACE, pa.int64()), (OTHERS, pa.bool_())])
+        places, others = [place for place, _ in told], [is_others for _, is_others in told]
+        yield pa.record_batch([pa.array(places, pa.int64()), pa.array(others, pa.bool_())], schema=schema)
+
+
+def is_doubtful(names: Sequence[str]) -> Column:
+    """As `arrow.departures.is_doubtful`."""
+    given = sf.array_compact(sf.array(*(sf.when(column(n).isNotNull(), sf.lit(n)) for n in names)).cast("array<string>"))
+    return sf.coalesce(column(KEY_CHANGE_DELETE) & sf.arrays_overlap(column(UNCHANGED), given), sf.lit(False))
+
+
+def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
+    """Numbered changes with `_outcome`: that of deletes which are of other rows is superseded, and `_moved_to` is true only
+    where the target's row has to be asked. One shuffle by key, of what is looked at."""
+    if not can_have_foreign_deletes(plan):
+        return marked
+    names = (PLACE, *list_read_columns(plan))
+    changes = marked.filter((column(OUTCOME) == KEPT) & (column(OP) != Op.TRUNCATE.value))
+    # Spark looks for columns by what it reads in their names: quotes, and dots.
+    given = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
+    keys = [f"_{names.index(key)}" for key in plan.table.keys]
+    schema = StructType([StructField(PLACE, LongType()), StructField(OTHERS, BooleanType())])
+    told = given.repartition(*keys).mapInArrow(ForeignDeleteTask(plan, names).run, schema)
+    joined = marked.join(told, PLACE, "left")
+    made = {
+        KEY_CHANGE_DELETE: sf.when(~column(OTHERS), sf.lit(True)),
+        OUTCOME: sf.when(column(OTHERS), sf.lit(BELOW)).otherwise(column(OUTCOME)),
+    }
+    return keep_parents(
+        joined.select([made.get(n, column(n)).alias(n, metadata=marked.schema[n].metadata) for n in marked.columns]), marked
+    )
+
+
+def drop_foreign_deletes(
+    plan: ApplyPlan, facts: Facts, rows: DataFrame, related: DataFrame
+) -> tuple[DataFrame, int, DataFrame | None]:
+    """The rows of a rows frame that are not deletes of other rows than the target's, how many were, and as rejects those of
+    which that cannot be told."""
+    if not (facts.has_key_changes and asks_target(plan)):
+        return rows, 0, None
+    left, others = _split_rows(plan, rows, related, doubtful=False)
+    if not facts.has_doubtful_deletes:
+        return left, others.count(), None
+    told, untold = _split_rows(plan, left, related, doubtful=True)
+    return told, others.count(), untold.withColumn(ERROR, sf.lit(str(AMBIGUOUS_DELETE)))
+
+
+def _split_rows(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtful: bool) -> tuple[DataFrame, DataFrame]:
+    """The rows that are not such, and those that are."""
+    key = f"t.{quote_name(plan.table.keys[0])}"
+    marked = rows.alias("r").join(related.alias("t"), sf.expr(other_row_condition(plan, SPARK, doubtful=doubtful)), "left")
+    marked = marked.select("r.*", sf.col(key).isNotNull().alias(OTHERS))
+    marked = cache_frame(keep_parents(marked, rows, related))
+    found = keep_parents(marked.filter(column(OTHERS)).drop(OTHERS), marked)
+    return filter_rows(marked, ~column(OTHERS)).drop(OTHERS), found

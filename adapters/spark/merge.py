@@ -1,0 +1,240 @@
+"""Stage 4 on Spark: the plan's clauses as one MERGE, or an append for a plan without merge keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from delta import exceptions
+from delta.tables import DeltaMergeBuilder
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from replicator.domain.policy.plan import (
+    CDC_DELETED,
+    CDC_DELETED_AT,
+    END_AT,
+    ApplyPlan,
+    Clause,
+    Truncate,
+    end_sequence_columns,
+)
+
+from ..delta.commits import RECENT, Attempt, LostRace, Operation
+from ..delta.merge import delete_all
+from ..delta.partitions import Partitions
+from ..delta.protocol import is_clustered
+from ..delta.tables import open_table
+from ..delta.version_positions import USER_METADATA
+from ..sql.dialect import SPARK
+from ..sql.reconcile import cleared_condition, render_constant
+from ..sql.render import merge_condition, render_expression
+from ..sql.scd2_events import truncate_condition
+from .errors import translate_errors
+from .frames import column, quote_name
+from .object_stores import to_spark_path
+from .session import LazySession
+
+APP, VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+MARKS = "spark.databricks.delta.merge.deletionVectors.persistent"
+CONFLICTS = (
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentTransactionException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+)
+"""What Delta raises when somebody else committed first; none of these is a kind of the first in Python."""
+
+
+def write_stage(
+    plan: ApplyPlan,
+    rows: DataFrame,
+    clear: Truncate | None,
+    partitions: Partitions,
+    cuts: Iterable[Truncate] = (),
+) -> Operation:
+    """What stage 4 does with `rows` (types of the table, one row per merge key), which meet rows of `partitions` alone.
+    `clear`, `cuts`: see `delta.merge.write_stage`."""
+    cuts = sorted(cuts, key=lambda cut: cut.sequence)
+    if not plan.merge_keys:
+        return append_stage(rows.select([column(c.name) for c in plan.target]))
+
+    def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
+        refuse_moved(snapshot, attempt)
+        condition = merge_condition(plan, SPARK)
+        meets = sf.expr(condition) if clear is not None or cuts else _limit_to_partitions(sf.expr(condition), partitions)
+        with commit_session(rows.sparkSession, attempt) as session:
+            merger = SparkTable.forPath(session, to_spark_path(attempt.table.uri)).alias("t").merge(rows.alias("s"), meets)
+            for cut in cuts:
+                merger = merger.whenNotMatchedBySourceUpdate(
+                    truncate_condition(plan, SPARK, cut.sequence), _truncate_values(plan, cut)
+                )
+            _run_merge(merger, plan, clear)
+        confirm_commit(snapshot, attempt)
+
+    return merge
+
+
+def _truncate_values(plan: ApplyPlan, cut: Truncate) -> dict[str, str | Column]:
+    """What a truncate writes into a version."""
+    names = end_sequence_columns(plan.table.sequence)
+    values: dict[str, str | Column] = {
+        SPARK.quote_name(n): render_constant(v, SPARK) for n, v in zip(names, cut.sequence, strict=True)
+    }
+    return values | {SPARK.quote_name(END_AT): _format_time(cut)}
+
+
+def _format_time(cut: Truncate) -> str:
+    return "NULL" if cut.at is None else f"timestamp_micros({cut.at})"
+
+
+def append_stage(rows: DataFrame) -> Operation:
+    """An append of `rows`, whose columns the table has; others become null."""
+    return lambda snapshot, attempt: _save_rows(rows, "append", {}, snapshot, attempt)
+
+
+def overwrite_stage(rows: DataFrame) -> Operation:
+    """`rows`, and their columns, instead of those of the table."""
+
+    def overwrite(snapshot: DeltaTable, attempt: Attempt) -> None:
+        refuse_moved(snapshot, attempt)
+        _save_rows(rows, "overwrite", {"overwriteSchema": "true"}, snapshot, attempt)
+
+    return overwrite
+
+
+def _save_rows(rows: DataFrame, mode: str, options: Mapping[str, str], snapshot: DeltaTable, attempt: Attempt) -> None:
+    with commit_session(rows.sparkSession, attempt):
+        writer = rows.write.format("delta").mode(mode).options(**options).option("txnAppId", attempt.app)
+        writer = writer.option("txnVersion", attempt.version).option("userMetadata", attempt.text)
+        writer.save(to_spark_path(attempt.table.uri))
+    confirm_commit(snapshot, attempt)
+
+
+def clear_stage(session: LazySession) -> Operation:
+    """Removes every row: by delta-rs, which needs no job, where that can write the table."""
+
+    def clear(snapshot: DeltaTable, attempt: Attempt) -> None:
+        by = delete_stage(session) if is_clustered(snapshot) else delete_all
+        by(snapshot, attempt)
+
+    return clear
+
+
+def delete_stage(session: LazySession, condition: str | None = None) -> Operation:
+    """Removes the rows for which the condition holds, or every row."""
+
+    def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
+        refuse_moved(snapshot, attempt)
+        with commit_session(session.spark, attempt) as spark:
+            SparkTable.forPath(spark, to_spark_path(attempt.table.uri)).delete(condition)
+        snapshot.update_incremental()
+        # Without rows there is nothing that Spark commits.
+        if snapshot.transaction_version(attempt.app) == attempt.version:
+            confirm_commit(snapshot, attempt)
+
+    return delete
+
+
+def remove_key_stage(row: DataFrame) -> Operation:
+    """Removes the rows that equal `row` in its columns, out of the files of the table too: none of these is only marked."""
+
+    def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
+        refuse_moved(snapshot, attempt)
+        same = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in row.columns)
+        with commit_session(row.sparkSession, attempt) as session:
+            session.conf.set(MARKS, "false")
+            merger = SparkTable.forPath(session, to_spark_path(attempt.table.uri)).alias("t").merge(row.alias("s"), same)
+            merger.whenMatchedDelete().execute()
+        snapshot.update_incremental()
+        # Without rows there is nothing that Spark commits.
+        if snapshot.transaction_version(attempt.app) == attempt.version:
+            confirm_commit(snapshot, attempt)
+
+    return remove
+
+
+def table_name(uri: str) -> str:
+    """The table at the place that delta-rs calls `uri`, in a statement."""
+    return f"delta.{quote_name(to_spark_path(uri))}"
+
+
+def _limit_to_partitions(condition: Column, partitions: Partitions) -> Column:
+    """The condition, and that the table's row is in one of the partitions: of others Spark reads no file."""
+    for name, values in partitions.items():
+        condition = condition & sf.col(f"t.{quote_name(name)}").isin(values)
+    return condition
+
+
+def refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
+    """Raise LostRace when the table is not what stage 2 read any more: Spark would write to what is there now. In an object
+    store a version can also be another one than it was: there Spark replaces what somebody wrote in the same moment."""
+    now = open_table(attempt.table)
+    known = now.version() == snapshot.version()
+    if not known or now.transaction_version(attempt.app) != snapshot.transaction_version(attempt.app):
+        raise LostRace
+
+
+def confirm_commit(snapshot: DeltaTable, attempt: Attempt) -> int:
+    """Spark skips a version that the table has already, without a word: then somebody else was first. The version that the
+    attempt made; `snapshot` is at the newest one, which may be another's."""
+    snapshot.update_incremental()
+    for entry in snapshot.history(RECENT):
+        if entry.get(USER_METADATA) == attempt.text:
+            return int(entry["version"])
+    raise LostRace
+
+
+@contextmanager
+def commit_session(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
+    """A session of its own whose commits say what `attempt` says: the settings hold for a whole session, and forgotten ones
+    would make its next commits silent no-ops. An append says it by options instead. Errors are the program's own: a lane
+    tries again after some."""
+    session = spark.newSession()
+    settings = {APP: attempt.app, VERSION: str(attempt.version), METADATA: attempt.text}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    with translate_errors(f"writing table {attempt.table.name}"):
+        try:
+            yield session
+        except CONFLICTS as conflict:
+            raise LostRace from conflict
+        finally:
+            for name in settings:
+                session.conf.unset(name)
+
+
+def _run_merge(merger: DeltaMergeBuilder, plan: ApplyPlan, clear: Truncate | None) -> None:
+    for clause in plan.clauses:
+        merger = _add_clause(merger, clause)
+    if clear is not None and plan.soft_deletes:
+        marks: dict[str, str | Column] = {
+            SPARK.quote_name(CDC_DELETED): "TRUE",
+            SPARK.quote_name(CDC_DELETED_AT): _format_time(clear),
+        }
+        merger = merger.whenNotMatchedBySourceUpdate(cleared_condition(plan, SPARK, clear.sequence), marks)
+    elif clear is not None:
+        merger = merger.whenNotMatchedBySourceDelete(cleared_condition(plan, SPARK, clear.sequence))
+    merger.execute()
+
+
+def _add_clause(merger: DeltaMergeBuilder, clause: Clause) -> DeltaMergeBuilder:
+    when = render_expression(clause.when, SPARK)
+    values: dict[str, str | Column] = {
+        SPARK.quote_name(name): render_expression(value, SPARK) for name, value in clause.assign
+    }
+    match clause.matched, clause.action:
+        case True, "delete":
+            return merger.whenMatchedDelete(when)
+        case True, "update":
+            return merger.whenMatchedUpdate(when, values)
+        case False, "insert":
+            return merger.whenNotMatchedInsert(when, values)
+    raise AssertionError(f"a plan cannot {clause.action} rows that are {'' if clause.matched else 'not '}there")

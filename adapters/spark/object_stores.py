@@ -1,0 +1,65 @@
+"""Object stores as Spark reaches them: Hadoop's file system `s3a`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import SparkSession
+
+from replicator.domain.errors import ConfigProblem
+
+from ..delta.folders import Folder
+from ..object_store.options import CONNECT_SECONDS, RETRIES, SCHEMES, Storage, split_url
+
+SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
+TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+REACHED = "_replicator_reached"
+"""Attribute of a Spark context: how its buckets are reached. Holds secrets."""
+
+
+def to_spark_path(uri: str) -> str:
+    """What Spark calls the place that delta-rs calls `uri`. Spark takes no escape in it for what it stands for."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return uri
+    return f"s3a://{unquote(rest)}" if scheme in SCHEMES else unquote(rest)
+
+
+def configure_store(spark: SparkSession, folder: Folder, storage: Storage | None) -> None:
+    """Tell the session how to reach the store of `folder`; nothing for a local one. ConfigProblem when another sink reaches
+    the same bucket in another way: Spark knows one per bucket."""
+    if "://" not in folder.uri:
+        return
+    bucket, _ = split_url(folder.uri)
+    context: Any = spark.sparkContext
+    hadoop, settings = context._jsc.hadoopConfiguration(), _store_settings(storage or Storage())
+    known: dict[str, dict[str, str]] = context.__dict__.setdefault(REACHED, {})
+    if known.setdefault(bucket, settings) != settings:
+        raise ConfigProblem(
+            f"two sinks reach the bucket {bucket} in different ways, of which Spark can use one",
+            next_step="Write the same `storage` for both, or use two buckets.",
+        )
+    for name, value in settings.items():
+        hadoop.set(f"fs.s3a.bucket.{bucket}.{name}", value)
+
+
+def _store_settings(storage: Storage) -> dict[str, str]:
+    """The options of `s3a` for one bucket. Never log them."""
+    said = {
+        "access.key": storage.access_key_id,
+        "secret.key": storage.secret_access_key,
+        "session.token": storage.session_token,
+        "endpoint": storage.endpoint,
+        "endpoint.region": storage.region,
+    }
+    settings = {name: value for name, value in said.items() if value is not None}
+    if storage.access_key_id is not None:
+        settings["aws.credentials.provider"] = SIMPLE if storage.session_token is None else TEMPORARY
+    if storage.endpoint is not None:
+        settings["path.style.access"] = "true"
+        settings["connection.ssl.enabled"] = str(not storage.endpoint.startswith("http://")).lower()
+    # The lane itself waits and tries again.
+    settings["attempts.maximum"] = settings["retry.limit"] = str(RETRIES)
+    settings["connection.establish.timeout"] = str(CONNECT_SECONDS * 1000)
+    return settings

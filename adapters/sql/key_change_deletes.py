@@ -1,0 +1,109 @@
+"""Deletes that are of another row than the target's: `arrow.departures` where a batch ends between the two.
+
+The rows frame says of which deletes the target is to be asked: their own key stands as their old key (`_from_1..n`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import OP, UNCHANGED, Op
+from replicator.domain.policy.plan import (
+    CDC_DELETED,
+    ApplyPlan,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
+
+from ..arrow.key_change_deletes import asks_target, has_difference, null_counts
+from .dialect import Dialect, text_literal
+from .fold import was_sent_condition
+from .reconcile import greater_condition, old_key_columns
+
+
+def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, doubtful: bool = False) -> str:
+    """The delete `r` is of another row than `t`, the target's row of its key, or its version there at the time: a change of
+    the same transaction made that, and it holds other values than the image of the delete. `as_text`: the types may have no
+    equality. `doubtful`: so it may be. Its image may not be whole, or nothing tells of which transaction `t` is."""
+    if plan.table.by_tx and not doubtful:
+        return "FALSE"
+    c, count, keys = dialect.column, plan.table.sequence, plan.table.keys
+    of_image = doubtful and plan.table.by_commit
+    mine, starts = ([c(relation, n) for n in cdc_sequence_columns(count)] for relation in ("r", "t"))
+    commits = [starts[0], *([c("t", last_sequence_columns(count)[0])] if plan.history else [])]
+    of_both = 'CAST({} AS TEXT) COLLATE "C"' if as_text else "{}"
+    counts = {
+        n: f"{'NOT ' if of_image else ''}{was_sent_condition(dialect, c('r', UNCHANGED), n)}" for n in plan.shown_columns
+    }
+    counts |= {n: f"{when} AND {c('r', n)} IS NOT NULL" for n, when in counts.items() if not null_counts(plan, n)}
+    differs = [
+        f"({counts[n]} AND {of_both.format(c('t', n))} IS DISTINCT FROM {of_both.format(c('r', n))})"
+        for n in plan.shown_columns
+    ]
+    terms = [
+        *(f"{c('t', k)} = {c('r', k)}" for k in keys),
+        f"{c('r', OP)} = {text_literal(Op.DELETE)}",
+        f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL",
+        *([f"({' OR '.join(f'{commit} = {mine[0]}' for commit in commits)})"] if plan.table.by_commit else []),
+        greater_condition(mine, starts),
+        f"({' OR '.join(differs) or 'FALSE'})",
+    ]
+    if of_image:
+        given = [f"({when} AND {c('r', n)} IS NOT NULL)" for n, when in counts.items()]
+        terms.append(f"({' OR '.join(given) or 'FALSE'})")
+    if plan.history:
+        ends = [c("t", n) for n in end_sequence_columns(count)]
+        terms.append(f"({ends[0]} IS NULL OR {greater_condition(ends, mine)})")
+    if plan.soft_deletes:
+        terms.append(f"NOT COALESCE({c('t', CDC_DELETED)}, FALSE)")
+    return " AND ".join(terms)
+
+
+def mask_lookups(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
+    """Per row of a rows frame, whether the target is to be asked."""
+    if not asks_target(plan):
+        return pa.chunked_array([pa.repeat(False, rows.num_rows)])
+    return pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.is_valid(rows[old_key_columns(plan)[-1]]))
+
+
+def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[pa.Table, int, pa.Table]:
+    """The rows that are not such, how many were, and those of which that cannot be told. `related`: the target's rows of
+    their keys, more do no harm, with the values of `plan.shown`."""
+    if not pc.any(asked := mask_lookups(plan, rows)).as_py():
+        return rows, 0, rows.slice(0, 0)
+    there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in related.to_pylist():
+        there.setdefault(tuple(row[k] for k in plan.table.keys), []).append(row)
+    left, untold = [], []
+    for i in pc.indices_nonzero(asked).to_pylist():
+        (row,) = rows.slice(i, 1).to_pylist()
+        unsent = frozenset(row[UNCHANGED] or ())
+        whole, doubtful = ({n: row[n] for n in plan.shown_columns if (n in unsent) is lacks} for lacks in (False, True))
+        others = [o for o in there.get(tuple(row[k] for k in plan.table.keys), ()) if _can_be_other_row(plan, row, o)]
+        if plan.table.by_tx:
+            doubtful, whole = {n: v for n, v in whole.items() if v is not None or null_counts(plan, n)}, {}
+        if any(has_difference(whole, other) for other in others):
+            left.append(i)
+        elif any(v is not None for v in doubtful.values()) and any(has_difference(doubtful, other) for other in others):
+            untold.append(i)
+    kept = pc.invert(pc.is_in(pa.array(range(rows.num_rows), pa.int64()), pa.array([*left, *untold], pa.int64())))
+    return rows.filter(kept), len(left), rows.take(pa.array(untold, pa.int64()))
+
+
+def _can_be_other_row(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:
+    """As `other_row_condition`, whatever the values are."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    mine, starts = tuple(row[n] for n in names), tuple(other[n] for n in names)
+    if None in starts or starts >= mine or other.get(CDC_DELETED):
+        return False
+    commits = {starts[0]}
+    if plan.history:
+        ends = tuple(other[n] for n in end_sequence_columns(plan.table.sequence))
+        if None not in ends and ends <= mine:
+            return False
+        commits.add(other[last_sequence_columns(plan.table.sequence)[0]])
+    return plan.table.by_tx or mine[0] in commits

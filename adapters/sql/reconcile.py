@@ -1,0 +1,273 @@
+"""Stage 3 of a plan as SQL: which folded rows apply, which are stale, which cannot be completed.
+
+Relations, by alias: `r` the rows frame, `t` the target's row of the same identity, `o` the target's row of the old key,
+`l` the ledger's entry of the key. Verdicts: `apply`, `duplicate`, `superseded`, `incomplete`, `late`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from replicator.domain.change import KEEP_EXISTING, OFFSET, OP, RESET, UNCHANGED
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.policy.plan import CDC_DELETED, CDC_OP, ApplyPlan, DeleteHorizon, cdc_sequence_columns
+from replicator.domain.policy.retention import LatenessLimit
+from replicator.domain.sequence import Sequence
+
+from .dialect import Dialect, text_literal
+from .render import render_literal
+
+VERDICT = "_verdict"
+APPLY, DUPLICATE, SUPERSEDED, INCOMPLETE, LATE = "apply", "duplicate", "superseded", "incomplete", "late"
+
+
+def old_key_columns(plan: ApplyPlan) -> tuple[str, ...]:
+    """Names of the old key's columns in the rows frame, in the order of the keys: `_from_1` to `_from_<n>`."""
+    return tuple(f"_from_{i}" for i in range(1, len(plan.table.keys) + 1))
+
+
+def reconcile_select(
+    plan: ApplyPlan,
+    dialect: Dialect,
+    *,
+    rows: str,
+    related: str,
+    ledger: str | None,
+    floor: Sequence | None,
+    resent: Sequence | None = None,
+    forgetting: LatenessLimit | None = None,
+    keep: tuple[str, ...] = (),
+) -> str:
+    """Stage 3 as one SELECT: the columns `keep`, the rows frame with values completed, and `_verdict`.
+
+    `rows`, `related`, `ledger` are relations as SQL text. `related` holds the target's columns, at least for the keys and
+    old keys in `rows`; `ledger` the key columns and `_cdc_seq_*`, the highest per key. `resent`: see `plan.resent_below`;
+    `forgetting`: `retention.can_be_late`.
+    """
+    q = dialect.quote_name
+    names = [
+        "_op",
+        *(c.name for c in plan.target),
+        UNCHANGED,
+        RESET,
+        *old_key_columns(plan),
+        "_topic",
+        "_partition",
+        "_offset",
+    ]
+    columns = [dialect.column("r", name) for name in keep]
+    columns += [f"{_value_expression(plan, dialect, name)} AS {q(name)}" for name in names]
+    verdict_sql = verdict_expression(
+        plan,
+        dialect,
+        ledger=ledger is not None,
+        floor=floor,
+        related=related,
+        resent=resent,
+        forgetting=forgetting,
+    )
+    return (
+        f"SELECT {', '.join(columns)},\n{verdict_sql} AS {q(VERDICT)}\n"
+        f"FROM {rows} AS r{join_clauses(plan, dialect, related, ledger)}"
+    )
+
+
+def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | None) -> str:
+    """The LEFT JOINs that stage 3 reads from. `absent` needs none: it asks with EXISTS."""
+    c, out = dialect.column, ""
+    keys = plan.table.keys
+    if plan.reconcile.guard == "newer":
+        out += f"\nLEFT JOIN {related} AS t ON " + " AND ".join(f"{c('t', k)} = {c('r', k)}" for k in keys)
+    if plan.reconcile.complete:
+        pairs = zip(keys, old_key_columns(plan), strict=True)
+        same = [f"{c('o', k)} = {c('r', f)}" for k, f in pairs]
+        out += f"\nLEFT JOIN {related} AS o ON " + " AND ".join([*same, _is_lower(plan, dialect)])
+    if ledger is not None:
+        out += f"\nLEFT JOIN {ledger} AS l ON " + " AND ".join(f"{c('l', k)} = {c('r', k)}" for k in keys)
+    return out
+
+
+def _is_lower(plan: ApplyPlan, dialect: Dialect) -> str:
+    """The row of the old key is older than the change; a newer one is another row, which has taken the key since."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    mine, theirs = ([dialect.column(relation, n) for n in names] for relation in ("r", "o"))
+    return f"({theirs[0]} IS NULL OR {greater_condition(mine, theirs)})"
+
+
+def verdict_expression(
+    plan: ApplyPlan,
+    dialect: Dialect,
+    *,
+    ledger: bool,
+    floor: Sequence | None,
+    related: str,
+    resent: Sequence | None = None,
+    forgetting: LatenessLimit | None = None,
+) -> str:
+    """The verdict on a row of `r` as one CASE expression."""
+    branches = [*_guard_verdicts(plan, dialect, related, resent)]
+    if ledger:
+        branches += _ordering_verdicts(plan, dialect, "l")
+    if floor is not None and plan.reconcile.guard == "newer":
+        branches.append((_at_or_below_floor(plan, dialect, floor), SUPERSEDED))
+    if forgetting is not None:
+        branches.append((_late_condition(plan, dialect, forgetting, ledger=ledger), LATE))
+    if plan.reconcile.complete:
+        branches.append((_incomplete_condition(plan, dialect), INCOMPLETE))
+    whens = "\n".join(f"  WHEN {when} THEN {text_literal(then)}" for when, then in branches)
+    return f"CASE\n{whens}\n  ELSE {text_literal(APPLY)} END"
+
+
+def _guard_verdicts(plan: ApplyPlan, dialect: Dialect, related: str, resent: Sequence | None) -> list[tuple[str, str]]:
+    if plan.reconcile.guard == "newer":
+        return _ordering_verdicts(plan, dialect, "t")
+    if resent is None:
+        return [
+            (
+                f"EXISTS (SELECT 1 FROM {related} AS t WHERE {_equal_condition(plan, dialect, plan.reconcile.identity)})",
+                DUPLICATE,
+            )
+        ]
+    *_, count = sequence = cdc_sequence_columns(plan.table.sequence)
+    identity = [n for n in plan.reconcile.identity if n != count]
+    mine, c = [dialect.column("r", n) for n in sequence], dialect.column
+    alike, order = ", ".join(c("r", n) for n in identity), f"{c('r', count)}, {c('r', OFFSET)}"
+    rank = f"row_number() OVER (PARTITION BY {alike} ORDER BY {order})"
+    there = f"(SELECT count(*) FROM {related} AS t WHERE {_equal_condition(plan, dialect, identity)})"
+    return [
+        (f"NOT {greater_condition(mine, [render_constant(v, dialect) for v in resent])} AND {there} >= {rank}", DUPLICATE)
+    ]
+
+
+def _equal_condition(plan: ApplyPlan, dialect: Dialect, names: Collection[str]) -> str:
+    """`t` and `r` agree in these columns. Plain equality can use an index; every row has a sequence, but values may be
+    null, and a truncate has no key."""
+    never_null = set(cdc_sequence_columns(plan.table.sequence))
+    equals = {n: "=" if n in never_null else "IS NOT DISTINCT FROM" for n in names}
+    return " AND ".join(f"{dialect.column('t', n)} {sign} {dialect.column('r', n)}" for n, sign in equals.items())
+
+
+def _ordering_verdicts(plan: ApplyPlan, dialect: Dialect, other: str) -> list[tuple[str, str]]:
+    names = cdc_sequence_columns(plan.table.sequence)
+    mine, theirs = [dialect.column("r", n) for n in names], [dialect.column(other, n) for n in names]
+    equal = " AND ".join(f"{a} = {b}" for a, b in zip(mine, theirs, strict=True))
+    return [(equal, DUPLICATE), (greater_condition(theirs, mine), SUPERSEDED)]
+
+
+def greater_condition(left: list[str], right: list[str]) -> str:
+    """`left` > `right`, both as SQL texts of one tuple each, compared from the left."""
+    terms = []
+    for i in range(len(left)):
+        equal = [f"{a} = {b}" for a, b in zip(left[:i], right[:i], strict=True)]
+        terms.append(" AND ".join([*equal, f"{left[i]} > {right[i]}"]))
+    return "(" + " OR ".join(f"({t})" for t in terms) + ")"
+
+
+def below_condition(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
+    """The tuple of columns is lower than `floor`: what a truncate at `floor` clears."""
+    return greater_condition([render_constant(v, dialect) for v in floor], [dialect.column(relation, n) for n in names])
+
+
+def not_above_condition(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
+    """The tuple of columns is at or below `floor`."""
+    return f"NOT {greater_condition([dialect.column(relation, n) for n in names], [render_constant(v, dialect) for v in floor])}"
+
+
+def cleared_condition(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
+    """A row of `t` that a truncate at `floor` finds: an older one, or one that was there before replication began; where
+    deletes leave rows, a living one."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    alive = f"NOT {_marked_condition('t', dialect)} AND " if plan.soft_deletes else ""
+    return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below_condition(dialect, 't', names, floor)})"
+
+
+def purged_condition(plan: ApplyPlan, dialect: Dialect, gone: DeleteHorizon) -> str:
+    """A row of a target where deletes leave rows that goes with the deletes that are forgotten: one that such a delete has
+    marked, or such a truncate, which leaves the sequence that the row had."""
+    names = cdc_sequence_columns(plan.table.sequence)
+    columns, op = [dialect.quote_name(name) for name in names], dialect.quote_name(CDC_OP)
+    by_delete = f"{op} = 'd' AND NOT {greater_condition(columns, [render_constant(v, dialect) for v in gone.max_sequence])}"
+    if gone.truncated is None:
+        return f"{dialect.quote_name(CDC_DELETED)} AND {by_delete}"
+    older = greater_condition([render_constant(v, dialect) for v in gone.truncated], columns)
+    by_truncate = f"COALESCE({op}, '') <> 'd' AND ({columns[0]} IS NULL OR {older})"
+    return f"{dialect.quote_name(CDC_DELETED)} AND ({by_delete} OR {by_truncate})"
+
+
+def _marked_condition(relation: str, dialect: Dialect) -> str:
+    """The row is there, and deleted. One from before replication began has no mark."""
+    return f"COALESCE({dialect.column(relation, CDC_DELETED)}, FALSE)"
+
+
+def missing_values_reject(names: Collection[str]) -> Reject:
+    """The reason of a row without values for these columns; without names, one whose changes sent them one by one."""
+    lacking = ", ".join(names) or "all columns at once"
+    return Reject(RejectCode.INCOMPLETE, f"no value was sent for {lacking}, and there is no row to take it from")
+
+
+def _at_or_below_floor(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
+    return not_above_condition(dialect, "r", cdc_sequence_columns(plan.table.sequence), floor)
+
+
+def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit, *, ledger: bool) -> str:
+    """The change is as old as deletes that are forgotten, and nothing is known of its key."""
+    key, old = plan.table.keys[0], _at_or_below_floor(plan, dialect, forgetting.max_purged)
+    absent = [f"{dialect.column('t', key)} IS NULL"]
+    absent += [cleared_condition(plan, dialect, forgetting.clears)] if forgetting.clears is not None else []
+    unknown = [f"{dialect.column('l', key)} IS NULL"]
+    if forgetting.truncated is not None:
+        unknown.append(not_above_condition(dialect, "l", cdc_sequence_columns(plan.table.sequence), forgetting.truncated))
+    known = [absent, unknown] if ledger else [absent]
+    return " AND ".join([old, *(f"({' OR '.join(terms)})" for terms in known)])
+
+
+def render_constant(value: object, dialect: Dialect) -> str:
+    """An element of a sequence as SQL; text is of a row's own."""
+    if isinstance(value, str):
+        return dialect.text(value)
+    if isinstance(value, int):
+        return render_literal(value)
+    raise TypeError(f"a sequence element of type {type(value).__name__} has no literal")
+
+
+def _incomplete_condition(plan: ApplyPlan, dialect: Dialect) -> str:
+    """Values were not sent, and neither a living row of the old key nor of this key can give them."""
+    reset = f"COALESCE({dialect.column('r', RESET)}, FALSE)"
+    moved, (no_old, no_row) = (
+        _key_changed_condition(plan, dialect),
+        (_gone_condition(plan, dialect, relation) for relation in ("o", "t")),
+    )
+    lacks = f"CASE WHEN {moved} THEN {no_old} ELSE ({no_row} OR {reset}) END"
+    return f"{dialect.column('r', OP)} <> 'd' AND {dialect.column('r', UNCHANGED)} IS NOT NULL AND {lacks}"
+
+
+def _key_changed_condition(plan: ApplyPlan, dialect: Dialect) -> str:
+    return f"{dialect.column('r', old_key_columns(plan)[-1])} IS NOT NULL"
+
+
+def _gone_condition(plan: ApplyPlan, dialect: Dialect, relation: str) -> str:
+    """There is no living row to take values from."""
+    absent = f"{dialect.column(relation, plan.table.keys[-1])} IS NULL"
+    return f"({absent} OR {_marked_condition(relation, dialect)})" if plan.soft_deletes else absent
+
+
+def _has_values_condition(plan: ApplyPlan, dialect: Dialect) -> str:
+    """True also for a delete whose values are completed. The changes that sent the others were rejected where there was
+    no living row, so then it brings none."""
+    c = dialect.column
+    brings_none = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(KEEP_EXISTING))
+    no_giver = f"CASE WHEN {_key_changed_condition(plan, dialect)} THEN {_gone_condition(plan, dialect, 'o')} ELSE {_gone_condition(plan, dialect, 't')} END"
+    completed = f"{c('r', OP)} = 'd' AND NOT {brings_none} AND NOT {no_giver}"
+    return f"CASE WHEN {completed} THEN TRUE ELSE {c('r', CDC_DELETED)} END"
+
+
+def _value_expression(plan: ApplyPlan, dialect: Dialect, name: str) -> str:
+    c = dialect.column
+    table = plan.table
+    if name == CDC_DELETED and plan.soft_deletes:
+        return _has_values_condition(plan, dialect)
+    if not plan.reconcile.complete or name in table.keys or name not in table.column_names:
+        return c("r", name)
+    unsent = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(name))
+    moved = f"{c('r', old_key_columns(plan)[-1])} IS NOT NULL"
+    return f"CASE WHEN {unsent} THEN CASE WHEN {moved} THEN {c('o', name)} ELSE {c('t', name)} END ELSE {c('r', name)} END"

@@ -1,0 +1,274 @@
+"""What is known of the keys in a batch, spread out as events: see `history`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from replicator.domain.change import OP, Op
+from replicator.domain.policy.plan import (
+    CDC_UNSENT,
+    END_AT,
+    START_AT,
+    ApplyPlan,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
+from replicator.domain.sequence import Sequence as SequenceKey
+
+from .dialect import Dialect, text_literal
+from .fold import was_sent_condition
+from .reconcile import greater_condition, old_key_columns, render_constant
+
+KIND = "_cdc__kind"
+PLACE = "_place"
+MARK, VERSION, TAKEN, CUT, ENDING, CHANGE = range(6)
+"""Where an event comes from: remembered beside the target, the beginning of a version, the last upsert that was taken into
+it, a truncate, the end of a version, the batch. Of events of one key and sequence the lowest counts."""
+
+THERE = "_cdc__there"
+
+
+@dataclass(frozen=True, slots=True)
+class Scd2Input:
+    """The relations that events come from, as SQL text, and what is to be told apart in them.
+
+    `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `related_select` (None where the
+    target is known to have no such version: what it would be compared with is left out then). `absorbed`: what is remembered of
+    these keys (None where nothing can matter), with `_find_operation` and the columns of the target. Both have `_place`, which is
+    negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
+    SQL text. `values`: the columns to carry besides keys, sequences and operation. `compared`, `untracked`: those of
+    `values` that begin a version, and those that do not. `missing`: those that some event did not send. `moves`: some row
+    has an old key. `as_text`: values that are compared as text. `applied_at`: the value of `_cdc_applied_at`, as SQL.
+    """
+
+    rows: str
+    related: str | None
+    absorbed: str | None
+    lowest: SequenceKey
+    cuts: Sequence[tuple[SequenceKey, str]]
+    values: tuple[str, ...]
+    compared: tuple[str, ...]
+    untracked: tuple[str, ...]
+    missing: tuple[str, ...]
+    moves: bool
+    as_text: frozenset[str] = frozenset()
+    applied_at: str = ""
+
+
+def related_select(
+    plan: ApplyPlan,
+    dialect: Dialect,
+    target: str,
+    rows: str,
+    lowest: SequenceKey,
+    *,
+    moves: bool,
+    cuts: Sequence[SequenceKey] = (),
+) -> str:
+    """The versions of the keys and old keys in `rows` that end at or above `lowest`, or are open: with these, and no others,
+    changes from `lowest` on can have to do. And as many of the keys of which one of the `cuts`, truncates that came late,
+    cuts a version in two: only the next version tells whether one ended with it or with a delete. `_place` is -1."""
+    c, q, keys = dialect.column, dialect.quote_name, plan.table.keys
+    wanted = f"SELECT {', '.join(map(q, keys))} FROM {rows}"
+    if moves:
+        old = old_key_columns(plan)
+        pairs = ", ".join(f"{q(o)} AS {q(k)}" for o, k in zip(old, keys, strict=True))
+        wanted += f" UNION SELECT {pairs} FROM {rows} WHERE {q(old[-1])} IS NOT NULL"
+    else:
+        wanted = wanted.replace("SELECT", "SELECT DISTINCT", 1)
+    if cuts:
+        cut = ", ".join(c("t", k) for k in keys)
+        wanted += f" UNION SELECT {cut} FROM {target} AS t WHERE {split_condition(plan, dialect, cuts)}"
+    same = " AND ".join(f"{c('t', k)} = {c('w', k)}" for k in keys)
+    columns = ", ".join(c("t", column.name) for column in plan.target)
+    head = f"SELECT {columns}, -1 AS {q(PLACE)}\nFROM {target} AS t JOIN ({wanted}) AS w ON {same}"
+    return f"{head}\nWHERE {overlap_condition(plan, dialect, lowest)}"
+
+
+def split_condition(plan: ApplyPlan, dialect: Dialect, cuts: Sequence[SequenceKey]) -> str:
+    """One of the truncates lies within the version `t`, and something that is known of the version above it: an upsert that
+    was taken into it, or its end."""
+    starts, ends, lasts = _version_bounds(plan, dialect)
+    within = []
+    for cut in cuts:
+        at = [render_constant(v, dialect) for v in cut]
+        ended = f"{ends[0]} IS NOT NULL AND {greater_condition(ends, at)}"
+        within.append(f"({greater_condition(at, starts)} AND ({greater_condition(lasts, at)} OR {ended}))")
+    return f"({' OR '.join(within)})"
+
+
+def overlap_condition(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) -> str:
+    """A version of `t` is open, or ended at or above `lowest`."""
+    ends = [dialect.column("t", n) for n in end_sequence_columns(plan.table.sequence)]
+    return f"({ends[0]} IS NULL OR NOT {greater_condition([render_constant(v, dialect) for v in lowest], ends)})"
+
+
+def truncate_condition(plan: ApplyPlan, dialect: Dialect, cut: SequenceKey) -> str:
+    """A truncate lies within the version `t`, and nothing that is known of the version lies above it."""
+    starts, ends, lasts = _version_bounds(plan, dialect)
+    at = [render_constant(v, dialect) for v in cut]
+    return f"({ends[0]} IS NULL AND {greater_condition(at, starts)} AND NOT {greater_condition(lasts, at)})"
+
+
+def _version_bounds(plan: ApplyPlan, dialect: Dialect) -> tuple[list[str], list[str], list[str]]:
+    """Where the version `t` starts, ends, and the last upsert that it stands for."""
+    several = (cdc_sequence_columns, end_sequence_columns, last_sequence_columns)
+    starts, ends, lasts = ([dialect.column("t", n) for n in names(plan.table.sequence)] for names in several)
+    return starts, ends, lasts
+
+
+def carried_columns(plan: ApplyPlan) -> tuple[str, ...]:
+    """The columns of the target besides those by which versions are told and ended."""
+    count = plan.table.sequence
+    made = {*plan.table.keys, *cdc_sequence_columns(count), *end_sequence_columns(count), *last_sequence_columns(count)}
+    return tuple(c.name for c in plan.target if c.name not in {*made, START_AT, END_AT, CDC_UNSENT})
+
+
+class Scd2Terms:
+    """The names that the statements share."""
+
+    def __init__(self, plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> None:
+        self.plan, self.dialect, self.known = plan, dialect, known
+        self.q = dialect.quote_name
+        self.keys = plan.table.keys
+        count = plan.table.sequence
+        self.starts, self.ends, self.lasts = (
+            cdc_sequence_columns(count),
+            end_sequence_columns(count),
+            last_sequence_columns(count),
+        )
+        self.numbers = range(1, count + 1)
+
+    def names(self, names: Sequence[str]) -> str:
+        """Columns with commas between."""
+        return ", ".join(map(self.q, names))
+
+    @property
+    def is_delete(self) -> str:
+        """The event is a delete."""
+        return f"{self.q(OP)} = {text_literal(Op.DELETE)}"
+
+    @property
+    def found_columns(self) -> list[str]:
+        """Whether the target has a version that begins here, where that ends, and the last sequence that it stands for;
+        nothing where it has none at all."""
+        if self.known.related is None:
+            return []
+        return [THERE, *(f"_cdc__was_end_{i}" for i in self.numbers), *(f"_cdc__was_last_{i}" for i in self.numbers)]
+
+
+class EventBranches(Scd2Terms):
+    """The branches of the relation of events."""
+
+    def select(self) -> str:
+        """Every event once per place that it comes from."""
+        related = self.known.related
+        parts = [self.from_rows()]
+        parts += (
+            [] if related is None else [self.from_versions(related), self.from_absorbed(related), self.from_endings(related)]
+        )
+        parts += [self.from_absorbed_table(self.known.absorbed)] if self.known.absorbed else []
+        parts += [self.from_truncates()] if self.known.cuts else []
+        return "\nUNION ALL\n".join(parts)
+
+    def render_branch(
+        self, kind: int, place: str, op: str, columns: Sequence[str], *, lost: str = "FALSE", there: Sequence[str] = ()
+    ) -> str:
+        """One branch: `columns` are the keys, the sequence, START_AT, the unsent names and the values; `there`: of a version
+        that is in the target, where it ends and the last sequence it stands for."""
+        q = self.q
+        named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
+        was = ["1", *there] if there else ["0", *["NULL"] * (2 * len(self.starts))]
+        known = [f"{value} AS {q(name)}" for name, value in zip(self.found_columns, was, strict=bool(self.found_columns))]
+        head = [f"{kind} AS {q(KIND)}", f"{place} AS {q(PLACE)}", f"{op} AS {q(OP)}", f"{lost} AS {q('_cdc__lost')}"]
+        return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *known])}"
+
+    def from_rows(self) -> str:
+        """The changes of the batch; values of the old key's row filled in."""
+        c = self.dialect.column
+        moved = f"{c('r', old_key_columns(self.plan)[-1])} IS NOT NULL AND {c('r', CDC_UNSENT)} IS NOT NULL"
+        plain = [c("r", n) for n in (*self.keys, *self.starts, START_AT)]
+        unsent, values = c("r", CDC_UNSENT), [c("r", n) for n in self.known.values]
+        lost, join = "FALSE", ""
+        if self.known.moves and self.known.related is None:
+            lost = f"({moved})"
+        elif self.known.moves:
+            values = [self.row_value(moved, name) for name in self.known.values]
+            unsent = f"CASE WHEN {moved} AND {c('o', self.keys[-1])} IS NOT NULL THEN NULL ELSE {unsent} END"
+            lost = f"({moved} AND {c('o', self.keys[-1])} IS NULL)"
+            join = f"\nLEFT JOIN {self.known.related} AS o ON {self.from_old_key()}"
+        head = self.render_branch(CHANGE, c("r", PLACE), c("r", OP), [*plain, unsent, *values], lost=lost)
+        return f"{head}\nFROM {self.known.rows} AS r{join}"
+
+    def row_value(self, moved: str, name: str) -> str:
+        """A value of a row whose key changed: where it was not sent, that of the old key's version."""
+        c = self.dialect.column
+        if name not in self.known.missing:
+            return c("r", name)
+        was_given = was_sent_condition(self.dialect, c("r", CDC_UNSENT), name)
+        return f"CASE WHEN {moved} AND NOT {was_given} THEN {c('o', name)} ELSE {c('r', name)} END"
+
+    def from_old_key(self) -> str:
+        """`o` is the version of the old key that ends where `r` begins, or goes on there."""
+        c = self.dialect.column
+        same = [f"{c('o', k)} = {c('r', f)}" for k, f in zip(self.keys, old_key_columns(self.plan), strict=True)]
+        mine = [c("r", n) for n in self.starts]
+        starts, ends = ([c("o", n) for n in names] for names in (self.starts, self.ends))
+        return " AND ".join(
+            [*same, greater_condition(mine, starts), f"({ends[0]} IS NULL OR NOT {greater_condition(mine, ends)})"]
+        )
+
+    def from_versions(self, related: str) -> str:
+        """An upsert where each version begins."""
+        c = self.dialect.column
+        columns = [c("t", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
+        there = [c("t", n) for n in (*self.ends, *self.lasts)]
+        head = self.render_branch(VERSION, c("t", PLACE), text_literal(Op.UPDATE), columns, there=there)
+        return f"{head}\nFROM {related} AS t"
+
+    def from_absorbed(self, related: str) -> str:
+        """What a version holds is what the last upsert left that was taken into it."""
+        c = self.dialect.column
+        columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
+        columns += ["NULL", *(c("t", n) for n in self.known.values)]
+        later = greater_condition([c("t", n) for n in self.lasts], [c("t", n) for n in self.starts])
+        head = self.render_branch(TAKEN, c("t", PLACE), text_literal(Op.UPDATE), columns)
+        return f"{head}\nFROM {related} AS t WHERE {later}"
+
+    def from_endings(self, related: str) -> str:
+        """A delete where a version ended; where another begins there, that one counts."""
+        c = self.dialect.column
+        nothing = ["NULL"] * (1 + len(self.known.values))
+        columns = [*(c("t", n) for n in (*self.keys, *self.ends, END_AT)), *nothing]
+        head = self.render_branch(ENDING, c("t", PLACE), text_literal(Op.DELETE), columns)
+        return f"{head}\nFROM {related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
+
+    def from_absorbed_table(self, marks: str) -> str:
+        """Of what is remembered, what lies in the versions at hand or above them. One event may be there several times."""
+        c = self.dialect.column
+        mine, starts = [c("m", n) for n in self.starts], [c("t", n) for n in self.starts]
+        same = " AND ".join(f"{c('t', k)} = {c('m', k)}" for k in self.keys)
+        within = f"EXISTS (SELECT 1 FROM {self.known.related} AS t WHERE {same} AND NOT {greater_condition(starts, mine)})"
+        above = f"NOT {greater_condition([render_constant(v, self.dialect) for v in self.known.lowest], mine)}"
+        wanted = above if self.known.related is None else f"{above} OR {within}"
+        columns = [c("m", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
+        return f"{self.render_branch(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {wanted}"
+
+    def from_truncates(self) -> str:
+        """A truncate is a delete of every key at hand."""
+        c = self.dialect.column
+        cuts = " UNION ALL ".join(self.truncate_row(*cut) for cut in self.known.cuts)
+        nothing = ["NULL"] * (1 + len(self.known.values))
+        columns = [*(c("k", n) for n in self.keys), *(c("x", n) for n in (*self.starts, START_AT)), *nothing]
+        head = self.render_branch(CUT, "-1", text_literal(Op.DELETE), columns)
+        names = self.names(self.keys)
+        relations = [self.known.rows, *([] if self.known.related is None else [self.known.related])]
+        keys = " UNION ".join(f"SELECT DISTINCT {names} FROM {relation} AS r" for relation in relations)
+        return f"{head}\nFROM ({keys}) AS k CROSS JOIN ({cuts}) AS x"
+
+    def truncate_row(self, sequence: SequenceKey, at: str) -> str:
+        """A truncate as a row."""
+        elements = [f"{render_constant(v, self.dialect)} AS {self.q(n)}" for n, v in zip(self.starts, sequence, strict=True)]
+        return f"SELECT {', '.join(elements)}, {at} AS {self.q(START_AT)}"

@@ -1,0 +1,1 @@
+"""Conditions, expressions and transforms of rows and columns, over Arrow."""

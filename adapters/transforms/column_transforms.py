@@ -1,0 +1,128 @@
+"""What a lane makes of single columns (`domain.columns.Remade`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, KEEP_EXISTING, OLD_KEY, OP, UNCHANGED, Op
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.table import TableSpec
+from replicator.domain.transform.columns import METADATA, AddedColumn, ColumnRule, ColumnTransforms
+
+from ..arrow.masks import mask_values
+from .casts import cast_values
+from .computed_columns import compute_column
+
+Columns = dict[str, pa.ChunkedArray]
+NO_LISTS = pa.list_(pa.string())
+
+
+def transform_columns(
+    columns: Mapping[str, pa.ChunkedArray], rules: ColumnTransforms, table: TableSpec, lacking: pa.ChunkedArray | None = None
+) -> Columns:
+    """The columns of a changes frame of `table`, which is what `table_rules.of` made of the table that they are of. `lacking`:
+    the names of what was not sent, of columns that are left out too; by default those that `columns` say."""
+    lacking = columns[UNCHANGED] if lacking is None else lacking
+    out, deletes = dict(columns), pc.equal(columns[OP], Op.DELETE.value)
+    for name, _ in rules.rules:
+        out.pop(name, None)
+    unknown: dict[str, pa.ChunkedArray] = {}
+    for name, rule in rules.rules:
+        if rule.drop or name not in columns:
+            continue
+        now, known = rules.get_new_name(name), columns[name]
+        out[now], lost = _change_column(known, rule)
+        if lost is not None:
+            past = pc.and_(lost, deletes)
+            unknown |= {now: past} if now not in table.keys and pc.any(past).as_py() else {}
+            lost = lost if now in table.keys else pc.and_not(lost, deletes)
+            out[ERROR] = _add_error(out[ERROR], lost, too_large_reject(name, rule.cast))
+    for name, added in rules.additions:
+        kind = table.column(name).type
+        if added.expression is None:
+            out[name], lost = _add_column(columns, added)
+            if lost is not None:
+                why = pa.scalar(str(too_large_reject(name, kind)))
+                out[ERROR] = pc.coalesce(
+                    out[ERROR], pc.if_else(pc.and_not(lost, deletes), why, pa.scalar(None, pa.string()))
+                )
+            continue
+        keys = [rules.get_source_name(key) for key in table.keys]
+        made = compute_column(columns, name, added.expression, kind, keys=keys, lacking=lacking)
+        out[name], out[ERROR] = made.values, pc.coalesce(out[ERROR], made.errors)
+        unknown |= {name: made.unchanged} if pc.any(made.unchanged).as_py() else {}
+    if OLD_KEY in columns:
+        out[OLD_KEY] = _transform_old_keys(columns[OLD_KEY], rules)
+    out[UNCHANGED] = _transform_name_lists(columns[UNCHANGED], rules.get_new_name, unknown)
+    return out
+
+
+def _add_error(errors: pa.ChunkedArray, where: pa.ChunkedArray, why: Reject) -> pa.ChunkedArray:
+    """The errors, with this one where it is so and there is none yet."""
+    return pc.coalesce(errors, pc.if_else(where, pa.scalar(str(why)), pa.scalar(None, pa.string())))
+
+
+def too_large_reject(name: str, kind: pa.DataType | None) -> Reject:
+    """The reason of a change with a value that its type in the target cannot hold."""
+    return Reject(
+        RejectCode.OUT_OF_RANGE,
+        f"the value of column {name!r} cannot become {kind} without loss, which 'columns' of its table asks for; choose a "
+        "type that holds it",
+    )
+
+
+def _change_column(values: pa.ChunkedArray, rule: ColumnRule) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    if rule.mask is not None:
+        values = mask_values(values, rule.mask)
+    if rule.cast is None or values.type == rule.cast:
+        return values, None
+    done, lost = cast_values(values, rule.cast)
+    return done, lost if pc.any(lost).as_py() else None
+
+
+def _add_column(
+    columns: Mapping[str, pa.ChunkedArray], added: AddedColumn
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
+    """As `_change_column`. A truncate has no values."""
+    written = pc.not_equal(columns[OP], Op.TRUNCATE.value)
+    if added.metadata:
+        place, known = METADATA[added.metadata]
+        values = columns[place]
+    else:
+        values = pa.chunked_array([pa.repeat(pa.scalar(added.constant), len(written))])
+        known = values.type
+    return _change_column(pc.if_else(written, values, pa.scalar(None, known)), ColumnRule(cast=added.cast))
+
+
+def _transform_old_keys(old: pa.ChunkedArray, rules: ColumnTransforms) -> pa.ChunkedArray:
+    """The keys that rows had before, as theirs are made."""
+    whole = old.combine_chunks() if old.num_chunks else pa.array([], old.type)
+    names = [rules.get_new_name(field.name) for field in old.type]
+    parts = [_change_column(pa.chunked_array([pc.struct_field(whole, f.name)]), rules.get_rule(f.name))[0] for f in old.type]
+    arrays = [part.combine_chunks() for part in parts]
+    made = pa.StructArray.from_arrays(arrays, names, mask=pc.is_null(whole))
+    return pa.chunked_array([made])
+
+
+def _transform_name_lists(
+    lists: pa.ChunkedArray, now: Callable[[str], str], unknown: Mapping[str, pa.ChunkedArray]
+) -> pa.ChunkedArray:
+    """The names of what was not sent, as they are from then on, and of what a delete lost; null where there is none."""
+    if lists.null_count == len(lists) and not unknown:
+        return lists
+    found = [_rename_names(names, now) for names in lists.to_pylist()]
+    for name, places in unknown.items():
+        for place in pc.indices_nonzero(places).to_pylist():
+            # That a NULL changes nothing can be said of changes that sent all their values.
+            found[place] = sorted([*(other for other in found[place] or () if other != KEEP_EXISTING), name])
+    return pa.chunked_array([pa.array(found, NO_LISTS)])
+
+
+def _rename_names(names: Sequence[str] | None, now: Callable[[str], str]) -> list[str] | None:
+    """An empty name stands for itself (`change.KEEP_EXISTING`), and an empty list stays one."""
+    if not names:
+        return None if names is None else []
+    return sorted(now(name) if name else name for name in names if not name or now(name)) or None

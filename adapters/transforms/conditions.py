@@ -1,0 +1,47 @@
+"""Conditions of the configuration (`domain.conditions`) over changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import UNCHANGED
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.policy.expr import Expr
+from replicator.domain.transform.expression_resolver import resolve_boolean as with_types
+
+from .expressions import ExpressionRows
+from .kernels import Texts
+
+
+def evaluate_condition(changes: pa.Table, condition: Expr) -> tuple[pa.Array, Texts]:
+    """Per change whether the condition holds, false where it is unknown; and why it could not be told. The condition has
+    passed `refuse_condition` for the table of this changes frame."""
+    found = with_types(condition, {field.name: field.type for field in changes.schema})
+    lacking = {name: where for name in found.columns if (where := mask_missing(changes, name)) is not None}
+    values, failed = ExpressionRows(select_columns(changes, found.columns), changes.num_rows, lacking).evaluate_condition(
+        found
+    )
+    return pc.fill_null(values, False), failed
+
+
+def select_columns(changes: pa.Table, names: Iterable[str]) -> dict[str, pa.ChunkedArray]:
+    """Some columns by their names."""
+    return {name: changes[name] for name in names}
+
+
+def mask_missing(changes: pa.Table, name: str) -> pa.Array | None:
+    """Per change whether it did not send a value of this column; None where all did."""
+    lists = changes[UNCHANGED]
+    if lists.null_count == changes.num_rows:
+        return None
+    return pa.array([names is not None and name in names for names in lists.to_pylist()], pa.bool_())
+
+
+def unknown_condition_reject(key: str, why: str) -> Reject:
+    """The reason of a change of which a condition cannot be told."""
+    return Reject(
+        RejectCode.OUT_OF_RANGE, f"what '{key}' asks cannot be told of this row: {why}; correct the row, or the condition"
+    )

@@ -1,0 +1,324 @@
+"""What a lane makes of its table's changes before its policy sees them (`domain.shape`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import (
+    ERROR,
+    KEEP_EXISTING,
+    KEY_CHANGE_DELETE,
+    OLD_KEY,
+    OP,
+    UNCHANGED,
+    Op,
+    changes_schema,
+    sequence_columns,
+)
+from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.errors import Reject, RejectCode
+from replicator.domain.policy.expr import Expr
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.expressions import list_columns
+from replicator.domain.transform.rows import RowTransforms
+
+from ..arrow.sequence_elements import to_elements
+from .column_transforms import transform_columns
+from .conditions import evaluate_condition, mask_missing, unknown_condition_reject
+from .kernels import Texts
+from .target_cast import cast_exactly
+
+WRITTEN = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
+"""The operations of which a condition is asked: what a delete brings is of the past."""
+
+NO_ERROR = pa.scalar(None, pa.string())
+
+
+def transform_rows(changes: pa.Table, shape: RowTransforms, table: TableSpec) -> pa.Table:
+    """The changes frame of `table`, which is what `rows.of` made of the table of `changes`: in their order, without those
+    that are filtered; `_error` is set on rejects."""
+    changes = _add_lane_columns(changes, shape)
+    sequence = {name: _to_element(changes, name) for name in shape.sequence_by}
+    errors = _find_order_errors(changes, sequence)
+    changes, errors = _apply_conditions(changes, shape, errors)
+    kept = _mask_rows(changes) if shape.without_deletes else None
+    if shape.where is not None:
+        out, errors = _mask_filtered(changes, shape.where, errors)
+        if shape.rows_leave:
+            changes = _replace_operations(changes, Op.DELETE, out) if pc.any(out).as_py() else changes
+        else:
+            stays = pc.or_(pc.invert(out), pc.is_valid(errors))
+            kept = stays if kept is None else pc.and_(kept, stays)
+    own = [changes[name] for name in sequence_columns(table.sequence - len(sequence))]
+    columns = dict(zip(changes.column_names, changes.columns, strict=True))
+    columns |= dict(zip(sequence_columns(table.sequence), [*sequence.values(), *own], strict=True))
+    lacking = _list_still_missing(changes[UNCHANGED], shape.columns)
+    names = {now: shape.column_transforms.get_source_name(now) for now in (*table.keys, *table.ignore_null)}
+    if shape.target_columns is not None:
+        kept_columns = {c.name: c for c in shape.target_columns if shape.columns is None or c.name in shape.columns}
+        lacking = _keep_lane_names(lacking, kept_columns)
+        errors = _conform_columns(columns, kept_columns, [names[key] for key in table.keys], errors)
+    keeping = [names[name] for name in table.ignore_null]
+    columns |= {ERROR: errors, UNCHANGED: _add_ignored_nulls(changes, lacking, keeping) if keeping else lacking}
+    if shape.column_transforms:
+        columns = transform_columns(columns, shape.column_transforms, table, changes[UNCHANGED])
+    if table.soft_deletes:
+        columns[UNCHANGED] = _clear_delete_values(columns[OP], columns[KEY_CHANGE_DELETE], columns[UNCHANGED])
+    schema = changes_schema(table)
+    frame = pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    return frame if kept is None else frame.filter(kept)
+
+
+def _add_lane_columns(changes: pa.Table, shape: RowTransforms) -> pa.Table:
+    """With every column that the lane keeps; values that came under an old name are there under the new one."""
+    for column in shape.target_columns or ():
+        if column.name not in changes.column_names:
+            changes = changes.append_column(column.name, pa.nulls(changes.num_rows, column.type))
+    for old, new in shape.renamed:
+        if old in changes.column_names:
+            changes = _put_column(changes, new, pc.coalesce(changes[new], cast_exactly(changes[old], changes[new].type)[0]))
+            renamed = [
+                names and [new if name == old else name for name in names] for names in changes[UNCHANGED].to_pylist()
+            ]
+            changes = _put_column(changes, UNCHANGED, pa.chunked_array([pa.array(renamed, pa.list_(pa.string()))]))
+    return changes
+
+
+def _conform_columns(
+    columns: dict[str, pa.ChunkedArray], kept: Mapping[str, Column], keys: Sequence[str], errors: pa.ChunkedArray
+) -> pa.ChunkedArray:
+    """Give the columns the types that the lane keeps; returns the errors with those of the values that do not fit. What is
+    deleted need not fit, but for its key."""
+    is_delete = pc.equal(columns[OP], Op.DELETE.value)
+    for column in kept.values():
+        found = columns[column.name]
+        if found.type == column.type:
+            continue
+        columns[column.name], failing = cast_exactly(found, column.type)
+        if failing is not None:
+            bad = failing if column.name in keys else pc.and_(failing, pc.invert(is_delete))
+            errors = pc.coalesce(errors, pc.if_else(bad, str(misfit_reject(column)), NO_ERROR))
+    if OLD_KEY in columns and keys:
+        columns[OLD_KEY], errors = _conform_old_keys(columns[OLD_KEY], kept, errors)
+    return errors
+
+
+def _conform_old_keys(
+    moved: pa.ChunkedArray, kept: Mapping[str, Column], errors: pa.ChunkedArray
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The old keys with the types of the key columns."""
+    kind = pa.struct([field.with_type(kept[field.name].type) for field in moved.type])
+    if moved.type == kind:
+        return moved, errors
+    parts = []
+    for i, field in enumerate(kind):
+        part, failing = cast_exactly(pc.struct_field(moved, i), field.type)
+        parts.append(part.combine_chunks())
+        if failing is not None:
+            errors = pc.coalesce(errors, pc.if_else(failing, str(misfit_reject(kept[field.name])), NO_ERROR))
+    none = pc.is_null(moved).combine_chunks()
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)]), errors
+
+
+def misfit_reject(column: Column) -> Reject:
+    """The reason of a change with a value that the column of the lane's table does not hold."""
+    return Reject(
+        RejectCode.OUT_OF_RANGE,
+        f"the value of column {column.name!r} does not fit the type {column.type}, which the target keeps although the "
+        "source has changed it",
+    )
+
+
+def _keep_lane_names(lists: pa.ChunkedArray, kept: Mapping[str, Column]) -> pa.ChunkedArray:
+    """The names of columns that the lane keeps; null where no other was lacking."""
+    if lists.null_count == len(lists):
+        return lists
+    names = {*kept, KEEP_EXISTING}
+    left = [found and ([name for name in found if name in names] or None) for found in lists.to_pylist()]
+    return pa.chunked_array([pa.array(left, pa.list_(pa.string()))])
+
+
+def _to_element(changes: pa.Table, name: str) -> pa.ChunkedArray:
+    """The elements of one column, null where it was not sent."""
+    lacking, found = mask_missing(changes, name), to_elements(changes[name])
+    return found if lacking is None else pc.if_else(lacking, pa.scalar(None, found.type), found)
+
+
+def _find_order_errors(changes: pa.Table, sequence: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+    """Why a change has no place in the order; null where it has one."""
+    errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
+    for name, found in sequence.items():
+        if found.null_count:
+            errors = pc.coalesce(errors, pc.if_else(pc.is_valid(found), NO_ERROR, _order_reasons(changes, name)))
+    return errors
+
+
+def _order_reasons(changes: pa.Table, name: str) -> pa.ChunkedArray:
+    """What is to be said of a change without an element of this column."""
+    truncate, lacking = pc.equal(changes[OP], Op.TRUNCATE.value), mask_missing(changes, name)
+    beyond = pc.is_valid(changes[name])
+    if lacking is not None:
+        beyond = pc.and_(beyond, pc.invert(lacking))
+    why = pc.if_else(truncate, str(missing_truncate_order_reject(name)), str(missing_order_reject(name)))
+    return pc.if_else(beyond, str(out_of_range_reject(name)), why)
+
+
+def missing_order_reject(name: str) -> Reject:
+    """The reason of a change that does not hold a value of a column of `sequence_by`."""
+    return Reject(
+        RejectCode.SEQUENCE,
+        f"column {name!r}, which 'sequence_by' orders changes by, is NULL or was not sent; have the source fill it, and "
+        "send whole rows for updates and deletes, or order by another column",
+    )
+
+
+def missing_truncate_order_reject(name: str) -> Reject:
+    """The reason of a truncate of the source's own, which holds no row."""
+    return Reject(
+        RejectCode.SEQUENCE,
+        f"a truncate holds no value of column {name!r}, which 'sequence_by' orders changes by; remove the target's rows by "
+        "hand, or load it anew",
+    )
+
+
+def out_of_range_reject(name: str) -> Reject:
+    """The reason of a time that has no element."""
+    return Reject(
+        RejectCode.OUT_OF_RANGE, f"the time in column {name!r}, which 'sequence_by' orders changes by, is beyond 64 bits"
+    )
+
+
+def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
+    """The changes as the conditions tell what they are; both are asked of the change as it came."""
+    asked, came = pc.is_in(changes[OP], value_set=WRITTEN), changes
+    conditions = (("apply_as_deletes", shape.deletes, Op.DELETE), ("apply_as_truncates", shape.truncates, Op.TRUNCATE))
+    for key, condition, op in conditions:
+        if condition is None:
+            continue
+        mask, untold = evaluate_condition(came, condition)
+        errors, mask = _add_condition_errors(errors, key, untold, asked), pc.and_(asked, mask)
+        if pc.any(mask).as_py():
+            changes = _replace_operations(changes, op, mask)
+    return changes, errors
+
+
+def _mask_filtered(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The upserts for which the condition does not hold; and the errors with those that cannot be asked."""
+    asked = pc.is_in(changes[OP], value_set=WRITTEN)
+    errors = pc.coalesce(errors, _missing_input_errors(changes, where))
+    mask, untold = evaluate_condition(changes, where)
+    return pc.and_(asked, pc.invert(mask)), _add_condition_errors(errors, "where", untold, asked)
+
+
+def _add_condition_errors(errors: pa.ChunkedArray, key: str, untold: Texts, asked: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The errors, and those of changes of which a condition could not be told."""
+    if untold is None:
+        return errors
+    reasons = untold.dictionary_encode()
+    told = pa.array([why and str(unknown_condition_reject(key, why)) for why in reasons.dictionary.to_pylist()], pa.string())
+    return pc.coalesce(errors, pc.if_else(asked, told.take(reasons.indices), NO_ERROR))
+
+
+def _missing_input_errors(changes: pa.Table, where: Expr) -> pa.ChunkedArray:
+    """Why an upsert cannot be asked the condition; null where it can."""
+    errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
+    asked = pc.is_in(changes[OP], value_set=WRITTEN)
+    for name in sorted(list_columns(where)):
+        lacking = mask_missing(changes, name)
+        if lacking is not None:
+            errors = pc.coalesce(
+                errors, pc.if_else(pc.and_(asked, lacking), str(missing_where_column_reject(name)), NO_ERROR)
+            )
+    return errors
+
+
+def missing_where_column_reject(name: str) -> Reject:
+    """The reason of an upsert that did not send a column which `where` names."""
+    return Reject(
+        RejectCode.INCOMPLETE,
+        f"column {name!r}, which 'where' asks for, was not sent; have the source send whole rows for updates, or name other "
+        "columns in 'where'",
+    )
+
+
+def _replace_operations(changes: pa.Table, op: Op, mask: pa.ChunkedArray) -> pa.Table:
+    """A delete has no old key; a truncate has no values at all."""
+    voids = [OLD_KEY] if op == Op.DELETE else [OLD_KEY, UNCHANGED, *_list_value_columns(changes)]
+    changes = _put_column(changes, OP, pc.if_else(mask, pa.scalar(op.value), changes[OP]))
+    for name in voids:
+        if name in changes.column_names:
+            changes = _put_column(changes, name, _null_unless(pc.invert(mask), changes[name]))
+    return changes
+
+
+def _list_value_columns(changes: pa.Table) -> list[str]:
+    """The columns of the table itself."""
+    names: list[str] = changes.column_names
+    return names[names.index(KEY_CHANGE_DELETE) + 1 :]
+
+
+def _null_unless(mask: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """`column`, null where `mask` is not true; for every type that there is."""
+    places = pc.if_else(mask, pa.array(range(len(column)), pa.int64()), pa.scalar(None, pa.int64()))
+    return column.take(places)
+
+
+def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Sequence[str]) -> pa.ChunkedArray:
+    """The names of the columns that an upsert left NULL, beside those that it did not send."""
+    patterns: list[tuple[str, ...]] = [()]
+    codes = pa.repeat(pa.scalar(0, pa.int64()), changes.num_rows)
+    written = pc.is_in(changes[OP], value_set=WRITTEN)
+    for name in names:
+        null = pc.and_(written, pc.is_null(changes[name])).combine_chunks().cast(pa.int64())
+        both = pc.add(pc.multiply(codes, 2), null).dictionary_encode()
+        patterns = [patterns[v // 2] + ((name,) if v % 2 else ()) for v in both.dictionary.to_pylist()]
+        codes = both.indices.cast(pa.int64())
+    if not any(patterns):
+        return lacking
+    of_nulls = pa.array([[KEEP_EXISTING, *found] if found else None for found in patterns], pa.list_(pa.string())).take(
+        codes
+    )
+    if lacking.null_count == len(lacking):
+        return pa.chunked_array([of_nulls])
+    pairs = zip(lacking.to_pylist(), of_nulls.to_pylist(), strict=True)
+    both_kinds = [nulls if unsent is None else [*unsent, *_other_names(nulls, unsent)] for unsent, nulls in pairs]
+    return pa.chunked_array([pa.array(both_kinds, pa.list_(pa.string()))])
+
+
+def _other_names(names: list[str] | None, known: list[str]) -> list[str]:
+    return [name for name in names or () if name != KEEP_EXISTING and name not in known]
+
+
+def _clear_delete_values(ops: pa.ChunkedArray, leaves: pa.ChunkedArray, lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A delete that leaves its row sends no values: what it brings need not be what the row held. What the delete half of a
+    key change lacks, or may lack, is still to be known."""
+    is_delete = pc.equal(ops, Op.DELETE.value)
+    told = pc.and_(pc.and_(is_delete, pc.fill_null(leaves, False)), pc.is_valid(lists))
+    marked = pc.if_else(is_delete, pa.scalar([KEEP_EXISTING], pa.list_(pa.string())), lists)
+    if not pc.any(told).as_py():
+        return marked
+    found = marked.to_pylist()
+    for i in pc.indices_nonzero(told).to_pylist():
+        found[i] = [KEEP_EXISTING, *lists[i].as_py()]
+    return pa.chunked_array([pa.array(found, pa.list_(pa.string()))])
+
+
+def _put_column(changes: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
+    return changes.set_column(changes.column_names.index(name), name, column)
+
+
+def _mask_rows(changes: pa.Table) -> pa.ChunkedArray:
+    """True but for deletes and truncates; the delete half of a key change stays."""
+    gone = pc.and_(pc.equal(changes[OP], Op.DELETE.value), pc.invert(pc.fill_null(changes[KEY_CHANGE_DELETE], False)))
+    return pc.invert(pc.or_(gone, pc.equal(changes[OP], Op.TRUNCATE.value)))
+
+
+def _list_still_missing(lists: pa.ChunkedArray, columns: ColumnSelection | None) -> pa.ChunkedArray:
+    """The names of the columns that there still are; null where no other was lacking."""
+    if columns is None or lists.null_count == len(lists):
+        return lists
+    left = [names and ([name for name in names if name in columns] or None) for names in lists.to_pylist()]
+    return pa.chunked_array([pa.array(left, pa.list_(pa.string()))])

@@ -1,0 +1,272 @@
+"""What is on its way from a source to one sink: writes, joined where they touch, in a slot bounded in bytes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import Generic
+
+from replicator.application.lane_runs import LaneRun
+from replicator.application.problem import Stopped, ensure_accounting
+from replicator.application.table_rules import EVENT_LOG_POLICY
+from replicator.domain.policy.plan import Counts, Facts, find_highest, merge_facts
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F, FoldedChanges, Stop, Write
+
+from .batch_records import RecordFrame
+
+WAKE_SECONDS = 0.2
+"""Seconds after which a waiting thread looks at its stop flag again."""
+
+
+@dataclass(frozen=True)
+class WriteRequest(Generic[F]):
+    """A write for one lane, void once the lane's generation is another. `raw`: the records that it is made of, for rejects
+    that a sink finds. `size`: the bytes it keeps alive. `bundle`: writes of one number are committed together, or 0.
+    `voided`: `Lanes.voided` when it was found out what is complete with the write."""
+
+    run: LaneRun
+    write: Write[F]
+    generation: int
+    raw: tuple[RecordFrame[F], ...]
+    size: int
+    bundle: int = 0
+    voided: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """What is complete once all that was handed over before is committed. `voided`: `Lanes.voided` when it was found out."""
+
+    complete: CompletenessWatermark
+    voided: int
+
+
+@dataclass(frozen=True)
+class Dequeued(Generic[F]):
+    """What gathered in a slot: questions to be answered first, writes, and what is complete with the last of them."""
+
+    questions: Sequence[Callable[[], None]] = ()
+    items: Sequence[WriteRequest[F]] = ()
+    publish_requests: Mapping[str, PublishRequest] = field(default_factory=dict)
+
+
+class BoundedQueue(Generic[F]):
+    """Where writes gather while their sink is busy. Takes from source threads, gives to one worker thread.
+
+    Full when `limit()` bytes are in it; an empty slot takes anything, so one batch may exceed the limit. Writes are given
+    away when it is full, or the first of them has waited for `gather` seconds.
+    """
+
+    def __init__(self, limit: Callable[[], int], gather: float = 0.0) -> None:
+        self._limit = limit
+        self._gather = gather
+        self._ripe = 0.0
+        self._changed = threading.Condition()
+        self._items: list[WriteRequest[F]] = []
+        self._asked: deque[Callable[[], None]] = deque()
+        self._told: dict[str, PublishRequest] = {}
+        self._size = 0
+        self._closed = False
+
+    def has_room(self) -> bool:
+        """True when `put` would not wait."""
+        with self._changed:
+            return not self._is_full()
+
+    def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
+        """Wait until `put` would not; False when `given_up` says so meanwhile, or the end is asked for."""
+        with self._changed:
+            while self._is_full() and not self._closed:
+                if stop.is_set() or given_up():
+                    return False
+                self._changed.wait(WAKE_SECONDS)
+        return True
+
+    def _is_full(self) -> bool:
+        return bool(self._items) and self._size >= self._limit()
+
+    def put(self, items: Sequence[WriteRequest[F]], stop: Stop) -> None:
+        """Wait for room, then add all of them. Stopped when the slot is closed, or the end is asked for while it is full."""
+        with self._changed:
+            while self._is_full() and not self._closed:
+                if stop.is_set():
+                    raise Stopped
+                self._changed.wait(WAKE_SECONDS)
+            if self._closed:
+                raise Stopped
+            for source in {item.run.lane.source for item in items}:
+                self._told.pop(source, None)
+            if not self._items:
+                self._ripe = time.monotonic() + self._gather
+            self._items.extend(items)
+            self._size += sum(item.size for item in items)
+            self._changed.notify_all()
+
+    def ask(self, question: Callable[[], None]) -> None:
+        """Have something else done by the worker, before the writes that wait."""
+        with self._changed:
+            if self._closed:
+                raise Stopped
+            self._asked.append(question)
+            self._changed.notify_all()
+
+    def put_back(self, questions: Sequence[Callable[[], None]]) -> None:
+        """Have these done before all others."""
+        with self._changed:
+            self._asked.extendleft(reversed(questions))
+
+    def put_publish_request(self, source: str, request: PublishRequest) -> None:
+        """What is complete with the writes that were put last; takes no room. Void once there are others of the source."""
+        with self._changed:
+            self._told[source] = request
+            self._changed.notify_all()
+
+    def take(self, seconds: float | None = None) -> Dequeued[F] | None:
+        """Everything that gathered; waits for something, or so long. None when closed and empty."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_content() or self._closed, seconds)
+            while self._is_unripe():
+                self._changed.wait(max(0.0, self._ripe - time.monotonic()))
+            if self._closed and not self._has_content():
+                return None
+            taken = Dequeued(tuple(self._asked), tuple(self._items), dict(self._told))
+            self._asked.clear()
+            self._told.clear()
+            self._items, self._size = [], 0
+            self._changed.notify_all()
+            return taken
+
+    def _is_unripe(self) -> bool:
+        """True while there are writes, and nothing else, and more of them are waited for."""
+        if not self._items or self._is_full() or self._closed or self._asked or self._told:
+            return False
+        return time.monotonic() < self._ripe
+
+    def _has_content(self) -> bool:
+        return bool(self._items or self._asked or self._told)
+
+    def close(self) -> None:
+        """Take nothing more; what is in it may still be taken."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[WriteRequest[F]]]]:
+    """The writes by turns of the sink: per turn and lane those that may be joined, in order."""
+    groups: dict[str, list[list[WriteRequest[F]]]] = {}
+    for item in items:
+        of_lane = groups.setdefault(item.run.lane.id, [])
+        if of_lane and is_joinable(of_lane[-1], item):
+            of_lane[-1].append(item)
+        else:
+            of_lane.append([item])
+    for turn in zip_longest(*groups.values()):
+        yield [group for group in turn if group]
+
+
+def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteRequest[F]]]:
+    """Bundles, whole and in order, as many at once as have one plan per lane: a sink is prepared for one at a time."""
+    pack: list[WriteRequest[F]] = []
+    for bundle in _group_bundles(items):
+        plans = {item.run.lane.id: (item.generation, item.write.plan) for item in pack}
+        if any(plans.get(i.run.lane.id, (i.generation, i.write.plan)) != (i.generation, i.write.plan) for i in bundle):
+            yield pack
+            pack = []
+        pack = [*pack, *bundle]
+    if pack:
+        yield pack
+
+
+def _group_bundles(items: Iterable[WriteRequest[F]]) -> list[list[WriteRequest[F]]]:
+    bundles: dict[tuple[str, int], list[WriteRequest[F]]] = {}
+    for item in items:
+        bundles.setdefault((item.run.lane.source, item.bundle), []).append(item)
+    return list(bundles.values())
+
+
+def is_joinable(group: Sequence[WriteRequest[F]], item: WriteRequest[F]) -> bool:
+    """True when `item` may be applied as one with all of a group: also what lies further back in it may hide a row."""
+    return can_join_pair(group[-1], item) and not any(_is_hiding(other.write, item.write) for other in group)
+
+
+def can_join_pair(earlier: WriteRequest[F], later: WriteRequest[F]) -> bool:
+    """True when both may be applied as one: same plan, spans that touch, and together they would be one of the engine's
+    segments: where values were not sent, nothing in one may hide from the other which row they are to come from."""
+    a, b = earlier.write, later.write
+    touches = all(b.span.start[p] == end for p, end in a.span.end.items() if p in b.span.start)
+    return (
+        earlier.generation == later.generation
+        and touches
+        and not _is_hiding(a, b)
+        and (a.plan is b.plan or a.plan == b.plan)
+    )
+
+
+def _is_hiding(earlier: Write[F], later: Write[F]) -> bool:
+    a, b = earlier.folded.facts, later.folded.facts
+    if earlier.plan.has_column_versions:
+        return False  # Nothing is taken from another change.
+    if b.has_doubtful_deletes:
+        return True  # It is for the target's row to tell, or to reject the delete.
+    if earlier.plan.soft_deletes and (b.truncated_at is not None or (earlier.plan.table.ordered_by and b.has_deletes)):
+        return True  # What is marked must have been written before.
+    founds = b.has_key_changes or a.has_key_changes or a.has_deletes or a.truncated_at is not None
+    if earlier.plan.table.ignore_null:
+        return (
+            bool(earlier.plan.table.ordered_by) or founds or a.has_unchanged or b.has_unchanged or b.truncated_at is not None
+        )
+    if earlier.plan.table.ordered_by:
+        return a.has_unchanged or b.has_unchanged
+    return (b.has_unchanged and founds) or (a.has_unchanged and b.truncated_at is not None)
+
+
+def join_writes(engine: Engine[F], group: Sequence[WriteRequest[F]]) -> WriteRequest[F]:
+    """Touching writes of one lane as one. Broken when changes get lost on the way."""
+    if len(group) == 1:
+        return group[0]
+    first, last = group[0], group[-1]
+    span = first.write.span
+    for item in group[1:]:
+        span = span.then(item.write.span)
+    folded = _fold_writes(engine, [item.write for item in group])
+    identity = {k: v for item in group for k, v in item.write.identity.items()}
+    raw = tuple({id(one): one for item in group for one in item.raw}.values())
+    write = replace(last.write, folded=folded, span=span, identity=identity)
+    size = sum(item.size for item in group)
+    return replace(first, write=write, raw=raw, size=size, bundle=last.bundle, voided=last.voided)
+
+
+def _fold_writes(engine: Engine[F], writes: Sequence[Write[F]]) -> FoldedChanges[F]:
+    parts = [write.folded for write in writes]
+    counts = sum((part.counts for part in parts), Counts())
+    rows = sum(part.rows for part in parts)
+    frame = engine.concat([part.frame for part in parts if part.rows] or [parts[0].frame])
+    plan = writes[-1].plan
+    if plan.policy == EVENT_LOG_POLICY:
+        return FoldedChanges(frame, Facts(), counts, rows, sum(part.size for part in parts))
+    again = engine.fold(frame, plan)
+    ensure_accounting(
+        again.rows + again.counts.total == rows, f"Folding {rows} rows of {plan.table.name} again lost some of them."
+    )
+    facts = _merge_facts([part.facts for part in parts], again.facts)
+    return replace(again, facts=facts, counts=counts + again.counts)
+
+
+def _merge_facts(parts: Sequence[Facts], again: Facts) -> Facts:
+    """Folding again sees rows only; how far the changes reached is known from the parts."""
+    known, cleared = merge_facts(parts), find_highest(*(f.truncated_at for f in parts))
+    return replace(
+        again,
+        lowest=known.lowest,
+        highest=known.highest,
+        max_delete=known.max_delete,
+        truncated_at=cleared,
+        newest=known.newest,
+    )

@@ -1,0 +1,230 @@
+"""Rows that are laid down by their keys until all have come, and then make the rows of a new target in one commit.
+
+A target that is merged into batch after batch is rewritten as often, and all of it meets each batch in memory. Where nobody
+watches for what is new, and the target is empty, the rows are parted by their keys instead, on the disk: a part holds
+whatever there is of its keys, so it is folded by itself, once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Generic, cast
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from replicator.application.problem import ensure_accounting
+from replicator.domain.errors import EnvironmentProblem, Fatal
+from replicator.domain.policy.plan import Counts, Facts, LaneState, merge_facts
+from replicator.domain.position import Position
+from replicator.ports.bulk_load import BulkLoads, PartitionsByKey
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows
+from replicator.ports.sink import Sink
+
+from .batch_records import RecordFrame, RecordFrames
+from .bounded_queue import WriteRequest, can_join_pair
+from .spill_files import SPILL_PARTITIONS, SpillFiles, SpillSlice
+
+LOAD_BYTES = 16 << 20
+"""Bytes of rows that are folded at once, of whole parts."""
+MIN_FOLD_BYTES = 1 << 20
+"""Bytes of a part that is folded by itself."""
+SPILL_BYTES = 64 << 20
+"""Bytes that gather before they are laid down: more would save nothing."""
+
+
+def make_bulk_loader(folder: Path | None, sink: Sink[Any], engine: Engine[Any]) -> BulkLoader[Any] | None:
+    """What lays down in `folder` the rows for a sink; None where there is no folder, or sink or engine cannot do with
+    parts."""
+    if folder is None or not isinstance(sink, BulkLoads) or not isinstance(engine, PartitionsByKey):
+        return None
+    return BulkLoader(folder, sink, engine)
+
+
+class BulkLoader(Generic[F]):
+    """Rows on their way to one sink, by its worker's thread only. What is laid down outlives the program, which goes on
+    after it: where a lane stands is for `get_state` to say. OSErrors are raised as EnvironmentProblem."""
+
+    def __init__(self, folder: Path, sink: Any, engine: Any) -> None:
+        self._folder = folder
+        self._sink = sink
+        self._engine = engine
+        self._laid: dict[str, SpillFiles] = {}
+        self.ended = False
+        """Whether something could not be laid down: what comes now is merged."""
+        self._last: dict[str, WriteRequest[F]] = {}
+
+    def get_state(self, lane: Lane) -> LaneState | None:
+        """Where the lane stands, with what is laid down for it: for the first time, of what the program left."""
+        state: LaneState | None = self._sink.state(lane)
+        laid = self._open_spill(lane)
+        if state is not None:
+            _wrap_os_errors(laid.remove)  # It was loaded, and the program ended there.
+        if state is not None or not laid.slices:
+            return state
+        return LaneState(laid.span.end, identity=tuple(sorted(laid.identity.items())), rule=laid.rule)
+
+    def has_spilled(self, lane: Lane) -> bool:
+        """Whether something is laid down for the lane."""
+        return lane.id in self._last
+
+    def list_placeholder_writes(self) -> tuple[WriteRequest[F], ...]:
+        """Per lane with something laid down a write without rows that stands for it."""
+        return tuple(self._last.values())
+
+    def is_placeholder(self, item: WriteRequest[F]) -> bool:
+        """Whether the write is one of `list_placeholder_writes`."""
+        return self._last.get(item.run.lane.id) is item
+
+    def is_other_plan(self, item: WriteRequest[F]) -> bool:
+        """Whether something is laid down for the lane under another plan than that of the write, for which the target has
+        not been prepared yet."""
+        last = self._last.get(item.run.lane.id)
+        return last is not None and last.write.plan != item.write.plan
+
+    def spill_write(self, item: WriteRequest[F]) -> Position | None:
+        """Lay down a write of a prepared lane; where the lane stands then. None for one that cannot be: it has an effect on
+        others, or the target has rows already. Fatal where it goes on from what was laid down under another plan."""
+        write, laid = item.write, self._open_spill(item.run.lane)
+        at = laid.span.end
+        if laid.slices and not write.out_of_band and not write.span.after(at):
+            return at
+        if laid.slices and not self.has_spilled(item.run.lane):
+            self._resume_spill(item, laid)
+        if not self._can_spill(item, laid):
+            self.ended = True
+            return None
+        keys, facts = write.plan.table.keys, write.folded.facts
+        number = laid.slices[-1].number + 1 if laid.slices else 0
+        flags = (facts.has_unchanged, facts.has_deletes)
+        piece = SpillSlice(number, write.span, write.folded.rows, write.folded.counts, (), (), *flags)
+        laid.rule = write.plan.rule
+        laid.identity.update(write.identity)
+        parts = self._engine.apart(write.folded.frame, keys, SPILL_PARTITIONS)
+        _wrap_os_errors(lambda: laid.add_slice(piece, parts, item.raw))
+        self._last[item.run.lane.id] = self._make_placeholder_write(item, laid)
+        return laid.span.end
+
+    def load_target(self, lane: Lane, reject: RejectRows[F]) -> LaneOutcome:
+        """Make the rows of the lane's target of what is laid down, in one commit; what became of all changes that went into
+        it. Errors as of `Sink.apply`; what was laid down is still there then."""
+        item, laid = self._last[lane.id], self._open_spill(lane)
+        state: LaneState | None = self._sink.state(lane)
+        if state is not None:  # An attempt that failed had done its work.
+            applied = LaneOutcome(state.position, laid.counts + Counts(applied=laid.rows), state.purged_up_to)
+            return self._finish_load(lane, applied)
+        parts, folder = _FoldedPartitions(laid, item, self._engine), laid.folder / "load"
+        shutil.rmtree(folder, ignore_errors=True)
+        _wrap_os_errors(lambda: folder.mkdir(parents=True))
+        applied = self._sink.load(item.write, parts, reject, folder)
+        total = parts.counts.total + applied.counts.total
+        ensure_accounting(
+            total == laid.rows, f"Of {laid.rows} rows of lane {lane.id} that were laid down {total} are accounted for."
+        )
+        return self._finish_load(lane, replace(applied, counts=laid.counts + parts.counts + applied.counts))
+
+    def _finish_load(self, lane: Lane, applied: LaneOutcome) -> LaneOutcome:
+        del self._last[lane.id]
+        _wrap_os_errors(self._open_spill(lane).remove)
+        return applied
+
+    def read_records(self, lane: Lane) -> RecordFrames[F]:
+        """The records that made what is laid down."""
+        return RecordFrames(tuple(cast("Iterator[RecordFrame[F]]", self._open_spill(lane).read_records())))
+
+    def _open_spill(self, lane: Lane) -> SpillFiles:
+        if lane.id not in self._laid:
+            folder = self._folder / quote(lane.id, safe="")
+            self._laid[lane.id] = _wrap_os_errors(lambda: SpillFiles.open_folder(folder, self._engine.partitioner))
+        return self._laid[lane.id]
+
+    def _can_spill(self, item: WriteRequest[F], laid: SpillFiles) -> bool:
+        write, facts = item.write, item.write.folded.facts
+        alone = write.out_of_band or write.complete is not None or item.bundle
+        if alone or facts.has_key_changes or facts.truncated_at is not None or facts.truncates:
+            return False
+        if laid.slices:
+            return can_join_pair(self._last[item.run.lane.id], item)
+        return bool(self._sink.loads(item.run.lane, write.plan))
+
+    def _resume_spill(self, item: WriteRequest[F], laid: SpillFiles) -> None:
+        """With what the program left before, whatever becomes of the first write behind it."""
+        if (laid.rule, laid.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
+            raise _make_orphan_error(item.run.lane.id, "was made under another configuration")
+        self._last[item.run.lane.id] = self._make_placeholder_write(item, laid)
+
+    def find_orphans(self) -> Mapping[str, Fatal]:
+        """By lane, what is wrong where the program left something behind which no write came, so that nobody knows its
+        plan."""
+        left = [lane for lane, laid in self._laid.items() if laid.slices and lane not in self._last]
+        return {lane: _make_orphan_error(lane, "is gone on with by no record that can be applied") for lane in left}
+
+    def _make_placeholder_write(self, item: WriteRequest[F], laid: SpillFiles) -> WriteRequest[F]:
+        """All that is laid down as one write without its rows."""
+        facts = Facts(has_unchanged=any(p.unsent for p in laid.slices), has_deletes=any(p.deletes for p in laid.slices))
+        nothing = FoldedChanges(_get_frame(item).slice(0, 0), facts, Counts(), 0, 0)
+        write = replace(item.write, folded=cast("FoldedChanges[F]", nothing), span=laid.span, identity=dict(laid.identity))
+        return replace(item, write=write, raw=(), size=0)
+
+
+class _FoldedPartitions(Generic[F]):
+    """The parts of what is laid down, folded. `counts`: what the folds counted, once all have been gone through."""
+
+    def __init__(self, laid: SpillFiles, item: WriteRequest[F], engine: Any) -> None:
+        self._laid = laid
+        self._engine = engine
+        self._plan = item.write.plan
+        self.counts = Counts()
+
+    def __iter__(self) -> Iterator[FoldedChanges[F]]:
+        self.counts = Counts()
+        for parts in self._group_partitions():
+            folded = self._fold_partitions(parts)
+            self.counts += folded.counts
+            yield folded
+
+    def _fold_partitions(self, parts: Sequence[pa.Table]) -> FoldedChanges[F]:
+        """Parts share no key. Each alone is in the order of the log where one partition is read, which spares folds most of
+        their work; small ones are not worth that."""
+        if len(parts) > 1 and sum(part.nbytes for part in parts) < MIN_FOLD_BYTES * len(parts):
+            parts = [pa.concat_tables(parts)]
+        folded: list[FoldedChanges[F]] = [self._engine.fold(part, self._plan) for part in parts]
+        frame = self._engine.concat([one.frame for one in folded])
+        counts = sum((one.counts for one in folded), Counts())
+        rows, size = sum(one.rows for one in folded), sum(one.size for one in folded)
+        return FoldedChanges(frame, merge_facts(one.facts for one in folded), counts, rows, size)
+
+    def _group_partitions(self) -> Iterator[list[pa.Table]]:
+        """Whole parts, as many as are not too large together."""
+        found: list[pa.Table] = []
+        for number in range(SPILL_PARTITIONS):
+            batches = self._laid.read_partition(number)
+            found += [pa.Table.from_batches(batches)] if batches else []
+            if sum(part.nbytes for part in found) >= LOAD_BYTES:
+                yield found
+                found = []
+        if found:
+            yield found
+
+
+def _make_orphan_error(lane: str, why: str) -> Fatal:
+    step = f"Begin anew: `replicator drop {lane}`, then repeat the command."
+    return Fatal(f"what is laid down for lane {lane} {why}", next_step=step)
+
+
+def _get_frame(item: WriteRequest[Any]) -> pa.Table:
+    return item.write.folded.frame
+
+
+def _wrap_os_errors(act: Any) -> Any:
+    try:
+        return act()
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"what is laid down for a new target cannot be written or read ({error.strerror or error})",
+            next_step="Make room where `state` of the config is, and repeat: it goes on.",
+        ) from error

@@ -1,0 +1,415 @@
+"""Applying writes to one sink until each is committed or its lane is suspended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Generic
+
+import structlog
+
+from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.problem import (
+    AccountingError,
+    Problem,
+    Stopped,
+    ensure_accounting,
+    make_accounting_error,
+    to_problem,
+)
+from replicator.application.quarantine.rejects import RejectKind, make_stop_error
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.transactions.watermark_publisher import WatermarkPublisher, collect_publish_requests
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal, Fenced, Retryable, RowsWait, TooManyRejects
+from replicator.domain.policy.plan import ApplyPlan, Counts
+from replicator.domain.position import TopicPartition
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.frames import F, Lane, LaneOutcome
+from replicator.ports.sink import Sink
+
+from .batch_records import RecordFrames
+from .bounded_queue import WAKE_SECONDS, PublishRequest, WriteRequest, group_into_packs, group_into_rounds, join_writes
+from .bulk_load import BulkLoader
+from .retry import Backoff
+
+log = structlog.get_logger(__name__)
+
+FEW_LANES = 3
+"""So many new lanes are written with those that are known; more than these wait, and are written one at a time."""
+NEW_LANE_SECONDS = 0.1
+"""How long those that are known wait for new ones."""
+WAITS_FOR_ROWS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
+
+
+@dataclass
+class _WaitingLane(Generic[F]):
+    """The writes of a lane that wait for rows of other lanes, in order; since when, on the clock."""
+
+    run: LaneRun
+    since: float
+    items: list[WriteRequest[F]] = field(default_factory=list)
+
+
+class Delivery(Generic[F]):
+    """The writes of one sink, by its worker's thread only.
+
+    Retryable: the lanes' states are read again, what is committed is left out, the rest is repeated after a delay, until
+    `abandon` is set. Fatal with several writes: each by itself, to find the one it concerns. Fatal with one: its lane is
+    suspended and the others go on. RowsWait: the writes of its lanes are put aside and tried again, after others were
+    committed or some time has passed, with what has come for the lane since; for `row_patience`, after which the rows are
+    rejected. Bundles are committed whole, without the lane that fails where it is one, and do not wait. `Fenced`,
+    `TooManyRejects`, and a dead-letter store that fails, are passed on: they concern the whole program.
+    """
+
+    def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], laying: BulkLoader[F] | None = None) -> None:
+        self._name = name
+        self._sink = sink
+        self._laying = laying
+        self._stop = shared.stop
+        self._engine = shared.engine
+        self._lanes = shared.lanes
+        self._rejects = shared.rejects
+        self._telemetry = shared.telemetry
+        self._abandon = shared.abandon
+        self._clock = shared.clock
+        self._silence = shared.idle_timeout
+        self._options = shared.options
+        self._prepared: dict[str, tuple[int, ApplyPlan]] = {}
+        self._aside: dict[str, _WaitingLane[F]] = {}
+        self._new: list[WriteRequest[F]] = []
+        self._since: dict[str, float] = {}
+        self._retry_at = 0.0
+        self._committed = self._last = False
+        self._kept: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
+        """By lane and record; of a record that a sink rejects in several attempts, the last one."""
+        self._publishing = WatermarkPublisher(name, sink, shared)
+
+    def deliver(
+        self, items: Iterable[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest] = MappingProxyType({})
+    ) -> None:
+        """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set. `publish_requests`:
+        what is complete then, by source, where that is more than the items say."""
+        items = tuple(items)
+        self._publishing.begin_commit(items)
+        if any(item.bundle and item.run.lane.id in self._aside for item in items):
+            self._write_new_lanes(None)
+            self._retry_waiting(last=True)  # Bundles do not wait, nor may they come before what does.
+        for pack in group_into_packs(item for item in items if item.bundle):
+            self._apply_with_retry(self._join_bundles(pack), recheck=False)
+        self._deliver_rounds(self._defer_new_lanes([item for item in items if not item.bundle]))
+        self._write_new_lanes(
+            NEW_LANE_SECONDS if not publish_requests and not any(item.write.complete for item in items) else None
+        )
+        while self._aside and (self._committed or self._clock() >= self._retry_at) and not self._abandon.is_set():
+            self._retry_waiting()
+        self._publishing.end_commit(items, publish_requests)
+
+    def _defer_new_lanes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
+        """The writes of lanes that the sink knows; all of them where there are few others. Those of new lanes wait in
+        `_new`, and what has come for such a lane since waits behind them."""
+        waiting = {item.run.lane.id for item in self._new}
+        new = waiting | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
+        if self._laying is not None or (not waiting and len(new) <= FEW_LANES):
+            return items
+        self._new += [item for item in items if item.run.lane.id in new]
+        return [item for item in items if item.run.lane.id not in new]
+
+    def _write_new_lanes(self, seconds: float | None) -> None:
+        """Write new lanes, one at a time, for so long: the sink makes a table for each, and while it makes a thousand the
+        others are not to stand still. None: all of them; so where they would keep too much in memory."""
+        until = None if seconds is None else self._clock() + seconds
+        while self._new and not self._abandon.is_set():
+            lane = self._new[0].run.lane.id
+            some = [item for item in self._new if item.run.lane.id == lane]
+            self._new = [item for item in self._new if item.run.lane.id != lane]
+            self._deliver_rounds(some)
+            is_small = sum(item.size for item in self._new) < self._options.handover_bytes
+            if until is not None and is_small and self._clock() >= until:
+                return
+
+    def _deliver_rounds(self, items: Iterable[WriteRequest[F]]) -> None:
+        for turn in group_into_rounds(items):
+            live = [group for group in turn if self._lanes.is_live(group[0].run, group[0].generation)]
+            self._apply_with_retry([self._join_writes(group) for group in live], recheck=False)
+
+    def _retry_waiting(self, *, last: bool = False) -> None:
+        """Try the writes once more that wait for rows of other lanes. `last`: rows that still cannot go in are rejected."""
+        self._last = last
+        aside, self._aside, self._committed = self._aside, {}, False
+        self._since = {lane: one.since for lane, one in aside.items()}
+        self._retry_at = self._clock() + self._options.row_retry
+        for one in aside.values():
+            self._lanes.wait_for_rows(one.run, None)
+        self._deliver_rounds(item for one in aside.values() for item in one.items)
+        self._last = False
+
+    def _defer_waiting(self, pending: Sequence[WriteRequest[F]], error: RowsWait) -> list[WriteRequest[F]]:
+        """What is left to be tried: the writes of other lanes."""
+        now = self._clock()
+        if not self._aside:
+            self._retry_at = now + self._options.row_retry
+        for item in (item for item in pending if item.run.lane.id in error.lanes):
+            lane = item.run.lane.id
+            if lane not in self._since:
+                log.warning("rows wait for rows of other lanes", lane=lane, sentence=error.sentence)
+            since = self._since.setdefault(lane, now)
+            self._append_waiting(item, self._aside.setdefault(lane, _WaitingLane(item.run, since)), to_problem(error))
+        return [item for item in pending if item.run.lane.id not in error.lanes]
+
+    def _append_waiting(self, item: WriteRequest[F], aside: _WaitingLane[F], problem: Problem) -> None:
+        aside.items.append(_without_bundle(item))
+        size = sum(one.size for one in aside.items)
+        self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
+
+    def _select_unblocked(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
+        """Those before which no write of their lane waits; the others wait too."""
+        free = []
+        for item in pending:
+            aside = self._aside.get(item.run.lane.id)
+            if aside is None or item.bundle:
+                free.append(item)
+            else:
+                self._append_waiting(item, aside, item.run.waiting or WAITS_FOR_ROWS)
+        return free
+
+    def _can_wait(self, item: WriteRequest[F]) -> bool:
+        if item.bundle or self._last:
+            return False
+        since = self._since.get(item.run.lane.id)
+        if self._new:  # The row that it waits for may be one of theirs.
+            return True
+        return since is None or self._clock() - since < self._options.row_patience
+
+    @property
+    def due_in(self) -> float | None:
+        """After so many seconds `deliver` has something to do, be it given nothing; None: it has not."""
+        due = [0.0] if self._new else [] if self._publishing.due_in is None else [self._publishing.due_in]
+        return min([*due, *([max(0.0, self._retry_at - self._clock())] if self._aside else [])], default=None)
+
+    def finish(self) -> None:
+        """Nothing more is to be delivered. What is laid down becomes the rows of its target, unless the end was asked for:
+        then more is to come another time. So are the writes that wait for rows of other lanes: these are tried until no lane
+        of another sink has anything left to commit, and then for the last time."""
+        self._write_new_lanes(None)
+        while self._aside and not self._stop.is_set() and not self._abandon.is_set():
+            self._retry_waiting(last=not self._lanes.is_busy(without=self._name))
+            if self._aside and not self._committed:
+                self._abandon.wait(min(self._options.row_retry, WAKE_SECONDS))
+        if self._laying is not None and not self._stop.is_set():
+            for item in self._laying.list_placeholder_writes():
+                self._apply_with_retry([item], recheck=False)
+            for lane, error in self._laying.find_orphans().items():
+                self._suspend_lane(lane, error)
+        self._publishing.finish()
+
+    def _suspend_lane(self, lane: str, error: Fatal) -> None:
+        run = self._lanes.find(lane)
+        if run is not None and run.status is not LaneStatus.SUSPENDED:  # Otherwise it says why already.
+            self._lanes.suspend(run, to_problem(error), error)
+
+    def _join_bundles(self, pack: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
+        """Bundles for one commit: per lane in their order, joined where that can be. All of them publish the same."""
+        live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
+        complete = self._publishing.list_valid(collect_publish_requests(live))
+        groups = [self._join_writes(group) for turn in group_into_rounds(live) for group in turn]
+        return [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
+
+    def _join_writes(self, group: Sequence[WriteRequest[F]]) -> WriteRequest[F]:
+        """As one, once the engine answers."""
+        backoff = Backoff(self._options.first_delay, self._options.longest_delay)
+        while True:
+            try:
+                return join_writes(self._engine, group)
+            except Retryable as error:
+                log.warning("engine away", sink=self._name, sentence=error.sentence, attempt=backoff.attempts)
+                self._silence.record_failure("Sink", self._name, error.sentence)
+                if backoff.wait(self._abandon):
+                    raise Stopped from error
+
+    def _apply_with_retry(self, pending: Sequence[WriteRequest[F]], *, recheck: bool) -> None:
+        backoff = Backoff(self._options.first_delay, self._options.longest_delay)
+        while pending := self._select_unblocked([p for p in pending if self._lanes.is_live(p.run, p.generation)]):
+            try:
+                self._commit(self._select_uncommitted(pending) if recheck else pending)
+                if recheck:
+                    self._lanes.set_sink_outage(pending[0].run.lane.sink, None)
+                return
+            except RowsWait as error:
+                pending = self._defer_waiting(pending, error)
+            except Retryable as error:
+                self._raise_unless_lane_error(error)
+                sink = pending[0].run.lane.sink
+                self._lanes.set_sink_outage(sink, to_problem(error))
+                log.warning("sink away", sink=sink, sentence=error.sentence, attempt=backoff.attempts)
+                self._silence.record_failure("Sink", sink, error.sentence)
+                if backoff.wait(self._abandon):
+                    return
+                recheck = True
+            except Exception as error:
+                self._raise_unless_lane_error(error)
+                self._find_culprit(pending, error)
+                return
+
+    def _raise_unless_lane_error(self, error: Exception) -> None:
+        """Pass on what concerns the whole program, even when the sink wrapped it."""
+        if self._rejects.broken is not None:
+            raise self._rejects.broken
+        if isinstance(error, Fenced | TooManyRejects):
+            raise error
+
+    def _find_culprit(self, pending: Sequence[WriteRequest[F]], error: Exception) -> None:
+        if len(pending) == 1:
+            self._lanes.suspend(pending[0].run, to_problem(error), error)
+            return
+        if pending[0].bundle:
+            pending = self._commit_without_culprit([_without_bundle(item) for item in pending])
+        for one in pending:
+            self._apply_with_retry([one], recheck=True)
+
+    def _commit_without_culprit(self, pending: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
+        """Commit a bundle without the one lane that it fails for; returns what is left to be tried by itself: the writes of
+        that lane, or all of them where it is not one lane."""
+        for lane in dict.fromkeys(item.run.lane.id for item in pending):
+            others = [item for item in pending if item.run.lane.id != lane]
+            try:
+                self._commit(self._select_uncommitted(others))
+            except Exception as error:
+                self._raise_unless_lane_error(error)
+                continue
+            return [item for item in pending if item.run.lane.id == lane]
+        return pending
+
+    def _select_uncommitted(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
+        """What the sink has not committed yet: an apply that failed may have done its work."""
+        left = []
+        for item in pending:
+            whole = self._laying is not None and self._laying.is_placeholder(item)  # It is known there what it stands for.
+            state = None if whole else self._sink.state(item.run.lane)
+            if state is not None and not item.write.span.after(state.position):
+                done = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
+                self._record_outcome([item], done, 0.0)
+            else:
+                left.append(item)
+        return left
+
+    def _commit(self, pending: Sequence[WriteRequest[F]]) -> None:
+        self._kept.clear()  # An attempt that failed has rejected nothing.
+        if self._laying is not None:
+            for item in pending:
+                if self._laying.is_other_plan(item):  # The target is made for what is laid down until then.
+                    self._load_target(self._laying, item.run)
+        ready = [item for item in pending if self._prepare_lane(item)]
+        if self._laying is not None:
+            ready = [item for item in ready if not self._spill_write(self._laying, item)]
+        if not ready:
+            return
+        began = self._clock()
+        writes = [replace(item.write, may_wait=self._can_wait(item)) for item in ready]
+        names = ", ".join(dict.fromkeys(item.run.lane.id for item in ready))
+        with self._lanes.note_sink_call(self._name, f"applying {names}"):
+            applied = self._sink.apply(writes, lambda lane, rows: self._reject_rows(ready, lane, rows))
+        seconds = self._clock() - began
+        for lane in dict.fromkeys(item.run.lane.id for item in ready):
+            self._check_outcome([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
+
+    def _spill_write(self, laying: BulkLoader[F], item: WriteRequest[F]) -> bool:
+        """True when the write is laid down, or stands for all that is, which is loaded then. Before another write of the
+        lane what is laid down is loaded too."""
+        whole = laying.is_placeholder(item)
+        at = None if whole else laying.spill_write(item)
+        if at is not None:
+            self._lanes.record_commit(item.run, at, Counts(), None)
+        elif laying.has_spilled(item.run.lane):
+            self._load_target(laying, item.run)
+        return whole or at is not None
+
+    def _load_target(self, laying: BulkLoader[F], run: LaneRun) -> None:
+        began, raw = self._clock(), laying.read_records(run.lane)
+        log.info("writing what was laid down", lane=run.lane.id)
+        with self._lanes.note_sink_call(self._name, f"loading {run.lane.id}"):
+            outcome = laying.load_target(run.lane, lambda lane, rows: self._keep_rejects(lane, rows, raw))
+        self._count_outcome(run, outcome, outcome.counts, None, self._clock() - began)
+
+    def _prepare_lane(self, item: WriteRequest[F]) -> bool:
+        """Tell the sink of a plan it has not seen; False when its lane got suspended over it."""
+        lane, plan = item.run.lane, item.write.plan
+        known = self._prepared.get(lane.id)
+        if known and known[0] == item.generation and (known[1] is plan or known[1] == plan):
+            return True
+        try:
+            self._refuse_watermark(lane, plan)
+            with self._lanes.note_sink_call(self._name, f"preparing {lane.id}"):
+                self._sink.prepare(lane, plan)
+        except (Retryable, Fenced):
+            raise
+        except Exception as error:
+            self._lanes.suspend(item.run, to_problem(error), error)
+            return False
+        self._prepared[lane.id] = (item.generation, plan)
+        return True
+
+    def _refuse_watermark(self, lane: Lane, plan: ApplyPlan) -> None:
+        """Raise ConfigProblem for a watermark that the sink would not keep."""
+        if plan.watermark is not None and not self._sink.capabilities.watermarks:
+            raise ConfigProblem(
+                f"The sink of lane {lane.id} does not know watermarks.",
+                next_step=f"Remove 'watermark' from the entry, or from its table ({lane.config_line}).",
+            )
+
+    def _check_outcome(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None, seconds: float) -> None:
+        """Take over what the sink says it did for one lane; a lane whose figures do not add up is suspended."""
+        if outcome is not None:
+            self._record_outcome(items, outcome, seconds)
+        try:
+            _check_counts(items, outcome)
+        except AccountingError as error:
+            self._lanes.suspend(items[0].run, to_problem(error), error)
+
+    def _record_outcome(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome, seconds: float) -> None:
+        run, folded = items[0].run, [item.write.folded for item in items]
+        counts = sum((part.counts for part in folded), outcome.counts)
+        newest = max((part.facts.newest for part in folded if part.facts.newest is not None), default=None)
+        self._count_outcome(run, outcome, counts, newest, seconds)
+
+    def _count_outcome(self, run: LaneRun, outcome: LaneOutcome, counts: Counts, newest: int | None, seconds: float) -> None:
+        self._lanes.record_commit(run, outcome.position, counts, newest, outcome.purged_up_to)
+        self._since.pop(run.lane.id, None)
+        self._committed = True
+        self._silence.record_progress()
+        self._telemetry.changes(run.lane.id, counts)
+        self._telemetry.applied(run.lane.id, seconds, newest)
+        self._rejects.publish_counts(kind for kinds in self._kept.pop(run.lane.id, {}).values() for kind in kinds)
+        self._rejects.count_records(counts.rejected)
+
+    def _reject_rows(self, pending: Sequence[WriteRequest[F]], lane: Lane, rows: F) -> None:
+        mine = [p for p in pending if p.run.lane.id == lane.id]
+        if not mine:
+            raise Fatal(f"The sink rejected rows of lane {lane.id}, which it was not asked to apply.")
+        self._keep_rejects(lane, rows, RecordFrames(tuple({id(one): one for item in mine for one in item.raw}.values())))
+
+    def _keep_rejects(self, lane: Lane, rows: F, raw: RecordFrames[F]) -> None:
+        kept = self._rejects.keep_rejects(rows, raw, stage="apply", source=lane.source, table=lane.table, lane=lane.id)
+        by_record: dict[tuple[TopicPartition, int], list[RejectKind]] = {}
+        for one in kept:
+            by_record.setdefault((one.partition, one.offset), []).append(one.kind)
+        self._kept.setdefault(lane.id, {}).update(by_record)
+        if lane.stops:
+            raise make_stop_error(self._engine.rejected(rows, raw)[0])
+
+
+def _without_bundle(item: WriteRequest[F]) -> WriteRequest[F]:
+    """The same write, published as one that is not together with the others."""
+    told = item.write.complete
+    return item if told is None else replace(item, write=replace(item.write, complete=CompletenessWatermark(told.source)))
+
+
+def _check_counts(items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None) -> None:
+    lane = items[0].run.lane.id
+    if outcome is None:
+        raise make_accounting_error(f"The sink said nothing of lane {lane} after applying it.")
+    rows, total = sum(item.write.folded.rows for item in items), outcome.counts.total
+    ensure_accounting(rows == total, f"Lane {lane} was handed {rows} rows and accounts for {total}.")
+    ensure_accounting(
+        not items[-1].write.span.after(outcome.position), f"Lane {lane} applied a span and stands before its end."
+    )

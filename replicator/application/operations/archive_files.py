@@ -1,0 +1,87 @@
+"""Archive files: recorded topics as JSON Lines or Parquet, the format that `transport: archive` reads."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from replicator.application.durable import sync_path
+from replicator.domain.archive_bytes import encode_bytes
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem
+
+PARQUET = ".parquet"
+GZIP = ".jsonl.gz"
+SUFFIXES = (".jsonl", GZIP, PARQUET)
+
+
+class ArchiveWriter(Protocol):
+    """Takes records, a raw frame at a time, in the order of each partition's offsets."""
+
+    def write(self, records: pa.Table) -> None:
+        """Append the records."""
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[ArchiveWriter]:
+    """Write one archive file; its suffix says how: `.jsonl`, `.jsonl.gz` or `.parquet`.
+
+    The file appears whole and durable at the end of the block, or not at all. ConfigProblem for another suffix.
+    """
+    if not path.name.endswith(SUFFIXES):
+        raise ConfigProblem(f"{path} is no name of an archive", next_step=f"End it in one of {', '.join(SUFFIXES)}.")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with _open_partial(partial, path.name) as writer:
+            yield writer
+        sync_path(partial)
+        partial.replace(path)
+        sync_path(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open_partial(partial: Path, name: str) -> Iterator[ArchiveWriter]:
+    if name.endswith(PARQUET):
+        with pq.ParquetWriter(partial, RAW) as writer:
+            yield _ParquetWriter(writer)
+        return
+    with gzip.open(partial, "wb") if name.endswith(GZIP) else partial.open("wb") as stream:
+        yield JsonLinesWriter(stream)
+
+
+class _ParquetWriter:
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self._writer = writer
+
+    def write(self, records: pa.Table) -> None:
+        self._writer.write_table(records.select(RAW.names).cast(RAW))
+
+
+class _ByteStream(Protocol):
+    def write(self, data: bytes, /) -> int: ...
+
+
+class JsonLinesWriter:
+    """An `ArchiveWriter` of JSON Lines into a stream."""
+
+    def __init__(self, stream: _ByteStream) -> None:
+        self._stream = stream
+
+    def write(self, records: pa.Table) -> None:
+        """See `ArchiveWriter.write`."""
+        at = records["timestamp"].cast(pa.int64())
+        raw = records.select(RAW.names).set_column(RAW.get_field_index("timestamp"), "timestamp", at)
+        for batch in raw.to_batches(max_chunksize=10_000):
+            for row in batch.to_pylist():
+                row["headers"] = row["headers"] and [[h["name"], encode_bytes(h["value"])] for h in row["headers"]]
+                line = msgspec.json.encode({**row, "key": encode_bytes(row["key"]), "value": encode_bytes(row["value"])})
+                self._stream.write(line + b"\n")

@@ -1,0 +1,140 @@
+"""Reading a table whole while the stream of its changes goes on: its rows, then deletes of those that it no longer holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from replicator.domain.policy.plan import CDC_DELETED, cdc_sequence_columns, end_sequence_columns, last_sequence_columns
+from replicator.domain.position import Position
+from replicator.ports.backfill import Backfill, BackfillSnapshot
+from replicator.ports.frames import Lane
+
+FindOlderRows = Callable[[Lane, str], pa.Table | None]
+"""The rows of a lane's target for which an SQL condition holds; None where there is no target yet."""
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillOutcome:
+    """What became of a backfill. `deletes_of`: lanes whose targets were searched for rows that the table no longer holds;
+    `without`: why others were not, in sentences."""
+
+    table: str
+    rows: int
+    deleted: int
+    resumed: bool
+    begun: str
+    deletes_of: tuple[str, ...]
+    without: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class BackfillOperation:
+    """One backfill of one table. `wait_until_applied` returns once every lane of the table has applied everything up to a position, of
+    the stream and of what was written down; `end` says where the stream ends now."""
+
+    backfill: Backfill
+    wait_until_applied: Callable[[Position], None]
+    end: Callable[[], Position]
+    find_older_rows: FindOlderRows
+    report: Report
+    check: Callable[[], None]
+    """Raises when a lane of the table does not go on, so that nothing would come of the rest."""
+
+    def run(self, table: str, lanes: Sequence[Lane], *, from_scratch: bool = False) -> BackfillOutcome:
+        """See the module. May be repeated at any time: it goes on where the last one stopped.
+
+        Rows count as deleted whose last change is older than the snapshot, once everything that came before it was applied:
+        had the snapshot held them, they would be newer.
+        """
+        self.check()
+        taken = self.backfill.rows(self._report_progress, from_scratch=from_scratch)
+        searched, without = find_deletable_lanes(lanes, taken.keys)
+        # What the stream holds now was there before anything that comes after the snapshot.
+        self._wait_until_applied(Position({**self.end(), **self.backfill.end()}), "lanes apply the rows")
+        deleted = self._delete_missing(searched, taken)
+        if deleted:
+            self._wait_until_applied(self.backfill.end(), "lanes apply the deletes")
+        without += [sentence for lane in searched if (sentence := self._describe_foreign_rows(lane))]
+        self.backfill.finish()
+        return BackfillOutcome(
+            table, taken.rows, deleted, taken.resumed, taken.begun, tuple(lane.id for lane in searched), tuple(without)
+        )
+
+    def _report_progress(self, sentence: str) -> None:
+        """Between two pieces."""
+        self.report(sentence)
+        self.check()
+
+    def _describe_foreign_rows(self, lane: Lane) -> str:
+        """Says how many rows of the target no record has written: all that the table holds were written by now."""
+        (column,) = last_sequence_columns(1) if lane.policy == "scd2" else cdc_sequence_columns(1)
+        rows = self.find_older_rows(lane, f'"{column}" IS NULL')
+        if rows is None or not rows.num_rows:
+            return ""
+        return (
+            f"Rows that {lane.id} keeps, although the table does not hold them and no record has written them "
+            f"(their {column} is NULL): {rows.num_rows:,}. They were there before, or somebody inserted them: "
+            "delete them by hand if they are wrong."
+        )
+
+    def _wait_until_applied(self, position: Position, what: str) -> None:
+        self.report(what)
+        self.wait_until_applied(position)
+
+    def _delete_missing(self, lanes: Sequence[Lane], snapshot: BackfillSnapshot) -> int:
+        found = [self.find_older_rows(lane, older_rows_condition(lane, snapshot.below)) for lane in lanes]
+        names = list(snapshot.keys)
+        parts = [
+            rows.select([lane.row_transforms.column_transforms.get_new_name(name) for name in names]).rename_columns(names)
+            for lane, rows in zip(lanes, found, strict=True)
+            if rows is not None and rows.num_rows
+        ]
+        if not parts:
+            return 0
+        keys = pa.concat_tables([part.cast(parts[0].schema) for part in parts]).group_by(names).aggregate([])
+        self.report(f"{keys.num_rows:,} rows are older than the snapshot")
+        return self.backfill.deletes(keys)
+
+
+def find_deletable_lanes(lanes: Sequence[Lane], keys: Sequence[str]) -> tuple[list[Lane], list[str]]:
+    """The lanes in whose targets deleted rows are looked for, which these keys tell apart, and why not in others."""
+    ordered = next((lane for lane in lanes if lane.row_transforms.sequence_by), None)
+    if ordered is not None:
+        columns = ", ".join(ordered.row_transforms.sequence_by)
+        return [], [
+            f"Rows that the table no longer holds stay: {ordered.id} orders its changes by {columns}, "
+            f"which a row that is gone does not have ({ordered.config_line})."
+        ]
+    why = {lane.id: _describe_not_deletable(lane, keys) for lane in lanes}
+    return [lane for lane in lanes if not why[lane.id]], [
+        f"Of {name} no rows are deleted: {one}." for name, one in why.items() if one
+    ]
+
+
+def _describe_not_deletable(lane: Lane, keys: Sequence[str]) -> str:
+    if lane.policy == "append" or lane.row_transforms.without_deletes:
+        return "it keeps every change, or says `deletes: ignore`"
+    rules = {name: lane.row_transforms.column_transforms.get_rule(name) for name in keys}
+    other = next((name for name, rule in rules.items() if rule.drop or rule.mask or rule.cast), None)
+    return f"its {other} has another type than in the source, or a mask ({lane.config_line})" if other else ""
+
+
+def older_rows_condition(lane: Lane, below: Sequence[int]) -> str:
+    """An SQL condition: rows of the lane's target that are there, and whose last change stands below these first elements of
+    a sequence."""
+    if lane.policy == "scd2":
+        return f'"{end_sequence_columns(1)[0]}" IS NULL AND {_compare_lower(last_sequence_columns(len(below)), below)}'
+    there = f' AND "{CDC_DELETED}" IS NOT TRUE' if lane.row_transforms.soft_deletes else ""
+    return f"{_compare_lower(cdc_sequence_columns(len(below)), below)}{there}"
+
+
+def _compare_lower(columns: Sequence[str], than: Sequence[int]) -> str:
+    """Written out: not every dialect compares rows, nor finds files by such a comparison."""
+    first, at = f'"{columns[0]}"', than[0]
+    if len(columns) == 1:
+        return f"{first} < {at}"
+    return f"({first} < {at} OR ({first} = {at} AND {_compare_lower(columns[1:], than[1:])}))"

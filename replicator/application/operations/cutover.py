@@ -1,0 +1,99 @@
+"""A target made anew from the event log, and the lane that goes on with it: without a gap, and nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replicator.application.table_rules import TransactionRules
+from replicator.domain.errors import ConfigProblem, DataLoss, Fatal
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Lane
+from replicator.ports.source import Source
+
+
+def make_rebuild_lane(lane: Lane, into: str) -> Lane:
+    """The lane that makes the target `into` of the same table in the same sink; the config does not name it."""
+    return replace(lane, id=f"{lane.sink}.{into}", into=into, config_line="")
+
+
+@dataclass(frozen=True)
+class Cutover:
+    """A `ports.sink.Judge`: the lane goes on from where the rebuilt rows end. What it began with (`begun`) tells partitions
+    of which it has applied nothing. `transactions`: where its source has them, their topic has no rows of the table, so that
+    the rebuilt rows have no place there; and where lanes are held together at them, none may be ahead."""
+
+    lane: Lane
+    begun: Position
+    transactions: TransactionRules | None = None
+
+    def __call__(self, live: LaneState | None, rebuilt: LaneState) -> LaneState:
+        """The state that both make. DataLoss where the lane has applied what the rebuilt rows have no place for."""
+        live = live or LaneState()
+        for place, offset in without_transaction_topic(live.position, self.transactions).items():
+            if place not in rebuilt.position and offset > self.begun.get(place, 0):
+                raise DataLoss(
+                    f"the event log has nothing of {place}, of which lane {self.lane.id} has applied records",
+                    next_step="Have the table's topics recorded (`to: [{sink: LOG}]`), or keep the table as it is.",
+                )
+        ahead = [p for p, offset in rebuilt.position.items() if offset > live.position.get(p, self.begun.get(p, 0))]
+        if self.transactions and self.transactions.together and ahead:
+            raise Fatal(
+                f"the event log is ahead of lane {self.lane.id} in {ahead[0]}, which waits for the end of a transaction",
+                next_step="Repeat the command once the lane has caught up: what was rebuilt is kept.",
+            )
+        position = Position({**live.position, **rebuilt.position})
+        return replace(rebuilt, position=position, identity=live.identity)
+
+
+def without_transaction_topic(position: Position, transactions: TransactionRules | None) -> Position:
+    """A position without the topic of transactions, which a lane has beside those of its table."""
+    return position.only(p for p in position if transactions is None or p.topic != transactions.topic)
+
+
+def find_gap(live: LaneState | None, rebuilt: LaneState | None) -> Position:
+    """Where the rebuilt rows end, in the partitions in which the lane is further."""
+    ours, theirs = (state.position if state else Position() for state in (live, rebuilt))
+    return Position({p: offset for p, offset in theirs.items() if offset < ours.get(p, offset)})
+
+
+def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None, rebuilt: LaneState | None) -> None:
+    """Raise DataLoss where the lane is further than the rebuilt rows, and its source does not have what lies between."""
+    place = find_gap(live, rebuilt)
+    lost = source.losses(place, dict(live.identity if live else ())) if place else {}
+    if lost:
+        sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
+        raise DataLoss(
+            f"the event log ends at {place.to_option()}, from where lane {lane.id} could not go on: {sentences}",
+            next_step="See that the event log's lane goes on (`replicator lanes list`), and repeat the command.",
+        )
+
+
+def refuse_incomplete(
+    lane: Lane, log: str, needed: Mapping[TopicPartition, int], kept: Iterable[Position], step: str
+) -> None:
+    """Raise DataLoss, naming what is missing, unless the log has the records from `needed` on, where the lane began. One of
+    `kept` has to say so of each partition: where the log began, and the first records that it has."""
+    known = list(kept)
+    for place, offset in sorted(needed.items()):
+        firsts = [position[place] for position in known if place in position]
+        if not any(first <= offset for first in firsts):
+            missing = f"from {offset} to {min(firsts) - 1}" if firsts else f"from {offset} on"
+            raise DataLoss(
+                f"the event log {log} lacks records {missing} of {place}, with which lane {lane.id} began",
+                next_step=f"Rows that only they know would not be there. {step}, or load the lane anew with "
+                f"`replicator lanes resync {lane.id}`.",
+            )
+
+
+def swap_tables(sink: Any, lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneState:
+    """Exchange the rows. ConfigProblem for a sink that cannot."""
+    if not hasattr(sink, "swap"):
+        raise ConfigProblem(
+            f"the sink of lane {lane.id} cannot exchange a target for another one",
+            next_step="Name another table with `--into`; or stop the program, and repeat.",
+        )
+    state: LaneState = sink.swap(lane, rebuilt, judge)
+    return state

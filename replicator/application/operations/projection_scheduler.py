@@ -1,0 +1,152 @@
+"""Keeping projections current beside a running pipeline: on a thread of its own, which no lane waits for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from replicator.application.delivery.retry import Backoff
+from replicator.application.lane_runs import Clock, monotonic
+from replicator.application.problem import Problem, to_problem
+from replicator.domain.projection import Projection
+from replicator.ports.frames import Stop
+
+from .refresh import ProjectionRefresher, RefreshResult
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 0.5
+"""Seconds between two looks at what the lanes have committed."""
+FORCED_REFRESH_SECONDS = 60.0
+"""Seconds after which a projection is looked at whatever the lanes say: others may write its inputs, too."""
+LONGEST_DELAY = 60.0
+"""Seconds between two attempts at most."""
+
+
+@dataclass
+class ScheduledProjection:
+    """A projection that is kept current. `every`: seconds from one refresh to the next; None: whenever an input changes."""
+
+    projection: Projection
+    every: float | None = None
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=LONGEST_DELAY))
+    seen_versions: object = None
+    """What the lanes had committed when it was last looked at."""
+    next_at: float = 0.0
+    """When it is due whatever the lanes say."""
+    last: RefreshResult | None = None
+    at: str | None = None
+    problem: Problem | None = None
+
+
+CommittedVersions = Callable[[], Mapping[str, object]]
+"""By target something that is another one after every commit of its lane."""
+
+
+class ProjectionScheduler:
+    """Refreshes projections, each after those whose tables it reads. A failure is told, tried again later, and stops nothing
+    else."""
+
+    def __init__(
+        self,
+        kept: Sequence[ScheduledProjection],
+        opening: Callable[[], AbstractContextManager[ProjectionRefresher]],
+        committed: CommittedVersions,
+        clock: Clock = monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._kept = kept
+        self._opening = opening
+        self._committed = committed
+        self._clock = clock
+        self._now = now
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="projections", daemon=True)
+
+    def start(self) -> None:
+        """Begin, where there is something to keep."""
+        if self._kept:
+            self._thread.start()
+
+    def end(self, seconds: float) -> None:
+        """Begin no more refreshes, and wait for the one at work: that long, and no longer, as it is one commit or none."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def refresh_all(self, stop: Stop) -> Problem | None:
+        """Refresh each once, now, until `stop`; the first problem. Not beside a thread that was started."""
+        if self._kept and not stop.is_set():
+            with self._opening() as refreshing:
+                for one in self._kept:
+                    if not stop.is_set():
+                        self._refresh_projection(one, refreshing)
+        return next((one.problem for one in self._kept if one.problem is not None), None)
+
+    def report(self) -> list[dict[str, Any]]:
+        """How each stands, as plain values, from any thread."""
+        return [_to_report(one) for one in self._kept]
+
+    def refresh_due(self, refreshing: ProjectionRefresher) -> None:
+        """Refresh those that are due."""
+        for one in self._kept:
+            committed = self._get_input_versions(one)
+            changed = one.every is None and one.problem is None and committed != one.seen_versions
+            if self._ended.is_set() or not (changed or self._clock() >= one.next_at):
+                continue
+            one.seen_versions = committed
+            self._refresh_projection(one, refreshing)
+
+    def _run(self) -> None:
+        try:
+            with self._opening() as refreshing:
+                while not self._ended.wait(LOOK_SECONDS):
+                    self.refresh_due(refreshing)
+        except Exception as error:
+            problem = to_problem(error)
+            log.error("projections are not kept current", sentence=problem.sentence, next_step=problem.next_step)
+            for one in self._kept:
+                one.problem = problem
+
+    def _get_input_versions(self, one: ScheduledProjection) -> object:
+        committed = dict(self._committed())
+        committed |= {k.projection.label: k.last and k.last.version for k in self._kept}
+        return tuple(committed.get(each.label) for each in one.projection.inputs)
+
+    def _refresh_projection(self, one: ScheduledProjection, refreshing: ProjectionRefresher) -> None:
+        name = one.projection.name
+        try:
+            done = refreshing.refresh(one.projection)
+        except Exception as error:
+            one.problem = to_problem(error)
+            one.next_at = self._clock() + one.backoff.next_delay()
+            log.warning("projection was not refreshed", name=name, sentence=one.problem.sentence)
+            return
+        one.problem = None
+        one.backoff.reset()
+        one.next_at = self._clock() + (FORCED_REFRESH_SECONDS if one.every is None else one.every)
+        one.at = self._now().isoformat()
+        if done.version is not None or one.last is None:
+            one.last = done
+            log.info("projection refreshed", name=name, kind=done.kind, rows=done.rows, version=done.version)
+
+
+def _to_report(one: ScheduledProjection) -> dict[str, Any]:
+    last, problem = one.last, one.problem
+    return {
+        "name": one.projection.name,
+        "target": one.projection.label,
+        "status": "failed" if problem else "current" if last else "waiting",
+        "looked_at": one.at,
+        "kind": last.kind if last else None,
+        "version": last.version if last else None,
+        "reads": dict(last.reads) if last else {},
+        "error": problem.sentence if problem else None,
+        "next_step": problem.next_step if problem else None,
+    }

@@ -1,0 +1,113 @@
+"""Refreshing a projection: what has to be computed, one commit, and who is told of it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from replicator.domain.errors import Fatal, ReplicatorError, Retryable
+from replicator.domain.lineage import Datasets, LineageRun, RunOutcome, RunState, to_dataset
+from replicator.domain.projection import InputVersions, Projection, RefreshRecord, RefreshWork, plan_refresh
+from replicator.ports.lineage import Lineage
+from replicator.ports.projector import Projector, ReplaceResult
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshResult:
+    """What a refresh did. `kind`: `full`, `groups`, `is_empty` (rows of the inputs are the same, and only their versions
+    were noted) or `current` (nothing has changed, and nothing was committed). `rows`, `groups`: written."""
+
+    name: str
+    target: str
+    kind: str
+    reason: str
+    groups: int | None
+    rows: int
+    version: int | None
+    reads: Mapping[str, int]
+    seconds: float
+    run: str | None
+
+
+@dataclass
+class ProjectionRefresher:
+    """Refreshes projections with one projector. Not for several threads at once."""
+
+    projector: Projector
+    namespace: str
+    lineage: Lineage | None = None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def refresh(self, projection: Projection, *, full: bool = False) -> RefreshResult:
+        """Bring a projection up to its inputs' newest versions; `full`: computed whole, whatever has changed. After an error
+        the table is as it was before, or as this refresh makes it, and the next one goes on from there."""
+        try:
+            return self._refresh_projection(projection, full)
+        finally:
+            self.projector.let_go()
+
+    def _refresh_projection(self, projection: Projection, full: bool) -> RefreshResult:
+        began = time.monotonic()
+        reads = self.projector.reads(projection)
+        last = self.projector.last(projection)
+        todo = RefreshWork(reason="it was asked for") if full else self._plan_refresh(projection, last, reads)
+        if todo is None:
+            return _make_result(projection, RefreshWork(frozenset()), reads, began)
+        record = RefreshRecord(str(uuid.uuid4()), projection.fingerprint, reads, todo.kind, self.now().isoformat())
+        run = LineageRun(record.run, self.namespace, projection, reads, self._list_datasets(projection))
+        self._send_lineage(run, "START")
+        try:
+            done = self.projector.replace(projection, todo, record)
+        except Exception as problem:
+            why = problem.sentence if isinstance(problem, ReplicatorError) else type(problem).__name__
+            self._send_lineage(run, "FAIL", RunOutcome(problem=why))
+            raise
+        self._send_lineage(run, "COMPLETE", RunOutcome(done.version, done.rows))
+        return _make_result(projection, todo, reads, began, (record, done))
+
+    def _plan_refresh(self, projection: Projection, last: RefreshRecord | None, reads: InputVersions) -> RefreshWork | None:
+        return plan_refresh(
+            projection, last, reads, lambda one, *versions: self.projector.find_affected_groups(projection, one, *versions)
+        )
+
+    def _list_datasets(self, projection: Projection) -> Datasets:
+        tables = {one.label: (one.sink, one.table) for one in projection.inputs}
+        tables[projection.label] = (projection.sink, projection.into)
+        return {label: to_dataset(self.projector.place(*table)) for label, table in tables.items()}
+
+    def _send_lineage(self, run: LineageRun, happened: RunState, outcome: RunOutcome | None = None) -> None:
+        """Lineage is told of what is done; it does not decide about it."""
+        if self.lineage is None:
+            return
+        try:
+            self.lineage.send_event(run.make_event(happened, self.now().isoformat(), outcome))
+        except (Fatal, Retryable) as problem:
+            log.warning("lineage was not told", projection=run.projection.name, error=problem.sentence)
+
+
+def _make_result(
+    projection: Projection,
+    todo: RefreshWork,
+    reads: InputVersions,
+    began: float,
+    done: tuple[RefreshRecord, ReplaceResult] | None = None,
+) -> RefreshResult:
+    return RefreshResult(
+        name=projection.name,
+        target=projection.label,
+        kind="current" if done is None else todo.kind,
+        reason=todo.reason,
+        groups=None if todo.groups is None else len(todo.groups),
+        rows=0 if done is None else done[1].rows,
+        version=None if done is None else done[1].version,
+        reads={name: read.version for name, read in reads.items()},
+        seconds=round(time.monotonic() - began, 3),
+        run=None if done is None else done[0].run,
+    )

@@ -1,0 +1,412 @@
+"""Rejected records, tried again: decoded under the configuration of now, and applied beside the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from replicator.application.quarantine.blocked_keys import find_blocked
+from replicator.application.quarantine.rejects import headers_from_text, headers_to_text
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.catalog import Catalog, UnusableTable
+from replicator.application.stream.lane_registry import SourceContext, make_refused_id
+from replicator.application.stream.lane_schema import LaneSchema, refuse_other_rule
+from replicator.application.stream.schema_history import read_schema_versions
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Fatal, Reject, RejectCode, RowsWait
+from replicator.domain.key_hashes import KeyHashes
+from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.domain.position import Position, Span
+from replicator.domain.schema_evolution import SchemaChangeKind
+from replicator.domain.table import TableSpec
+from replicator.ports.dead_letters import OPEN, REPLAYED, DeadLetter, DeadLetterFilter, DeadLetters
+from replicator.ports.decoder import Decoder, MasksRecords
+from replicator.ports.frames import F, Lane, RecordSlice, RejectedRecord, Write
+from replicator.ports.sink import Sink
+
+SLICE_ROWS = 500
+"""Letters that are tried at once."""
+PATIENCE = 20.0
+"""Seconds for one lane's answer: whoever tries records again must not make others wait for a sink that is away."""
+ACCEPTED_CHANGES = frozenset({SchemaChangeKind.WIDENED, SchemaChangeKind.ADDED})
+"""Changes of a schema that take nothing from rows that are there."""
+EMPTY_SPAN = Span(Position(), Position())
+
+RecordPosition = tuple[str, int, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryResult:
+    """What became of letters: `applied` are marked as replayed; `rejected` were rejected once more, by some lane; `untried`
+    could not be tried, each with a sentence."""
+
+    applied: int = 0
+    rejected: int = 0
+    untried: Mapping[str, str] = field(default_factory=dict)
+
+    def __add__(self, other: RetryResult) -> RetryResult:
+        return RetryResult(self.applied + other.applied, self.rejected + other.rejected, {**self.untried, **other.untried})
+
+
+class RetryAttempt(Generic[F]):
+    """Letters of one piece on their way through one lane, or through what comes before lanes. What is rejected is written
+    again, by the letter's own lane or this one, before anything that was made of it is committed."""
+
+    def __init__(self, shared: RuntimeContext[F], store: DeadLetters, letters: Sequence[DeadLetter]) -> None:
+        self._shared = shared
+        self._store = store
+        self.dead_letters = {_record_position(letter): letter for letter in letters}
+        self.raw: F = shared.engine.records(to_raw_frame(self.dead_letters.values()))
+        self.failed: set[RecordPosition] = set()
+
+    def reject_rows(self, rows: F, stage: str, lane: str) -> None:
+        """Durable when it returns."""
+        now = self._shared.now()
+        found = self._shared.engine.rejected(rows, [self.raw])
+        self._store.write([self._make_dead_letter(rejected, stage, lane, now) for rejected in found])
+        self.failed |= {(r.topic, r.partition, r.offset) for r in found}
+
+    def _make_dead_letter(self, rejected: RejectedRecord, stage: str, lane: str, now: object) -> DeadLetter:
+        letter = self.dead_letters[rejected.topic, rejected.partition, rejected.offset]
+        why = Reject.parse(rejected.error)
+        fresh = {"stage": stage, "code": why.code, "sentence": why.sentence, "last_seen": now, "attempts": 1}
+        return replace(letter, lane=letter.lane or lane, state="open", **fresh)  # type: ignore[arg-type]
+
+
+class DeadLetterRetry(Generic[F]):
+    """Tries letters of one source again, in the thread of that source, or where none runs.
+
+    A lane gets them by their own sequences and wherever it stands (`Write.out_of_band`): what is older than what it holds is
+    superseded, what it has is a duplicate. Killed anywhere and begun again, the outcome is the same: a letter is marked once
+    every lane that lacks it has committed. Event logs have every record anyway.
+    """
+
+    def __init__(self, place: SourceContext[F], decoder: Decoder, catalog: Catalog[F], shared: RuntimeContext[F]) -> None:
+        self._place = place
+        self._decoder = decoder
+        self._catalog = catalog
+        self._shared = shared
+        self._engine = shared.engine
+        self._store = shared.rejects.store
+        shared.rejects.mask_source(place.name, decoder, private=place.private)
+        self._waiting: Sequence[DeadLetter] = ()
+
+    def retry(self, letters: Iterable[DeadLetter]) -> RetryResult:
+        """Try them, in the order of their records. Raises what a sink or the store raises; what was done stays done."""
+        done, usable = RetryResult(), []
+        letters = sorted(letters, key=_record_position)
+        self._waiting = self._store.read(DeadLetterFilter(lane="", state=OPEN))
+        for letter in letters:
+            why = self._describe_unusable(letter)
+            if why:
+                done += RetryResult(untried={letter.event_id: why})
+            else:
+                usable.append(letter)
+        for start in range(0, len(usable), SLICE_ROWS):
+            done += self._retry_slice(self._mask_dead_letters(usable[start : start + SLICE_ROWS]))
+        return done
+
+    def _mask_dead_letters(self, letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
+        """The letters as they may be stored by now: masks may be younger than they. Of a record that killed the program
+        nothing is decoded before it is tried."""
+        if not isinstance(self._decoder, MasksRecords):
+            return letters
+        known = [letter for letter in letters if letter.code != RejectCode.CRASHED]
+        hashes, frame = self._get_hashes(), self._decoder.mask_records(to_raw_frame(known))
+        kept = zip(known, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
+        new = {
+            (letter.event_id, letter.lane): replace(
+                letter,
+                key=key,
+                key_hash=hashes.renew_hash(letter.key_hash, letter.key),
+                record=value,
+                headers=_headers_to_text(headers),
+            )
+            for letter, key, value, headers in kept
+        }
+        return [new.get((letter.event_id, letter.lane), letter) for letter in letters]
+
+    def _get_hashes(self) -> KeyHashes:
+        return self._shared.rejects.get_hashes(self._place.name)
+
+    def _describe_unusable(self, letter: DeadLetter) -> str:
+        if not letter.is_placed:
+            return "its letter is from before records were kept whole; load the table again, or purge it"
+        if any(lane.id == letter.lane for lane in self._place.event_logs):
+            return "it was rejected by an event log, which has no changes to apply"
+        return ""
+
+    def _retry_slice(self, letters: Sequence[DeadLetter]) -> RetryResult:
+        """Letters that differ in their lane only share a record: lanes take them apart."""
+        common = [letter for letter in letters if not letter.lane]
+        first = RetryAttempt(self._shared, self._store, common)
+        tables = self._find_decodable(first)
+        failed = {letter.event_id for letter in common if _record_position(letter) in first.failed}
+        strays = self._find_unconfigured(first)
+        good = [letter for letter in common if letter.event_id not in {*failed, *strays}]
+        left = {**strays, **self._find_blocked(good)}
+        letters = [letter for letter in letters if letter.lane or letter.event_id not in left]
+        good = [letter for letter in good if letter.event_id not in left]
+        tables |= {letter.table for letter in letters if letter.lane}
+        lanes = {lane.id: lane for lane in self._list_lanes(tables)}
+        lost = self._find_lost(letters, lanes)
+        mine = {}
+        for lane in lanes.values():
+            own = [letter for letter in letters if letter.lane == lane.id and letter.event_id not in lost]
+            both = [*own, *(letter for letter in good if _record_position(letter) not in {_record_position(o) for o in own})]
+            mine[lane.id] = sorted(both, key=_record_position)
+        failed |= self._retry_lanes(lanes, mine)
+        tried = [letter for letter in letters if letter.event_id not in lost]
+        self._store.mark([letter for letter in tried if letter.lane or letter in good], REPLAYED)
+        return RetryResult(len([o for o in tried if o.event_id not in failed]), len(failed), {**left, **lost})
+
+    def _find_lost(self, letters: Sequence[DeadLetter], lanes: Mapping[str, Lane]) -> dict[str, str]:
+        """Letters of lanes that are gone, and those whose record is of a table by now that their lane does not read."""
+        found: dict[str, str] = {}
+        for name in sorted({letter.lane for letter in letters if letter.lane}):
+            lane, own = lanes.get(name), [letter for letter in letters if letter.lane == name]
+            if lane is None:
+                found |= {letter.event_id: f"there is no lane {name} any more; purge it" for letter in own}
+            elif self._find_tables(own) - {lane.table}:
+                found |= {letter.event_id: why for letter in own if (why := self._describe_other_table(letter, lane))}
+        return found
+
+    def _describe_other_table(self, letter: DeadLetter, lane: Lane) -> str:
+        tables = self._find_tables([letter])
+        if not tables or lane.table in tables:
+            return ""
+        said = f"its record is of table {', '.join(sorted(tables))} now, which lane {lane.id} does not read"
+        return f"{said}; correct the source, or purge it"
+
+    def _find_tables(self, letters: Sequence[DeadLetter]) -> set[str]:
+        """The tables that records are of now; none of those that cannot be routed."""
+        raw = RetryAttempt(self._shared, self._store, letters).raw
+        return {run.table for run in self._engine.route(raw, self._decoder).runs}
+
+    def _find_unconfigured(self, again: RetryAttempt[F]) -> dict[str, str]:
+        """Letters whose records are of tables that the configuration does not name any more: nobody would take them."""
+        if not self._list_unknown_tables(again):
+            return {}
+        alone = {
+            letter.event_id: RetryAttempt(self._shared, self._store, [letter]) for letter in again.dead_letters.values()
+        }
+        found = {event: self._list_unknown_tables(one) for event, one in alone.items()}
+        return {
+            event: f"no entry of `tables` takes {', '.join(tables)}; name it again, or purge the letter"
+            for event, tables in found.items()
+            if tables
+        }
+
+    def _list_unknown_tables(self, again: RetryAttempt[F]) -> list[str]:
+        runs = self._engine.route(again.raw, self._decoder).runs if again.dead_letters else ()
+        return sorted({run.table for run in runs if self._place.rules_for(run.table) is None})
+
+    def _find_blocked(self, good: Sequence[DeadLetter]) -> dict[str, str]:
+        """Why some of these must wait: what was held back of a key is applied after what it is held back for."""
+        tried = {letter.event_id for letter in good}
+        known = {letter.event_id: letter for letter in (*self._waiting, *good) if letter.source in ("", self._place.name)}
+        self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
+        held = find_blocked(sorted(known.values(), key=_record_position), tried)
+        stuck = [event for event, waits in held.items() if waits and event in tried]
+        self._waiting = [*self._waiting, *(known[event] for event in stuck)]
+        return dict.fromkeys(stuck, "a record of its key before it is not replayed yet")
+
+    def _find_decodable(self, again: RetryAttempt[F]) -> set[str]:
+        """The tables of the records; those that cannot be decoded are rejected once more."""
+        if not again.dead_letters:
+            return set()
+        routed = self._engine.route(again.raw, self._decoder)
+        if routed.reject_count:
+            again.reject_rows(routed.rejects, "route", "")
+        for run in self._learn_tables(routed.runs):
+            _, bad = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+            if self._engine.count(bad):
+                again.reject_rows(bad, "decode", "")
+        return {run.table for run in routed.runs}
+
+    def _learn_tables(self, runs: Iterable[RecordSlice[F]]) -> list[RecordSlice[F]]:
+        """Those of tables that have lanes, all of which the catalog knows: a later run may tell the key that an earlier one
+        lacks."""
+        wanted = [run for run in runs if self._list_lanes([run.table])]
+        try:
+            for run in wanted:
+                self._catalog.find_schema(run)
+        except UnusableTable as error:
+            raise error.cause from error
+        return wanted
+
+    def _list_lanes(self, tables: Iterable[str]) -> list[Lane]:
+        found = []
+        for table in sorted(tables):
+            rules = self._place.rules_for(table)
+            found += [lane for lane in (rules.lanes if rules else ()) if not self._shared.lanes.find(make_refused_id(lane))]
+        return found
+
+    def _retry_lanes(self, lanes: Mapping[str, Lane], letters: Mapping[str, Sequence[DeadLetter]]) -> set[str]:
+        """The event ids of those that their lane rejects. Letters that wait for rows of other lanes are tried again after
+        these, as long as that helps."""
+        failed: set[str] = set()
+        patient = True
+        while letters:
+            waiting: dict[str, Sequence[DeadLetter]] = {}
+            for lane, mine in letters.items():
+                bad, waits = self._retry_lane(lanes[lane], mine, patient=patient)
+                failed |= bad
+                waiting |= {lane: waits} if waits else {}
+            patient = sum(map(len, waiting.values())) < sum(map(len, letters.values()))
+            letters = waiting
+        return failed
+
+    def _retry_lane(
+        self, lane: Lane, letters: Sequence[DeadLetter], *, patient: bool
+    ) -> tuple[set[str], Sequence[DeadLetter]]:
+        """The event ids of those that the lane rejects; and, where it is `patient`, those that wait for other rows. At once
+        where it takes all of them; otherwise one by one: what was folded into a row that is rejected must not be lost."""
+        if len(letters) > 1 and self._apply_all(lane, RetryAttempt(self._shared, self._store, letters), is_alone=False):
+            return set(), ()
+        failed: set[str] = set()
+        waiting = []
+        for letter in letters:
+            again = RetryAttempt(self._shared, self._store, [letter])
+            try:
+                self._apply_all(lane, again, is_alone=True, is_patient=patient)
+            except RowsWait:
+                waiting.append(letter)
+            failed |= {again.dead_letters[at].event_id for at in again.failed}
+        return failed, waiting
+
+    def _apply_all(self, lane: Lane, again: RetryAttempt[F], *, is_alone: bool, is_patient: bool = False) -> bool:
+        """True when the lane took everything. Not `is_alone`, nothing is written where it rejects something. `patient`:
+        RowsWait for what waits."""
+        parts: dict[int, tuple[TableSpec, list[F]]] = {}
+        routed = self._engine.route(again.raw, self._decoder)
+        if routed.reject_count and not is_alone:
+            return False
+        if routed.reject_count:
+            again.reject_rows(routed.rejects, "route", lane.id)
+        for run in self._learn_tables(run for run in routed.runs if run.table == lane.table):
+            schema = self._catalog.find_schema(run)
+            frame, bad = self._engine.decode(run, self._decoder, schema)
+            union = self._catalog.find_union(schema)
+            parts.setdefault(id(union), (union, []))[1].append(frame)
+            if self._engine.count(bad) and not is_alone:
+                return False
+            if self._engine.count(bad):
+                again.reject_rows(bad, "decode", lane.id)
+        took = [
+            self._apply_united(lane, table, frames, again, alone=is_alone, patient=is_patient)
+            for table, frames in parts.values()
+        ]
+        return all(took) and not again.failed
+
+    def _apply_united(
+        self, lane: Lane, table: TableSpec, frames: Sequence[F], again: RetryAttempt[F], *, alone: bool, patient: bool
+    ) -> bool:
+        """`_apply_all`, of frames that go together as those of `table`."""
+        plan = self._catalog.plan_lane(lane, table, self._load_schema(lane, table).select_columns(table))
+        changes = self._engine.unite(frames, table)
+        if plan.row_transforms:
+            shaped = self._engine.transform_rows(changes, plan)
+            if shaped.counts.rejected and not alone:
+                return False
+            if shaped.counts.rejected:
+                again.reject_rows(shaped.rejects, "shape", lane.id)
+            changes = shaped.frame
+        return not self._engine.count(changes) or self._apply_changes(
+            lane, plan, changes, again, alone=alone, patient=patient
+        )
+
+    def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
+        """What the lane takes of the source's columns: of a lane that does not run, as its sink remembers it, but for
+        columns that became wider, or more: the configuration may declare them since then, and the lane has them from where
+        it stands."""
+        run = self._shared.lanes.find(lane.id)
+        if run is not None and run.schema.current is not None:
+            return run.schema
+        ask = self._place.workers[lane.sink].ask
+        versions, state = self._wait_for_answer(lane, ask(lambda sink: (read_schema_versions(sink, lane), sink.state(lane))))
+        schema = LaneSchema(lane, versions)
+        turn = None if state is None else schema.find_transition(table, state.position, self._shared.now())
+        changes = turn.decision.changes if turn is not None and not turn.decision.stops else ()
+        if turn is not None and changes and all(change.kind in ACCEPTED_CHANGES for change in changes):
+            schema.apply_transition(turn)
+        return schema
+
+    def _apply_changes(
+        self, lane: Lane, plan: ApplyPlan, changes: F, again: RetryAttempt[F], *, alone: bool, patient: bool
+    ) -> bool:
+        folded = [self._engine.fold(part, plan) for part in self._engine.segments(changes, plan.table)]
+        refused: list[None] = []
+
+        def reject(_: Lane, rows: F) -> None:
+            if not alone:
+                refused.append(None)
+                raise Fatal("one of several records was rejected, so each is tried by itself")
+            again.reject_rows(rows, "apply", lane.id)
+
+        def apply(sink: Sink[F]) -> None:
+            refuse_other_rule(lane, (sink.state(lane) or LaneState()).rule, plan.rule)
+            sink.prepare(lane, plan)
+            for part in folded:
+                sink.apply([Write(lane, plan, part, EMPTY_SPAN, out_of_band=True, may_wait=patient)], reject)
+
+        try:
+            self._wait_for_answer(lane, self._place.workers[lane.sink].ask(apply))
+        except Exception:
+            if refused:
+                return False
+            raise
+        return not again.failed
+
+    def _wait_for_answer(self, lane: Lane, answer: Future[T]) -> T:
+        try:
+            return answer.result(PATIENCE)
+        except TimeoutError:
+            if answer.cancel():
+                raise EnvironmentProblem(
+                    f"Sink {lane.sink} of lane {lane.id} does not answer.", next_step="Ask again once it does."
+                ) from None
+            return answer.result()
+
+
+def _record_position(letter: DeadLetter) -> RecordPosition:
+    return (letter.topic, letter.partition, letter.offset)
+
+
+def to_raw_frame(letters: Iterable[DeadLetter]) -> pa.Table:
+    """Their records as they came, as a raw frame."""
+    rows = [
+        {
+            "topic": letter.topic,
+            "partition": letter.partition,
+            "offset": letter.offset,
+            "timestamp": letter.timestamp,
+            "headers": _headers_from_text(letter.headers),
+            "key": letter.key,
+            "value": letter.record,
+        }
+        for letter in letters
+    ]
+    return pa.Table.from_pylist(rows, RAW)
+
+
+def _headers_to_text(headers: Sequence[Mapping[str, Any]] | None) -> str | None:
+    return headers_to_text(None if headers is None else [(one["name"], one["value"]) for one in headers])
+
+
+def _headers_from_text(text: str | None) -> list[dict[str, object]] | None:
+    found = headers_from_text(text)
+    return None if found is None else [{"name": name, "value": value} for name, value in found]
+
+
+def make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:
+    """Why a letter cannot be tried: the configuration has no source for it."""
+    return ConfigProblem(
+        f"the source {letter.source!r} of {letter.event_id} is not in the configuration",
+        next_step="Name it again, or forget its letters with `replicator dlq purge`.",
+    )

@@ -1,0 +1,121 @@
+"""Moving a lane past records that it will never get: judged first, then done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import F, Lane
+from replicator.ports.sink import Sink
+from replicator.ports.source import Source
+
+
+@dataclass(frozen=True)
+class LanePosition:
+    """Where a lane stands: `position` is its own and, where it has none yet, where it begins; `covers` says which
+    partitions concern it."""
+
+    lane: Lane
+    position: Position
+    identity: Mapping[str, str]
+    covers: Callable[[TopicPartition], bool]
+
+    @classmethod
+    def from_state(
+        cls, lane: Lane, state: LaneState | None, begun: Position, covers: Callable[[TopicPartition], bool]
+    ) -> LanePosition:
+        """From what its sink and the register say."""
+        state = state or LaneState()
+        return cls(lane, Position({**begun, **state.position}), dict(state.identity), covers)
+
+
+@dataclass(frozen=True)
+class SkipMove:
+    """A move that was found to make sense. In the partitions `lost` it may go back: they cannot be continued anyway."""
+
+    to: Position
+    lost: frozenset[TopicPartition]
+
+
+def check_skip(source: Source[Any], at: LanePosition, until: Position | None) -> SkipMove:
+    """The move to `until`, or, with None, to where the source's `start_from` says wherever records are lost.
+
+    ConfigProblem when that makes no sense: nothing to move, a partition that does not concern the lane, a place below the
+    lane's own or one that the source does not have. Changes nothing.
+    """
+    lost = source.losses(at.position, at.identity)
+    start = source.start()
+    if until is None:
+        until = start.only(p for p in lost if at.covers(p))
+        if not until:
+            raise _make_skip_error(
+                at.lane, "no records that could be skipped are lost to it", "Name a place with `--until`."
+            )
+    _refuse_unknown_partition(at, {*at.position, *filter(at.covers, start)}, until)
+    _refuse_backward(at, until, lost)
+    _refuse_beyond(source, at, until)
+    return SkipMove(until, frozenset(lost))
+
+
+def apply_skip(sink: Sink[F], lane: Lane, skip: SkipMove) -> LaneState | None:
+    """Set the lane's position; its state after that. The identity of the topics in it is forgotten: the lane takes the
+    topics as they are now. So are the event times of a partition that is another log now. What the lane has applied since
+    the move was judged is not taken back."""
+    state = sink.state(lane) or LaneState()
+    back = skip.to.only(skip.lost)
+    position = Position({**state.position.advanced_to(skip.to), **back})
+    topics = {p.topic for p in skip.to}
+    identity = tuple((topic, known) for topic, known in state.identity if topic not in topics)
+    reached = {p: newest for p, newest in state.max_event_time.items() if p not in back}
+    sink.skip(lane, replace(state, position=position, identity=identity, max_event_time=reached))
+    return sink.state(lane)
+
+
+def advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:
+    """Set the lane's position to the end of `span`, in which there is nothing for it; its state after that. A lane that does
+    not stand at its start stays: rows of a first load may not be in its target yet."""
+    state = sink.state(lane)
+    if state is None or not state.position or any(state.position.get(p, o) != o for p, o in span.start.items()):
+        return state
+    state = replace(state, position=state.position.advanced_to(span.end))
+    sink.skip(lane, state)
+    return state
+
+
+def _refuse_unknown_partition(at: LanePosition, known: set[TopicPartition], until: Position) -> None:
+    """The lane would for ever look for such a partition."""
+    for partition in until:
+        if partition not in known:
+            names = ", ".join(f"{p.topic}:{p.partition}" for p in sorted(known)) or "none yet"
+            raise _make_skip_error(at.lane, f"it reads no partition {partition}", f"Its partitions are: {names}.")
+
+
+def _refuse_backward(at: LanePosition, until: Position, lost: Mapping[TopicPartition, str]) -> None:
+    for partition, offset in until.items():
+        own = 0 if partition in lost else at.position.get(partition, 0)
+        if offset < own:
+            step = f"`replicator lanes resync {at.lane.id}` loads it anew."
+            raise _make_skip_error(at.lane, f"{offset} lies below {own}, where it stands in {partition}", step)
+
+
+def _refuse_beyond(source: Source[Any], at: LanePosition, until: Position) -> None:
+    end, missing = source.end(), source.losses(until, {})
+    for partition, offset in until.items():
+        if offset > max(end.get(partition, offset), at.position.get(partition, 0)):
+            raise _make_skip_error(at.lane, f"{offset} lies past the end of {partition}", _describe_end(end, until))
+        if partition in missing:
+            raise _make_skip_error(
+                at.lane, f"it could not go on there. {missing[partition].rstrip('.')}", _describe_end(end, until)
+            )
+
+
+def _describe_end(end: Position, until: Position) -> str:
+    return f"The source ends at {end.only(until).to_option() or 'no record of them'}."
+
+
+def _make_skip_error(lane: Lane, why: str, step: str) -> ConfigProblem:
+    return ConfigProblem(f"Lane {lane.id} was not moved: {why}.", next_step=step)

@@ -1,0 +1,245 @@
+"""What a running pipeline looks like from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic
+
+from replicator.application.lane_runs import Clock, LaneRun, LaneStatus, monotonic
+from replicator.application.quarantine.dead_letter_counts import count_for_lane
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.pipeline import SourcePipeline
+from replicator.application.stream.source_progress import SourceProgress
+from replicator.application.transactions.barrier import TransactionProgress
+from replicator.domain.connectors import RowLoss
+from replicator.domain.policy import retention
+from replicator.domain.policy.plan import DeleteHorizon
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import to_summary
+from replicator.ports.dead_letters import DeadLetterGroup
+from replicator.ports.frames import F, Lane
+from replicator.ports.source import WaitsForServer
+from replicator.ports.telemetry import Pace
+
+LONG_CALL = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReport:
+    """One lane. `lag_records` to the end of its source as last asked, None while that does not answer, and where offsets do
+    not tell how many records there are; `lag_seconds` is the age of the newest change applied, 0 when nothing is left, None
+    when unknown. `position` as `Position.to_json`. `dead_letters`: how many open dead letters keep something from it
+    (`count_for_lane`), None while that is not known. `tombstones`: `describe_tombstones` the lane. `handed`: up to where its sink
+    was given everything. `schemas`: those that it has met, and the one it waits for, by number (`schema_versions.to_summary`).
+    `call`: the call of its sink that has been waited for longer than `LONG_CALL`: `doing`, and `since`, a time."""
+
+    id: str
+    table: str
+    sink: str
+    policy: str
+    status: str
+    position: dict[str, dict[str, int]]
+    lag_records: int | None
+    lag_seconds: float | None
+    counts: dict[str, int]
+    error: str | None
+    next_step: str | None
+    exit_code: int | None
+    applied_at: str | None
+    tombstones: dict[str, Any] | None
+    handed: dict[str, dict[str, int]]
+    schemas: list[dict[str, Any]] = field(default_factory=list)
+    dead_letters: int | None = None
+    call: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReport:
+    """One source: records read since the start, how many per second on the whole, and `lag_records` from its lowest lane to
+    its end; `unread` of them were not read yet. Both are None where offsets do not tell how many records there are.
+
+    Of the records, `ignored` by kind carry no change of a table that some lane has, and `Report.rejects` has those that
+    were rejected in stages `route` and `decode`; lanes got all others. While the source does not answer, or some partition
+    of it fails, `away_since` (a time) and `error`; its end is then what it was when it last answered. `pace` where an
+    engine runs the stream by itself; `transactions` where lanes are held together at them; `row_loss` where what sends the
+    records may lose some before. `call`: what the source has been waited for longer than `LONG_CALL`: `doing`, and `since`, a
+    time."""
+
+    name: str
+    records: int
+    records_per_second: float
+    position: dict[str, dict[str, int]]
+    lag_records: int | None
+    away_since: str | None
+    error: str | None
+    pace: Pace | None
+    transactions: TransactionProgress | None = None
+    row_loss: RowLoss | None = None
+    ignored: dict[str, int] = field(default_factory=dict)
+    unread: int | None = None
+    call: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectCount:
+    """So many records were rejected since the start, in one stage and for one reason; `table` is empty where it is not
+    known. A record that several lanes reject counts for each."""
+
+    source: str
+    table: str
+    stage: str
+    code: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything at one moment. `engine_page`: where people can watch the engine work, if it has such a place.
+    `dead_letters`: `list_open_dead_letters`, None while that is not known. `dead_letter_call`: what their store has been asked for
+    longer than `LONG_CALL`: `doing`, `since` (a time), and `error`, what it said last."""
+
+    at: str
+    engine_page: str | None
+    sources: tuple[SourceReport, ...]
+    lanes: tuple[LaneReport, ...]
+    rejects: tuple[RejectCount, ...] = ()
+    dead_letters: tuple[dict[str, Any], ...] | None = None
+    dead_letter_call: dict[str, str | None] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+class StatusReporter(Generic[F]):
+    """Takes reports, from any thread; reads memory only."""
+
+    def __init__(
+        self,
+        pipelines: Sequence[SourcePipeline[F]],
+        shared: RuntimeContext[F],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = monotonic,
+    ) -> None:
+        self._pipelines = pipelines
+        self._lanes = shared.lanes
+        self._rejects = shared.rejects
+        self._engine = shared.engine
+        self._now = now
+        self._clock = clock
+
+    def report(self) -> Report:
+        """The state now."""
+        now = self._now()
+        flows = {pipeline.context.name: pipeline.progress for pipeline in self._pipelines}
+        letters = self._rejects.open.counts
+        with self._lanes.get_lock():
+            runs = self._lanes.list_runs()
+            lanes = tuple(
+                replace(
+                    _make_lane_report(run, flows.get(run.lane.source, SourceProgress()), now, letters),
+                    call=self._report_sink_call(run.lane.sink, now),
+                )
+                for run in runs
+            )
+            lags = {name: flow.find_lowest_lag(r for r in runs if r.lane.source == name) for name, flow in flows.items()}
+        sources = tuple(
+            replace(
+                _make_source_report(name, flow, lags[name], self._clock(), now), call=self._report_source_call(pipeline, now)
+            )
+            for pipeline, (name, flow) in zip(self._pipelines, flows.items(), strict=True)
+        )
+        kinds = sorted(self._rejects.kinds.items())
+        rejects = tuple(RejectCount(kind.source, kind.table, kind.stage, kind.code, records) for kind, records in kinds)
+        call, page = self._report_dead_letter_call(now), self._engine.page
+        return Report(now.isoformat(), page, sources, lanes, rejects, list_open_dead_letters(letters), call)
+
+    def _report_dead_letter_call(self, now: datetime) -> dict[str, str | None] | None:
+        call = self._rejects.call
+        return (
+            {**asdict(call), "since": call.since.isoformat()} if call is not None and now - call.since > LONG_CALL else None
+        )
+
+    def _report_source_call(self, pipeline: SourcePipeline[F], now: datetime) -> dict[str, str] | None:
+        source, call = pipeline.context.source, pipeline.progress.call
+        waited = source.waited_for() if isinstance(source, WaitsForServer) else None
+        doing, seconds = waited or ((call.doing, self._clock() - call.since) if call else ("", 0.0))
+        since = now - timedelta(seconds=seconds)
+        return {"doing": doing, "since": since.isoformat()} if now - since > LONG_CALL else None
+
+    def _report_sink_call(self, sink: str, now: datetime) -> dict[str, str] | None:
+        doing, since = self._lanes.get_sink_call(sink) or ("", now)
+        return {"doing": doing, "since": since.isoformat()} if now - since > LONG_CALL else None
+
+
+DeadLetterTotals = Mapping[DeadLetterGroup, int] | None
+
+
+def list_open_dead_letters(letters: DeadLetterTotals) -> tuple[dict[str, Any], ...] | None:
+    """How many dead letters are open, by `source`, `table` (empty where it is not known) and `lane` (empty where no lane got
+    the record)."""
+    return None if letters is None else tuple({**asdict(group), "open": n} for group, n in sorted(letters.items()))
+
+
+def _make_source_report(name: str, flow: SourceProgress, left: int | None, clock: float, now: datetime) -> SourceReport:
+    seconds, away = max(clock - flow.began, 1e-9), flow.outage
+    return SourceReport(
+        name=name,
+        records=flow.records,
+        records_per_second=round(flow.records / seconds, 1),
+        position=flow.position.to_json(),
+        lag_records=left,
+        away_since=(now - timedelta(seconds=clock - away.since)).isoformat() if away else None,
+        error=away.sentence if away else None,
+        pace=flow.pace,
+        transactions=flow.transaction_progress,
+        row_loss=flow.row_loss,
+        ignored=dict(flow.ignored),
+        unread=flow.count_lag(flow.position),
+    )
+
+
+def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters: DeadLetterTotals) -> LaneReport:
+    position = Position({**run.begin, **run.applied})
+    left = flow.count_lag(flow.get_position(run)) if flow.end and (flow.outage is None or flow.outage.answers) else None
+    problem = run.problem or run.retrying or run.waiting
+    lane = run.lane
+    names = ("applied", "folded", "superseded", "duplicate", "filtered", "rejected")
+    return LaneReport(
+        id=run.lane.id,
+        table=run.lane.table,
+        sink=run.lane.sink,
+        policy=run.lane.policy,
+        status=run.shown_status.value,
+        position=position.to_json(),
+        lag_records=left,
+        lag_seconds=_measure_age(run, left, now),
+        counts=dict(zip(names, run.counts.as_tuple(), strict=True)),
+        error=problem.sentence if problem else None,
+        next_step=problem.next_step if problem else None,
+        exit_code=int(problem.code) if run.status is LaneStatus.SUSPENDED and problem else None,
+        applied_at=run.applied_at.isoformat() if run.applied_at else None,
+        tombstones=describe_tombstones(run.lane, run.purged_up_to),
+        handed=run.handed_over.to_json(),
+        schemas=[to_summary(version) for _, version in sorted(run.schema.versions.items())],
+        dead_letters=None if letters is None else count_for_lane(letters, lane.source, lane.table, lane.id),
+    )
+
+
+def describe_tombstones(lane: Lane, forgotten: DeleteHorizon | None) -> dict[str, Any] | None:
+    """How long a lane that remembers deletes does so (`retention`, in words; None: for ever), and what it has forgotten
+    (`retention.told`); None for a lane that does not."""
+    if lane.policy != "scd1":
+        return None
+    kept = None if lane.retention is None else str(lane.retention)
+    return {"retention": kept, "forgotten": retention.to_summary(forgotten) or None}
+
+
+def _measure_age(run: LaneRun, left: int | None, now: datetime) -> float | None:
+    if left == 0:
+        return 0.0
+    if run.newest is None:
+        return None
+    return max(0.0, now.timestamp() - run.newest / 1_000_000)

@@ -1,0 +1,95 @@
+"""Keys of which a record was rejected: what comes after it is held back where the configuration says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic
+
+from replicator.domain.errors import DataLoss, Reject, RejectCode
+from replicator.domain.key_hashes import UNKEYED_HASHES
+from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F, RejectedRecord
+
+from .rejects import Rejects
+
+BlockedKey = tuple[str, int, str]
+"""The hash of a key, where it is: in a topic's partition. Records without a key hold nothing back."""
+
+BLOCKED_REASON = str(
+    Reject(
+        RejectCode.HELD,
+        "a record of its key before it was rejected; `replicator dlq replay` applies both, in their order",
+    )
+)
+
+
+class BlockedKeys(Generic[F]):
+    """What is held back of one source's records. The store is asked once, so that a restart forgets nothing. For one thread.
+
+    Of a key, everything above the first record that is not replayed is held; in its partition, since only there something
+    comes before something else.
+    """
+
+    def __init__(self, source: str, engine: Engine[F], rejects: Rejects[F]) -> None:
+        self._source = source
+        self._engine = engine
+        self._rejects = rejects
+        self._since: dict[BlockedKey, int] | None = None
+        self._hashes = UNKEYED_HASHES
+
+    def split_blocked(self, raw: F) -> tuple[F, F | None]:
+        """The records that may go on, and those that are held, with `_error`; None for none."""
+        since = self._load_keys()
+        if not since:
+            return raw, None
+        self._refuse_others(since)
+        free, held = self._engine.split_blocked(raw, since, BLOCKED_REASON, self._hashes)
+        return free, held if self._engine.count(held) else None
+
+    def add_rejects(self, rows: F, raw: F) -> bool:
+        """Hold what comes after these rejects; True when that may be something in `raw`."""
+        since, new = self._load_keys(), False
+        for rejected in self._engine.rejected(rows, [raw]):
+            new |= _add_key(since, rejected, self._hashes.hash_key(rejected.key))
+        return new
+
+    def _load_keys(self) -> dict[BlockedKey, int]:
+        if self._since is None:
+            self._since, self._hashes = {}, self._rejects.get_hashes(self._source)
+            for letter in self._rejects.list_open(self._source):
+                _add_key(self._since, letter, letter.key_hash if letter.is_placed else "")
+        return self._since
+
+    def _refuse_others(self, since: Iterable[BlockedKey]) -> None:
+        """Raise DataLoss where what is held back cannot be known any more."""
+        if not all(self._hashes.is_comparable(told) for _, _, told in since):
+            raise DataLoss(
+                f"Of source {self._source} records are held back whose keys were not hashed under the secret in "
+                "`keys.secret` (beside the list of forgotten rows), so that what comes after them is not known.",
+                next_step="Restore that file from a copy; or, where masks are new, replay or purge the records "
+                "(`replicator dlq`).",
+            )
+
+
+def _add_key(since: dict[BlockedKey, int], one: RejectedRecord | DeadLetter, key_hash: str) -> bool:
+    if not key_hash:
+        return False
+    at, after = (one.topic, one.partition, key_hash), one.offset + 1
+    known = since.get(at)
+    since[at] = after if known is None else min(known, after)
+    return since[at] != known
+
+
+def find_blocked(letters: Iterable[DeadLetter], tried_ids: set[str]) -> dict[str, bool]:
+    """Of letters in the order of their records, by event id, those that are HELD: True where a record of their key before
+    them is not among those that are `tried`."""
+    waiting: set[BlockedKey] = set()
+    found: dict[str, bool] = {}
+    for letter in letters:
+        at = (letter.topic, letter.partition, letter.key_hash) if letter.key_hash and letter.is_placed else None
+        if letter.code == RejectCode.HELD and at is not None:
+            found[letter.event_id] = at in waiting
+        if at is not None and (letter.event_id not in tried_ids or found.get(letter.event_id)):
+            waiting.add(at)
+    return found

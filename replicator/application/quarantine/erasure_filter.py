@@ -1,0 +1,319 @@
+"""A decoder that knows which records are of rows that were forgotten, and lets nobody have them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR, OFFSET, OLD_KEY, PARTITION, TOPIC
+from replicator.domain.connectors import Connector
+from replicator.domain.erasures import ERASED_KIND, Erasure, ErasureHashes, find_keys, to_key_text, to_key_texts
+from replicator.domain.errors import Fatal
+from replicator.domain.table import TableSpec
+from replicator.domain.transactions import TransactionMark
+from replicator.ports.decoder import ROUTE, Decoder, MasksRecords, ReadsTransactionMarks
+
+SAMPLE_RECORDS = 100
+"""Records that are shown to a decoder so that it learns a schema."""
+RecordPosition = tuple[str, int, int]
+KeyColumns = tuple[str, ...]
+KeyTexts = tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class ErasedKeys:
+    """The keys of one table that were forgotten, as far as they have these columns."""
+
+    table: str
+    columns: KeyColumns
+    source: str
+    hashes: ErasureHashes
+    keys: frozenset[str]
+    topics: frozenset[str]
+    messages: frozenset[str]
+
+    def has_key(self, key: Sequence[str]) -> bool:
+        """Whether it is one of these."""
+        return self.hashes.hash_key(self.source, self.table, self.columns, key) in self.keys
+
+    def is_message_erased(self, topic: str, key: bytes) -> bool:
+        """Whether a record with that key is of a row that was forgotten."""
+        return bool(self.messages) and self.hashes.hash_message(topic, key) in self.messages
+
+
+class ErasureFilter:
+    """`ports.decoder.Decoder`, by which records of forgotten rows are ignored, over another one; `ports.decoder.Withholds`.
+
+    A record is of such a row when a change that it holds is, on either side: under the key that it has, or had before. Only
+    the key columns are decoded for that, so that a record with another value that cannot be read is known too. Of
+    one whose key cannot be decoded (and of a tombstone) it is the key of the message that tells, and what its value says as
+    JSON, in the topics of its table.
+    """
+
+    def __init__(self, decoder: Decoder, forgotten: Iterable[ErasedKeys]) -> None:
+        self._decoder: Any = decoder
+        self._forgotten = tuple(forgotten)
+        self._topics = frozenset(topic for one in self._forgotten for topic in one.topics)
+        self._specs: dict[tuple[str, str], TableSpec | None] = {}
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.route`."""
+        said = self._decoder.route(raw)
+        gone = self._find_erased_records(raw, said)
+        if gone is None:
+            return said
+        nothing, kind = pa.scalar(None, pa.string()), pa.scalar(ERASED_KIND)
+        columns = [pc.if_else(gone, kind if name == "ignored" else nothing, said[name]) for name in ROUTE.names]
+        return pa.table(columns, schema=ROUTE)
+
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
+        """See `ports.decoder.Decoder.learn`. Of records that were routed, as `decode`."""
+        found: TableSpec = self._decoder.learn(sample, table, fingerprint)
+        return found
+
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
+        """See `ports.decoder.Decoder.decode`."""
+        return self._decoder.decode(raw, table)
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.Decoder.envelope`."""
+        return self._decoder.envelope(raw)
+
+    def find_erased(self, raw: pa.Table) -> pa.Array | None:
+        """See `ports.decoder.Withholds.withheld`."""
+        return self._find_erased_records(raw, self._decoder.route(raw)) if raw.num_rows else None
+
+    def list_other_keys(self, raw: pa.Table) -> set[tuple[str, ...]]:
+        """The keys of the changes in these records that were not forgotten, as texts: the row had, or got, them besides."""
+        routes, found = self._decoder.route(raw), set()
+        for one in self._forgotten:
+            of_table = _is_routed_to(routes, one.table)
+            mine, prints = raw.filter(of_table), routes.filter(of_table)["fingerprint"]
+            for fingerprint in pc.unique(prints).to_pylist():
+                records = mine.filter(pc.equal(prints, fingerprint))
+                spec = self._find_key_schema(records, one, fingerprint)
+                for columns in [] if spec is None else _read_keys(self._decoder.decode(records, spec), one.columns):
+                    found |= {row for row in zip(*columns, strict=True) if None not in row and not one.has_key(row)}
+                found |= {
+                    row for row in self._read_old_keys(records, one.columns) if row is not None and not one.has_key(row)
+                }
+        return found
+
+    def _find_erased_records(self, raw: pa.Table, routes: pa.Table) -> pa.Array | None:
+        places: set[int] = set()
+        unclear = self._group_unrouted(raw, routes)
+        for table in {one.table for one in self._forgotten}:
+            mine = pc.indices_nonzero(_is_routed_to(routes, table))
+            if len(mine):
+                found, unread = self._find_in_table(
+                    raw, routes, mine, [one for one in self._forgotten if one.table == table]
+                )
+                places |= found
+                unclear[table] |= unread
+        for table, numbers in unclear.items():
+            asked = [one for one in self._forgotten if table in ("", one.table)]
+            places |= self._find_by_message(raw, sorted(numbers - places), asked, routed=bool(table))
+        if not places:
+            return None
+        return pa.array([number in places for number in range(raw.num_rows)], pa.bool_())
+
+    def _group_unrouted(self, raw: pa.Table, routes: pa.Table) -> dict[str, set[int]]:
+        """The records of which no table is known, in topics of tables with forgotten rows."""
+        found: dict[str, set[int]] = defaultdict(set)
+        if self._topics:
+            near = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
+            found[""] = set(pc.indices_nonzero(pc.and_(near, pc.is_null(routes["fingerprint"]))).to_pylist())
+        return found
+
+    def _find_in_table(
+        self, raw: pa.Table, routes: pa.Table, mine: pa.Array, forgotten: Sequence[ErasedKeys]
+    ) -> tuple[set[int], set[int]]:
+        """Which of the records at these places are of a forgotten row, and of which that cannot be decoded."""
+        found: set[int] = set()
+        unread: set[int] = set()
+        prints = routes["fingerprint"].take(mine)
+        for fingerprint in pc.unique(prints).to_pylist():
+            at = mine.filter(pc.equal(prints, fingerprint).combine_chunks())
+            records = raw.take(at)
+            for one in forgotten:
+                hits, errors = self._decode_keys(records, one, fingerprint)
+                found |= {
+                    at[number].as_py() for number in _find_matching_images(self._read_old_keys(records, one.columns), one)
+                }
+                numbers = _find_row_numbers(records, at, hits | errors)
+                found |= {number for place, number in numbers.items() if place in hits}
+                unread |= {number for place, number in numbers.items() if place in errors}
+        return found, unread - found
+
+    def _read_old_keys(self, records: pa.Table, columns: KeyColumns) -> list[KeyTexts]:
+        """The keys in the images of before, as JSON has them, by record: where others than a source's own columns are the
+        key, it does not say of a change of these that it is one."""
+        fields = [(f"key_{number}", Any, None) for number in range(len(columns))]
+        names = {f"key_{number}": name for number, name in enumerate(columns)}
+        read = msgspec.json.Decoder(msgspec.defstruct("Image", fields, rename=names.get)).decode
+        images = self._decoder.envelope(records)["before"].to_pylist()
+        return [None if text is None else _parse_key(read, text) for text in images]
+
+    def _decode_keys(
+        self, records: pa.Table, one: ErasedKeys, fingerprint: str
+    ) -> tuple[set[RecordPosition], set[RecordPosition]]:
+        spec = self._find_key_schema(records, one, fingerprint)
+        if spec is None:
+            return set(), set(_read_positions(records, ("topic", "partition", "offset")))
+        changes = self._decoder.decode(records, spec)
+        bad = pc.is_valid(changes[ERROR])
+        good = changes.filter(pc.invert(bad))
+        mask = _find_matching_rows([good[name] for name in one.columns], one)
+        if OLD_KEY in good.column_names:
+            before = good[OLD_KEY]
+            mask = mask | _find_matching_rows([pc.struct_field(before, name) for name in one.columns], one)
+        at = good.take(pa.array(sorted(mask), pa.int64()))
+        return set(_read_positions(at)), set(_read_positions(changes.filter(bad)))
+
+    def _find_key_schema(self, records: pa.Table, one: ErasedKeys, fingerprint: str) -> TableSpec | None:
+        """The table as far as its key, under the schema of that fingerprint; None where that cannot be known."""
+        known = (one.table, fingerprint)
+        if known not in self._specs:
+            try:
+                self._specs[known] = self._decoder.learn(records.slice(0, SAMPLE_RECORDS), one.table, fingerprint)
+            except Fatal:
+                self._specs[known] = None
+        spec = self._specs[known]
+        if spec is None or not set(one.columns) <= set(spec.column_names):
+            return None
+        return replace(spec, columns=tuple(c for c in spec.columns if c.name in one.columns), keys=one.columns)
+
+    def _find_by_message(
+        self, raw: pa.Table, numbers: Sequence[int], forgotten: Sequence[ErasedKeys], *, routed: bool
+    ) -> set[int]:
+        """Which of these records their messages say to be of a forgotten row. `routed`: they are of its table."""
+        if not numbers:
+            return set()
+        records = raw.take(pa.array(numbers, pa.int64()))
+        records = self._decoder.mask_records(records) if isinstance(self._decoder, MasksRecords) else records
+        said = self._decoder.envelope(records)
+        rows = zip(numbers, *(records[n].to_pylist() for n in ("topic", "key")), *_read_images(said), strict=True)
+        return {row[0] for row in rows if any(_is_match(one, *row[1:], routed=routed) for one in forgotten)}
+
+
+class _TransactionErasureFilter(ErasureFilter):
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+        """See `ports.decoder.TellsTransactions.marks`."""
+        found: Sequence[TransactionMark] = self._decoder.marks(raw)
+        return found
+
+    def connector(self, raw: pa.Table) -> Connector | None:
+        """See `ports.decoder.TellsTransactions.connector`."""
+        found: Connector | None = self._decoder.connector(raw)
+        return found
+
+
+class _MaskingErasureFilter(ErasureFilter):
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        """See `ports.decoder.KeepsPrivate.veiled`."""
+        return self._decoder.mask_records(raw)
+
+
+class _FullErasureFilter(_TransactionErasureFilter, _MaskingErasureFilter):
+    pass
+
+
+_FILTERS = {
+    (True, True): _FullErasureFilter,
+    (True, False): _TransactionErasureFilter,
+    (False, True): _MaskingErasureFilter,
+    (False, False): ErasureFilter,
+}
+
+
+def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
+    """Not a reject that names the table: its columns are not known."""
+    return pc.fill_null(pc.and_(pc.equal(routes["table"], table), pc.is_valid(routes["fingerprint"])), False)
+
+
+def filter_erased(decoder: Decoder, hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Decoder:
+    """The decoder itself where nothing was forgotten; what else it can do it still can."""
+    found = tuple(_group_erasures(hashes, erasures))
+    kind = _FILTERS[isinstance(decoder, ReadsTransactionMarks), isinstance(decoder, MasksRecords)]
+    return kind(decoder, found) if found else decoder
+
+
+def _group_erasures(hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Iterator[ErasedKeys]:
+    groups: dict[tuple[str, str, KeyColumns], list[Erasure]] = defaultdict(list)
+    for one in erasures:
+        groups[one.source, one.table, one.columns].append(one)
+    for (source, table, columns), some in groups.items():
+        topics = frozenset(topic for one in some for topic in one.topics)
+        messages = frozenset(message for one in some for message in one.messages)
+        yield ErasedKeys(table, columns, source, hashes, frozenset(one.hash for one in some), topics, messages)
+
+
+def _find_matching_rows(columns: Sequence[pa.ChunkedArray], one: ErasedKeys) -> set[int]:
+    """The numbers of the rows whose key is one of these; keys that come several times are looked at once."""
+    rows = list(zip(*(to_key_texts(column).to_pylist() for column in columns), strict=True))
+    known = {row for row in set(rows) if None not in row and one.has_key(row)}
+    return {number for number, row in enumerate(rows) if row in known} if known else set()
+
+
+def _find_matching_images(keys: Sequence[KeyTexts], one: ErasedKeys) -> set[int]:
+    known = {key for key in set(keys) if key is not None and one.has_key(key)}
+    return {number for number, key in enumerate(keys) if key in known} if known else set()
+
+
+def _parse_key(read: Callable[[str], Any], text: str) -> KeyTexts:
+    try:
+        found = [to_key_text(value) for value in msgspec.structs.astuple(read(text))]
+    except msgspec.MsgspecError:
+        return None
+    return None if None in found else tuple(map(str, found))
+
+
+def _read_keys(changes: pa.Table, names: KeyColumns) -> Iterator[list[list[str | None]]]:
+    """The texts of the keys of changes, and of those before."""
+    yield [to_key_texts(changes[name]).to_pylist() for name in names]
+    if OLD_KEY in changes.column_names:
+        yield [to_key_texts(pc.struct_field(changes[OLD_KEY], name)).to_pylist() for name in names]
+
+
+def _read_positions(rows: pa.Table, names: Sequence[str] = (TOPIC, PARTITION, OFFSET)) -> Iterator[RecordPosition]:
+    return zip(*(rows[name].to_pylist() for name in names), strict=True)
+
+
+def _find_row_numbers(records: pa.Table, at: pa.Array, wanted: set[RecordPosition]) -> Mapping[RecordPosition, int]:
+    """Where the records of these places are."""
+    if not wanted:
+        return {}
+    places = zip(_read_positions(records, ("topic", "partition", "offset")), at.to_pylist(), strict=True)
+    return {place: number for place, number in places if place in wanted}
+
+
+def _read_images(said: pa.Table) -> list[list[Any]]:
+    return [said[name].to_pylist() for name in ("table", "before", "after")]
+
+
+def _is_match(one: ErasedKeys, topic: str, key: bytes | None, table: str | None, *images: str | None, routed: bool) -> bool:
+    if not routed and (
+        topic not in one.topics or (table is not None and _unqualified_name(table) != _unqualified_name(one.table))
+    ):
+        return False
+    if key is not None and one.is_message_erased(topic, key):
+        return True
+    documents = [_parse_document(text) for text in (key, *images) if text]
+    return any(one.has_key(found) for document in documents for found in find_keys(one.columns, document))
+
+
+def _unqualified_name(table: str) -> str:
+    return table.rpartition(".")[2]
+
+
+def _parse_document(text: str | bytes) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

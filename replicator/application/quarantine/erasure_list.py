@@ -1,0 +1,119 @@
+"""The erasure list: which keys were forgotten, in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from replicator.application import durable
+from replicator.domain.erasures import Erasure, ErasureHashes
+from replicator.domain.errors import EnvironmentProblem
+
+LIST, KEY = "erasures.json", "erasures.key"
+KEY_BYTES = 32
+
+
+@dataclass(frozen=True)
+class ErasureEntries:
+    """What the list says: the keys that were forgotten, and the hashes by which they are known. None without any."""
+
+    hashes: ErasureHashes
+    erasures: tuple[Erasure, ...] = ()
+
+    def select_source(self, source: str) -> tuple[Erasure, ...]:
+        """Those of the tables of a source."""
+        return tuple(one for one in self.erasures if one.source == source)
+
+
+class ErasureList:
+    """`erasures.json` and `erasures.key` in a folder. Who writes it is alone; who reads it has it as it was whole.
+
+    The two are apart so that the list may be shown and kept where others look; only with both can a key be tried.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._list, self._key = folder / LIST, folder / KEY
+
+    @property
+    def path(self) -> Path:
+        """The list itself."""
+        return self._list
+
+    def load(self) -> ErasureEntries | None:
+        """What it says; None where nothing was ever forgotten. EnvironmentProblem where it cannot be read, or its key is not
+        there: what was forgotten would come back."""
+        try:
+            said = json.loads(self._list.read_bytes())
+        except (FileNotFoundError, NotADirectoryError):  # Who looks for the folder of state tells what is wrong with it.
+            return None
+        except (OSError, ValueError) as error:
+            raise self._make_read_error(self._list, error) from error
+        try:
+            hashes = ErasureHashes(bytes.fromhex(self._key.read_text("ascii")))
+            found = ErasureEntries(hashes, tuple(_from_stored(one) for one in said["erasures"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._make_read_error(self._key if isinstance(error, OSError) else self._list, error) from error
+        if hashes.check != said.get("check"):
+            raise self._make_read_error(self._key, ValueError("it is not the key of the list"))
+        return found
+
+    def open_hashes(self) -> ErasureHashes:
+        """The hashes of the list, with a new key where there is no list yet."""
+        known = self.load()
+        if known is not None:
+            return known.hashes
+        try:
+            durable.make_folder(self._list.parent)
+            key = secrets.token_bytes(KEY_BYTES)
+            durable.replace_file(self._key, key.hex().encode(), 0o600)
+        except OSError as error:
+            raise self._make_write_error(error) from error
+        return ErasureHashes(key)
+
+    def put_erasure(self, hashes: ErasureHashes, erasure: Erasure) -> None:
+        """Add the key, or replace what is said of it; durable when it returns."""
+        known = self.load()
+        others = [one for one in (known.erasures if known else ()) if one.identity != erasure.identity]
+        said = {"format": 1, "check": hashes.check, "erasures": [_to_stored(one) for one in (*others, erasure)]}
+        try:
+            durable.replace_file(self._list, (json.dumps(said, indent=1) + "\n").encode(), 0o644)
+        except OSError as error:
+            raise self._make_write_error(error) from error
+
+    def _make_read_error(self, path: Path, error: Exception) -> EnvironmentProblem:
+        why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+        return EnvironmentProblem(
+            f"{path}, by which rows that were forgotten are kept away, cannot be read: {why}",
+            next_step="Restore it from a copy. Without it nothing is read, since they would come back.",
+        )
+
+    def _make_write_error(self, error: OSError) -> EnvironmentProblem:
+        return EnvironmentProblem(
+            f"{self._list.parent} cannot be written ({error.strerror})",
+            next_step="Make the folder of the erasure list (`erasures`, by default in `state`) writable.",
+        )
+
+
+def to_json(erasure: Erasure) -> dict[str, Any]:
+    """An entry as it is kept and shown."""
+    return _to_stored(erasure)
+
+
+def _to_stored(one: Erasure) -> dict[str, Any]:
+    removed = None if one.removed is None else dict(one.removed)
+    sets = {"topics": sorted(one.topics), "messages": sorted(one.messages)}
+    names = {"source": one.source, "table": one.table, "columns": list(one.columns), "hash": one.hash}
+    return {**names, "at": one.at.isoformat(), "by": one.by, **sets, "removed": removed}
+
+
+def _from_stored(data: dict[str, Any]) -> Erasure:
+    topics, messages = (frozenset(map(str, data[name])) for name in ("topics", "messages"))
+    columns: Iterable[Any] = data["columns"]
+    at, removed = datetime.fromisoformat(data["at"]), data["removed"]
+    whom = (str(data["source"]), str(data["table"]), tuple(map(str, columns)), str(data["hash"]))
+    return Erasure(*whom, at, str(data["by"]), topics, messages, removed)

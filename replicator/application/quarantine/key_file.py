@@ -1,0 +1,48 @@
+"""The secret under which keys of private records are hashed, in a file of the pipeline's state."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from replicator.application import durable
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.key_hashes import KeyHashes
+
+BYTES = 32
+
+
+class KeyFile:
+    """The file, made when its secret is asked for the first time. For several programs at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: KeyHashes | None = None
+
+    def load_hashes(self) -> KeyHashes:
+        """Under the secret of the file. EnvironmentProblem where it can be neither read nor made."""
+        if self._known is None:
+            try:
+                self._known = KeyHashes(self._load_secret())
+            except (OSError, ValueError) as error:
+                why = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+                raise EnvironmentProblem(
+                    f"{self._path}, by which keys of rejected records are known again, cannot be read: {why}",
+                    next_step="Restore it from a copy; or remove it, and replay or purge what is held back (`dlq`).",
+                ) from error
+        return self._known
+
+    def _load_secret(self) -> bytes:
+        if not self._path.exists():
+            try:
+                durable.make_folder(self._path.parent)
+                durable.create_file(self._path, secrets.token_bytes(BYTES).hex().encode(), 0o600)
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"{self._path.parent} cannot be written ({error.strerror})",
+                    next_step="Make the folder named by `state` writable.",
+                ) from error
+        found = bytes.fromhex(self._path.read_text("ascii"))
+        if len(found) != BYTES:
+            raise ValueError(f"it holds {len(found)} bytes instead of {BYTES}")
+        return found

@@ -1,0 +1,353 @@
+"""Rejected records on their way to the dead-letter store."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Generic
+
+import pyarrow as pa
+import structlog
+
+from replicator.application.delivery.retry import Backoff
+from replicator.application.lane_runs import Clock, monotonic
+from replicator.application.options import RuntimeOptions
+from replicator.application.problem import Stopped
+from replicator.domain.archive_bytes import decode_bytes, encode_bytes
+from replicator.domain.change import RAW
+from replicator.domain.errors import (
+    DataLoss,
+    Fatal,
+    Reject,
+    RejectCode,
+    ReplicatorError,
+    Retryable,
+    TooManyRejects,
+)
+from replicator.domain.key_hashes import UNKEYED_HASHES, KeyHashes
+from replicator.domain.position import TopicPartition
+from replicator.domain.remedies import find_remedy
+from replicator.ports.dead_letters import OPEN, DeadLetter, DeadLetterFilter, DeadLetters
+from replicator.ports.decoder import Decoder, MasksRecords
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F, RejectedRecord, Stop
+from replicator.ports.telemetry import Telemetry
+
+from .dead_letter_counts import DeadLetterCounts
+
+log = structlog.get_logger(__name__)
+
+MAX_KINDS = 1_000
+"""Kinds of rejects that are told apart. Names of tables come out of records, and what cannot be used may name anything."""
+OTHER = "(other)"
+READING = "reading what was rejected"
+WRITING = "writing rejected records"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RejectKind:
+    """Rejects that are counted together. `table` is empty where it is not known."""
+
+    source: str
+    table: str
+    stage: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReject:
+    """A record that was rejected and is durable: where it was, and with what it is counted."""
+
+    partition: TopicPartition
+    offset: int
+    kind: RejectKind
+
+
+class DeadLetterStoreDown(Fatal):
+    """The dead-letter store does not answer: the program stops rather than drop what it rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall:
+    """What the store is asked for, in words, and since when; `error`: what it said last, if it is asked again for that."""
+
+    doing: str
+    since: datetime
+    error: str | None = None
+
+
+class Rejects(Generic[F]):
+    """Writes rejects, durable before anything moves past them. Safe for use from several threads.
+
+    `secret`: the hashes of keys of private records; without it letters tell them until the program ends.
+    `broken` holds the error after which nothing may go on, whatever a sink made of it on the way.
+    """
+
+    def __init__(
+        self,
+        store: DeadLetters,
+        engine: Engine[F],
+        stop: Stop,
+        options: RuntimeOptions,
+        telemetry: Telemetry,
+        *,
+        secret: Callable[[], KeyHashes] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = monotonic,
+    ) -> None:
+        self._store = store
+        self._secret = secret or partial(KeyHashes, secrets.token_bytes())
+        self._engine = engine
+        self._stop = stop
+        self._options = options
+        self._telemetry = telemetry
+        self._now = now
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._asking = threading.Lock()
+        """Held while the store is asked; who only counts does not wait for it."""
+        self._calls: dict[int, StoreCall] = {}
+        """By thread."""
+        self._count = 0
+        self._kinds: Counter[RejectKind] = Counter()
+        self._met: set[RejectKind] = set()
+        self.open = DeadLetterCounts(store, telemetry, clock)
+        self._decoders: dict[str, Decoder] = {}
+        self._private: set[str] = set()
+        self.broken: BaseException | None = None
+
+    def mask_source(self, source: str, decoder: Decoder, *, private: bool = False) -> None:
+        """Records of that source are kept as its decoder says that they may be stored. `private`: not whole, so that their
+        keys are told under the secret."""
+        self._decoders[source] = decoder
+        if private:
+            self._private.add(source)
+
+    def get_hashes(self, source: str) -> KeyHashes:
+        """How letters of that source tell keys."""
+        return self._secret() if source in self._private else UNKEYED_HASHES
+
+    def keep_rejects(
+        self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = ""
+    ) -> list[StoredReject]:
+        """Durable when it returns; one for each of `rows`. `table` is empty where the stage does not know it:
+        then it is what the record says. Raises StoreDown when they cannot be written."""
+        now = self._now()
+        found = self._engine.rejected(rows, raw)
+        tables = [table] * len(found) if table else self._read_tables(source, found)
+        try:
+            hashes = self.get_hashes(source) if found else UNKEYED_HASHES
+            stored = zip(self._mask_records(source, found), (hashes.hash_key(one.key) for one in found), tables, strict=True)
+            letters = [
+                _make_dead_letter(rejected, told, stage=stage, source=source, table=of, lane=lane, now=now)
+                for rejected, told, of in stored
+            ]
+            if letters:
+                self._write_dead_letters(letters)
+        except BaseException as error:
+            self.broken = error
+            raise
+        return [StoredReject(TopicPartition(x.topic, x.partition), x.offset, self._find_kind(x)) for x in letters]
+
+    def _read_tables(self, source: str, rejected: Sequence[RejectedRecord]) -> list[str]:
+        """The table that each record names, empty where that cannot be read."""
+        if source not in self._decoders or not rejected:
+            return [""] * len(rejected)
+        frame = pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW)
+        return [name or "" for name in self._decoders[source].envelope(frame)["table"].to_pylist()]
+
+    def _find_kind(self, letter: DeadLetter) -> RejectKind:
+        """The kind of a letter; the first one of its kind is logged."""
+        kind = RejectKind(letter.source, letter.table, letter.stage, letter.code)
+        if kind not in self._met and len(self._met) >= MAX_KINDS:
+            kind = RejectKind(letter.source, OTHER, letter.stage, OTHER)
+        if kind not in self._met:
+            self._met.add(kind)
+            _log_first_reject(letter)
+        return kind
+
+    def _mask_records(self, source: str, rejected: Sequence[RejectedRecord]) -> Sequence[RejectedRecord]:
+        decoder = self._decoders.get(source)
+        if not isinstance(decoder, MasksRecords) or not rejected:
+            return rejected
+        frame = decoder.mask_records(pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW))
+        stored = zip(rejected, *(frame[name].to_pylist() for name in ("key", "value", "headers")), strict=True)
+        return [replace(one, key=key, value=value, headers=_to_pairs(headers)) for one, key, value, headers in stored]
+
+    @property
+    def store(self) -> DeadLetters:
+        """Where they are kept."""
+        return self._store
+
+    @property
+    def call(self) -> StoreCall | None:
+        """What is waited for since longest; None when nothing is."""
+        return min(self._calls.copy().values(), key=lambda call: call.since, default=None)
+
+    @property
+    def total(self) -> int:
+        """How many records were rejected so far."""
+        return self._count
+
+    @property
+    def kinds(self) -> Mapping[RejectKind, int]:
+        """How many of each kind were rejected so far."""
+        with self._lock:
+            return dict(self._kinds)
+
+    def publish_counts(self, kinds: Iterable[RejectKind]) -> None:
+        """Publish records that were rejected, by the kind of each."""
+        counted = Counter(kinds)
+        with self._lock:
+            self._kinds.update(counted)
+        for kind, records in counted.items():
+            self._telemetry.rejected(kind.source, kind.table, kind.stage, kind.code, records)
+
+    def count_records(self, records: int) -> None:
+        """Count records that were rejected; TooManyRejects above what is allowed."""
+        with self._lock:
+            self._count += records
+        most = self._options.max_rejects
+        if records and most is not None and self._count > most:
+            self.broken = TooManyRejects(
+                f"{self._count} records were rejected, and max_rejects is {most}.",
+                next_step="See them with `replicator dlq list`; raise max_rejects to go on.",
+            )
+            raise self.broken
+
+    def list_open(self, source: str) -> Sequence[DeadLetter]:
+        """What was rejected of a source before lanes part, and not replayed. Raises StoreDown when it cannot be read."""
+        found: list[DeadLetter] = []
+        self._call_with_patience(READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", state=OPEN))))
+        return [letter for letter in found if letter.source == source]
+
+    def list_crashed(self, source: str) -> Sequence[DeadLetter]:
+        """The records of a source that are not decoded any more, replayed ones too. Raises StoreDown when they cannot be
+        read."""
+        found: list[DeadLetter] = []
+        self._call_with_patience(
+            READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", code=RejectCode.CRASHED)))
+        )
+        return [letter for letter in found if letter.source == source]
+
+    def _write_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
+        self._call_with_patience(WRITING, lambda: self._store.write(letters))
+        self.open.invalidate()
+
+    def _call_with_patience(self, doing: str, ask: Callable[[], None]) -> None:
+        me = threading.get_ident()
+        self._calls[me] = StoreCall(doing, self._now())
+        try:
+            self._call_with_retry(me, doing, ask)
+        finally:
+            del self._calls[me]
+
+    def _call_with_retry(self, me: int, doing: str, ask: Callable[[], None]) -> None:
+        backoff = Backoff(self._options.first_delay, self._options.longest_delay)
+        deadline = self._clock() + self._options.reject_patience
+        while True:
+            try:
+                with self._asking:
+                    ask()
+                return
+            except Retryable as error:
+                log.warning("dead-letter store away", sentence=error.sentence)
+                self._calls[me] = replace(self._calls[me], error=error.sentence)
+                if self._clock() >= deadline:
+                    raise _make_store_error(error, doing) from error
+                if backoff.wait(self._stop):
+                    raise Stopped from error
+            except Exception as error:
+                raise _make_store_error(error, doing) from error
+
+
+def _log_first_reject(letter: DeadLetter) -> None:
+    remedy = find_remedy(Reject(letter.code, letter.sentence), letter.table)
+    explain = f"`replicator dlq explain '{letter.event_id}'` shows it."
+    log.warning(
+        "record rejected; more of its kind are only counted",
+        source=letter.source,
+        table=letter.table or "?",
+        record=letter.event_id,
+        **({"lane": letter.lane} if letter.lane else {}),
+        stage=letter.stage,
+        code=letter.code,
+        sentence=letter.sentence,
+        next_step=f"{remedy} {explain}".strip(),
+    )
+
+
+def _make_store_error(error: Exception, doing: str) -> DeadLetterStoreDown:
+    """Why the store cannot be used, with the next step and the exit code of what it raised."""
+    why, step, code = type(error).__name__, "", DeadLetterStoreDown.exit_code
+    if isinstance(error, ReplicatorError):
+        why, step, code = error.sentence, error.next_step, error.exit_code
+    cannot, able = ("read from", "readable") if doing == READING else ("written to", "writable")
+    down = DeadLetterStoreDown(
+        f"Rejected records cannot be {cannot} the dead-letter store: {why}",
+        next_step=f"{step.rstrip('.') or f'Make the store {able} (`dead_letters` in the configuration)'}. Then start again: "
+        "nothing is lost.",
+    )
+    down.exit_code = code
+    return down
+
+
+def _to_raw(rejected: RejectedRecord) -> dict[str, object]:
+    names = ("topic", "partition", "offset", "timestamp", "key", "value")
+    headers = None if rejected.headers is None else [{"name": n, "value": v} for n, v in rejected.headers]
+    return {**{name: getattr(rejected, name) for name in names}, "headers": headers}
+
+
+def _to_pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
+    return None if headers is None else [(one["name"], one["value"]) for one in headers]
+
+
+def make_stop_error(rejected: RejectedRecord) -> DataLoss:
+    """Why a lane stops that is to stop at the first record it cannot use."""
+    place = f"{rejected.topic}-{rejected.partition}-{rejected.offset}"
+    return DataLoss(
+        f"Record {place} was rejected as {Reject.parse(rejected.error).code}, and on_reject is stop_lane.",
+        next_step=f"`replicator dlq explain {place}` says why. Correct the configuration and start again: the lane reads it "
+        "again. Or set on_reject to continue or hold_key to go on without it.",
+    )
+
+
+def _make_dead_letter(
+    rejected: RejectedRecord, key_hash: str, *, stage: str, source: str, table: str, lane: str, now: datetime
+) -> DeadLetter:
+    reject = Reject.parse(rejected.error)
+    return DeadLetter(
+        event_id=f"{rejected.topic}-{rejected.partition}-{rejected.offset}",
+        lane=lane,
+        stage=stage,
+        code=reject.code,
+        sentence=reject.sentence,
+        table=rejected.table or table,
+        key_hash=key_hash,
+        record=rejected.value,
+        first_seen=now,
+        last_seen=now,
+        source=source,
+        topic=rejected.topic,
+        partition=rejected.partition,
+        offset=rejected.offset,
+        timestamp=rejected.timestamp,
+        headers=headers_to_text(rejected.headers),
+        key=rejected.key,
+    )
+
+
+def headers_to_text(headers: Sequence[tuple[str, bytes | None]] | None) -> str | None:
+    """Headers as JSON, in the form of the archive transport."""
+    return None if headers is None else json.dumps([[name, encode_bytes(value)] for name, value in headers])
+
+
+def headers_from_text(text: str | None) -> list[tuple[str, bytes | None]] | None:
+    """What `headers_to_text` wrote."""
+    return None if text is None else [(name, decode_bytes(value)) for name, value in json.loads(text)]

@@ -1,0 +1,62 @@
+"""What the parts of one running pipeline have in common."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Generic
+
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F
+from replicator.ports.telemetry import Telemetry
+
+from .idle_timeout import IdleTimeout
+from .lane_runs import Clock, LaneRun, LaneRuns, LaneStatus, monotonic
+from .options import RuntimeOptions
+from .quarantine.rejects import Rejects
+
+
+@dataclass(frozen=True)
+class RuntimeContext(Generic[F]):
+    """`stop`: the end was asked for; sources return, workers go on with what they have. `abandon`: workers let go too.
+    `failures`: errors that concern the whole program; the first one decides. `decoding`: held by the only
+    source that decodes, after a run that did not end."""
+
+    engine: Engine[F]
+    lanes: LaneRuns
+    rejects: Rejects[F]
+    telemetry: Telemetry
+    options: RuntimeOptions
+    stop: threading.Event = field(default_factory=threading.Event)
+    abandon: threading.Event = field(default_factory=threading.Event)
+    clock: Clock = monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    failures: list[BaseException] = field(default_factory=list)
+    decoding: threading.Lock = field(default_factory=threading.Lock)
+    idle_timeout: IdleTimeout = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "idle_timeout", IdleTimeout(self.lanes, self.clock))  # The class is frozen.
+
+    def wait_for_sinks(self) -> None:
+        """Until everything that was handed over is applied; no longer than a lane's position is waited for."""
+        deadline = self.clock() + self.options.state_patience
+        while any(_is_applying(run) for run in self.lanes.list_runs()) and self.clock() < deadline:
+            if self.stop.wait(0.01):
+                return
+
+    def fail(self, error: BaseException) -> None:
+        """End the program because of `error`. A kill (no `Exception`) takes the workers along at once."""
+        self.failures.append(error)
+        self.stop.set()
+        if not isinstance(error, Exception):
+            self.abandon.set()
+
+
+def _is_applying(run: LaneRun) -> bool:
+    """True while its sink has not committed what it was given."""
+    at = {**run.begin, **run.applied}
+    waits = any(at.get(p, offset) < offset for p, offset in run.sent.items())
+    return waits and run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and run.retrying is None

@@ -1,0 +1,149 @@
+"""A source with what backfills wrote down beside it: to the lanes both are one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Generic
+
+from replicator.application.lane_runs import Clock, monotonic
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.backfill import BackfillJournal
+from replicator.ports.frames import Batch, F, Stop
+from replicator.ports.source import LogTruncated, NamesFiles, NamesTopics, Source
+from replicator.ports.telemetry import Pace
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at whether more was written down."""
+
+ApplyBatch = Callable[[Batch[F]], None]
+
+
+class BackfilledSource(Generic[F]):
+    """`Source`: the topics of `main`, and those of the journal. Neither waits for the other: sequences order their changes,
+    not their arrival."""
+
+    def __init__(self, main: Source[F], journal: BackfillJournal[F], clock: Clock = monotonic) -> None:
+        self._main = main
+        self._journal = journal
+        self._clock = clock
+
+    def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
+        """See `Source`: what was written down is read after batches of the stream, which come at least every second."""
+        mine, others = self._split_position(start)
+        beside = _JournalFollower(self._journal, mine, apply_batch, stop, self._clock)
+        until = self._journal.end() if once else None
+        beside.read()
+
+        def both(batch: Batch[F]) -> None:
+            apply_batch(batch)
+            beside.read_when_due(until)
+
+        self._main.run(others, both, stop, once=once)
+
+    def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
+        """See `Source`."""
+        from_mine, from_others = self._split_position(start)
+        to_mine, to_others = self._split_position(until)
+        if to_others:
+            self._main.read(from_others, to_others, apply_batch, stop)
+        if to_mine and not stop.is_set():
+            self._journal.read(from_mine, to_mine, apply_batch, stop)
+
+    def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
+        """See `Source`. Nothing of the journal is ever lost: what is removed is replaced by a newer snapshot."""
+        others = self._split_position(position)[1]
+        return self._main.losses(others, {t: known for t, known in identity.items() if not self._journal.owns(t)})
+
+    def start(self) -> Position:
+        """See `Source`: lanes without a position begin with what was written down, wherever in the stream they begin."""
+        return Position({**self._main.start(), **self._journal.beginning()})
+
+    def beginning(self) -> Position:
+        """See `Source`."""
+        return Position({**self._main.beginning(), **self._journal.beginning()})
+
+    def removed(self) -> Position:
+        """See `ports.source.Shortened`: of the stream, where it is one."""
+        return self._main.removed() if isinstance(self._main, LogTruncated) else Position()
+
+    def unmatched(self) -> Mapping[str, Sequence[str]]:
+        """See `ports.source.NamesTopics`: of the stream, where it is one."""
+        return self._main.unmatched() if isinstance(self._main, NamesTopics) else {}
+
+    def absent(self) -> str:
+        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        return self._main.absent() if isinstance(self._main, NamesFiles) else ""
+
+    def damaged(self) -> Sequence[str]:
+        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        return self._main.damaged() if isinstance(self._main, NamesFiles) else ()
+
+    def oldest(self) -> Position:
+        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        return self._main.oldest() if isinstance(self._main, NamesFiles) else Position()
+
+    def end(self) -> Position:
+        """See `Source`."""
+        return Position({**self._main.end(), **self._journal.end()})
+
+    def get_concurrent_time(self) -> datetime | None:
+        """See `ports.backfill.ReadsBeside`."""
+        return self._journal.get_newest_time()
+
+    def committed(self, position: Position) -> None:
+        """See `Source`."""
+        self._main.committed(self._split_position(position)[1])
+
+    @property
+    def engine(self) -> str:
+        """See `ports.telemetry.Paced`: that of the stream, whose pace it is."""
+        return str(getattr(self._main, "engine", ""))
+
+    def pace(self) -> Pace | None:
+        """See `ports.telemetry.Paced`: the stream's; None where nobody tells one."""
+        told: Callable[[], Pace | None] | None = getattr(self._main, "pace", None)
+        return None if told is None else told()
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._main.close()
+
+    def _split_position(self, position: Position) -> tuple[Position, Position]:
+        """What of a position is the journal's, and the rest."""
+        mine = position.only(p for p in position if self._journal.owns(p.topic))
+        return mine, position.only(p for p in position if p not in mine)
+
+
+class _JournalFollower(Generic[F]):
+    """Follows the journal from within the stream's own turns."""
+
+    def __init__(
+        self, journal: BackfillJournal[F], at: Position, apply_batch: ApplyBatch[F], stop: Stop, clock: Clock
+    ) -> None:
+        self._journal = journal
+        self._at = at
+        self._apply = apply_batch
+        self._stop = stop
+        self._clock = clock
+        self._looked = clock()
+
+    def read_when_due(self, until: Position | None) -> None:
+        """Read on, when it is time to look; never beyond `until`."""
+        if self._clock() - self._looked >= LOOK_SECONDS:
+            self.read(until)
+            self._looked = self._clock()
+
+    def read(self, until: Position | None = None) -> None:
+        """Read what is there."""
+        end = self._journal.end()
+        end = end if until is None else end.only(until)
+        unread = Position({p: o for p, o in end.items() if self._at.get(p, -1) < o})
+        if unread and not self._stop.is_set():
+            first = self._journal.beginning()
+            start = Position({p: self._at.get(p, first.get(p, 0)) for p in unread})
+            self._journal.read(start, unread, self._apply_batch, self._stop)
+
+    def _apply_batch(self, batch: Batch[F]) -> None:
+        self._apply(batch)
+        self._at = self._at.advanced_to(batch.span.end)

@@ -1,0 +1,203 @@
+"""From a batch to changes by table, every record accounted for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Generic
+
+from replicator.application.problem import ensure_accounting
+from replicator.application.quarantine.blocked_keys import BlockedKeys
+from replicator.application.quarantine.counted_spans import NO_TABLE, CountedSpans
+from replicator.application.quarantine.poison_records import PoisonRecordFinder
+from replicator.application.quarantine.rejects import StoredReject, make_stop_error
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.table_rules import CONTINUE, HOLD_KEY, STOP_LANE
+from replicator.domain.errors import Retryable
+from replicator.domain.position import Position, Span
+from replicator.ports.decoder import Decoder
+from replicator.ports.frames import Batch, F, RecordSlice, RoutedBatch
+
+from .catalog import Catalog, UnusableTable
+from .lane_registry import SourceContext
+from .source_progress import SourceProgress
+from .table_buffer import SchemaMark, SchemaSlice
+from .write_builder import cover_topics
+
+UNCONFIGURED = "unconfigured"
+LOG_ONLY = "event_log_only"
+
+
+class BatchDecoder(Generic[F]):
+    """Routes and decodes the records of one source; rejects are durable before anything is returned."""
+
+    def __init__(
+        self,
+        place: SourceContext[F],
+        decoder: Decoder,
+        catalog: Catalog[F],
+        shared: RuntimeContext[F],
+        crashes: PoisonRecordFinder[F],
+        *,
+        flow: SourceProgress,
+    ) -> None:
+        self._source = place.name
+        self._flow = flow
+        self._decoder = decoder
+        self._rules_for = place.rules_for
+        self._catalog = catalog
+        self._engine = shared.engine
+        self._rejects = shared.rejects
+        self._rejects.mask_source(place.name, decoder, private=place.private)
+        self._telemetry = shared.telemetry
+        self._unrouted = place.on_reject
+        self._holding = BlockedKeys(place.name, shared.engine, shared.rejects)
+        self._noting = crashes.note_decoding
+        self._counted = CountedSpans()
+
+    def add_counted(self, table: str, span: Span) -> None:
+        """A lane of the table (empty: an event log) has what is in the span: its rejects were counted then."""
+        self._counted.add(table, span)
+        self._counted.add(NO_TABLE, span)
+
+    def route_batch(self, batch: Batch[F]) -> RoutedBatch[F]:
+        """The batch by table. Broken unless every record is decoded, ignored or rejected. Rejects are counted once for all
+        lanes."""
+        with self._noting(batch.span):
+            routed = self._engine.route(batch.frame, self._decoder)
+        decoded = sum(self._engine.count(run.frame) for run in routed.runs)
+        accounted = decoded + sum(routed.ignored.values()) + routed.reject_count
+        ensure_accounting(
+            accounted == batch.records, f"Of {batch.records} records of {self._source}, {accounted} are accounted for."
+        )
+        with self._count_rejects(NO_TABLE, batch.span) as rejected:
+            if routed.reject_count:
+                kept = self._rejects.keep_rejects(
+                    routed.rejects, [batch.frame], stage="route", source=self._source, table=""
+                )
+                count = len(kept)
+                told = f"Of {routed.reject_count} rejected records {count} became dead letters."
+                ensure_accounting(count == routed.reject_count, told)
+                rejected.extend(kept)
+                self._handle_rejects(self._unrouted, routed.rejects, batch.frame, "")
+        return routed
+
+    def decode_changes(
+        self,
+        table: str,
+        runs: Iterable[RecordSlice[F]],
+        batch: Batch[F],
+        *,
+        topics: Iterable[str],
+        drops: Sequence[Position] = (),
+        seen: Callable[[F], None] | None = None,
+    ) -> Sequence[SchemaSlice[F]]:
+        """The changes of one table's runs, a part per schema, in order. `catalog.Unusable` when the table cannot be
+        replicated. `topics`: where the table has its records. `drops`: where it was dropped; a part whose changes all come
+        after that begins there. `seen` is told of everything that was decoded, rejects included."""
+        runs, found, at = tuple(runs), [], batch.span.start
+        with self._noting(batch.span):
+            for run in runs:
+                self._catalog.find_schema(run)  # A later run may tell the key that an earlier one lacks.
+        with self._count_rejects(table, cover_topics(batch.span, topics)) as rejected:
+            for run in runs:
+                rules = self._rules_for(run.table)
+                frame, rejects = self._decode_run(run, CONTINUE if rules is None else rules.on_reject, batch, rejected)
+                if seen is not None:
+                    seen(frame)
+                    seen(rejects)
+                if self._engine.count(frame):
+                    ends = self._engine.ends(frame) if len(runs) > 1 else at
+                    schema = self._catalog.find_schema(run)
+                    found.append((frame, SchemaMark(schema, self._find_change_start(frame, at.only(ends), drops)), schema))
+                    at = at.advanced_to(ends)
+        return [SchemaSlice(frame, mark, self._catalog.find_union(schema)) for frame, mark, schema in found]
+
+    def again(self, table: str, batch: Batch[F]) -> Iterator[F]:
+        """The changes of a table, and its rejects, which lanes have had: of these nothing is kept or counted."""
+        with self._noting(batch.span):
+            for run in self._engine.route(batch.frame, self._decoder).runs:
+                if run.table == table:
+                    yield from self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+
+    def _find_change_start(self, frame: F, start: Position, drops: Sequence[Position]) -> Position:
+        for drop in drops:
+            if any(start.get(p, o + 1) <= o for p, o in drop.items()):
+                before = self._engine.ends(self._engine.before(frame, drop)[0])
+                start = Position({**start, **{p: o + 1 for p, o in drop.items() if p in start and p not in before}})
+        return start
+
+    def _decode_run(self, run: RecordSlice[F], on_reject: str, batch: Batch[F], rejected: list[StoredReject]) -> tuple[F, F]:
+        """The changes of a run, and its rejects, which are durable, and added to `rejected`. What is held back is in neither
+        frame."""
+        raw = batch.frame
+        if on_reject == HOLD_KEY:
+            run, held = self._drop_blocked(run, raw)
+            rejected.extend(held)
+        with self._noting(batch.span):
+            frame, rejects = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+        good, bad = self._engine.count(frame), self._engine.count(rejects)
+        records = self._engine.count(run.frame)
+        ensure_accounting(good + bad >= records, f"Of {records} records of {run.table} only {good + bad} were decoded.")
+        if not bad:
+            return frame, rejects
+        kept = self._keep_rejects(rejects, raw, run.table)
+        rejected.extend(kept)
+        if self._handle_rejects(on_reject, rejects, raw, run.table):
+            # Now that these are known, what comes after them in the run is not to be decoded; of the rest nothing changes.
+            run, held = self._drop_blocked(run, raw)
+            places = {(one.partition, one.offset) for one in held}
+            rejected[-len(kept) :] = [*held, *(one for one in kept if (one.partition, one.offset) not in places)]
+            with self._noting(batch.span):
+                frame, rejects = self._engine.decode(run, self._decoder, self._catalog.find_schema(run))
+        return frame, rejects
+
+    def _drop_blocked(self, run: RecordSlice[F], raw: F) -> tuple[RecordSlice[F], Sequence[StoredReject]]:
+        """The records of a run that nothing holds back; the others, which are dead letters."""
+        free, held = self._holding.split_blocked(run.frame)
+        if held is None:
+            return run, ()
+        return replace(run, frame=free), self._keep_rejects(held, raw, run.table)
+
+    def _keep_rejects(self, rejects: F, raw: F, table: str) -> Sequence[StoredReject]:
+        return self._rejects.keep_rejects(rejects, [raw], stage="decode", source=self._source, table=table)
+
+    @contextmanager
+    def _count_rejects(self, table: str, span: Span) -> Iterator[list[StoredReject]]:
+        """Takes the rejects of these records; counts those that were not counted before, unless the records come again."""
+        kept: list[StoredReject] = []
+        comes_again = False
+        try:
+            yield kept
+        except Retryable:
+            comes_again = True
+            raise
+        finally:
+            if not comes_again:
+                new = self._counted.add(table, span)
+                kinds = [one.kind for one in kept if any(one.offset in offsets for offsets in new.get(one.partition, ()))]
+                self._rejects.publish_counts(kinds)
+                self._rejects.count_records(len(kinds))
+
+    def _handle_rejects(self, on_reject: str, rejects: F, raw: F, table: str) -> bool:
+        """What the configuration says of rejects that are kept: True when later records of their keys are held back; raises
+        where the lanes of the table, or everything, are to stop."""
+        if on_reject == STOP_LANE:
+            stop = make_stop_error(self._engine.rejected(rejects, [raw])[0])
+            raise UnusableTable(stop) if table else stop
+        # Of a record whose table is not known it is the table of those after it that decides.
+        return (on_reject == HOLD_KEY or not table) and self._holding.add_rejects(rejects, raw)
+
+    def count_records(self, batch: Batch[F], routed: RoutedBatch[F]) -> None:
+        """Records of the source that were taken, those of lanes that catch up aside."""
+        self._telemetry.consumed(self._source, batch.records)
+        ignored = Counter(routed.ignored)
+        for run in routed.runs:
+            rules = self._rules_for(run.table)
+            if rules is None or not rules.lanes:
+                ignored[UNCONFIGURED if rules is None else LOG_ONLY] += self._engine.count(run.frame)
+        self._flow.ignored.update(ignored)
+        for kind, records in ignored.items():
+            self._telemetry.ignored(self._source, kind, records)

@@ -1,0 +1,197 @@
+"""The tables of one source as their change events describe them, and the plan of every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Generic
+
+from replicator.application.table_rules import RulesFor
+from replicator.domain.change import refuse_frame_names
+from replicator.domain.errors import ConfigProblem, Fatal, Retryable
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.schema_evolution import SchemaChangeKind, classify_type_change
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.columns import UnknownMask
+from replicator.domain.type_compatibility import can_cover, can_hold
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F, Lane, RecordSlice
+
+MAX_SCHEMAS = 64
+"""Fingerprints kept per table; the schema of an older one is learnt again when it comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumns:
+    """What a lane takes of a table's frames: `columns`, all as they are when None, of which `renamed` were called otherwise
+    once (old and new name). Its target is to remember `versions`, as `ApplyPlan` says."""
+
+    columns: tuple[Column, ...] | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+    versions: tuple[SchemaVersion, ...] = ()
+
+
+ALL_COLUMNS = TargetColumns()
+
+
+class UnusableTable(Exception):
+    """A table cannot be replicated as it is; `cause` says why. Concerns the lanes of this table only."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class Catalog(Generic[F]):
+    """Learns each schema fingerprint once. Used by the thread of its source only.
+
+    `keys`: the keys of tables as known from before. A table keeps its key when records do not tell it (a truncate), and
+    gets one when only its first records did not tell it.
+    """
+
+    def __init__(
+        self, engine: Engine[F], decoder: Decoder, rules_for: RulesFor, keys: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        self._keys = keys if keys is not None else {}
+        self._engine = engine
+        self._decoder = decoder
+        self._rules_for = rules_for
+        self._learnt: dict[str, dict[str, TableSpec]] = {}
+        self._unions: dict[str, list[TableSpec]] = {}
+        self._plans: dict[str, tuple[TableSpec, TargetColumns, ApplyPlan]] = {}
+
+    def find_schema(self, run: RecordSlice[F]) -> TableSpec:
+        """The table as this run's fingerprint describes it. Unusable when it cannot be replicated, Retryable when what
+        describes it does not answer."""
+        known = self._learnt.setdefault(run.table, {})
+        if run.fingerprint in known:
+            return known[run.fingerprint]
+        try:
+            learnt = self._learn(run)
+        except Retryable:
+            raise  # What tells the schema is away.
+        except Exception as error:
+            raise UnusableTable(error) from error
+        known = self._learnt[run.table]
+        known[run.fingerprint] = learnt
+        if len(known) > MAX_SCHEMAS:
+            known.pop(next(iter(known)))
+        return learnt
+
+    def find_unknown_mask(self, run: RecordSlice[F]) -> UnknownMask | None:
+        """The mask of a column that records of this run do not have, nor have others of the table that were seen; None where
+        there is none, or where records do not tell their columns and none are declared."""
+        rules = self._rules_for(run.table)
+        if rules is None or not rules.private:
+            return None
+        try:
+            self.find_schema(run)
+        except UnusableTable as error:
+            union = self.get_union(run.table)
+            if isinstance(error.cause, UnknownMask) and (union is None or error.cause.column not in union.column_names):
+                return error.cause
+        return None
+
+    def get_union(self, name: str) -> TableSpec | None:
+        """The union of the schemas seen of the table, as far as they go together with the one learnt last; None before its
+        first record."""
+        return self._unions[name][-1] if name in self._unions else None
+
+    def find_union(self, schema: TableSpec) -> TableSpec:
+        """What the frames of a schema that was learnt are to be united as: the union that it is part of."""
+        return next(union for union in reversed(self._unions[schema.name]) if can_cover(union, schema))
+
+    def drop_table(self, name: str) -> None:
+        """Learn the table anew from its next record, as if it had never been seen."""
+        self._unions.pop(name, None)
+        self._learnt.pop(name, None)
+
+    def plan_lane(self, lane: Lane, table: TableSpec, columns: TargetColumns = ALL_COLUMNS) -> ApplyPlan:
+        """The lane's plan for frames of `table`, of which it takes what `columns` says. ConfigProblem, with the line, when its
+        policy does not suit it."""
+        known = self._plans.get(lane.id)
+        if known is None or known[0] is not table or (known[1] is not columns and known[1] != columns):
+            known = (table, columns, plan_lane(lane, table, columns))
+            self._plans[lane.id] = known
+        return known[2]
+
+    def _learn(self, run: RecordSlice[F]) -> TableSpec:
+        learnt = self._apply_keys(self._engine.learn(run, self._decoder))
+        refuse_frame_names(learnt)
+        self._unite(learnt)
+        return learnt
+
+    def _apply_keys(self, table: TableSpec) -> TableSpec:
+        rules = self._rules_for(table.name)
+        if rules and rules.keys:
+            return table.with_keys(rules.keys)
+        union = self.get_union(table.name)
+        known = (union.keys if union else ()) or self._keys.get(table.name, ())
+        return table if table.keys or not set(known) <= set(table.column_names) else table.with_keys(known)
+
+    def _unite(self, newer: TableSpec) -> None:
+        unions = self._unions.setdefault(newer.name, [])
+        if unions and newer.keys and not unions[-1].keys:
+            unions[-1] = unions[-1].with_keys(newer.keys)
+            learnt = self._learnt[newer.name]
+            self._learnt[newer.name] = {f: s if s.keys else s.with_keys(newer.keys) for f, s in learnt.items()}
+        for i in reversed(range(len(unions))):
+            try:
+                union = unite_schemas(unions[i], newer)
+            except Fatal:
+                continue  # No frame can hold both: they stay apart, and lanes decide what becomes of the change.
+            del unions[i]
+            unions.append(union)
+            return
+        unions.append(newer)
+
+
+def plan_lane(lane: Lane, table: TableSpec, columns: TargetColumns) -> ApplyPlan:
+    """The plan of a lane for frames of `table`, as `Catalog.plan_lane`."""
+    shape = (
+        lane.row_transforms
+        if columns.columns is None
+        else replace(lane.row_transforms, target_columns=columns.columns, renamed=columns.renamed)
+    )
+    try:
+        plan = plan_for(lane.policy, table, lane.watermark, shape, tracked=lane.tracked, retention=lane.retention)
+        return replace(plan, versions=columns.versions)
+    except ConfigProblem as error:
+        where = f" ({lane.config_line})" if lane.config_line else ""
+        own = (
+            f" That entry is of every table like {lane.pattern}: add one of this table, `- match: {lane.table}`, before it."
+        )
+        raise ConfigProblem(error.sentence, next_step=f"{error.next_step}{where}{own if lane.pattern else ''}") from error
+
+
+def unite_schemas(known: TableSpec, newer: TableSpec) -> TableSpec:
+    """The union of both: columns of `known` first, each with the wider type of the two. Fatal when neither type holds all
+    values of the other, or when the key or the sequence became another."""
+    if known.keys != newer.keys or known.sequence != newer.sequence:
+        raise Fatal(
+            f"the key of table {known.name} changed from ({', '.join(known.keys)}) to ({', '.join(newer.keys)})",
+            next_step=_describe_reload(known.name),
+        )
+    types = {c.name: c for c in newer.columns}
+    kept = tuple(_widen_column(known.name, c, types.get(c.name, c)) for c in known.columns)
+    union = replace(known, columns=kept).union(newer)
+    return known if union.columns == known.columns else union
+
+
+def _widen_column(table: str, known: Column, newer: Column) -> Column:
+    if classify_type_change(known, newer) is SchemaChangeKind.WIDENED:
+        return replace(known, type=newer.type, source_type=newer.source_type)
+    if can_hold(known.type, newer.type):
+        return known
+    raise Fatal(
+        f"column {known.name!r} of table {table} changed its type from {known.type} to {newer.type}, "
+        "and neither holds every value of the other",
+        next_step=_describe_reload(table),
+    )
+
+
+def _describe_reload(table: str) -> str:
+    return f"Reload the lanes of {table} with `replicator lanes resync LANE` once all its records have the new schema."

@@ -1,0 +1,262 @@
+"""Lanes that are behind the main stream read for themselves, a little at a time, until they can join it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+import structlog
+
+from replicator.application.delivery.bounded_queue import WriteRequest
+from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.problem import to_problem
+from replicator.application.quarantine.poison_records import PoisonRecordFinder
+from replicator.application.runtime_context import RuntimeContext
+from replicator.domain.errors import DataLoss, Retryable
+from replicator.domain.position import Position, Span
+from replicator.ports.frames import Batch, F
+from replicator.ports.source import HasSnapshots
+
+from .batch_decoder import BatchDecoder
+from .catalog import Catalog, UnusableTable
+from .lane_registry import LaneRegistry, SourceContext
+from .table_buffer import TableBuffer
+from .write_builder import WriteBuilder, cover_topics, select_identities
+
+log = structlog.get_logger(__name__)
+
+
+class SinkUnavailable(Exception):
+    """The sink of the lane that reads has no room and does not answer, or the lane is full: go on reading later."""
+
+
+class ReadLimitReached(Exception):
+    """A piece has more records than was to be expected of its offsets: the others have their turn first."""
+
+
+@dataclass
+class CatchUpLane(Generic[F]):
+    """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would. `reach`:
+    offsets per partition to read at once; more than usual where most of them have no record. `record_count`: records of this
+    piece; `has_read`: there were some in any. `has_partial_batch`: the lane and its feed have moved on, and their
+    writes are not handed over yet."""
+
+    run: LaneRun
+    generation: int
+    read: Position
+    feed: TableBuffer[F]
+    reach: int
+    record_count: int = 0
+    has_partial_batch: bool = False
+    has_read: bool = False
+
+    def adapt_reach(self, piece: Span, usual: int) -> None:
+        """Reach further after a piece in which most offsets had no record, and less far after one with many."""
+        offsets = sum(end - piece.start[p] for p, end in piece.end.items())
+        if self.record_count > usual:
+            self.reach = max(usual, self.reach * usual // self.record_count)
+        elif 2 * self.record_count < offsets:
+            self.reach *= 2
+
+    def find_missing(self, end: Position) -> Span:
+        """What is left to read up to `end`."""
+        read = Position({**self.run.handed_over, **self.read})  # Partitions may have begun since the lane fell behind.
+        missing = {p: o for p, o in end.items() if read.get(p, o) < o}
+        return Span(read.only(missing), Position(missing))
+
+
+@dataclass(frozen=True)
+class CatchUpContext(Generic[F]):
+    """The parts of a pipeline that catching up shares with the main stream. `seen(table)`: what takes every decoded record,
+    None for nothing."""
+
+    source_context: SourceContext[F]
+    runtime: RuntimeContext[F]
+    registry: LaneRegistry[F]
+    catalog: Catalog[F]
+    decoding: BatchDecoder[F]
+    writes: WriteBuilder[F]
+    poison_records: PoisonRecordFinder[F]
+    seen: Callable[[str], Callable[[F], None] | None]
+
+
+class CatchUp(Generic[F]):
+    """Used by the thread of its source only. The main position never goes back for a lane.
+
+    `target(run)` says where the main stream stands for a lane; `joined(run, feed, has_read)` takes over a lane that has got
+    there, be it without having read anything. `beat` is called while a sink is waited for.
+    """
+
+    def __init__(
+        self,
+        tools: CatchUpContext[F],
+        target: Callable[[LaneRun], Position],
+        joined: Callable[[LaneRun, TableBuffer[F], bool], None],
+        hand_over: Callable[[Sequence[WriteRequest[F]]], None],
+        beat: Callable[[], None],
+    ) -> None:
+        self._tools = tools
+        self._shared = tools.runtime
+        self._target = target
+        self._joined = joined
+        self._hand_over = hand_over
+        self._beat = beat
+        self._behind: dict[str, CatchUpLane[F]] = {}
+
+    def run_turn(self, seconds: float) -> bool:
+        """Let lanes that are behind read on, one bounded piece each, until `seconds` are over or nothing can be done. The
+        next turn begins with those that have waited longest: a piece of each of a thousand lanes would hold the stream up
+        for minutes. True when lanes are left that are still behind."""
+        deadline = self._shared.clock() + seconds
+        while behind := tuple(self._list_behind().values()):
+            has_moved = False
+            for one in behind:
+                self._behind[one.run.lane.id] = self._behind.pop(one.run.lane.id)
+                has_moved |= self._read_slice(one)
+                if self._shared.clock() >= deadline or self._shared.stop.is_set():
+                    return bool(self._list_behind())
+            if not has_moved:
+                break
+        return bool(self._list_behind())
+
+    def join_caught_up(self) -> None:
+        """Let lanes that are not behind at all join, without reading."""
+        self._list_behind()
+
+    def _list_behind(self) -> Mapping[str, CatchUpLane[F]]:
+        """The lanes that are behind now; those that have arrived have joined."""
+        for run in self._tools.registry.list_runs():
+            if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
+                feed = TableBuffer(self._shared.engine, self._shared.options, run.handed_over, self._shared.clock)
+                reach = self._shared.options.catch_up_offsets
+                known = {p: o for p, o in run.handed_over.items() if p in run.begin}
+                self._tools.decoding.add_counted(run.lane.table, Span(run.begin.only(known), Position(known)))
+                self._behind[run.lane.id] = CatchUpLane(run, run.placed, run.handed_over, feed, reach)
+        for lane_id, behind in tuple(self._behind.items()):
+            if behind.run.status is not LaneStatus.CATCHING_UP or not self._is_current(behind.run):
+                del self._behind[lane_id]
+            elif not self._find_missing(behind):
+                del self._behind[lane_id]
+                self._joined(behind.run, behind.feed, behind.has_read)
+        return self._behind
+
+    def _is_current(self, run: LaneRun) -> bool:
+        behind = self._behind.get(run.lane.id)
+        return behind is not None and behind.generation == run.placed
+
+    def _find_missing(self, behind: CatchUpLane[F]) -> Span:
+        """What lies between the lane and the main stream."""
+        return behind.find_missing(self._target(behind.run))
+
+    def _read_slice(self, behind: CatchUpLane[F]) -> bool:
+        """Read one piece; False when nothing could be done now."""
+        if behind.run.is_full or not self._tools.source_context.workers[behind.run.lane.sink].has_room():
+            return False
+        missing, behind.record_count = self._find_missing(behind), 0
+        until = self._find_slice_end(missing, behind.reach)
+        try:
+            self._tools.source_context.source.read(
+                missing.start, until, lambda b: self._take_batch(behind, b), self._shared.stop
+            )
+            behind.adapt_reach(Span(missing.start, until), self._shared.options.catch_up_offsets)
+            return self._shared.stop.is_set() or self._skip_holes(behind, until)
+        except Retryable as error:
+            # Tried again at every turn: said once.
+            tell = log.debug if behind.run.retrying else log.warning
+            tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
+            with self._shared.lanes.get_lock():
+                if behind.has_partial_batch and self._shared.lanes.is_live(behind.run, behind.generation):
+                    self._tools.registry.restart_lane(behind.run)  # From what is committed.
+            self._shared.lanes.set_sink_problem([behind.run], to_problem(error))
+            self._shared.idle_timeout.record_failure("Source", self._tools.source_context.name, error.sentence)
+            return False
+        except SinkUnavailable:
+            return False
+        except ReadLimitReached:
+            behind.adapt_reach(Span(missing.start, until), self._shared.options.catch_up_offsets)
+            return True
+        except DataLoss as error:
+            self._shared.lanes.suspend(behind.run, to_problem(error))
+            return True
+
+    def _find_slice_end(self, missing: Span, reach: int) -> Position:
+        """The end of the next piece: never within a snapshot, which is for those who began there."""
+        until = Position({p: min(o, missing.start[p] + reach) for p, o in missing.end.items()})
+        source = self._tools.source_context.source
+        if not isinstance(source, HasSnapshots):
+            return until
+        return Position({p: min(o, missing.end[p]) for p, o in source.after_snapshots(until).items()})
+
+    def _skip_holes(self, behind: CatchUpLane[F], until: Position) -> bool:
+        """Offsets without a record at the end of the piece; False when the sink has no room for what they let go."""
+        left = behind.find_missing(until)
+        if left and not self._has_room(behind):
+            return False
+        if left:
+            behind.has_partial_batch = True
+            chunks = behind.feed.add_changes((), self._tools.catalog.get_union(behind.run.lane.table), left)
+            self._pass_writes(
+                behind, [h for c in chunks for h in self._tools.writes.build_slice_writes(c, [behind.run], {})], until
+            )
+        return True
+
+    def _has_room(self, behind: CatchUpLane[F]) -> bool:
+        """Wait for the sink; False when it is away, or the lane is full."""
+        worker = self._tools.source_context.workers[behind.run.lane.sink]
+
+        def is_given_up() -> bool:
+            self._beat()
+            return behind.run.retrying is not None
+
+        return worker.wait_for_room(is_given_up, self._shared.stop) and not behind.run.is_full
+
+    def _take_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
+        if not batch.span or not self._shared.lanes.is_live(behind.run, behind.generation):
+            return
+        if not self._has_room(behind):
+            raise SinkUnavailable
+        self._shared.idle_timeout.record_progress()
+        for piece in self._tools.poison_records.split_batch(batch, behind.run.lane.id, self._shared.wait_for_sinks):
+            self._hand_over_batch(behind, piece)
+        behind.record_count += batch.records
+        behind.has_read |= bool(batch.records)
+        if behind.record_count > self._shared.options.catch_up_offsets < behind.reach:
+            raise ReadLimitReached
+
+    def _hand_over_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
+        try:
+            handed = (
+                self._make_log_writes(behind, batch) if behind.run.is_event_log else self._make_change_writes(behind, batch)
+            )
+        except UnusableTable as error:
+            self._shared.lanes.suspend(behind.run, to_problem(error.cause), error.cause)
+        else:
+            self._pass_writes(behind, handed, batch.span.end)
+
+    def _make_log_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
+        sink = behind.run.lane.sink
+        routed = self._tools.decoding.route_batch(batch) if self._tools.source_context.private else None
+        behind.has_partial_batch = True
+        return self._tools.writes.build_log_writes(
+            batch, routed, [behind.run], {sink: self._tools.registry.list_excluded_topics(sink)}
+        )
+
+    def _make_change_writes(self, behind: CatchUpLane[F], batch: Batch[F]) -> list[WriteRequest[F]]:
+        tools, table = self._tools, behind.run.lane.table
+        routed = tools.decoding.route_batch(batch)
+        runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
+        topics = tools.registry.topics[table]
+        parts = tools.decoding.decode_changes(table, runs, batch, topics=topics, drops=drops, seen=tools.seen(table))
+        behind.has_partial_batch = True
+        span = cover_topics(batch.span, topics)
+        records = tools.writes.batch_records.get_records(batch)
+        chunks = behind.feed.add_batch(parts, tools.catalog.get_union(table), span, records, records.size, drops=drops)
+        known = select_identities(batch.identity, batch.span.end)
+        return [h for c in chunks for h in tools.writes.build_slice_writes(c, [behind.run], known)]
+
+    def _pass_writes(self, behind: CatchUpLane[F], handed: Sequence[WriteRequest[F]], end: Position) -> None:
+        """At once, since a second time there may be no room."""
+        behind.read = behind.read.advanced_to(end)
+        self._hand_over(handed)
+        behind.has_partial_batch = False

@@ -1,0 +1,60 @@
+"""What a pipeline remembers of its sources, in one small file per source."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import quote
+
+from replicator.application import durable
+from replicator.domain.connectors import Connector
+from replicator.domain.errors import EnvironmentProblem
+from replicator.domain.position import Position
+from replicator.ports.register import RegisterEntry
+
+
+class FileRegister:
+    """`ports.register.Register` in a local folder: `<folder>/<source>.json`, replaced by rename."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, source: str) -> RegisterEntry:
+        """See `Register.load`. EnvironmentProblem when the file is there and cannot be read."""
+        path = self._source_file(source)
+        try:
+            data = json.loads(path.read_bytes())
+            topics = {table: frozenset(names) for table, names in data["topics"].items()}
+            beginnings = {lane: Position.from_json(p) for lane, p in data["beginnings"].items()}
+            keys = {table: tuple(names) for table, names in data["keys"].items()}
+            connectors = tuple(Connector(**each) for each in data.get("connectors", ()))
+            return RegisterEntry(topics, beginnings, keys, Position.from_json(data["began"]), connectors)
+        except FileNotFoundError:
+            return RegisterEntry()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise EnvironmentProblem(
+                f"{path} cannot be read ({type(error).__name__})",
+                next_step="Remove it: the stream is read from `start_from` again, and nothing is applied twice.",
+            ) from error
+
+    def save(self, source: str, seen: RegisterEntry) -> None:
+        """See `Register.save`. EnvironmentProblem when the folder cannot be written."""
+        topics = {table: sorted(names) for table, names in sorted(seen.topics.items())}
+        beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
+        try:
+            durable.make_folder(self._folder)
+            began = (seen.began or Position()).to_json()
+            document = {
+                "topics": topics, "beginnings": beginnings, "keys": dict(seen.keys), "began": began,
+                "connectors": [asdict(connector) for connector in seen.connectors],
+            }  # fmt: skip
+            durable.replace_file(self._source_file(source), json.dumps(document).encode(), 0o666)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{self._folder} cannot be written ({error.strerror})",
+                next_step="Make the folder named by `state` writable.",
+            ) from error
+
+    def _source_file(self, source: str) -> Path:
+        return self._folder / f"{quote(source, safe='')}.json"

@@ -1,0 +1,443 @@
+"""The lanes of one source: which there are, where each began, and where each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from typing import Generic
+
+import structlog
+
+from replicator.application.delivery.bounded_queue import WAKE_SECONDS
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.problem import Problem, Stopped, to_problem
+from replicator.application.quarantine.poison_records import PoisonRecordFinder
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.table_rules import CONTINUE, RulesFor, TransactionRules
+from replicator.domain.connectors import Connector, RowLoss, find_row_loss
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fenced
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.remedies import describe_reload, describe_reload_or_skip
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.frames import F, Lane
+from replicator.ports.register import Register, RegisterEntry
+from replicator.ports.sink import Sink
+from replicator.ports.source import LogTruncated, NamesFiles, Source
+
+from .lane_schema import LaneSchema, refuse_changed_rule
+from .missing_records import describe_missing
+from .schema_history import read_schema_versions
+
+log = structlog.get_logger(__name__)
+
+StateQuestion = Callable[[Sink[F]], LaneState | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStanding:
+    """Where a lane stands, as its sink says, and the schemas that it has met."""
+
+    state: LaneState | None
+    schemas: Sequence[SchemaVersion]
+
+
+@dataclass(frozen=True)
+class PendingLane:
+    """A lane whose sink was asked where it stands. `placed` ends when the lane is placed, or with why it is not."""
+
+    run: LaneRun
+    generation: int
+    answer: Future[LaneStanding]
+    placed: Future[None]
+
+    def resolve(self) -> None:
+        """To whoever waits for `placed`."""
+        problem = self.run.problem
+        if self.run.status is LaneStatus.SUSPENDED and problem is not None:
+            self.placed.set_exception(problem.to_error())
+        elif self.run.status is LaneStatus.STARTING:
+            self.placed.set_exception(_make_daemon_ended_error(self.run.lane))
+        else:
+            self.placed.set_result(None)
+
+
+@dataclass(frozen=True)
+class SourceContext(Generic[F]):
+    """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register. With
+    `transactions` its lanes are held together at those of the source. `on_reject`: for records whose table is not known.
+    `poison_records`: what is known of records that end the program; None: nothing is noted. `private`: records of some table
+    have values that are kept from what is stored. `has_backfills`: tables can be loaded from their database too."""
+
+    name: str
+    source: Source[F]
+    rules_for: RulesFor
+    event_logs: Sequence[Lane]
+    workers: Mapping[str, Worker[F]]
+    register: Register
+    transactions: TransactionRules | None = None
+    on_reject: str = CONTINUE
+    poison_records: PoisonRecordFinder[F] | None = None
+    private: bool = False
+    has_backfills: bool = False
+
+
+class LaneRegistry(Generic[F]):
+    """Used by the thread of its source only.
+
+    Before a lane gets anything of a partition, the register knows where that partition began for it: however the program
+    ends, a lane that has applied nothing of it yet begins there again, although others may have passed.
+    """
+
+    def __init__(self, place: SourceContext[F], shared: RuntimeContext[F]) -> None:
+        self._place = place
+        self._shared = shared
+        self._asked: dict[str, PendingLane] = {}
+        self.tables: dict[str, list[LaneRun]] = {}
+        self.event_logs: list[LaneRun] = []
+        self.topics: dict[str, frozenset[str]] = {}
+        self.keys: dict[str, tuple[str, ...]] = {}
+        self.knows_tables = False
+        self.began = Position()
+        self.connectors: dict[tuple[str, str], Connector] = {}
+        self._excluded: dict[str, set[str]] = {}
+        self._met: set[str] = set()
+        """Lanes of tables that have turned up in the stream and are not placed: what they lack was just read."""
+        self._has_learned = False
+
+    def open_lanes(self, start: Position, beginning: Position) -> None:
+        """Enlist every lane that the register or the configuration names, and ask the sinks where they stand. `start` is
+        where lanes without a position begin.
+
+        From the first start on every partition has one place at which it began. One that appeared since then began with
+        its first record (`beginning`): what it got while nobody looked is not before the start. So did one that ends below
+        that place now, since it is another one: each lane judges by itself whether it lost something.
+        """
+        seen = self._place.register.load(self._place.name)
+        known = seen.began or Position()
+        lost = self._place.source.losses(known, {})
+        kept = {p: o for p, o in known.items() if p not in lost or o <= beginning.get(p, o)}
+        self.began = start if seen.began is None else Position({**beginning, **kept})
+        self.knows_tables = bool(seen.topics)
+        self.connectors = {each.identity: each for each in seen.connectors}
+        self._warn_of_loss(None)
+        self.topics = dict(seen.topics)
+        self.keys.update(seen.keys)
+        for lane in self._place.event_logs:
+            self.event_logs.append(self._add_lane(lane, seen.beginnings.get(lane.id, start)))
+        # A table that had to leave its target to another one leaves it again: that one's rows are in it.
+        for table in sorted(seen.topics, key=lambda table: any(lane.endswith(f" ({table})") for lane in seen.beginnings)):
+            begin = Position({p: o for p, o in start.items() if p.topic in seen.topics[table]})
+            self._open_table(table, lambda lane, begin=begin: seen.beginnings.get(lane.id, begin))  # type: ignore[misc]
+        self._save_entry()
+
+    def list_runs(self) -> list[LaneRun]:
+        """Every lane of the source."""
+        return [*self.event_logs, *(run for runs in self.tables.values() for run in runs)]
+
+    def register_batch(self, topics: Mapping[str, frozenset[str]], span: Span) -> Sequence[str]:
+        """Take notice of the tables and partitions of a batch, durably, before anything of it is handed over. The tables
+        that were not there before."""
+        new = [table for table in topics if table not in self.topics]
+        grown = any(not names <= self.topics.get(table, frozenset()) for table, names in topics.items())
+        for table, names in topics.items():
+            self._add_topics(table, names)
+        for table in new:
+            self._open_table(table, lambda _: Position())
+            self._met |= {run.lane.id for run in self.tables.get(table, ())}
+        begun = [self._add_partitions(run, span) for run in self.list_runs()]
+        if new_partitions := [p for p in span.start if p not in self.began]:
+            first = self._get_oldest().only(new_partitions)
+            self.began = Position({**first, **self.began})
+            begun.append(bool(first))
+        if grown or any(begun):
+            self._save_entry()
+        return new
+
+    def is_new(self, table: str) -> bool:
+        """True while a lane of a table that has turned up in the stream is not placed."""
+        runs = self.tables.get(table, ())
+        return any(run.status is LaneStatus.STARTING and run.lane.id in self._met for run in runs)
+
+    def store_key(self, table: str, keys: tuple[str, ...]) -> None:
+        """Remember the key of a table; durably with `save_keys`."""
+        if keys and self.keys.get(table) != keys:
+            self.keys[table] = keys
+            self._has_learned = True
+
+    def save_keys(self) -> None:
+        """Before anything of the tables is handed over. Once for all of them: there may be a thousand."""
+        if self._has_learned:
+            self._save_entry()
+
+    def store_connector(self, connector: Connector | None) -> None:
+        """Remember what writes the records, durably. Several connectors may write the topics of one source."""
+        before = self.connectors.get(connector.identity) if connector else None
+        if connector is None or connector == before:
+            return
+        if connector.has_metadata is None and before and before.version == connector.version:
+            return  # Records of a snapshot: they show less than those before.
+        loss = self.row_loss
+        self.connectors[connector.identity] = connector
+        self._warn_of_loss(loss)
+        if before and find_row_loss(before) and not find_row_loss(connector):
+            log.warning(
+                "rows may have been lost",
+                source=self._place.name,
+                sentence=f"Connector {before.version} of {before.prefix} was upgraded. Rows that it lost before stay lost.",
+                next_step="Load the tables again, unless you did: `replicator backfill TABLE`.",
+            )
+        self._save_entry()
+
+    def _warn_of_loss(self, before: RowLoss | None) -> None:
+        if (loss := self.row_loss) is not None and loss != before:
+            log.warning("rows may be lost", source=self._place.name, sentence=loss.sentence, next_step=loss.next_step)
+
+    @property
+    def row_loss(self) -> RowLoss | None:
+        """What some connector may lose before it is sent; None where nothing is known that is."""
+        losses = (find_row_loss(self.connectors[identity]) for identity in sorted(self.connectors))
+        return next((loss for loss in losses if loss), None)
+
+    def list_affected_tables(self, span: Span) -> list[str]:
+        """The tables that have a topic in `span`."""
+        names = {p.topic for p in span.end}
+        return [table for table in self.tables if self.topics[table] & names]
+
+    def is_covered(self, run: LaneRun, partition: TopicPartition) -> bool:
+        """True when the lane is concerned with the partition."""
+        if run.is_event_log:
+            return partition.topic not in self.list_excluded_topics(run.lane.sink)
+        return partition.topic in self.topics.get(run.lane.table, frozenset())
+
+    def list_excluded_topics(self, sink: str) -> set[str]:
+        """Topics that an event-log sink leaves out: every table seen in them is configured, and none names the sink."""
+        if sink not in self._excluded:
+            wanted: set[str] = set()
+            unwanted: set[str] = set()
+            for table, names in self.topics.items():
+                rules = self._place.rules_for(table)
+                (unwanted if rules is not None and sink not in rules.event_logs else wanted).update(names)
+            self._excluded[sink] = unwanted - wanted
+        return self._excluded[sink]
+
+    def describe_missing(self, run: LaneRun) -> Sequence[str]:
+        """See `missing_records`. Marks of transactions have no rows."""
+        rules = self._place.transactions
+        marks = rules.topic if rules else ""
+        return describe_missing(
+            self._place.source, run.lane, run.begin, lambda p: p.topic != marks and self.is_covered(run, p)
+        )
+
+    def suspend_incomplete(self) -> None:
+        """Suspend the lanes that lack records, since files with older ones came after those with which it began."""
+        oldest = self._get_oldest()
+        for run in self.list_runs():
+            if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and (late := self._find_late_records(run, oldest)):
+                self._shared.lanes.suspend(run, late)
+
+    def _get_oldest(self) -> Position:
+        source = self._place.source
+        return source.oldest() if isinstance(source, NamesFiles) else Position()
+
+    def _find_late_records(self, run: LaneRun, oldest: Position) -> Problem | None:
+        """Why the lane lacks records below where a partition began, for it and for others."""
+        missed = [p for p, at in oldest.items() if at < self.began.get(p, at) and self.is_covered(run, p)]
+        began = {p: min(self.began[p], run.begin.get(p, self.began[p])) for p in missed}
+        late = [
+            f"the records at offsets {oldest[p]} to {first - 1} of {p}"
+            for p, first in sorted(began.items())
+            if oldest[p] < first
+        ]
+        if not late:
+            return None
+        error = DataLoss(
+            f"Lane {run.lane.id} lacks {'; '.join(late)}: the files that hold them came after later ones had been read.",
+            next_step=f"{describe_reload(run.lane.id)} To do without these records, take the files away, and start again.",
+        )
+        return to_problem(error)
+
+    def place_answered(self, patience: float) -> None:
+        """Place the lanes whose sinks have answered; wait up to `patience` seconds for the others."""
+        self._wait_for_answers(patience)
+        answered = [(lane_id, asked) for lane_id, asked in self._asked.items() if asked.answer.done()]
+        oldest = self._get_oldest() if answered else Position()
+        for lane_id, asked in answered:
+            if self._shared.lanes.is_live(asked.run, asked.generation):
+                self._place_run(asked.run, asked.answer, oldest)
+            del self._asked[lane_id]
+            asked.resolve()
+
+    def _wait_for_answers(self, patience: float) -> None:
+        futures = [asked.answer for asked in self._asked.values()]
+        deadline = (now := self._shared.clock()) + patience
+        while wait(futures, timeout=min(WAKE_SECONDS, deadline - now)).not_done and (now := self._shared.clock()) < deadline:
+            if self._shared.stop.is_set():
+                return
+
+    @property
+    def has_pending(self) -> bool:
+        """True while a sink has not said yet where one of its lanes stands."""
+        return bool(self._asked)
+
+    def restart_lane(
+        self, run: LaneRun, question: StateQuestion[F] | None = None, begin: Position | None = None
+    ) -> Future[None]:
+        """Void what the lane has in flight and ask its sink where it stands; `question` may first change that there. With
+        `begin`, a lane without a position begins there from now on. The future is `PendingLane.placed`."""
+        self._shared.lanes.restart(run)
+        if begin is not None:
+            run.begin = begin
+            self._save_entry()
+        return self._ask_sink(run, question)
+
+    def _add_topics(self, table: str, names: frozenset[str]) -> None:
+        self.topics[table] = self.topics.get(table, frozenset()) | names
+        self._excluded.clear()
+
+    def _open_table(self, table: str, begin: Callable[[Lane], Position]) -> None:
+        rules = self._place.rules_for(table)
+        if rules is None or not rules.lanes:
+            return
+        self.tables[table] = [self._add_lane(lane, begin(lane)) for lane in rules.lanes]
+
+    def _add_lane(self, lane: Lane, begin: Position) -> LaneRun:
+        other = self._shared.lanes.find(lane.id)
+        if other is not None or lane.refused:
+            return self._refuse_target(lane, other.lane if other is not None and not lane.refused else None)
+        run = self._shared.lanes.add(lane)
+        run.begin = begin
+        self._ask_sink(run)
+        return run
+
+    def _refuse_target(self, lane: Lane, other: Lane | None) -> LaneRun:
+        """Two tables with one target: the one that came first keeps it. None: no table can have it."""
+        run = self._shared.lanes.add(replace(lane, id=make_refused_id(lane)))
+        problem = make_target_name_error(lane) if other is None else make_target_taken_error(lane, other.table)
+        self._shared.lanes.suspend(run, to_problem(problem))
+        return run
+
+    def _add_partitions(self, run: LaneRun, span: Span) -> bool:
+        new = {p: o for p, o in span.start.items() if p not in run.begin and self.is_covered(run, p)}
+        if new:
+            run.begin = Position({**new, **run.begin})
+            if run.status is not LaneStatus.STARTING:
+                run.sent, run.handed_over = Position({**new, **run.sent}), Position({**new, **run.handed_over})
+        return bool(new)
+
+    def _save_entry(self) -> None:
+        self._has_learned = False
+        beginnings = {run.lane.id: run.begin for run in self.list_runs()}
+        self._place.register.save(
+            self._place.name,
+            RegisterEntry(self.topics, beginnings, dict(self.keys), self.began, tuple(self.connectors.values())),
+        )
+
+    def _ask_sink(self, run: LaneRun, question: StateQuestion[F] | None = None) -> Future[None]:
+        lane = run.lane
+        worker = self._place.workers[lane.sink]
+        asked = question or (lambda _: worker.get_state(lane))
+        future = worker.ask(lambda sink: LaneStanding(asked(sink), read_schema_versions(sink, lane) if lane.table else ()))
+        before = self._asked.get(lane.id)
+        if before is not None:
+            before.placed.set_exception(_make_superseded_error(lane))
+        self._asked[lane.id] = PendingLane(run, run.generation, future, Future())
+        return self._asked[lane.id].placed
+
+    def _place_run(self, run: LaneRun, future: Future[LaneStanding], oldest: Position) -> None:
+        try:
+            stand = future.result()
+            state = stand.state or LaneState()
+        except Fenced:
+            raise
+        except Stopped:
+            return
+        except Exception as error:
+            self._shared.lanes.suspend(run, to_problem(error), error)
+            return
+        if not run.is_event_log:
+            self._add_topics(run.lane.table, frozenset(p.topic for p in state.position))
+        run.rule = state.rule
+        position = Position({**run.begin, **state.position})
+        lost = dict(describe_removed(self._place.source, run.begin, state.position))
+        if state.position or run.lane.id not in self._met:
+            lost |= self._place.source.losses(position, dict(state.identity))
+        self._met.discard(run.lane.id)
+        lost = {p: why for p, why in lost.items() if self.is_covered(run, p)}
+        problem = self._make_loss(run, lost) if lost else self._find_late_records(run, oldest)
+        if problem:
+            self._shared.lanes.suspend(run, problem)
+        else:
+            rules = self._place.rules_for(run.lane.table)
+            try:
+                refuse_changed_rule(run.lane, state.rule, stand.schemas, rules.keys if rules else ())
+            except ConfigProblem as error:
+                self._shared.lanes.suspend(run, to_problem(error), error)
+                return
+            schema = LaneSchema(run.lane, stand.schemas, is_rebuilt=not state.position)
+            self._shared.lanes.place_lane(run, position, state.position, state.purged_up_to, schema)
+
+    def _make_loss(self, run: LaneRun, lost: Mapping[TopicPartition, str]) -> Problem:
+        place, lane = self._place, run.lane
+        sentences = "; ".join(f"{p}: {why.rstrip('.')}" for p, why in sorted(lost.items()))
+        until = place.source.start().only(lost).to_option()
+        table = lane.table if place.has_backfills else ""
+        is_short = bool(self.describe_missing(run))
+        both = describe_reload_or_skip(lane.id, until, table=table, is_short=is_short)
+        error = DataLoss(
+            f"Lane {lane.id} cannot go on without losing changes: {sentences}.",
+            next_step=both if until else describe_reload(lane.id, is_short=is_short),
+        )
+        return to_problem(error)
+
+
+def describe_removed(source: object, begun: Position, applied: Position) -> dict[TopicPartition, str]:
+    """Why a lane that begins there, where it has applied nothing yet, would lack the first records of its partitions."""
+    removed = source.removed() if isinstance(source, LogTruncated) else Position()
+    return {
+        place: f"the event log has no records below offset {first} of {place} any more: its retention removed them"
+        for place, first in removed.items()
+        if place not in applied and begun.get(place, 0) <= first
+    }
+
+
+def make_refused_id(lane: Lane) -> str:
+    """The id of a lane whose target another table has: names the table too."""
+    return lane.id if lane.id.endswith(f" ({lane.table})") else f"{lane.id} ({lane.table})"
+
+
+def make_target_taken_error(lane: Lane, other: str = "") -> ConfigProblem:
+    """Why the lane cannot run: the table `other` came first, and its rows are in the target."""
+    return ConfigProblem(
+        f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
+        next_step=f"A target has the rows of one table. Give one of them another name with `into` ({lane.config_line}), and "
+        "restart; read them together through a view.",
+    )
+
+
+def make_target_name_error(lane: Lane) -> ConfigProblem:
+    """Why the lane cannot run: its target would have no name."""
+    return ConfigProblem(
+        f"The name of the target of table {lane.table} in sink {lane.sink}, {lane.into!r}, {lane.refused}.",
+        next_step=f"Name the table in an entry of its own, or change `into` ({lane.config_line}), and restart.",
+    )
+
+
+def _make_daemon_ended_error(lane: Lane) -> EnvironmentProblem:
+    return EnvironmentProblem(f"The daemon ended before lane {lane.id} had answered.", next_step="Start it and ask again.")
+
+
+def _make_superseded_error(lane: Lane) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"Another command for lane {lane.id} came meanwhile.", next_step="See `replicator status`, then ask again."
+    )
+
+
+def find_highest(positions: Iterable[Position]) -> Position:
+    """Per partition the highest offset that any of `positions` knows."""
+    out = Position()
+    for position in positions:
+        out = out.advanced_to(position)
+    return out

@@ -1,0 +1,350 @@
+"""Where the schema of a lane's table stands, and what becomes of it when records come under another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import pyarrow as pa
+
+from replicator.domain.as_of import LogCut
+from replicator.domain.errors import ConfigProblem, ReplicatorError
+from replicator.domain.out_of_range import find_reads
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.position import Position
+from replicator.domain.schema_evolution import (
+    SchemaChangeKind,
+    SchemaChangeMode,
+    SchemaDecision,
+    decide_drop,
+    decide_schema,
+    list_changes,
+)
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.type_compatibility import can_cover
+from replicator.ports.frames import Lane
+
+from .catalog import ALL_COLUMNS, TargetColumns, plan_lane
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaTransition:
+    """A lane met another schema. `decision` is what it does about it, `version` what is to be remembered of that; `is_known`:
+    it has met the schema before, and goes by what was decided then."""
+
+    decision: SchemaDecision
+    version: SchemaVersion
+    is_known: bool = False
+
+    @property
+    def has_cut(self) -> bool:
+        """Records before the change have to be applied to the table as it was."""
+        return bool(self.decision.reshaping)
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredColumn:
+    """A column's type before a moment, and those that it got later; None for none."""
+
+    was: pa.DataType | None
+    now: tuple[pa.DataType | None, ...]
+
+    def is_done(self, there: pa.DataType | None) -> bool:
+        """Whether a table that has the column so has it as it was later. It may keep a type as another one."""
+        return (there is None) != (self.was is None) or (there != self.was and there in self.now)
+
+
+class LaneSchema:
+    """Used by the thread of its source only. `versions`: all that the sink remembers, and those that it is to; `current`:
+    the one under which the lane stands. `is_anew`: the target is empty, so that its table may have another key."""
+
+    def __init__(self, lane: Lane, versions: Sequence[SchemaVersion] = (), *, is_rebuilt: bool = False) -> None:
+        self._lane = lane
+        self._reads = find_reads(lane.row_transforms)
+        versions = [
+            replace(v, source=self._apply_text_types(v.source), columns=self._to_text_columns(v.columns)) for v in versions
+        ]
+        self.versions = {v.number: v for v in versions}
+        applied = sorted((v for v in versions if v.state == "applied"), key=lambda v: v.number)
+        self.current = applied[-1] if applied else None
+        self._new: tuple[SchemaVersion, ...] = ()
+        self._is_anew = is_rebuilt
+        self._met: TableSpec | None = None
+        self._taken: tuple[TableSpec, TargetColumns] | None = None
+
+    @property
+    def pending(self) -> SchemaVersion | None:
+        """The schema that waits for somebody to accept it."""
+        return next((v for v in self.versions.values() if v.state == "pending"), None)
+
+    def find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
+        """What becomes of the lane where records come under `table`; None when that is nothing new."""
+        if table is self._met:
+            return None
+        turn = self._find_transition(self._select_chosen(table), start, now)
+        self._met = table if turn is None else None
+        return turn
+
+    def _find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
+        if self.current is None:
+            return self._make_first_transition(table, start, now)
+        if self._is_anew:
+            self._is_anew = False
+            rekeyed = _apply_newer_key(self.current.source, table)
+            if rekeyed is not None:
+                self.current = replace(self.current, source=rekeyed)
+                decision = SchemaDecision((), self.current.columns)
+                return SchemaTransition(decision, self._make_version(rekeyed, decision, start, now))
+        if _is_same(self.current.source, table):
+            if not self._has_left_out_column(table):
+                return None
+            known = None
+        else:
+            known = self._find_earlier_version(table, start)
+        if known is not None and known.number < self.current.number:
+            if not _is_earlier(known.position, self.current.position, start):
+                known = None  # The table was changed back.
+            else:
+                return None  # A partition that is behind, or records that are read again: as the lane is by now.
+        decision = self._decide(self.current, table, accepted=known is not None)
+        if not decision.changes:
+            self.current = replace(self.current, source=table)
+            return None
+        version = self._make_version(table, decision, start, now)
+        if known is not None:
+            version = replace(known, columns=decision.columns, emptied=version.emptied, reshaping=version.reshaping)
+        return SchemaTransition(decision, version, known is not None)
+
+    def _find_earlier_version(self, table: TableSpec, start: Position) -> SchemaVersion | None:
+        """The last version of that schema which records from `start` on may have: a table that is changed back has several,
+        and one that waited and was accepted is the last."""
+        several = [v for v in self._list_passed() if _is_same(v.source, table)]
+        early = [v for v in several if v.state == "applied" or not _has_below(v.position, start)]
+        return max(early, key=lambda v: v.number, default=None)
+
+    def _decide(self, current: SchemaVersion, table: TableSpec, *, accepted: bool) -> SchemaDecision:
+        """What becomes of the lane. A column that is added again is not emptied where the table goes back and forth between
+        two schemas that it had before: so it looks when a restarted connector sends records from before a change again."""
+        policy, rules = self._lane.policy, self._lane.schema_rules
+        decision = decide_schema(current.columns, current.source, table, rules, policy=policy, is_accepted=accepted)
+        before = [v.source for v in self._list_passed() if v.number < current.number]
+        if decision.reshaping.emptied and all(any(_is_same(b, met) for b in before) for met in (table, current.source)):
+            return replace(decision, reshaping=replace(decision.reshaping, emptied=()))
+        return decision
+
+    def find_drop_transition(self, at: Position, now: datetime) -> SchemaTransition | None:
+        """What becomes of the lane where the record at `at` says that its table was dropped; None when the lane has passed
+        that before, or has nothing of the table."""
+        if self.current is None:
+            return None
+        known = next((v for v in self.versions.values() if v.dropped and v.position == at), None)
+        if known is not None and known.state == "applied":
+            return None
+        accepted = known is not None and known.state == "accepted"
+        decision = decide_drop(self.current.columns, self._lane.schema_rules, accepted=accepted)
+        version = self._make_version(self.current.source, decision, at, now)
+        number = known.number if known is not None and accepted else version.number
+        return SchemaTransition(decision, replace(version, number=number, dropped=True), accepted)
+
+    @property
+    def has_stored_versions(self) -> bool:
+        """What the sink does not remember yet are drops at most, which change nothing of its table."""
+        return all(version.dropped for version in self._new)
+
+    def apply_transition(self, turn: SchemaTransition) -> None:
+        """The lane goes on under the schema that it met."""
+        version = replace(turn.version, state="applied")
+        was = self.versions.get(version.number)
+        self.versions[version.number] = self.current = version
+        if was is None or was.state != "applied":
+            self._new = (*self._new, version)
+        self._taken = None
+
+    def select_columns(self, table: TableSpec) -> TargetColumns:
+        """What the lane takes of frames of `table` now."""
+        if self.current is None:
+            return ALL_COLUMNS
+        if self._taken is None or self._taken[0] is not table:
+            self._taken = (table, self._make_target_columns(table, self.current.columns))
+        return self._taken[1]
+
+    def find_emptied_columns(self, start: Position) -> Sequence[tuple[Position, frozenset[str]]]:
+        """Where columns became others, behind records from `start` on that are read again; and the columns of which records
+        below have other values."""
+        behind = [v for v in self.versions.values() if v.state == "applied" and v.emptied and _has_below(v.position, start)]
+        names = [frozenset(name for v in behind[i:] for name in v.emptied) for i in range(len(behind))]
+        return [(v.position, some) for v, some in zip(behind, names, strict=True)]
+
+    def select_columns_without(self, table: TableSpec, names: frozenset[str]) -> TargetColumns:
+        """What the lane takes of frames of `table` of which these columns have other values."""
+        columns = self.current.columns if self.current is not None else table.columns
+        return self._make_target_columns(table, tuple(c for c in columns if c.name not in names))
+
+    def _make_target_columns(self, table: TableSpec, columns: tuple[Column, ...]) -> TargetColumns:
+        names = {c.name for c in columns}
+        renamed = tuple(
+            (old, new)
+            for old, new in self._lane.schema_rules.renames
+            if new in names and old not in names and old in table.column_names
+        )
+        told = None if _is_alike(columns, self._select_chosen(table).columns) else columns
+        return TargetColumns(told, renamed, self._new)
+
+    def _has_left_out_column(self, table: TableSpec) -> bool:
+        """The lane does without a column that it would not do without any more."""
+        names = {c.name for c in self.current.columns} if self.current else set()
+        evolves = self._lane.schema_rules.get_mode(SchemaChangeKind.ADDED) in (
+            SchemaChangeMode.EVOLVE,
+            SchemaChangeMode.TRY_EVOLVE,
+        )
+        return evolves and any(name not in names for name in table.column_names)
+
+    def _make_first_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition:
+        """Nothing is remembered of what the lane has met: it takes what comes."""
+        decision = SchemaDecision((), table.columns)
+        return SchemaTransition(decision, self._make_version(table, decision, start, now))
+
+    def _make_version(self, table: TableSpec, decision: SchemaDecision, start: Position, now: datetime) -> SchemaVersion:
+        passed = [v.number for v in self._list_passed()]
+        said = tuple(map(str, decision.changes))
+        waits = "pending" if decision.stops else "applied"
+        emptied = decision.reshaping.emptied
+        reshaping = replace(
+            decision.reshaping,
+            emptied=tuple(filter(None, map(self._lane.row_transforms.column_transforms.get_new_name, emptied))),
+        )
+        number = max(passed, default=0) + 1
+        made = SchemaVersion(number, table, decision.columns, start, now, said, waits)  # type: ignore[arg-type]
+        return replace(made, emptied=emptied, reshaping=reshaping)
+
+    def _list_passed(self) -> list[SchemaVersion]:
+        """Those that the lane need not ask about again."""
+        return [v for v in self.versions.values() if v.state != "pending"]
+
+    def _select_chosen(self, table: TableSpec) -> TableSpec:
+        """The table without the columns that the lane leaves out."""
+        chosen, table = self._lane.row_transforms.columns, self._apply_text_types(table)
+        if chosen is None:
+            return table
+        return replace(table, columns=tuple(c for c in table.columns if c.name in chosen or c.name in table.keys))
+
+    def _apply_text_types(self, table: TableSpec) -> TableSpec:
+        return replace(table, columns=self._to_text_columns(table.columns))
+
+    def _to_text_columns(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
+        """Dates and times of which the lane has the text alone are text: what records are read as depends on other lanes."""
+        return tuple(
+            Column(c.name, pa.string(), c.nullable) if pa.types.is_temporal(c.type) and self._reads.has_text(c.name) else c
+            for c in columns
+        )
+
+
+def find_plan(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:
+    """The plan of a lane of which `versions` are remembered, under the schema at which it stands; None where it has met
+    none."""
+    schema = LaneSchema(lane, versions)
+    if schema.current is None:
+        return None
+    return plan_lane(lane, schema.current.source, schema.select_columns(schema.current.source))
+
+
+def refuse_other_rule(lane: Lane, rule: str, now: str) -> None:
+    """Raise ConfigProblem when the rows of the lane's target were written under another policy, or by other keys: the two
+    would mix."""
+    if rule not in ("", now):
+        raise ConfigProblem(
+            f"Lane {lane.id} holds rows written under {rule!r}, and the configuration now says {now!r}.",
+            next_step=f"`replicator lanes resync {lane.id}` loads it again under the new rule; or give it another name with "
+            f"`into` ({lane.config_line}).",
+        )
+
+
+def refuse_changed_rule(lane: Lane, rule: str, versions: Sequence[SchemaVersion], keys: tuple[str, ...]) -> None:
+    """The same before any record comes, by the schema that the lane met last. `keys`: as configured."""
+    schema = LaneSchema(lane, versions)
+    if not rule or schema.current is None:
+        return
+    source = schema.current.source
+    try:
+        plan = plan_lane(lane, source.with_keys(keys) if keys else source, schema.select_columns(source))
+    except ReplicatorError:
+        return  # The next records may have what it lacks; where they do not, it is said of them.
+    refuse_other_rule(lane, rule, plan.rule)
+
+
+def find_altered_columns(border: LogCut, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, AlteredColumn]:
+    """The columns of the lane's target that schemas which begin behind the border added, removed or gave another type, under
+    today's rules. A table may be so without one of their records: where a batch has both, or records are read again."""
+    applied = [v for v in versions if v.state == "applied"]
+    early = [v for v in applied if border.has_before(v.position)] or applied[:1]
+    known = [_list_types(lane, v) for v in (*early[-1:], *(v for v in applied if v not in early))]
+    found: dict[str, AlteredColumn] = {}
+    for name in {name for columns in known for name in columns}:
+        was, *later = (columns.get(name) for columns in known)
+        now = tuple(one for one in later if one != was)
+        if now:
+            found[name] = AlteredColumn(was, now)
+    return found
+
+
+def _list_types(lane: Lane, version: SchemaVersion) -> Mapping[str, pa.DataType]:
+    return {c.name: c.type for c in lane.row_transforms.column_transforms.transform_columns(version.columns)}
+
+
+def _is_same(one: TableSpec, other: TableSpec) -> bool:
+    return can_cover(one, other) and can_cover(other, one) and not list_changes(one, other)
+
+
+def _is_earlier(known: Position, current: Position, start: Position) -> bool:
+    """Whether records under an earlier schema, from `start` on, may have been sent before the current one. Of a table in
+    several partitions that cannot be told: each gets to a change of the schema in its own time."""
+    return len({*known, *current, *start}) > 1 or any(at <= current.get(place, at) for place, at in start.items())
+
+
+def _has_below(position: Position, start: Position) -> bool:
+    return any(start[place] < at for place, at in position.items() if place in start)
+
+
+def _apply_newer_key(known: TableSpec, newer: TableSpec) -> TableSpec | None:
+    """`known` with the key of `newer`; None where it has that key, or cannot have it."""
+    is_same = (known.keys, known.sequence) == (newer.keys, newer.sequence)
+    if is_same or not set(newer.keys) <= set(known.column_names):
+        return None
+    return replace(known, keys=newer.keys, sequence=newer.sequence)
+
+
+def _is_alike(some: tuple[Column, ...], others: tuple[Column, ...]) -> bool:
+    return {c.name: (c.type, c.text_kind) for c in some} == {c.name: (c.type, c.text_kind) for c in others}
+
+
+def describe_stop(lane: Lane, turn: SchemaTransition) -> tuple[str, str]:
+    """Why the lane does not go on, and what to do about it."""
+    stops, line = turn.decision.stops, f" ({lane.config_line})" if lane.config_line else ""
+    sentence = f"The schema of table {lane.table} changed: {'; '.join(map(str, stops))}."
+    if turn.decision.is_final:
+        return sentence, _describe_reload(lane, turn)
+    accept = f"`replicator lanes resume {lane.id} --accept-schema {turn.version.number}`"
+    if turn.decision.waits:
+        return sentence, f"{accept} lets the lane go on under it; `schema_changes` says quarantine{line}."
+    kinds = ", ".join(f"{kind}: evolve" for kind in sorted({change.kind.value for change in stops}))
+    return sentence, f"Allow it with `schema_changes: {{{kinds}}}`{line} and start again, or for this once with {accept}."
+
+
+def _describe_reload(lane: Lane, turn: SchemaTransition) -> str:
+    """What helps where the rows that are there cannot be told by the new key, or held by the new type."""
+    line = f" ({lane.config_line})" if lane.config_line else ""
+    typed = any(change.kind is SchemaChangeKind.TYPE_CHANGED for change in turn.decision.stops)
+    keyed = any(change.kind is SchemaChangeKind.KEY_CHANGED for change in turn.decision.stops)
+    keep = (
+        f"Keep the type that is there with `schema_changes: {{type_changed: try_evolve}}`{line}, and start again: rows that "
+        "do not fit are rejected. Or load"
+        if typed and not keyed
+        else "Load"
+    )
+    return (
+        f"{keep} the table again without its older records. The new schema begins at {turn.version.position.to_option()}. "
+        f"See that source {lane.source} begins there or later (`start_from`, or what it retains), "
+        f"`replicator drop {lane.id}`, and start again. `replicator backfill` brings the rows that do not change."
+    )

@@ -1,0 +1,51 @@
+"""Loading a lane again where its source no longer has the first records: refused until somebody accepts that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from replicator.domain.errors import DataLoss
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.remedies import describe_reload
+from replicator.ports.frames import Lane
+from replicator.ports.source import HasSnapshots, Source
+
+CoversPartition = Callable[[TopicPartition], bool]
+
+
+def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: CoversPartition) -> Sequence[str]:
+    """Why the lane would not get everything if it began anew; empty where it would. `begun`: where its partitions began."""
+    start, beginning, end = source.start(), source.beginning(), source.end()
+    mine = {p: offset for p, offset in start.items() if covers(p)}
+    # Offsets with holes tell nothing of the stream's first record but where it was once.
+    sparse = getattr(source, "has_sparse_offsets", False)
+    known = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
+    gone = source.losses(Position(known), {})
+    found = []
+    for place, first in sorted(known.items()):
+        at = mine.get(place)
+        if at is None:
+            found += [gone[place]] if place in gone else []
+        elif at > first and (place in gone or at > beginning.get(place, at)) and not _is_whole(source, lane, place, at):
+            found.append(f"The source begins at offset {at} of {place}.")
+    if not found and all(end.get(place, at) <= at for place, at in mine.items()):
+        found.append("The source has no records of it.")
+    return found
+
+
+def _is_whole(source: Source[Any], lane: Lane, place: TopicPartition, offset: int) -> bool:
+    """True where all rows come first as they are now, which is all that a target without a history has."""
+    if lane.policy != "scd1" or not isinstance(source, HasSnapshots):
+        return False
+    return source.after_snapshots(Position({place: offset}))[place] != offset
+
+
+def refuse_missing(lane: Lane, found: Sequence[str], *, has_backfills: bool) -> None:
+    """Raise DataLoss with every sentence of `found`, if there is one."""
+    if found:
+        step = "`replicator backfill {}` loads the rows as they are now. " if has_backfills else ""
+        raise DataLoss(
+            f"Lane {lane.id} was not emptied, since rows would be missing from it afterwards. {' '.join(found)}",
+            next_step=f"{step.format(lane.table) if lane.table else ''}{describe_reload(lane.id, is_short=True)}",
+        )

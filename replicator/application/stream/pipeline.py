@@ -1,0 +1,606 @@
+"""One source's stream on its way to every lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic
+
+import structlog
+
+from replicator.application.delivery.bounded_queue import WriteRequest
+from replicator.application.delivery.retry import Backoff
+from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.operations.retry_dead_letters import DeadLetterRetry
+from replicator.application.operations.skip import advance_position
+from replicator.application.problem import Problem, Stopped, to_problem
+from replicator.application.quarantine.poison_records import MAIN_READER, PoisonRecordFinder
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.transactions.barrier import TransactionBarrier
+from replicator.application.transactions.tracker import TransactionTracker
+from replicator.domain.errors import DataLoss, Fenced, Retryable
+from replicator.domain.policy.plan import Counts, LaneState
+from replicator.domain.position import Position, Span
+from replicator.domain.transactions import TransactionPart
+from replicator.ports.decoder import Decoder
+from replicator.ports.engine import TracksTransactions
+from replicator.ports.frames import Batch, F, RoutedBatch
+from replicator.ports.source import HasSnapshots, NamesFiles, NamesTopics
+
+from .batch_decoder import BatchDecoder
+from .catalog import Catalog, UnusableTable
+from .catch_up import CatchUp, CatchUpContext
+from .lane_registry import LaneRegistry, SourceContext, find_highest
+from .prefetch import Prefetcher, prefetch_batches
+from .schema_history import store_schema_version
+from .source_progress import SourceCall, SourceOutage, SourceProgress
+from .table_buffer import SchemaSlice, TableBuffer, TableSlice
+from .write_builder import WriteBuilder, cover_topics, select_identities
+
+log = structlog.get_logger(__name__)
+READING_STREAM = "reading"
+
+
+class SourcePipeline(Generic[F]):
+    """Runs one source in the calling thread until it is stopped or, with `once`, has caught up.
+
+    Per batch: what operators asked for; route (rejects durable first); event logs; each table's changes to its lanes; a turn
+    for the lanes that are behind. Workers apply meanwhile. `Retryable` of the source: wait, and go on from the
+    current position. Anything else ends the program.
+    """
+
+    def __init__(self, place: SourceContext[F], decoder: Decoder, shared: RuntimeContext[F]) -> None:
+        self.context = place
+        self.progress = SourceProgress(
+            began=shared.clock(),
+            is_sparse=getattr(place.source, "has_sparse_offsets", False),
+            transactions=place.transactions.topic if place.transactions else None,
+        )
+        self.registry = LaneRegistry(place, shared)
+        self._shared = shared
+        self._crashes = place.poison_records or PoisonRecordFinder(
+            None, shared.engine, shared.rejects, place.name, shared.decoding
+        )
+        # Who asks for a record to be tried again has it decoded.
+        self._asked, decoder = decoder, self._crashes.filter_poison_records(decoder)
+        self._decoder = decoder
+        self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.registry.keys)
+        self._decoding = BatchDecoder(place, decoder, self._catalog, shared, self._crashes, flow=self.progress)
+        self._writes = WriteBuilder(
+            shared, self._catalog, decoder, partial(store_schema_version, place.workers), self._crashes
+        )
+        self._begin = Prefetcher(shared.engine, decoder, self._writes.batch_records)
+        rules = place.transactions
+        kind = TransactionBarrier if rules is None or rules.together else TransactionTracker
+        self._aligner = kind(rules, place, decoder, self.registry, shared) if rules else None
+        seen = self._aligner.read_beside if self._aligner else lambda _: None
+        tools = CatchUpContext(
+            place, shared, self.registry, self._catalog, self._decoding, self._writes, self._crashes, seen
+        )
+        self._catch_up = CatchUp(tools, self._find_catch_up_target, self._join_lane, self._hand_over, self._record_beat)
+        self.replay = DeadLetterRetry(place, self._asked, self._catalog, shared)
+        self._feeds: dict[str, TableBuffer[F]] = {}
+        self._unplaced: dict[str, float] = {}
+        """New tables whose changes wait in their feeds for lanes to be placed; until when, on the clock."""
+        self._identity: dict[str, str] = {}
+        self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._advancing: dict[str, Future[LaneState | None]] = {}
+        self._position: Position | None = None
+        self._enlisted = self._has_partial_batch = False
+        self._told = self._turned = shared.clock()
+
+    @property
+    def last_beat(self) -> float:
+        """When the stream last turned or waited for a sink or its source, on the clock."""
+        return self._turned
+
+    def _record_beat(self) -> None:
+        self._turned = self._shared.clock()
+
+    @property
+    def held_back_problem(self) -> Problem | None:
+        """Why records that were read are not with their lanes; None where none are held back for a transaction."""
+        return self._aligner.held_back_problem if self._aligner else None
+
+    def post(self, command: Callable[[], None]) -> None:
+        """Have a command done by the pipeline's thread, between two batches. From any thread."""
+        self._commands.put(command)
+
+    def run(self, *, once: bool) -> None:
+        """See the class. EnvironmentProblem when `RuntimeContext.idle_timeout` has its limit."""
+        self._crashes.begin_run()
+        try:
+            self._run_with_retry(once=once)
+        finally:
+            self._crashes.end_run()
+
+    def _run_with_retry(self, *, once: bool) -> None:
+        stop, options = self._shared.stop, self._shared.options
+        backoff = Backoff(options.first_delay, options.longest_delay)
+        while not stop.is_set():
+            before = self._position
+            try:
+                self._read_stream(once=once)
+                return
+            except Stopped:
+                return
+            except Retryable as error:
+                if self._position != before:
+                    backoff.reset()
+                if self._has_partial_batch:
+                    self._reset_to_committed()
+                self._record_outage(error)
+                self._shared.idle_timeout.record_failure("Source", self.context.name, error.sentence)
+                backoff.wait(stop)
+                self._record_beat()
+
+    @contextmanager
+    def _guard_hand_over(self) -> Iterator[None]:
+        """In the block lanes and feeds move on before their writes are handed over. If it fails, they are ahead of these."""
+        self._has_partial_batch = True
+        yield
+        self._has_partial_batch = False
+
+    def _reset_to_committed(self) -> None:
+        """Start from the committed positions, as a new run does: lanes and feeds are ahead of what was handed over."""
+        with self._shared.lanes.get_lock():
+            for run in self.registry.list_runs():
+                if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
+                    self.registry.restart_lane(run)
+        self.registry.knows_tables = bool(self.registry.topics)
+        self._feeds.clear()
+        self._unplaced.clear()
+        self._position, self._has_partial_batch = None, False
+
+    def _read_stream(self, *, once: bool) -> None:
+        start = self._open_stream() if self._position is None else self._position
+        self._position = self.progress.position = start
+        self._catch_up.join_caught_up()
+        # It is not back before it has had time to fail again, at the same records.
+        self._told = self._shared.clock()
+        with (
+            prefetch_batches(self._shared, self._begin, self.apply_batch, once=once) as take,
+            self._note_source_call(READING_STREAM),
+        ):
+            self.context.source.run(start, self._pause_source_call(take), self._shared.stop, once=once)
+        if once and not self._shared.stop.is_set():
+            self._catch_up_all()
+            self._flush_buffers()
+            if isinstance(self.context.source, NamesTopics) and not self.context.source.end():
+                self.progress.unmatched = self.context.source.unmatched()
+            if isinstance(self.context.source, NamesFiles):
+                self.progress.absent, self.progress.damaged = self.context.source.absent(), self.context.source.damaged()
+        self._advance_idle_lanes()
+
+    @contextmanager
+    def _note_source_call(self, doing: str) -> Iterator[None]:
+        """Within, the source is waited for."""
+        before, self.progress.call = self.progress.call, SourceCall(doing, self._shared.clock())
+        try:
+            yield
+        finally:
+            self.progress.call = before
+
+    def _pause_source_call(self, take: Callable[[Batch[F]], None]) -> Callable[[Batch[F]], None]:
+        """`take`, while which the source is not waited for."""
+
+        def taking(batch: Batch[F]) -> None:
+            self.progress.call = None
+            take(batch)
+            self.progress.call = SourceCall(READING_STREAM, self._shared.clock())
+
+        return taking
+
+    def _open_stream(self) -> Position:
+        """Where the main stream begins: per partition the highest position of a lane that can go on; where there is none,
+        where the partition began for the source, as far as its records are still there."""
+        with self._note_source_call("looking for where it begins"):
+            start, beginning = self.context.source.start(), self.context.source.beginning()
+        if not self._enlisted:
+            self.registry.open_lanes(start, beginning)
+            self._enlisted = True
+            self.progress.row_loss = self.registry.row_loss
+        start = Position({p: max(o, beginning.get(p, o)) for p, o in self.registry.began.only(start).items()})
+        self.registry.place_answered(self._shared.options.state_patience)
+        known = [run.handed_over for run in self.registry.list_runs() if run.status is LaneStatus.CATCHING_UP]
+        if self.registry.knows_tables:
+            begin = self._skip_snapshots(Position({**start, **find_highest(known)}))
+            return self._aligner.find_start(begin, start, self.context.source.end()) if self._aligner else begin
+        if self._aligner:
+            self._aligner.find_start(start, start, self.context.source.end())
+        return Position({**start, **Position.lowest([*known, start]).only(start)})
+
+    def _skip_snapshots(self, position: Position) -> Position:
+        """Lanes that begin with a snapshot read it by themselves: others must not get it."""
+        source = self.context.source
+        return source.after_snapshots(position) if isinstance(source, HasSnapshots) else position
+
+    def apply_batch(self, batch: Batch[F]) -> None:
+        """Take a batch of the main stream, or an empty one; returns when the next may be read."""
+        self._record_beat()
+        if not batch.span:
+            self._shared.idle_timeout.record_failure(
+                "Source", self.context.name, "No records come, though it is not at its end."
+            )
+        self._run_commands()
+        self.registry.place_answered(0)
+        self._catch_up.join_caught_up()
+        self._make_room()
+        self._release_placed()
+        if batch.span:
+            for piece in self._crashes.split_batch(self._drop_redelivered(batch), MAIN_READER, self._shared.wait_for_sinks):
+                self._make_room()
+                self._apply_records(piece)
+        else:
+            self._handle_idle()
+        self._catch_up.run_turn(self._shared.options.catch_up_turn)
+        self._report_when_due()
+
+    def _drop_redelivered(self, batch: Batch[F]) -> Batch[F]:
+        """The batch without records that came before; DataLoss when some between were left out."""
+        position = self._position or Position()
+        gaps = batch.span.gaps(position)
+        if gaps:
+            raise DataLoss(
+                f"Source {self.context.name} left out records of {gaps[0]}.",
+                next_step="Start again: lanes go on from their own positions.",
+            )
+        span = batch.span.after(position)
+        if span == batch.span:
+            return batch
+        frame = self._shared.engine.within(batch.frame, span)
+        return replace(batch, frame=frame, span=span, records=self._shared.engine.count(frame))
+
+    def _apply_records(self, batch: Batch[F]) -> None:
+        self._identity.update(batch.identity)
+        if self._aligner:
+            self._aligner.begin_batch(batch)
+        self._writes.batch_records.begin(batch)
+        routed = self._decoding.route_batch(batch)
+        if isinstance(self._shared.engine, TracksTransactions) and batch.records:
+            with self._crashes.note_decoding(batch.span):
+                connector = self._shared.engine.connector(batch.frame, self._decoder)
+            self.registry.store_connector(connector)
+            self.progress.row_loss = self.registry.row_loss
+        if new := self._register_tables(routed, batch.span):
+            self._place_lanes(new)
+        # All of it before anything moves: what cannot be decoded now comes again.
+        found = self._decode_tables(routed, batch)
+        with self._guard_hand_over():
+            if self._aligner:  # What was read of one table decides what may go of another.
+                self._aligner.advance((self._position or Position()).advanced_to(batch.span.end), batch)
+                self.progress.transaction_progress = self._aligner.progress
+            handed = self._make_log_writes(batch, routed)
+            for table, parts in found.items():
+                handed += self._buffer_changes(table, parts, routed, batch)
+            self.registry.save_keys()
+            self._position = self.progress.position = (self._position or Position()).advanced_to(batch.span.end)
+            self._shared.idle_timeout.record_progress()
+            self.progress.records += batch.records
+            self._decoding.count_records(batch, routed)
+            if batch.records and self.progress.outage and not self.progress.outage.answers:
+                self._clear_outage()
+            self._hand_over(handed)
+
+    def _place_lanes(self, new: Sequence[str]) -> None:
+        """Give the sinks some time to say where the lanes of new tables stand. While some of them have not, the stream does
+        not wait again: of a thousand new tables the others would wait for minutes. What comes of a new table waits instead,
+        so that its lanes need not read it again."""
+        options = self._shared.options
+        if self._aligner:  # Of transactions, what comes before a lane is placed is not counted.
+            self.registry.place_answered(options.state_patience)
+        else:
+            self.registry.place_answered(0 if self._unplaced else options.new_patience)
+            until = self._shared.clock() + options.state_patience
+            self._unplaced.update((table, until) for table in new if self.registry.is_new(table))
+        self._catch_up.join_caught_up()
+
+    def _release_placed(self) -> None:
+        """Hand over what waits for lanes that are placed now. Lanes that take too long, or too much memory, read again."""
+        size = sum(self._feeds[table].size for table in self._unplaced if table in self._feeds)
+        now = self._shared.clock() if size <= self._shared.options.hold_bytes else float("inf")
+        placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
+        for table in placed:
+            del self._unplaced[table]
+        if placed:
+            self._hand_over_released(lambda table, feed: self._release_held(table, feed) if table in placed else ())
+
+    def _register_tables(self, routed: RoutedBatch[F], span: Span) -> Sequence[str]:
+        if self._aligner is None:
+            return self.registry.register_batch(routed.topics, span)
+        begin = Position({**span.start, **self._aligner.limit_to_barrier(self._position or Position())})
+        return self.registry.register_batch(
+            self._aligner.add_transaction_topic(routed.topics), Span(begin, begin.advanced_to(span.end))
+        )
+
+    def _make_log_writes(self, batch: Batch[F], routed: RoutedBatch[F]) -> list[WriteRequest[F]]:
+        excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
+        return self._writes.build_log_writes(
+            batch, routed, self._select_followers(self.registry.event_logs, batch.span.start), excluded
+        )
+
+    def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
+        """The changes of each table that some lane takes."""
+        aligner = self._aligner
+        tables = self.registry.tables if aligner else self.registry.list_affected_tables(batch.span)
+        found = {t: self._decode_table(t, routed, batch, aligner.count_changes(t) if aligner else None) for t in tables}
+        return {table: parts for table, parts in found.items() if parts is not None}
+
+    def _decode_table(
+        self, table: str, routed: RoutedBatch[F], batch: Batch[F], seen: Callable[[F], None] | None = None
+    ) -> Sequence[SchemaSlice[F]] | None:
+        """The changes of a table; None when no lane takes them."""
+        span = cover_topics(batch.span, self.registry.topics[table])
+        followers = self._select_followers(
+            self.registry.tables[table], Position({**span.start, **self._get_buffer(table).released})
+        )
+        if not followers and table not in self._unplaced:
+            self._feeds.pop(table, None)
+            return None
+        try:
+            runs, drops = [run for run in routed.runs if run.table == table], routed.drops.get(table, ())
+            topics = self.registry.topics[table]
+            return self._decoding.decode_changes(table, runs, batch, topics=topics, drops=drops, seen=seen)
+        except UnusableTable as error:
+            for run in followers:
+                self._shared.lanes.suspend(run, to_problem(error.cause), error.cause)
+            self._feeds.pop(table, None)
+            return None
+
+    def _buffer_changes(
+        self, table: str, parts: Sequence[SchemaSlice[F]], routed: RoutedBatch[F], batch: Batch[F]
+    ) -> list[WriteRequest[F]]:
+        span = cover_topics(batch.span, self.registry.topics[table])
+        feed, known = self._get_buffer(table), self._catalog.get_union(table)
+        self.registry.store_key(table, known.keys if known else ())
+        feed.barrier = self._barrier(table, Position({**span.start, **feed.released}))
+        records = self._writes.batch_records.get_records(batch)
+        drops = routed.drops.get(table, ())
+        chunks = feed.add_batch(parts, known, span, records if span else None, records.size, drops=drops)
+        return self._make_slice_writes(table, chunks)
+
+    def _barrier(self, table: str, released: Position) -> Position:
+        """From where on nothing of a table that was released so far is released."""
+        if self._aligner:
+            return self._aligner.barrier
+        return released if table in self._unplaced else Position()
+
+    def _make_slice_writes(self, table: str, chunks: Sequence[TableSlice[F]]) -> list[WriteRequest[F]]:
+        followers = [run for run in self.registry.tables[table] if run.status is LaneStatus.RUNNING]
+        return [
+            h
+            for c in chunks
+            for h in self._writes.build_slice_writes(c, followers, select_identities(self._identity, c.end))
+        ]
+
+    def _select_followers(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
+        """The running lanes; one that has not got up to `start` falls back to catching up instead of skipping records. So
+        does one that is full, which reads for itself once it is not."""
+        for run in runs:
+            if run.is_full or any(
+                run.handed_over.get(p, o) < o and self.registry.is_covered(run, p) for p, o in start.items()
+            ):
+                self._shared.lanes.fall_back(run)
+        return [run for run in runs if run.status is LaneStatus.RUNNING]
+
+    def _get_buffer(self, table: str) -> TableBuffer[F]:
+        if table not in self._feeds:
+            topics = self.registry.topics[table]
+            position = self._position or Position()
+            at = position.only(p for p in position if p.topic in topics)
+            self._feeds[table] = TableBuffer(self._shared.engine, self._shared.options, at, self._shared.clock)
+            if self._aligner:  # Marks that were read are not read again, and not all of them are let go.
+                self._feeds[table].released = Position({**at, **self._aligner.limit_to_barrier(at)})
+        return self._feeds[table]
+
+    def _find_catch_up_target(self, run: LaneRun) -> Position:
+        """Where the main stream stands for a lane that is behind."""
+        if run.is_event_log:
+            position = self._position or Position()
+            return position.only(p for p in position if self.registry.is_covered(run, p))
+        return self._get_buffer(run.lane.table).released
+
+    def _join_lane(self, run: LaneRun, feed: TableBuffer[F], has_read: bool) -> None:
+        if not run.is_event_log:
+            self._get_buffer(run.lane.table).absorb_buffer(feed)
+            if self._aligner and has_read:
+                self._aligner.doubt_joining_lane(run.lane.table)
+        self._shared.lanes.join_lane(run)
+
+    def _hand_over(self, items: Sequence[WriteRequest[F]]) -> None:
+        """To each sink its writes; a sink with a full slot is waited for last. Callers see to room first, and call once:
+        a second call may wait for a sink that is away."""
+        by_sink: dict[str, list[WriteRequest[F]]] = {}
+        for item in self._aligner.bundle_writes(items) if self._aligner else items:
+            by_sink.setdefault(item.run.lane.sink, []).append(item)
+        workers = self.context.workers
+        for sink in sorted(by_sink, key=lambda name: not workers[name].has_room()):
+            workers[sink].hand_over(by_sink[sink], self._shared.stop)
+
+    def reset_table(self, table: str) -> None:
+        """Learn a table anew whose lanes have all stopped: what its records looked like before may be why they did."""
+        if all(run.status in (LaneStatus.SUSPENDED, LaneStatus.PAUSED) for run in self.registry.tables.get(table, ())):
+            self._catalog.drop_table(table)
+            self._feeds.pop(table, None)
+
+    def _make_room(self) -> None:
+        """Wait for sinks whose slot is full. While one of them is away and others are not, these do not wait for it: its
+        lanes read for themselves, from where they are, once it is back."""
+        running = [run for run in self.registry.list_runs() if run.status is LaneStatus.RUNNING]
+        for sink in sorted({run.lane.sink for run in running}):
+            mine = [run for run in running if run.lane.sink == sink]
+            others = [run for run in running if run.lane.sink != sink]
+            has_room = self.context.workers[sink].wait_for_room(
+                partial(self._is_only_sink_away, mine, others), self._shared.stop
+            )
+            for run in [] if has_room or self._shared.stop.is_set() else mine:
+                self._shared.lanes.fall_back(run)
+
+    def _is_only_sink_away(self, mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
+        """True when the sink of the lanes `mine` does not answer, and one of the others does."""
+        self._record_beat()
+        return any(run.retrying for run in mine) and any(run.retrying is None for run in others)
+
+    def _run_commands(self) -> None:
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except Empty:
+                return
+            command()
+
+    def _handle_idle(self) -> None:
+        self._align()
+        self._hand_over_released(lambda table, feed: feed.release_idle(self._catalog.get_union(table)))
+
+    def _align(self) -> None:
+        """Hand over what is held back for transactions no longer."""
+        if self._aligner:
+            self._aligner.advance(self._position or Position())
+            while self._look_back(self._aligner):
+                self._aligner.advance(self._position or Position())
+            self.progress.transaction_progress = self._aligner.progress
+            self._hand_over_released(self._release_held)
+
+    def _look_back(self, aligner: TransactionBarrier[F]) -> bool:
+        """Find, for the transaction that is waited for, what lanes had of it before the start: nothing else is to come now.
+        False where there is nothing to look for."""
+        tables = aligner.look_back()
+        for table, end in tables.items():
+            found = self._had_before(aligner, table, end)
+            if self._shared.stop.is_set():
+                return False
+            aligner.count_older(table, found)
+        return bool(tables)
+
+    def _had_before(self, aligner: TransactionBarrier[F], table: str, end: Position) -> Sequence[TransactionPart]:
+        """What transactions have of a table before `end`."""
+        source, most = self.context.source, self._shared.options.catch_up_offsets
+        beginning, found = source.beginning(), list[TransactionPart]()
+        start = Position({p: max(beginning.get(p, o), o - most) for p, o in end.items()})
+        span = Span(start, end).only(p for p, o in end.items() if start[p] < o)
+
+        def count(batch: Batch[F]) -> None:
+            for frame in self._decoding.again(table, batch):
+                found.extend(aligner.older(frame, table))
+
+        try:
+            if span:
+                source.read(span.start, span.end, count, self._shared.stop)
+        except (DataLoss, UnusableTable) as error:
+            log.info("cannot look for what came before the start", table=table, error=str(error))
+        return found
+
+    def _release_held(self, table: str, feed: TableBuffer[F]) -> Sequence[TableSlice[F]]:
+        feed.barrier = self._barrier(table, feed.released)
+        return feed.release_ready(self._catalog.get_union(table))
+
+    def _flush_buffers(self) -> None:
+        self._hand_over_released(lambda table, feed: feed.release_all(self._catalog.get_union(table)))
+
+    def _hand_over_released(self, chunks: Callable[[str, TableBuffer[F]], Sequence[TableSlice[F]]]) -> None:
+        """What feeds no longer hold back, of all of them at once: after the first there may be no room."""
+        with self._guard_hand_over():
+            self._hand_over([h for t, feed in self._feeds.items() for h in self._make_slice_writes(t, chunks(t, feed))])
+
+    def _advance_idle_lanes(self) -> None:
+        """Bring positions of lanes that had nothing to write to where they are; not worth waiting for a sink."""
+        for run in self.registry.list_runs():
+            feed = self._feeds.get(run.lane.table)
+            has_room = self.context.workers[run.lane.sink].has_room()
+            if run.status is LaneStatus.RUNNING and feed is not None and has_room:
+                empty = feed.make_empty(self._catalog.get_union(run.lane.table))
+                if empty is None and self._aligner is None:
+                    self._advance_unplanned_lane(run)
+                with self._guard_hand_over():
+                    self._hand_over(
+                        self._writes.build_position_write(run, empty, select_identities(self._identity, run.handed_over))
+                    )
+        if self._aligner:
+            self._aligner.publish_complete()
+
+    def _advance_unplanned_lane(self, run: LaneRun) -> None:
+        """Bring the position of a lane to where it is that got no change since the start, so that there is no plan for a
+        write: all that came was rejected or ignored. Its target has to be there."""
+        span = self._shared.lanes.find_unapplied(run)
+        before = self._advancing.get(run.lane.id)
+        if span and run.applied and (before is None or before.done()):
+            worker, generation = self.context.workers[run.lane.sink], run.generation
+            answer = worker.ask(lambda sink: advance_position(sink, run.lane, span))
+            self._advancing[run.lane.id] = answer
+            answer.add_done_callback(partial(self._finish_advance, run, generation))
+
+    def _finish_advance(self, run: LaneRun, generation: int, answer: Future[LaneState | None]) -> None:
+        error = answer.exception()
+        if isinstance(error, Fenced):
+            self._shared.fail(error)
+        elif self._shared.lanes.is_live(run, generation) and not isinstance(error, Stopped):
+            if isinstance(error, Exception):
+                self._shared.lanes.suspend(run, to_problem(error), error)
+            elif error is None and (state := answer.result()) is not None:
+                self._shared.lanes.record_commit(run, state.position, Counts(), None)
+
+    def _catch_up_all(self) -> None:
+        """Until no lane is behind or waits for its sink."""
+        stop = self._shared.stop
+        while not stop.is_set():
+            self._record_beat()
+            self._run_commands()
+            self.registry.place_answered(0)
+            if not self._catch_up.run_turn(self._shared.options.catch_up_turn) and not self.registry.has_pending:
+                self._release_placed()
+                self._align()
+                return
+            stop.wait(0.01)
+
+    def _report_when_due(self) -> None:
+        if self._shared.clock() - self._told >= self._shared.options.report_every:
+            self._told = self._shared.clock()
+            self._shared.rejects.open.refresh()
+            self._advance_idle_lanes()
+            self.report_positions()
+
+    def _record_outage(self, error: Retryable, *, answers: bool = False) -> None:
+        """Said once, and remembered until records come, or, where it `answers`, until `report_positions` succeeds: records of a
+        partition do not show that all are read."""
+        known = self.progress.outage
+        self.progress.outage = SourceOutage(known.since if known else self._shared.clock(), error.sentence, answers)
+        tell = log.debug if known else log.warning
+        tell("source away", source=self.context.name, sentence=error.sentence)
+
+    def _clear_outage(self) -> None:
+        known, self.progress.outage = self.progress.outage, None
+        if known is not None:
+            log.info("source back", source=self.context.name, seconds_away=round(self._shared.clock() - known.since, 1))
+
+    def report_positions(self) -> None:
+        """Tell the source how far every lane has got, and telemetry how far that is from the end. Both are hints."""
+        self._report_pace()
+        runs = self.registry.list_runs()
+        self.progress.excluded = {
+            run.lane.sink: frozenset(self.registry.list_excluded_topics(run.lane.sink)) for run in self.registry.event_logs
+        }
+        lowest = Position.lowest([self.progress.get_position(run) for run in runs])
+        answers = False
+        try:
+            with self._note_source_call("looking for its end"):
+                self.progress.end, answers = self.context.source.end(), True
+                self.registry.suspend_incomplete()
+                if self._aligner:
+                    self._aligner.set_end(self.progress.end)
+                self._shared.telemetry.lag(self.context.name, self.progress.find_lowest_lag(runs))
+                self.context.source.committed(lowest)
+        except Retryable as error:
+            self._record_outage(error, answers=answers)
+        else:
+            self._clear_outage()
+
+    def _report_pace(self) -> None:
+        source: Any = self.context.source
+        self.progress.pace = source.pace() if hasattr(source, "pace") else None
+        if self.progress.pace is not None:
+            self._shared.telemetry.pace(self.context.name, source.engine, self.progress.pace)

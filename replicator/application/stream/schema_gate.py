@@ -1,0 +1,105 @@
+"""Chunks on their way to a lane whose table's schema changes within them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Generic
+
+import structlog
+
+from replicator.application.lane_runs import LaneRun
+from replicator.application.problem import Problem
+from replicator.domain.errors import ExitCode
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F
+
+from .catalog import ALL_COLUMNS, TargetColumns
+from .lane_schema import SchemaTransition, describe_stop
+from .table_buffer import SchemaMark, TableSlice
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class GateResult(Generic[F]):
+    """What a lane takes of a chunk: `slices` in order, each with what the lane takes of its frame. Where it does not go on,
+    `problem` says why, and `transition` what it met. `drops`: of its table, to be remembered whether or not rows come after
+    them."""
+
+    slices: Sequence[tuple[TableSlice[F], TargetColumns]]
+    problem: Problem | None = None
+    transition: SchemaTransition | None = None
+    drops: Sequence[SchemaVersion] = ()
+
+
+class SchemaGate(Generic[F]):
+    """Every change is applied under the schema that it was sent under. Used by the thread of one source only."""
+
+    def __init__(self, engine: Engine[F], now: Callable[[], datetime]) -> None:
+        self._engine = engine
+        self._now = now
+
+    def pass_slice(self, run: LaneRun, chunk: TableSlice[F]) -> GateResult[F]:
+        """The chunk, cut where the lane's table is reshaped, up to where the lane stops; its schema moves on."""
+        pieces: list[tuple[TableSlice[F], TargetColumns]] = []
+        drops: list[SchemaVersion] = []
+        marks = [mark for mark in chunk.marks if mark.table is not None or _is_ahead(run, chunk, mark.start)]
+        for at, names in run.schema.find_emptied_columns(chunk.start):
+            first, chunk = self._cut_slice(chunk, Position({**chunk.start, **at}))
+            if first.table is not None:
+                pieces.append((first, run.schema.select_columns_without(first.table, names)))
+        for number, mark in enumerate(marks):
+            turn = self._find_transition(run, mark)
+            if turn is None:
+                continue
+            if turn.decision.stops:
+                first, _ = self._cut_slice(chunk, self._find_first_position(run, marks[number:]))
+                problem = Problem(ExitCode.RUNTIME, *describe_stop(run.lane, turn))
+                return GateResult([*pieces, (first, self._select_columns(run, first))], problem, turn, drops)
+            if turn.has_cut:
+                first, chunk = self._cut_slice(chunk, mark.start)
+                pieces.append((first, self._select_columns(run, first)))
+            if turn.version.dropped and run.schema.has_stored_versions:
+                drops.append(turn.version)
+            run.schema.apply_transition(turn)
+            if turn.decision.changes and not turn.is_known:
+                told = {"emptied": list(turn.version.emptied)} if turn.version.emptied else {}
+                changes = list(turn.version.changes)
+                log.info("schema changed", lane=run.lane.id, schema=turn.version.number, changes=changes, **told)
+        return GateResult([*pieces, (chunk, self._select_columns(run, chunk))], drops=drops)
+
+    def _find_transition(self, run: LaneRun, mark: SchemaMark) -> SchemaTransition | None:
+        if mark.table is None:
+            return run.schema.find_drop_transition(mark.start, self._now())
+        return run.schema.find_transition(mark.table, mark.start, self._now())
+
+    def _find_first_position(self, run: LaneRun, marks: Sequence[SchemaMark]) -> Position:
+        """Where, in each partition, the first records come that the lane may not take."""
+        new = (mark.start for mark in marks if self._find_transition(run, mark) is not None)
+        return Position.lowest(new)
+
+    def _select_columns(self, run: LaneRun, chunk: TableSlice[F]) -> TargetColumns:
+        return ALL_COLUMNS if chunk.table is None else run.schema.select_columns(chunk.table)
+
+    def _cut_slice(self, chunk: TableSlice[F], at: Position) -> tuple[TableSlice[F], TableSlice[F]]:
+        """What lies below a position, and the rest."""
+        ends = {p: min(o, max(at.get(p, o), chunk.start.get(p, o))) for p, o in chunk.end.items()}
+        end = Position(ends)
+        if chunk.frame is None:
+            return replace(chunk, end=end), replace(chunk, start=end)
+        below, rest = self._engine.before(chunk.frame, at)
+        return replace(chunk, frame=self._drop_empty(below), end=end, size=0), replace(
+            chunk, frame=self._drop_empty(rest), start=Position({**chunk.start, **end})
+        )
+
+    def _drop_empty(self, frame: F) -> F | None:
+        return frame if self._engine.count(frame) else None
+
+
+def _is_ahead(run: LaneRun, chunk: TableSlice[F], at: Position) -> bool:
+    """The record there lies in the chunk, and the lane has not got it yet."""
+    return all(max(chunk.start[p], run.handed_over.get(p, o)) <= o < chunk.end[p] for p, o in at.items())

@@ -1,0 +1,44 @@
+"""What sinks remember of the schemas that lanes have met."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+import structlog
+
+from replicator.application.lane_runs import LaneRun
+from replicator.application.problem import Stopped, to_problem
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.frames import Lane
+from replicator.ports.sink import StoresSchemas
+
+log = structlog.get_logger(__name__)
+
+
+def read_schema_versions(sink: Any, lane: Lane) -> Sequence[SchemaVersion]:
+    """What the sink remembers of the lane's schemas; nothing where it does not remember any."""
+    return sink.schemas(lane) if isinstance(sink, StoresSchemas) else ()
+
+
+def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: SchemaVersion) -> None:
+    """Have the lane's sink remember a schema for which the lane waits, or that its table was dropped. Not waited for:
+    whatever becomes of it, the lane finds out again."""
+    try:
+        done: Future[None] = workers[run.lane.sink].ask(partial(_write_version, lane=run.lane, version=version))
+    except Stopped:
+        return
+    done.add_done_callback(partial(_log_outcome, run.lane))
+
+
+def _write_version(sink: Any, lane: Lane, version: SchemaVersion) -> None:
+    if isinstance(sink, StoresSchemas):
+        sink.remember(lane, version)
+
+
+def _log_outcome(lane: Lane, done: Future[None]) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None and not isinstance(error, Stopped):
+        log.warning("schema not remembered", lane=lane.id, sentence=to_problem(error).sentence)

@@ -1,0 +1,265 @@
+"""The changes of one table on their way to its lanes: what must wait is held back, what must not be joined is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Generic
+
+from replicator.application.delivery.batch_records import RecordFrame
+from replicator.application.lane_runs import Clock, monotonic
+from replicator.application.options import RuntimeOptions
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import TableSpec
+from replicator.domain.type_compatibility import can_cover
+from replicator.ports.engine import Engine
+from replicator.ports.frames import F
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaMark:
+    """Records came under the schema `table` from `start` on, in the partitions that it names, up to the next mark there.
+    Without one: the record there, which is no change, says that the table was dropped."""
+
+    table: TableSpec | None
+    start: Position
+
+
+@dataclass(frozen=True)
+class SchemaSlice(Generic[F]):
+    """Changes that were sent under one schema, none of them below `mark`; `table`: what their frame can be united as."""
+
+    frame: F
+    mark: SchemaMark
+    table: TableSpec
+
+
+@dataclass(frozen=True)
+class TableSlice(Generic[F]):
+    """Changes that lanes may take now. `frame` is None when there are none, otherwise one of `table`. `start`, `end`: what
+    it stands for, per partition. `raw`: the records that it is made of; `size`: the bytes that keeping them takes. `marks`:
+    of the schemas of its records, and of drops, in order; the first and the last ones may not lie in it. Without a frame
+    there are none of schemas."""
+
+    frame: F | None
+    start: Position
+    end: Position
+    raw: tuple[RecordFrame[F], ...] = ()
+    size: int = 0
+    table: TableSpec | None = None
+    marks: tuple[SchemaMark, ...] = ()
+
+
+class TableBuffer(Generic[F]):
+    """One table's stream for the lanes that follow it together.
+
+    `read`: the stream was read up to here. `released`: lanes got everything below; between the two, changes are held back:
+    the delete half of a key change waits for its create half, which most often is in the next batch. They are let go when
+    the stream is idle, or when too much is held. Nothing from `barrier` on is released: below it are whole transactions.
+    `clock`: in seconds, never goes back.
+    """
+
+    def __init__(self, engine: Engine[F], options: RuntimeOptions, position: Position, clock: Clock = monotonic) -> None:
+        self._engine = engine
+        self._options = options
+        self._clock = clock
+        self.read = self.released = position
+        self.barrier = Position()
+        self._table: TableSpec | None = None
+        self._marks: tuple[SchemaMark, ...] = ()
+        self._drops: tuple[SchemaMark, ...] = ()
+        self._empty: tuple[TableSpec, F] | None = None
+        self._held: list[F] = []
+        self._raw: tuple[RecordFrame[F], ...] = ()
+        self._size = 0
+        self._pushes = 0
+        self._pushed_at = clock()
+
+    @property
+    def size(self) -> int:
+        """The bytes that keeping the records takes of which something is held back."""
+        return self._size
+
+    @property
+    def has_held(self) -> bool:
+        """True while something is held back."""
+        return bool(self._held)
+
+    def make_empty(self, table: TableSpec | None) -> F | None:
+        """A changes frame of `table` without rows; None when its last changes had another schema, or none came yet."""
+        return self._empty[1] if self._empty and self._empty[0] is table else None
+
+    def add_batch(
+        self,
+        parts: Sequence[SchemaSlice[F]],
+        table: TableSpec | None,
+        span: Span,
+        raw: RecordFrame[F] | None = None,
+        size: int = 0,
+        *,
+        drops: Sequence[Position] = (),
+    ) -> Sequence[TableSlice[F]]:
+        """Add a batch's changes, in order, and `span`, what the batch covers of the table's topics; `raw` are its records,
+        of `size` bytes, and at `drops` those that say that the table was dropped. `table`: the one known last, for a batch
+        without changes. Changes whose frames cannot be one, since a column has another type or the table another key, are in
+        chunks of their own."""
+        self._drops = (*self._drops, *(SchemaMark(None, at) for at in drops if _is_within(at, span.start, span.end)))
+        out: list[TableSlice[F]] = []
+        groups = _group_compatible(parts)
+        for group in groups[:-1]:
+            ends = reduce(Position.advanced_to, (self._engine.ends(part.frame) for part in group), Position())
+            first = Span(span.start.only(ends), Position({p: max(o, span.start[p]) for p, o in ends.items()}))
+            out += self.add_changes([p.frame for p in group], group[-1].table, first, raw, 0, marks=[p.mark for p in group])
+            out += self._release_frames(self._held, group[-1].table, flush=True, without_barrier=True)
+            span = Span(span.start.advanced_to(first.end), span.end)
+        last = groups[-1] if groups else []
+        of_last = last[-1].table if last else table
+        return [*out, *self.add_changes([p.frame for p in last], of_last, span, raw, size, marks=[p.mark for p in last])]
+
+    def add_changes(
+        self,
+        parts: Sequence[F],
+        table: TableSpec | None,
+        span: Span,
+        raw: RecordFrame[F] | None = None,
+        size: int = 0,
+        *,
+        marks: Sequence[SchemaMark] = (),
+    ) -> Sequence[TableSlice[F]]:
+        """`add_batch` of changes whose frames can all be one of `table`."""
+        apart: Sequence[TableSlice[F]] = ()
+        if self._held and self._table and parts and table and not can_cover(table, self._table):
+            apart = self._release_frames(self._held, self._table, flush=True, without_barrier=True)
+        self._table = table if parts else self._table or table
+        self._marks = (*self._marks, *(SchemaMark(m.table, m.start.only(span.start)) for m in marks))
+        return [*apart, *self._add_frames(parts, self._table, span, raw, size)]
+
+    def _add_frames(
+        self, parts: Sequence[F], table: TableSpec | None, span: Span, raw: RecordFrame[F] | None, size: int
+    ) -> Sequence[TableSlice[F]]:
+        known = self.read
+        self.read = self._add_partitions(known, span).advanced_to(span.end)
+        self.released = self._add_partitions(self.released, span)
+        self._pushed_at = self._clock()
+        if parts:
+            self._pushes += 1
+        if raw is not None and (parts or self._held):
+            self._raw = (*self._raw, raw)
+            self._size += size
+        chunks = self._release_frames([*self._held, *parts], table, flush=self._is_too_much())
+        if self._held and all(self.released[p] >= offset for p, offset in known.items()):
+            # What is held now came with this batch; how long others waited before it does not count against it.
+            self._raw, self._size, self._pushes = (raw,) if raw is not None else (), size, 1
+        return chunks
+
+    def release_ready(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
+        """What the barrier holds no longer."""
+        return self._release_frames(self._held, table, flush=False)
+
+    def release_idle(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
+        """An empty batch came: the stream may have ended for now."""
+        return self.release_all(table) if self._clock() - self._pushed_at >= self._options.hold_idle else ()
+
+    def release_all(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
+        """Let go of what is held."""
+        return self._release_frames(self._held, table, flush=True) if self._held else ()
+
+    def absorb_buffer(self, other: TableBuffer[F]) -> None:
+        """Take over what `other`, which has read at least up to where this feed had released, still holds back below that:
+        the rest is held here already."""
+        drops = tuple(mark for mark in other._drops if _is_within(mark.start, Position(), self.released))
+        lacking = [self._engine.before(frame, self.released)[0] for frame in other._held]
+        lacking = [frame for frame in lacking if self._engine.count(frame)]
+        if lacking:
+            self._held = [*lacking, *self._held]
+            self._raw = (*other._raw, *self._raw)
+            self._size += other._size
+            lower = {p: min(o, self.released.get(p, o)) for p, o in other.released.items()}
+            self.released = Position({**self.released, **lower})
+        self._marks = (*other._marks, *self._marks)
+        self._drops = (*drops, *self._drops)
+        self._table = self._table or other._table
+        self._empty = self._empty or other._empty
+
+    def _add_partitions(self, position: Position, span: Span) -> Position:
+        return Position({**span.start, **position})
+
+    def _is_too_much(self) -> bool:
+        return self._pushes > self._options.hold_batches or self._size > self._options.hold_bytes
+
+    def _release_frames(
+        self, frames: Sequence[F], table: TableSpec | None, *, flush: bool, without_barrier: bool = False
+    ) -> Sequence[TableSlice[F]]:
+        """`without_barrier`: not even the barrier holds them, since nothing that comes can be united with them."""
+        start = self.released
+        outer = Position({p: max(o, start.get(p, o)) for p, o in self.barrier.items()} if not without_barrier else {})
+        if not frames or table is None:
+            self.released = Position({p: min(o, outer.get(p, o)) for p, o in self.read.items()})
+            return [TableSlice(None, start, self.released, marks=self._take_drops(self.released))]
+        changes = self._engine.unite(frames, table)
+        barrier = outer if flush else Position.lowest([outer, self._engine.find_open_key_changes(changes)])
+        raw, size = self._raw, self._size
+        ready, rest = self._engine.before(changes, barrier) if barrier else (changes, changes)
+        if barrier and self._engine.count(rest):
+            self._held = [rest]
+        else:
+            self._held, self._raw, self._size, self._pushes = [], (), 0, 0
+        end = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
+        self.released = end
+        self._empty = (table, self._engine.after(changes, self._engine.ends(changes))[0])
+        marks, drops = self._take_marks(end), self._take_drops(end)
+        if not self._engine.count(ready):
+            return [TableSlice(None, start, end, marks=drops)]
+        return self._cut_segments(ready, table, TableSlice(None, start, end, raw, size, table, _order_marks(marks, drops)))
+
+    def _take_marks(self, end: Position) -> tuple[SchemaMark, ...]:
+        """Those of the schemas of what is released up to `end`; forgets those that nothing more comes of."""
+        below = tuple(m for m in self._marks if any(o < end.get(p, o) for p, o in m.start.items()))
+        left: list[SchemaMark] = []
+        passed: set[TopicPartition] = set()
+        for mark in reversed(self._marks):
+            if not passed.issuperset(mark.start):
+                left.insert(0, mark)
+            passed |= {p for p, o in mark.start.items() if o <= end.get(p, -1)}
+        self._marks = tuple(left)
+        return below
+
+    def _take_drops(self, end: Position) -> tuple[SchemaMark, ...]:
+        """Those of what is released up to `end`; forgets them."""
+        below = tuple(m for m in self._drops if _is_within(m.start, Position(), end))
+        self._drops = tuple(m for m in self._drops if m not in below)
+        return below
+
+    def _cut_segments(self, ready: F, table: TableSpec, whole: TableSlice[F]) -> Sequence[TableSlice[F]]:
+        pieces = self._engine.segments(ready, table)
+        chunks, start = [], whole.start
+        for piece in pieces[:-1]:
+            end = start.advanced_to(self._engine.ends(piece))
+            chunks.append(replace(whole, frame=piece, start=start, end=end, size=0))
+            start = end
+        return [*chunks, replace(whole, frame=pieces[-1], start=start)]
+
+
+def _is_within(at: Position, start: Position, end: Position) -> bool:
+    return all(start.get(p, 0) <= o < end.get(p, 0) for p, o in at.items())
+
+
+def _order_marks(marks: tuple[SchemaMark, ...], drops: tuple[SchemaMark, ...]) -> tuple[SchemaMark, ...]:
+    """Each drop before the schemas of which all records come after it in its partition."""
+    out = list(marks)
+    for drop in drops:
+        later = (i for i, m in enumerate(out) if any(m.start.get(p, o) > o for p, o in drop.start.items()))
+        out.insert(next(later, len(out)), drop)
+    return tuple(out)
+
+
+def _group_compatible(parts: Sequence[SchemaSlice[F]]) -> list[list[SchemaSlice[F]]]:
+    """Stretches of parts whose frames can be one."""
+    groups: list[list[SchemaSlice[F]]] = []
+    for part in parts:
+        if groups and (groups[-1][-1].table is part.table or groups[-1][-1].table == part.table):
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups

@@ -1,0 +1,241 @@
+"""From changes to writes: what each lane still lacks, folded once per group of lanes that can share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, cast
+
+from replicator.application.delivery.batch_records import BatchRecords, RecordFrame, RecordFrames
+from replicator.application.delivery.bounded_queue import WriteRequest
+from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.problem import Problem, ensure_accounting, to_problem
+from replicator.application.quarantine.poison_records import PoisonRecordFinder
+from replicator.application.quarantine.rejects import make_stop_error
+from replicator.application.runtime_context import RuntimeContext
+from replicator.domain.event_log import make_event_log_plan
+from replicator.domain.policy.plan import ApplyPlan, Counts, Facts
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import TableSpec
+from replicator.domain.transform.columns import UnknownMask
+from replicator.ports.decoder import Decoder
+from replicator.ports.frames import Batch, F, FoldedChanges, RoutedBatch, Write
+
+from .catalog import ALL_COLUMNS, Catalog
+from .catalog import TargetColumns as Columns
+from .lane_schema import SchemaTransition, refuse_other_rule
+from .row_transforms import SliceTransformer, TransformedSlice
+from .schema_gate import SchemaGate
+from .table_buffer import TableSlice
+
+TopicIdentity = Mapping[str, str]
+StoreSchemaVersion = Callable[[LaneRun, SchemaVersion], None]
+"""Has the lane's sink remember a schema."""
+
+
+@dataclass
+class _SharedFolds(Generic[F]):
+    """A piece on its way to several lanes: by what they make of it, the rows that they share."""
+
+    transformer: SliceTransformer[F]
+    folded: dict[object, Sequence[FoldedChanges[F]]] = field(default_factory=dict)
+
+
+class WriteBuilder(Generic[F]):
+    """Makes the writes of one source's lanes. Used by the thread of the source only.
+
+    Moves a lane's `handed` and `sent`. Where nothing is to be written for a lane, only `handed` moves; `build_position_write` writes what
+    its position lags behind by.
+    """
+
+    def __init__(
+        self,
+        shared: RuntimeContext[F],
+        catalog: Catalog[F],
+        decoder: Decoder,
+        note: StoreSchemaVersion,
+        crashes: PoisonRecordFinder[F],
+    ) -> None:
+        self._noting = crashes.note_decoding
+        self._note = note
+        self._gate: SchemaGate[F] = SchemaGate(shared.engine, shared.now)
+        self._shared = shared
+        self._catalog = catalog
+        self._decoder = decoder
+        self._engine = shared.engine
+        self._log_plan = make_event_log_plan()
+        self.batch_records: BatchRecords[F] = BatchRecords(packed=shared.options.gather > 0)
+        """Keeps the records of batches that chunks are made of."""
+
+    def build_slice_writes(
+        self, chunk: TableSlice[F], runs: Sequence[LaneRun], identity: TopicIdentity
+    ) -> list[WriteRequest[F]]:
+        """The writes of a chunk for the lanes that follow its feed, but for those that have stopped meanwhile."""
+        runs = [run for run in runs if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)]
+        for run in runs:
+            gap = any(run.handed_over.get(p, start) < start for p, start in chunk.start.items())
+            ensure_accounting(not gap, f"Lane {run.lane.id} would miss the records before the chunk it was to get.")
+        if chunk.frame is None and not chunk.marks:
+            for run in runs:
+                run.handed_over = run.handed_over.advanced_to(chunk.end)
+            return []
+        shared: dict[int, _SharedFolds[F]] = {}
+        out = []
+        for run in runs:
+            passed = self._gate.pass_slice(run, chunk)
+            for version in passed.drops:
+                self._note(run, version)
+            for piece, taken in passed.slices:
+                if piece.frame is None:
+                    run.handed_over = run.handed_over.advanced_to(piece.end)
+                    continue
+                folds = shared.setdefault(id(piece.frame), _SharedFolds(SliceTransformer(self._engine, piece, piece.frame)))
+                out += self._build_lane_writes(run, piece, taken, folds, identity)
+            if passed.problem is not None and passed.transition is not None:
+                self._stop_lane(run, passed.problem, passed.transition)
+        return out
+
+    def _build_lane_writes(
+        self, run: LaneRun, chunk: TableSlice[F], columns: Columns, folds: _SharedFolds[F], identity: TopicIdentity
+    ) -> list[WriteRequest[F]]:
+        out: list[WriteRequest[F]] = []
+        for plan in self._plan_lane(run, chunk.table, columns):
+            trim = run.handed_over.only(p for p, start in chunk.start.items() if run.handed_over.get(p, start) > start)
+            taken = folds.transformer.transform_for_lane(plan, trim)
+            if not self._keep_rejects(run, taken, chunk):
+                continue
+            key = (plan.fold_key, tuple(sorted(trim.items())))
+            if key not in folds.folded:
+                folds.folded[key] = self._fold_slices(folds.transformer.frame, taken, plan)
+            for piece, rows in zip(taken.slices, folds.folded[key], strict=True):
+                out += self._make_write(run, plan, rows, piece, identity)
+        return out
+
+    def _stop_lane(self, run: LaneRun, problem: Problem, turn: SchemaTransition) -> None:
+        """The lane goes on no more, once what was handed over is committed."""
+        if run.status is LaneStatus.SUSPENDED:
+            return
+        run.schema.versions[turn.version.number] = turn.version
+        self._note(run, turn.version)
+        self._shared.lanes.stop(run, problem)
+
+    def build_log_writes(
+        self, batch: Batch[F], routed: RoutedBatch[F] | None, runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]
+    ) -> list[WriteRequest[F]]:
+        """The writes of a batch for event logs: every record, but for the topics that a log's sink excludes. A log that
+        would hold what a mask with a wrong name was to mask is suspended. `routed` may be None where nothing is private."""
+        frames: dict[object, F] = {}
+        out = []
+        for run in runs:
+            topics = exclude.get(run.lane.sink, set())
+            span = batch.span.only(p for p in batch.span.end if p.topic not in topics).after(run.handed_over)
+            if not span:
+                continue
+            if routed and (unknown := self._find_unknown_mask(batch, routed, {p.topic for p in span.end})):
+                self._shared.lanes.suspend(run, to_problem(unknown), unknown)
+                continue
+            key = (tuple(sorted(span.start.items())), tuple(sorted(span.end.items())))
+            if key not in frames:
+                with self._noting(batch.span):
+                    frames[key] = self._engine.log(self._select_span(batch, span), self._decoder)
+            rows = self._engine.count(frames[key])
+            folded = FoldedChanges(frames[key], Facts(), Counts(), rows, batch.size)
+            write = Write(run.lane, self._log_plan, folded, span, dict(batch.identity))
+            out.append(self._make_request(run, write, span.end, (), batch.size))
+        return out
+
+    def _find_unknown_mask(self, batch: Batch[F], routed: RoutedBatch[F], topics: set[str]) -> UnknownMask | None:
+        with self._noting(batch.span):
+            found = (self._catalog.find_unknown_mask(run) for run in routed.runs if routed.topics[run.table] & topics)
+            return next((one for one in found if one is not None), None)
+
+    def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
+        """A write without rows that brings the lane's position to where it was handed to, when it lags behind."""
+        if empty is None or run.is_event_log or not _make_span(run.sent, run.handed_over):
+            return []
+        span = _make_span(run.sent, run.handed_over)
+        out = []
+        table = self._catalog.get_union(run.lane.table)
+        for plan in self._plan_lane(run, table, run.schema.select_columns(table) if table else ALL_COLUMNS):
+            nothing = self._engine.transform_rows(empty, plan).frame if plan.row_transforms else empty
+            write = Write(run.lane, plan, self._engine.fold(nothing, plan), span, identity)
+            out.append(self._make_request(run, write, span.end, (), 0))
+        return out
+
+    def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: Columns) -> list[ApplyPlan]:
+        """The lane's plan for frames of `table`; none, and the lane is suspended, where there cannot be one."""
+        try:
+            ensure_accounting(table is not None, f"The changes of lane {run.lane.id} came without their table.")
+            plan = self._catalog.plan_lane(run.lane, cast("TableSpec", table), columns)
+            refuse_other_rule(run.lane, run.rule, plan.rule)
+        except Exception as error:
+            self._shared.lanes.suspend(run, to_problem(error), error)
+            return []
+        run.rule = plan.rule
+        return [plan]
+
+    def _keep_rejects(self, run: LaneRun, taken: TransformedSlice[F], chunk: TableSlice[F]) -> bool:
+        """What has no place in the lane is durable in the dead letters before anything moves past it; False when the lane
+        has stopped there."""
+        if taken.rejects is not None:
+            lane, raw = run.lane, RecordFrames(chunk.raw)
+            rejects = self._shared.rejects
+            kept = rejects.keep_rejects(
+                taken.rejects, raw, stage="shape", source=lane.source, table=lane.table, lane=lane.id
+            )
+            rejects.publish_counts(one.kind for one in kept)
+            if lane.stops:
+                stop = make_stop_error(self._engine.rejected(taken.rejects, raw)[0])
+                self._shared.lanes.suspend(run, to_problem(stop), stop)
+                return False
+        return True
+
+    def _fold_slices(self, frame: F, taken: TransformedSlice[F], plan: ApplyPlan) -> Sequence[FoldedChanges[F]]:
+        """The pieces folded, the last of them with what the others do not account for."""
+        folded = [self._engine.fold(piece.frame, plan) for piece in taken.slices if piece.frame is not None]
+        changes = self._engine.count(frame)
+        accounted = sum(piece.rows + piece.counts.total for piece in folded) + taken.counts.total
+        ensure_accounting(
+            changes == accounted, f"Of {changes} changes of {plan.table.name} the fold accounts for {accounted}."
+        )
+        return [*folded[:-1], replace(folded[-1], counts=folded[-1].counts + taken.counts)]
+
+    def _make_write(
+        self, run: LaneRun, plan: ApplyPlan, folded: FoldedChanges[F], chunk: TableSlice[F], identity: TopicIdentity
+    ) -> list[WriteRequest[F]]:
+        span = _make_span(Position({**chunk.start, **run.sent}), chunk.end)
+        if not span or not (folded.rows or folded.counts.total):
+            run.handed_over = run.handed_over.advanced_to(chunk.end)
+            return []
+        write = Write(run.lane, plan, folded, span, identity)
+        return [self._make_request(run, write, chunk.end, chunk.raw, chunk.size)]
+
+    def _make_request(
+        self, run: LaneRun, write: Write[F], end: Mapping[TopicPartition, int], raw: tuple[RecordFrame[F], ...], size: int
+    ) -> WriteRequest[F]:
+        run.handed_over = run.handed_over.advanced_to(end)
+        run.sent = run.sent.advanced_to(write.span.end)
+        write = replace(write, at=self._shared.now())
+        return WriteRequest(run, write, run.placed, raw, size + write.folded.size)
+
+    def _select_span(self, batch: Batch[F], span: Span) -> F:
+        return batch.frame if span == batch.span else self._engine.within(batch.frame, span)
+
+
+def cover_topics(span: Span, topics: Iterable[str]) -> Span:
+    """The part of a span that lies in `topics`."""
+    wanted = set(topics)
+    return span.only(p for p in span.end if p.topic in wanted)
+
+
+def select_identities(identity: TopicIdentity, partitions: Iterable[TopicPartition]) -> dict[str, str]:
+    """The identities of the topics of `partitions`."""
+    wanted = {p.topic for p in partitions}
+    return {topic: known for topic, known in identity.items() if topic in wanted}
+
+
+def _make_span(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Span:
+    """The span from `start` to `end`, without partitions in which it is empty."""
+    parts = {p: o for p, o in end.items() if start.get(p, o) < o}
+    return Span(Position({p: start[p] for p in parts}), Position(parts))

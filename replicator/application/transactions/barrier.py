@@ -1,0 +1,320 @@
+"""Holding the lanes of a source together at its transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic
+
+import structlog
+
+from replicator.application.delivery.bounded_queue import PublishRequest, WriteRequest
+from replicator.application.lane_runs import LaneRun, LaneStatus
+from replicator.application.problem import Problem
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import LaneRegistry, SourceContext
+from replicator.application.table_rules import TransactionRules
+from replicator.domain.errors import ConfigProblem, ExitCode
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transactions import CompletenessWatermark, TransactionPart
+from replicator.ports.backfill import TOPICS, ReadsConcurrently
+from replicator.ports.decoder import Decoder, ReadsTransactionMarks
+from replicator.ports.engine import TracksTransactions
+from replicator.ports.frames import Batch, F
+
+from .pending_transactions import PendingTransactions
+
+log = structlog.get_logger(__name__)
+
+REREAD_RECORDS = 10
+"""How many records of the topic of transactions are read again at a start."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionProgress:
+    """For people: `last`, the newest transaction up to which everything was handed to the lanes, and its end; `given_up`:
+    how many that are not complete are not waited for; `held_bytes`: about what waits for the rest of its transaction;
+    `waits_for`: which transaction that is, and what it lacks."""
+
+    last: str | None
+    ended_at: str | None
+    exact: bool
+    held_bytes: int
+    given_up: int
+    waits_for: str | None = None
+
+
+class TransactionBarrier(Generic[F]):
+    """Used by the thread of its source only.
+
+    Every table of the source has the topic of transactions as one of its own: the position of a lane, which is committed
+    with its rows, says up to which transaction it is complete. `end`: the end of the stream, as last asked.
+    """
+
+    def __init__(
+        self,
+        rules: TransactionRules,
+        place: SourceContext[F],
+        decoder: Decoder,
+        roster: LaneRegistry[F],
+        shared: RuntimeContext[F],
+    ) -> None:
+        if not isinstance(shared.engine, TracksTransactions) or not isinstance(decoder, ReadsTransactionMarks):
+            raise ConfigProblem(
+                f"Source {place.name} cannot be held together at transactions: its format or the engine does not tell them.",
+                next_step="Remove 'transactions' from the source.",
+            )
+        self._engine: TracksTransactions[F] = shared.engine
+        self._frames = shared.engine
+        self._rules, self._place, self._decoder = rules, place, decoder
+        self._roster, self._clock, self._lanes = roster, shared.clock, shared.lanes
+        self._transactions = PendingTransactions(rules, self)
+        self._parts: list[TransactionPart] = []
+        self._counted: dict[str, dict[TopicPartition, range]] = {}
+        self._looked_back: set[str] = set()
+        self._bundles = 0
+        self._read = Position()
+        self.barrier = self.end = Position()
+
+    @property
+    def progress(self) -> TransactionProgress:
+        """The state now."""
+        held, last = self._transactions, self._transactions.last
+        ended_at = last.at.isoformat() if last and last.at else None
+        exact = held.is_exact and self._roster.row_loss is None
+        waits_for = problem.sentence if (problem := self.held_back_problem) else None
+        return TransactionProgress(
+            last.name if last else None, ended_at, exact, held.held_bytes, held.given_up_count, waits_for
+        )
+
+    @property
+    def held_back_problem(self) -> Problem | None:
+        """Which transaction holds records back, what it lacks, and what to do. The connector sends the end of a transaction
+        last: changes that are not there by then are lost, where all was read up to the end of the stream."""
+        found = self._transactions.blocking_transaction
+        if found is None:
+            return None
+        after = f"about {self._transactions.held_bytes:,} bytes of source {self._place.name} wait for it"
+        if found.missing is None:
+            return Problem(
+                ExitCode.RUNTIME,
+                f"Transaction {found.name} has not ended in {self._rules.topic}, and {after}.",
+                "Run again once the connector has sent its end. If that does not come, see that the connector runs with "
+                f"provide.transaction.metadata=true; `replicator run` waits {self._rules.patience:g} seconds, then goes on.",
+            )
+        lacks = "; ".join(self._describe_gap(table, *counts) for table, counts in found.missing.items())
+        return Problem(
+            ExitCode.DATA_LOSS,
+            f"Transaction {found.name} lacks changes: {lacks}. {after[0].upper()}{after[1:]}.",
+            f"See that the source reads these topics and that they still have the records. `replicator run` waits "
+            f"{self._rules.patience:g} seconds, then goes on without them; load the tables again with "
+            f"`replicator backfill {next(iter(found.missing), 'TABLE')}`.",
+        )
+
+    def _describe_gap(self, table: str, count: int, expected: int) -> str:
+        topics = ", ".join(sorted(self._roster.topics.get(table, frozenset()) - {self._rules.topic})) or "no topic yet"
+        return f"{count} of {expected} of {table} ({topics}) have come"
+
+    def find_start(self, start: Position, usual: Position, end: Position) -> Position:
+        """Where the main stream begins instead of at `start`: not above any lane that is to be held together with others.
+        `usual` is where lanes without a position begin, `end` the end of the stream."""
+        self.end = end
+        if not self._has_transaction_topic:
+            log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
+        runs = self._list_held_lanes()
+        told = self._find_passed_marks(runs)
+        self._start_tracking(runs, told)
+        marks = Position.lowest(told.values()) if all(told.values()) else Position()
+        # Some are told again: the last of them may not be published yet.
+        marks = Position({p: max(o - REREAD_RECORDS, min(o, usual.get(p, o))) for p, o in marks.items()})
+        return Position(
+            {**start, **Position.lowest(run.handed_over for run in runs), **self._select_transaction_topic(usual), **marks}
+        )
+
+    def _start_tracking(self, runs: Sequence[LaneRun], passed_marks: Mapping[str, Position]) -> None:
+        """Keep the books of what these lanes get from here on. `passed_marks`: the marks that each of them had passed."""
+        floor = {run.lane.table: passed_marks[run.lane.id] for run in runs}
+        for run in runs:
+            floor[run.lane.table] = Position.lowest([floor[run.lane.table], passed_marks[run.lane.id]])
+        last, lost = self._transactions.last, self._transactions.lost or not self._has_transaction_topic
+        self._transactions = PendingTransactions(self._rules, self, floor)
+        self._transactions.last, self._transactions.lost = last, lost
+        self._counted.clear()
+        self._looked_back.clear()
+        self._read_concurrent_time()
+        self._transactions.sure_at = self.end if any(run.applied for run in runs) else None
+        if any(run.applied and not passed_marks[run.lane.id] for run in runs):
+            self._transactions.until = self.end
+
+    def _find_passed_marks(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
+        """By lane the marks that it had passed. A lane that was there before its source was held together, and has had no
+        rows since, has passed what others of its sink have, with which it is committed; empty while there is none."""
+        out = {run.lane.id: self._select_transaction_topic(run.applied or run.handed_over) for run in runs}
+        of_sink: dict[str, Position] = {}
+        for run in runs:
+            of_sink[run.lane.sink] = of_sink.get(run.lane.sink, Position()).advanced_to(
+                self._select_transaction_topic(run.applied)
+            )
+        return {run.lane.id: out[run.lane.id] or of_sink[run.lane.sink] for run in runs}
+
+    def _list_held_lanes(self) -> list[LaneRun]:
+        """The lanes whose sinks can show them together; all of them where none can."""
+        runs = [r for r in self._roster.list_runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
+        return [run for run in runs if self._place.workers[run.lane.sink].is_atomic] or runs
+
+    @property
+    def _has_transaction_topic(self) -> bool:
+        return any(self._is_transaction_topic(p) for p in self.end)
+
+    def _is_transaction_topic(self, partition: TopicPartition) -> bool:
+        return partition.topic == self._rules.topic
+
+    def _select_transaction_topic(self, position: Position) -> Position:
+        return position.only(p for p in position if self._is_transaction_topic(p))
+
+    def _read_concurrent_time(self) -> None:
+        source = self._place.source
+        if isinstance(source, ReadsConcurrently):
+            self._transactions.concurrent_time = source.get_concurrent_time()
+
+    def limit_to_barrier(self, position: Position) -> Position:
+        """How far the topic of transactions was let go, where all was read up to `position`: what a table is complete up to
+        that has no changes yet."""
+        return Position({p: min(o, self.barrier.get(p, o)) for p, o in self._select_transaction_topic(position).items()})
+
+    def add_transaction_topic(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
+        """The topics of the tables in a batch, and that of transactions for each table there is."""
+        known = {table: frozenset[str]() for table in self._roster.tables}
+        return {table: names | {self._rules.topic} for table, names in {**known, **found}.items()}
+
+    def partitions(self, table: str) -> Collection[TopicPartition]:
+        """See `transactions.Tables`."""
+        topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
+        return [p for p in self.end if p.topic in topics and not p.topic.startswith(TOPICS)]
+
+    def is_followed(self, table: str) -> bool:
+        """See `transactions.Tables`."""
+        if table in self._roster.tables:
+            return any(run.status is LaneStatus.RUNNING for run in self._roster.tables[table])
+        rules = self._place.rules_for(table)
+        return rules is not None and bool(rules.lanes)
+
+    def read_beside(self, table: str) -> Callable[[F], None] | None:
+        """Takes every decoded record that a lane reads by itself; what was not counted before counts."""
+        return lambda changes: self._count_beside(changes, table)
+
+    def _count_beside(self, changes: F, table: str) -> None:
+        counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
+        parts = self._engine.parts(changes, table)
+        if any(part.first < counted.get(part.partition, 0) <= part.last for part in parts):
+            parts = self._engine.parts(self._frames.after(changes, counted)[0], table)
+        new = [part for part in parts if part.first >= counted.get(part.partition, 0)]
+        self._transactions.see_beside(new)
+        self._note_counted(new)
+
+    def _note_counted(self, parts: Sequence[TransactionPart]) -> None:
+        for part in parts:
+            of_table, last = self._counted.setdefault(part.table, {}), part.last + 1
+            known = of_table.get(part.partition, range(part.first, last))
+            of_table[part.partition] = range(min(known.start, part.first), max(known.stop, last))
+
+    def look_back(self) -> Mapping[str, Position]:
+        """The tables of which something is lacking though nothing comes, and up to where none of their changes was counted:
+        lanes may have had it before the start. Each table once."""
+        found = self._transactions.blocking_transaction
+        tables = set(found.missing or () if found else ()) - self._looked_back
+        return {table: self._uncounted(table) for table in sorted(tables)}
+
+    def _uncounted(self, table: str) -> Position:
+        topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
+        first = {p: offsets.start for p, offsets in self._counted.get(table, {}).items()}
+        return Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
+
+    def older(self, changes: F, table: str) -> Sequence[TransactionPart]:
+        """What the decoded records hold of transactions; for `count_older`."""
+        return self._engine.parts(changes, table)
+
+    def count_older(self, table: str, parts: Sequence[TransactionPart]) -> None:
+        """Count all that was found by looking back."""
+        self._looked_back.add(table)
+        self._transactions.see_beside(parts, older=True)
+
+    def doubt_joining_lane(self, table: str) -> None:
+        """Before a lane joins that has read by itself: of transactions that go on it shows more than the others, unless
+        another one of its table is followed."""
+        if not self.is_followed(table):
+            self.end = self._place.source.end()
+            self._transactions.doubt_up_to(self._read.advanced_to(self.end))
+
+    def set_end(self, end: Position) -> None:
+        """The stream was asked where it ends."""
+        self.end = end
+
+    def begin_batch(self, batch: Batch[F]) -> None:
+        """Before a batch is routed."""
+        self._parts = []  # Of a batch that could not be decoded, and comes again.
+        self._engine.attend(batch.frame, self._rules.topic)
+
+    def count_changes(self, table: str) -> Callable[[F], None]:
+        """Takes every decoded record of a batch."""
+        return lambda changes: self._parts.extend(self._engine.parts(changes, table))
+
+    def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
+        """After a batch was decoded, or while none came: where to hold back from now on. `position`: what was read."""
+        now, self._read = self._clock(), position
+        marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
+        if batch and any(p.topic.startswith(TOPICS) for p in batch.span.end):
+            self._read_concurrent_time()
+        self._transactions.observe(marks, self._parts, batch.size / max(1, batch.records) if batch else 0.0, now)
+        self._note_counted(self._parts)
+        self._parts = []
+        self._transactions.advance(position, now)
+        self.barrier = self._transactions.barrier
+
+    def publish_complete(self) -> None:
+        """Have those sinks publish what is complete that do not with their commits: of a transaction none of whose tables is
+        theirs, or one whose rows were committed before a start, nothing is handed over."""
+        voided = self._lanes.voided
+        for sink in {run.lane.sink for run in self._roster.list_runs() if not run.is_event_log}:
+            worker = self._place.workers[sink]
+            if not worker.is_atomic and (complete := self._find_complete(sink)) is not None:
+                worker.put_publish_request(self._place.name, PublishRequest(complete, voided))
+
+    def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
+        """Writes that are handed over at once, to be committed at once where a sink can, with what is to be published."""
+        self._bundles += 1
+        voided = self._lanes.voided  # First: what becomes void while it is found out what is complete counts.
+        told = {sink: self._find_complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
+        return [item if item.run.is_event_log else self._bundle_write(item, told, voided) for item in items]
+
+    def _bundle_write(
+        self, item: WriteRequest[F], watermarks: Mapping[str, CompletenessWatermark | None], voided: int
+    ) -> WriteRequest[F]:
+        sink = item.run.lane.sink
+        bundle = self._bundles if self._place.workers[sink].is_atomic else 0
+        return replace(item, write=replace(item.write, complete=watermarks[sink]), bundle=bundle, voided=voided)
+
+    def _find_complete(self, sink: str) -> CompletenessWatermark | None:
+        """What is complete in a sink once all that was handed over is committed; None when there is nothing to be said."""
+        behind, ahead = self._find_behind(sink)
+        last = self._transactions.last
+        exact = self._transactions.is_exact and not behind and not ahead and self._roster.row_loss is None
+        if behind or ahead or last is None:
+            return CompletenessWatermark(self._place.name, exact=exact, behind=behind)
+        return CompletenessWatermark(self._place.name, last.name, last.at, exact)
+
+    def _find_behind(self, sink: str) -> tuple[tuple[str, ...], bool]:
+        """The lanes of a sink that are not with the others, and whether one was given more than they. One is with them that
+        runs, was given all that was let go, and nothing beyond: it may stand further on after a start."""
+        runs = [run for run in self._roster.list_runs() if run.lane.sink == sink and not run.is_event_log]
+        lacks = {run.lane.id for run in runs if run.status is not LaneStatus.RUNNING}
+        ahead = False
+        of_topics: dict[str, dict[TopicPartition, int]] = {}
+        for p, o in self._read.items():
+            of_topics.setdefault(p.topic, {})[p] = min(o, self.barrier.get(p, o))
+        for run in runs:
+            topics = self._roster.topics.get(run.lane.table, frozenset())
+            let_go = {p: o for topic in topics for p, o in of_topics.get(topic, {}).items()}
+            lacks |= {run.lane.id for p, o in let_go.items() if run.handed_over.get(p, o) < o}
+            ahead |= any(run.handed_over.get(p, o) > o for p, o in let_go.items())
+        return tuple(sorted(lacks)), ahead

@@ -1,0 +1,423 @@
+"""Which transactions of a source are complete: everything of them was read. Pure bookkeeping; knows no frames."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heappop, heappush
+from itertools import count
+from typing import Protocol
+
+import structlog
+
+from replicator.application.table_rules import TransactionRules
+from replicator.domain.position import Position, TopicPartition
+from replicator.domain.transactions import TransactionMark, TransactionPart
+
+from .lowest_offsets import LowestOffsets
+
+log = structlog.get_logger(__name__)
+
+MAX_REMEMBERED = 100_000
+"""Transactions that were complete: what the connector sends of them again belongs to nothing new."""
+
+
+@dataclass
+class PendingTransaction:
+    """A transaction that is not complete. `first`: its first offset per partition; `counts`: its changes per table, as read;
+    `size`: about their bytes. `has_begun`: its beginning was told; `is_repeated`: more than once, so that the connector was
+    restarted in it, has sent changes twice, and counts anew. `has_ended`: its end was told."""
+
+    first: dict[TopicPartition, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    size: float = 0.0
+    has_begun: bool = False
+    is_repeated: bool = False
+    has_ended: bool = False
+
+
+@dataclass
+class TransactionEnd:
+    """The end of a transaction, as told, and its `number`. `is_over` once nothing of it is waited for any more, and `first`
+    then where it began."""
+
+    mark: TransactionMark
+    number: int
+    is_over: bool = False
+    first: Position = field(default_factory=Position)
+
+
+@dataclass(frozen=True, slots=True)
+class IncompleteTransaction:
+    """A transaction that holds the others back. `missing`: of the followed tables that lack changes, how many have come and
+    how many its end names; None while its end has not come."""
+
+    name: str
+    missing: Mapping[str, tuple[int, int]] | None
+
+
+class FollowedTables(Protocol):
+    """What there is to know of a source's tables."""
+
+    def is_followed(self, table: str) -> bool:
+        """True when some lane gets the table as the stream brings it, or will, once its first record comes."""
+        ...
+
+    def partitions(self, table: str) -> Collection[TopicPartition]:
+        """All partitions that its records are in; empty while that is not known."""
+        ...
+
+
+class PendingTransactions:
+    """The transactions of one source in the order of their ends. Complete ones are let go in this order, and none before
+    all earlier ones: what lies below `barrier` is the source as it was after the last of them.
+
+    A transaction is complete when its end was told, and of every table that is followed as many changes were read as the
+    end says, or a later transaction has come in every partition of the table. It is waited for while it is not larger than
+    `max_bytes` and something of it comes within `patience` seconds; then its changes go as they come, and
+    `is_exact` is False until it is complete after all.
+
+    Rows may be given `concurrent_time` the transactions, which show none that ended after that moment, and may show any before:
+    `is_exact` is False until one that ended later is complete.
+
+    Nothing is held back in two cases. `until` a position was read, where lanes begin to be held together whose older
+    transactions nobody can tell; and while ends do not come (`lost`), until one does.
+    """
+
+    def __init__(
+        self, rules: TransactionRules, tables: FollowedTables, passed_marks: Mapping[str, Position] | None = None
+    ) -> None:
+        self._rules = rules
+        self._tables = tables
+        self._floor = dict(passed_marks or {})
+        self.until: Position | None = None
+        self.sure_at: Position | None = None
+        self.lost = False
+        self.last: TransactionMark | None = None
+        self.concurrent_time: datetime | None = None
+        self._pending: dict[str, PendingTransaction] = {}
+        self._held: OrderedDict[str, PendingTransaction] = OrderedDict()
+        self._held_from = LowestOffsets()
+        self._held_bytes = 0.0
+        self._beside: OrderedDict[str, list[TransactionPart]] = OrderedDict()
+        self._let_go: set[str] = set()
+        self._endless = LowestOffsets()
+        self._ends: deque[TransactionEnd] = deque()
+        self._ends_held: OrderedDict[str, TransactionEnd] = OrderedDict()
+        self._ends_held_from = LowestOffsets()
+        self._ends_let_go: OrderedDict[str, TransactionEnd] = OrderedDict()
+        self._ends_let_go_behind: list[tuple[int, TransactionEnd]] = []
+        self._changed: set[str] = set()
+        self._numbers = count()
+        self._over: OrderedDict[str, None] = OrderedDict()
+        self._waived: set[str] = set()
+        self._newest: dict[str, dict[TopicPartition, str]] = {}
+        self._waiting: tuple[str | None, float] = (None, 0.0)
+
+    @property
+    def is_exact(self) -> bool:
+        """True when nothing of a transaction that is not complete lies below `barrier`. Not known before `sure_at`, the end
+        of the stream at the start, was read: an earlier run may have let a part of a transaction go."""
+        known = self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
+        return known and self._has_concurrent_rows_complete
+
+    @property
+    def _has_concurrent_rows_complete(self) -> bool:
+        """True when all transactions are complete that rows beside them may show."""
+        at = self.last.at if self.last else None
+        return self.concurrent_time is None or (at is not None and at > self.concurrent_time)
+
+    @property
+    def given_up_count(self) -> int:
+        """The transactions that are not complete and not waited for."""
+        return len(self._let_go)
+
+    @property
+    def held_bytes(self) -> int:
+        """About the size of what is held back."""
+        return int(self._held_bytes)
+
+    @property
+    def blocking_transaction(self) -> IncompleteTransaction | None:
+        """The transaction that holds the others back; None when none does."""
+        tx = self._first_waited_for()
+        if tx is None:
+            return None
+        if (end := self._ends_held.get(tx)) is None:
+            return IncompleteTransaction(tx, None)
+        counts = self._pending[tx].counts
+        return IncompleteTransaction(
+            end.mark.name, {t: (counts.get(t, 0), end.mark.events[t]) for t in sorted(self._find_lacking_tables(end.mark))}
+        )
+
+    def observe(
+        self, marks: Iterable[TransactionMark], parts: Iterable[TransactionPart], size_of_one: float, now: float
+    ) -> None:
+        """Take notice of what a batch tells; `size_of_one` is the mean size of its records."""
+        for mark in marks:
+            self._observe_mark(mark, now)
+        for part in sorted(parts, key=lambda p: (p.partition, p.last)):
+            self._newest.setdefault(part.table, {})[part.partition] = part.tx
+            if part.tx not in self._over and not self.lost:
+                self._observe_part(part, size_of_one)
+                self._restart_patience(part.tx, now)
+
+    def see_beside(self, parts: Iterable[TransactionPart], *, older: bool = False) -> None:
+        """Count changes that are not held back, since a lane has them already. Those of a transaction that nothing else is
+        known of count once it is: it may be to come, or long over. `older`: later changes of their tables were counted."""
+        for part in parts:
+            if not older:
+                self._newest.setdefault(part.table, {})[part.partition] = part.tx
+            if part.tx in self._pending:
+                self._observe_part(part, 0.0)
+            elif part.tx not in self._over and not self.lost:
+                self._beside.setdefault(part.tx, []).append(part)
+                if len(self._beside) > MAX_REMEMBERED:
+                    self._beside.popitem(last=False)
+
+    def _observe_mark(self, mark: TransactionMark, now: float) -> None:
+        if self.lost:
+            log.info("transactions are told again", transaction=mark.name)
+            self._doubt_newest()
+        if mark.tx in self._over:
+            return
+        self._restart_patience(mark.tx, now)
+        one = self._get_pending(mark.tx)
+        if not mark.ended:
+            one.has_begun, one.is_repeated = True, one.has_begun
+        elif not one.has_ended:
+            one.has_ended = True
+            self._ends.append(TransactionEnd(mark, next(self._numbers)))
+            self._endless.remove(mark.tx)
+            self._wait_for_end(self._ends[-1])
+
+    def _wait_for_end(self, end: TransactionEnd) -> None:
+        tx = end.mark.tx
+        if tx in self._let_go:
+            heappush(self._ends_let_go_behind, (end.number, end))
+        else:
+            self._ends_held[tx] = end
+            self._ends_held_from.add(tx, end.mark.partition, end.mark.offset)
+
+    def _observe_part(self, part: TransactionPart, size_of_one: float) -> None:
+        one = self._get_pending(part.tx)
+        one.first.setdefault(part.partition, part.first)
+        one.counts[part.table] = one.counts.get(part.table, 0) + part.count
+        one.size += part.count * size_of_one
+        if part.tx not in self._let_go:
+            self._held_from.add(part.tx, part.partition, part.first)
+            self._held_bytes += part.count * size_of_one
+            return
+        self._changed.add(part.tx)
+        if not one.has_ended:
+            self._endless.add(part.tx, part.partition, part.first)
+
+    def _get_pending(self, tx: str) -> PendingTransaction:
+        """What is known of a transaction that is not complete. A new one is held back."""
+        if tx not in self._pending:
+            self._pending[tx] = self._held[tx] = PendingTransaction()
+            for part in self._beside.pop(tx, ()):
+                self._observe_part(part, 0.0)
+        return self._pending[tx]
+
+    def _doubt_newest(self) -> None:
+        """Of the transactions that came last, some part may be visible already."""
+        self.lost = False
+        for newest in self._newest.values():
+            for partition, tx in newest.items():
+                if tx not in self._over:
+                    self._get_pending(tx).first[partition] = 0
+                    self._stop_waiting(tx)
+
+    def _stop_waiting(self, tx: str) -> None:
+        """Let a transaction go though it is not complete."""
+        one = self._pending[tx]
+        if self._held.pop(tx, None) is not None:
+            self._held_bytes -= one.size
+            self._held_from.remove(tx)
+        self._let_go.add(tx)
+        if not one.has_ended:
+            for partition, offset in one.first.items():
+                self._endless.add(tx, partition, offset)
+        elif (end := self._ends_held.pop(tx, None)) is not None:
+            self._ends_held_from.remove(tx)
+            self._wait_for_end(end)
+
+    def _drop_transaction(self, tx: str) -> None:
+        """Take a transaction out of all books: it is complete, or nothing more is to be known of it."""
+        one = self._pending.pop(tx)
+        if self._held.pop(tx, None) is not None:
+            self._held_bytes -= one.size
+        self._held_from.remove(tx)
+        self._endless.remove(tx)
+        self._let_go.discard(tx)
+        self._over[tx] = None
+        if len(self._over) > MAX_REMEMBERED:
+            self._over.popitem(last=False)
+
+    def _restart_patience(self, tx: str, now: float) -> None:
+        if self._waiting[0] == tx:
+            self._waiting = (tx, now)
+
+    def advance(self, position: Position, now: float) -> None:
+        """Let complete transactions go, and those that must not be waited for any longer. `position`: what was read."""
+        if self.until is not None and _has_reached(position, self.until):
+            # From here on transactions are held together. Of those that have begun, a part is visible already.
+            self.until = None
+            self._stop_waiting_for_all(lambda one: bool(one.first))
+        if self.sure_at is not None and _has_reached(position, self.sure_at):
+            # One that goes on may be visible in part, below what was read since the start.
+            self._stop_waiting_for_all(lambda one: one.has_begun and not one.first)
+            self.sure_at = None
+        self._pass_released_ends(self._changed)
+        self._pass_ends()
+        self._give_up_the_largest()
+        while (tx := self._first_waited_for()) is not None and self._give_up_late(tx, now):
+            self._pass_ends()
+        self._update_last()
+
+    def doubt_up_to(self, end: Position) -> None:
+        """Changes up to `end` may be visible of transactions that are not complete: nobody knows of which."""
+        self._stop_waiting_for_all(lambda one: bool(one.first))
+        self.sure_at = end
+
+    def _stop_waiting_for_all(self, chosen: Callable[[PendingTransaction], bool]) -> None:
+        for tx in [tx for tx, one in self._held.items() if chosen(one)]:
+            self._stop_waiting(tx)
+
+    def _give_up_the_largest(self) -> None:
+        """Do not wait for what exceeds the limit."""
+        given_up, held_bytes, first = 0, self.held_bytes, self._first_waited_for()
+        while self.held_bytes > self._rules.max_bytes and (tx := self._first_waited_for()) is not None:
+            self._stop_waiting(tx)
+            self._pass_ends()
+            given_up += 1
+        if given_up:
+            said = "transactions larger than max_transaction_bytes become visible in parts"
+            log.warning(said, transaction=first, transactions=given_up, held_bytes=held_bytes)
+
+    def _give_up_late(self, tx: str, now: float) -> bool:
+        """Give up waiting for the transaction where nothing of it came for too long."""
+        if self._waiting[0] != tx:
+            self._waiting = (tx, now)
+        if now - self._waiting[1] < self._rules.patience:
+            return False
+        self._give_up_transaction(tx)
+        return True
+
+    def _give_up_transaction(self, tx: str) -> None:
+        end = self._ends_held.get(tx)
+        if end is None:
+            self._stop_tracking()
+            next_step = f"Is provide.transaction.metadata on, and does the source read topic {self._rules.topic}?"
+            log.warning("the end of a transaction does not come: nothing is held back", transaction=tx, next_step=next_step)
+            return
+        lacking = self._find_lacking_tables(end.mark)
+        self._waived |= lacking
+        self._stop_waiting(tx)
+        self._pass_released_ends(self._ends_let_go)
+        next_step = "Does the source read the topics of these tables, and does no transform drop their records?"
+        log.warning("changes of a transaction do not come", transaction=tx, tables=sorted(lacking), next_step=next_step)
+
+    def _stop_tracking(self) -> None:
+        self._update_last()
+        self.lost = True
+        self._held_bytes = 0.0
+        for book in (self._pending, self._held, self._held_from, self._let_go, self._endless, self._ends, self._ends_held):
+            book.clear()
+        for more in (self._ends_held_from, self._ends_let_go, self._ends_let_go_behind, self._changed, self._beside):
+            more.clear()
+
+    def _first_waited_for(self) -> str | None:
+        """The transaction that holds the others back."""
+        if self.lost or self.until is not None:
+            return None
+        if self._ends_held:
+            return next(iter(self._ends_held))
+        return next((tx for tx, one in self._held.items() if one.first), None)
+
+    def _pass_ends(self) -> None:
+        """Pass the ends in their order, up to the first that is waited for; those let go are not waited for."""
+        while True:
+            held = next(iter(self._ends_held.values()), None)
+            behind = self._ends_let_go_behind
+            while behind and (held is None or behind[0][0] < held.number):
+                _, end = heappop(behind)
+                self._ends_let_go[end.mark.tx] = end
+                self._pass_released_ends((end.mark.tx,))
+            if held is None or not self._pass_end(held):
+                return
+
+    def _pass_released_ends(self, changed: Iterable[str]) -> None:
+        """Those of which something has come; and the first ones, since a later transaction may show that the rest of them
+        does not come."""
+        for tx in [tx for tx in changed if tx in self._ends_let_go]:
+            self._pass_end(self._ends_let_go[tx])
+        self._changed.clear()
+        while self._ends_let_go and self._pass_end(next(iter(self._ends_let_go.values()))):
+            pass
+
+    def _pass_end(self, end: TransactionEnd) -> bool:
+        """True when the transaction is over, which it is from now on."""
+        if not self._is_complete(end.mark) and self.until is None:
+            return False
+        self._end_transaction(end)
+        return True
+
+    def _is_complete(self, mark: TransactionMark) -> bool:
+        lacking = self._find_lacking_tables(mark)
+        if lacking - self._waived:
+            return False
+        self._waived -= set(mark.events) - lacking
+        return True
+
+    def _end_transaction(self, end: TransactionEnd) -> None:
+        tx = end.mark.tx
+        end.is_over, end.first = True, Position(self._pending[tx].first)
+        self._ends_held.pop(tx, None)
+        self._ends_held_from.remove(tx)
+        self._ends_let_go.pop(tx, None)
+        self._drop_transaction(tx)
+        # Their end was never told, though that of one behind them was.
+        for other in self._endless.list_below(end.first):
+            self._drop_transaction(other)
+
+    def _update_last(self) -> None:
+        """`last` is not before one that is held back, even where its end was not told: that may have been lost."""
+        while self._ends and self._ends[0].is_over and not self._is_held_before(self._ends[0].first):
+            end = self._ends.popleft()
+            self.last = end.mark if self.until is None else self.last
+
+    def _is_held_before(self, first: Position) -> bool:
+        lowest = ((offset, self._held_from.find_lowest(partition)) for partition, offset in first.items())
+        return any(held is not None and held[0] < offset for offset, held in lowest)
+
+    def _find_lacking_tables(self, mark: TransactionMark) -> set[str]:
+        """The followed tables of which not all changes of the transaction have come."""
+        one = self._pending[mark.tx]
+        out = set()
+        for table, changes in mark.events.items():
+            if (one.is_repeated or one.counts.get(table, 0) < changes) and self._tables.is_followed(table):
+                floor = self._floor.get(table, Position()).get(mark.partition, 0)
+                if mark.offset >= floor and not self._has_passed(table, mark.tx):
+                    out.add(table)
+        return out
+
+    def _has_passed(self, table: str, tx: str) -> bool:
+        """True when every partition of the table has come to a later transaction."""
+        newest, partitions = self._newest.get(table, {}), self._tables.partitions(table)
+        others = [newest.get(p, tx) for p in partitions]
+        return bool(others) and all(o != tx and o in self._held for o in others)
+
+    @property
+    def barrier(self) -> Position:
+        """Per partition the offset below which everything is let go; partitions that are not in it are let go whole."""
+        if self.lost or self.until is not None:
+            return Position()
+        return Position.lowest([self._held_from.position, self._ends_held_from.position])
+
+
+def _has_reached(position: Position, end: Position) -> bool:
+    return all(position.get(p, 0) >= offset for p, offset in end.items())

@@ -1,0 +1,107 @@
+"""Saying up to which transaction the lanes of a source are complete, where they are not held together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from replicator.application.lane_runs import LaneRun
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import LaneRegistry, SourceContext
+from replicator.application.table_rules import TransactionRules
+from replicator.domain.position import Position
+from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.backfill import TOPICS
+from replicator.ports.decoder import Decoder
+from replicator.ports.frames import Batch, F
+
+from .barrier import TransactionBarrier, TransactionProgress
+from .completeness_evidence import CompletenessEvidence
+
+REREAD_RECORDS = 1_000
+"""How many records of each partition are read again at a start, and counted: a transaction that was not complete at the end
+of the last run is proven by what had come of it. Lanes leave out what they have."""
+
+
+class TransactionTracker(TransactionBarrier[F]):
+    """An aligner that hands on every change at once. What is complete is never exact: parts of later transactions may be
+    visible.
+
+    Of the topic of transactions a table is handed no more than what `completeness_evidence.CompletenessEvidence` says is complete: so a position in it
+    says the same as with lanes that are held together.
+    """
+
+    def __init__(
+        self,
+        rules: TransactionRules,
+        place: SourceContext[F],
+        decoder: Decoder,
+        roster: LaneRegistry[F],
+        shared: RuntimeContext[F],
+    ) -> None:
+        super().__init__(rules, place, decoder, roster, shared)
+        self._proofs = CompletenessEvidence(rules.patience, self)
+
+    @property
+    def progress(self) -> TransactionProgress:
+        """The state now."""
+        last = self._proofs.last_proven
+        ended_at = last.at.isoformat() if last and last.at else None
+        return TransactionProgress(last.name if last else None, ended_at, exact=False, held_bytes=0, given_up=0)
+
+    @property
+    def held_back_problem(self) -> None:
+        """Nothing is."""
+        return None
+
+    def find_start(self, start: Position, usual: Position, end: Position) -> Position:
+        """See `TransactionBarrier.find_start`; lower by `REREAD_RECORDS` records where lanes have applied any."""
+        found, beginning = super().find_start(start, usual, end), self._place.source.beginning()
+        applied = {p for run in self._roster.list_runs() for p in run.applied if not p.topic.startswith(TOPICS)}
+        applied = {p for p in applied if not self._is_transaction_topic(p)}
+        lower = {p: max(o - REREAD_RECORDS, min(o, beginning.get(p, o))) for p, o in found.only(applied).items()}
+        return Position({**found, **lower})
+
+    def _start_tracking(self, runs: Sequence[LaneRun], passed_marks: Mapping[str, Position]) -> None:
+        passed, before = Position(), any(run.applied for run in runs)
+        for run in runs:
+            passed = passed.advanced_to(self._select_transaction_topic(run.applied))
+        unknown = any(run.applied and not passed_marks[run.lane.id] for run in runs)
+        self._proofs = CompletenessEvidence(self._rules.patience, self, passed)
+        if before:
+            self._proofs.doubt_until(self.end)
+        if unknown:
+            self._proofs.begin_at(self.end, self._clock())
+
+    def is_copied(self, table: str) -> bool:
+        """See `completeness_evidence.CopiedTables`."""
+        rules = self._place.rules_for(table)
+        return bool(self._roster.tables.get(table)) or (rules is not None and bool(rules.lanes))
+
+    def set_end(self, end: Position) -> None:
+        """The stream was asked where it ends."""
+        super().set_end(end)
+        self._proofs.set_end(end, self._clock())
+
+    def count_changes(self, table: str) -> Callable[[F], None]:
+        """Takes every decoded record of a batch."""
+        return lambda changes: self._parts.extend(self._engine.exact_parts(changes, table))
+
+    def read_beside(self, table: str) -> None:
+        """Nothing is counted: nothing waits for what cannot be proven, and after a start it is read again."""
+
+    def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
+        """After a batch was decoded, or while none came. `position`: what was read."""
+        self._read = position
+        marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
+        self._proofs.observe(marks, self._parts, self._clock())
+        self._parts = []
+        self._proofs.advance(position)
+        self.barrier = self._proofs.barrier
+
+    def _find_complete(self, sink: str) -> CompletenessWatermark | None:
+        behind, _ = self._find_behind(sink)
+        last = self._proofs.last_proven
+        if behind:
+            return CompletenessWatermark(self._place.name, behind=behind)
+        # Before anything is known, what was published stays true.
+        return CompletenessWatermark(self._place.name, last.name, last.at) if last else None

@@ -1,0 +1,85 @@
+"""How far a command has got that reads a stream from its first record to its end: a bar on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from replicator.domain.position import Position
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from replicator.wiring.container import Container
+
+    from .progress import Reporting
+    from .session import CommandSession
+
+EVERY_SECONDS = 0.5
+ShowProgress = Callable[[Any], AbstractContextManager[Any]]
+
+
+def make_bar(session: CommandSession, made: Container, named: str) -> ShowProgress:
+    """The bar of a pipeline with one source, where somebody watches: on a terminal, without `--json` and `-q`; otherwise
+    what is told in the log. Its block begins before the pipeline runs: the source is asked for its bounds there."""
+    from .progress import log_progress
+
+    if session.as_json or session.verbosity < 0 or not sys.stderr.isatty():
+        return log_progress
+    from rich.console import Console
+
+    def of_pipeline(status: Reporting) -> AbstractContextManager[None]:
+        (pipeline,) = made.pipelines().values()
+        source = pipeline.context.source
+        return show_bar(status, named, source.beginning(), source.end(), Console(stderr=True))
+
+    return of_pipeline
+
+
+@contextmanager
+def show_bar(
+    status: Reporting, named: str, first: Position, end: Position, console: Console, every: float = EVERY_SECONDS
+) -> Iterator[None]:
+    """While the block runs, show of the records between `first` and `end` how many lanes have applied or passed, how many a
+    second since the block began, and the time left at that rate. Offsets without a record count as one."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    rate = TextColumn("{task.fields[rate]:,.0f}/s")
+    records = TextColumn("{task.completed:,.0f} of {task.total:,.0f} records")
+    columns = (TextColumn("{task.description}"), BarColumn(), records, rate, TimeRemainingColumn(elapsed_when_finished=True))
+    total = sum(max(0, offset - first.get(place, 0)) for place, offset in end.items())
+    ended = threading.Event()
+    with Progress(*columns, console=console) as shown:
+        task = shown.add_task(named, total=total, rate=0.0)
+
+        def show() -> None:
+            begun = None
+            while not ended.wait(every):
+                done = _count_done(status, first, end)
+                begun = done if begun is None else begun
+                elapsed = shown.tasks[0].elapsed or 0
+                shown.update(task, completed=done, rate=(done - begun) / elapsed if elapsed else 0.0)
+
+        thread = threading.Thread(target=show, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            shown.update(task, completed=_count_done(status, first, end))
+
+
+def _count_done(status: Reporting, first: Mapping[Any, int], end: Mapping[Any, int]) -> int:
+    """Offsets that the slowest lane is past; where a lane has nothing of a partition, those that the source has read."""
+    report = status.report()
+    read = Position.from_json(report.sources[0].position)
+    lanes = [Position.from_json(lane.position) for lane in report.lanes] or [Position()]
+    return min(sum(_clamp_offset(lane.get(p, read.get(p, 0)), first.get(p, 0), o) for p, o in end.items()) for lane in lanes)
+
+
+def _clamp_offset(offset: int, first: int, end: int) -> int:
+    return min(max(0, offset - first), max(0, end - first))

@@ -1,0 +1,54 @@
+"""Rows in values of Python, and those in values that JSON can hold; text that a terminal can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def to_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """The rows of `table`. A value that Python cannot hold (a time outside the years 1 to 9999) is text."""
+    columns = [to_values(column) for column in table.columns]
+    return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def to_values(column: pa.ChunkedArray) -> Iterable[Any]:
+    """The values of a column, as `to_rows` has them."""
+    try:
+        return list(column.to_pylist())
+    except (OverflowError, ValueError):
+        return [_to_value(scalar) for scalar in column]
+
+
+def _to_value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (OverflowError, ValueError):
+        if hasattr(scalar, "items"):
+            return {name: _to_value(part) for name, part in scalar.items()}
+        if hasattr(scalar, "values"):
+            return [_to_value(part) for part in scalar.values]
+        # Arrow's own text of such a time has a wrong year, where its calendar ends too.
+        return f"{scalar.value} {getattr(scalar.type, 'unit', 'days')} since 1970"
+
+
+def to_plain(value: Any) -> Any:
+    """What JSON can hold: bytes as hexadecimal text, NaN and infinities as text, decimals as text without an exponent."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):  # noqa: PLR0124
+        return str(value)
+    if isinstance(value, list):
+        return [to_plain(v) for v in value]
+    return {k: to_plain(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def to_printable(text: str) -> str:
+    """`text` for a terminal: characters that would steer it are escaped. Names of tables may hold any."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,312 @@
+"""The policies: each a pure function from a table to an `ApplyPlan`. The only place that knows what a policy means
+besides the independent model in `replicator.testing.model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+
+from replicator.domain.change import OP, Op
+from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.sequence_elements import get_display_type
+from replicator.domain.table import BYTE_ORDER, Column, TableSpec
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
+
+from .expr import AllOf, AnyOf, Coalesce, Compare, Expr, IsNull, Lit, Not, SentValue, source, target, tuple_after
+from .plan import (
+    CDC_APPLIED_AT,
+    CDC_DELETED,
+    CDC_DELETED_AT,
+    CDC_OP,
+    CDC_TS,
+    CDC_UNSENT,
+    END_AT,
+    EVENT_ID,
+    START_AT,
+    ApplyPlan,
+    Clause,
+    HistoryPlan,
+    ReconcileRule,
+    cdc_sequence_columns,
+    end_sequence_columns,
+    last_sequence_columns,
+)
+from .retention import check_retention
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+IS_DELETE: Expr = Compare("=", source(OP), Lit(Op.DELETE.value))
+NOT_DELETE: Expr = Compare("<>", source(OP), Lit(Op.DELETE.value))
+
+
+def list_bookkeeping_columns(table: TableSpec) -> tuple[Column, ...]:
+    """The columns every mirror carries after the source's own."""
+    return (
+        Column(CDC_OP, pa.string()),
+        Column(CDC_TS, TIMESTAMP),
+        Column(EVENT_ID, pa.string()),
+        Column(CDC_APPLIED_AT, TIMESTAMP),
+        *list_sequence_columns(table),
+    )
+
+
+def list_sequence_columns(table: TableSpec) -> tuple[Column, ...]:
+    """The columns in which a target keeps the sequence of each row."""
+    names = zip(cdc_sequence_columns(table.sequence), table.sequence_types, strict=True)
+    return tuple(Column(name, kind, source_type=BYTE_ORDER if pa.types.is_string(kind) else "") for name, kind in names)
+
+
+def newer_condition(table: TableSpec) -> Expr:
+    """The row to write is newer than the row that is there. A target row without a sequence was there before
+    replication began and counts as older."""
+    names = cdc_sequence_columns(table.sequence)
+    after = tuple_after(tuple(source(n) for n in names), tuple(target(n) for n in names))
+    return AnyOf((IsNull(target(names[0])), after))
+
+
+def scd1(table: TableSpec) -> ApplyPlan:
+    """Current rows: the newest change of a key decides; a delete removes the row (hard delete). Of columns that the table
+    keeps (`TableSpec.ignore_null`) a NULL changes nothing where there is a row. With `TableSpec.soft_deletes` the row stays,
+    with the values it had, until an upsert brings it back. With `TableSpec.has_column_versions` the newest change of each column
+    decides."""
+    _refuse_keyless(table, "scd1")
+    if table.has_column_versions:
+        return _scd1_column_versions(table)
+    if table.soft_deletes:
+        return _scd1_soft_deletes(table)
+    columns = table.columns + list_bookkeeping_columns(table)
+    row = tuple((c.name, source(c.name)) for c in columns)
+    update = tuple(
+        (name, Coalesce(value, target(name)) if name in table.ignore_null else value)
+        for name, value in row
+        if name not in table.keys
+    )
+    return ApplyPlan(
+        policy="scd1",
+        table=table,
+        fold="last",
+        target=columns,
+        reconcile=ReconcileRule(identity=table.keys, guard="newer", complete=True, uses_tombstones=True),
+        merge_keys=table.keys,
+        clauses=(
+            Clause(True, AllOf((newer_condition(table), IS_DELETE)), "delete"),
+            Clause(True, AllOf((newer_condition(table), NOT_DELETE)), "update", update),
+            Clause(False, NOT_DELETE, "insert", row),
+        ),
+        truncates=True,
+    )
+
+
+def _scd1_soft_deletes(table: TableSpec) -> ApplyPlan:
+    columns = (
+        *table.columns,
+        *list_bookkeeping_columns(table),
+        Column(CDC_DELETED, pa.bool_()),
+        Column(CDC_DELETED_AT, TIMESTAMP),
+    )
+    row = tuple((c.name, source(c.name)) for c in columns)
+    update = tuple((name, value) for name, value in row if name not in table.keys)
+    mark = tuple(
+        (name, Lit(True) if name == CDC_DELETED else value) for name, value in update if name not in table.column_names
+    )
+    without_values = IsNull(source(CDC_DELETED))
+    return ApplyPlan(
+        policy="scd1",
+        table=table,
+        fold="last",
+        target=columns,
+        reconcile=ReconcileRule(identity=table.keys, guard="newer", complete=True, uses_tombstones=True),
+        merge_keys=table.keys,
+        clauses=(
+            Clause(True, AllOf((newer_condition(table), without_values)), "update", mark),
+            Clause(True, AllOf((newer_condition(table), Not(without_values))), "update", update),
+            Clause(False, Not(without_values), "insert", row),
+        ),
+        truncates=True,
+    )
+
+
+def _scd1_column_versions(table: TableSpec) -> ApplyPlan:
+    """`_cdc_unsent` names the columns that nobody has sent a value for since the row was there: they are NULL."""
+    values = tuple(replace(c, nullable=True) if c.name not in table.keys else c for c in table.columns)
+    columns = (*values, *list_bookkeeping_columns(table), Column(CDC_UNSENT, pa.list_(pa.string())))
+    always = {*table.keys, CDC_APPLIED_AT, CDC_UNSENT}
+    update = tuple(
+        (c.name, source(c.name) if c.name in always else SentValue(c.name)) for c in columns if c.name not in table.keys
+    )
+    identity = (*table.keys, *cdc_sequence_columns(table.sequence))
+    return ApplyPlan(
+        policy="scd1",
+        table=table,
+        fold="none",
+        target=columns,
+        reconcile=ReconcileRule(identity=identity, guard="absent", complete=False, uses_tombstones=False),
+        merge_keys=table.keys,
+        clauses=(
+            Clause(True, IS_DELETE, "delete"),
+            Clause(True, NOT_DELETE, "update", update),
+            Clause(False, NOT_DELETE, "insert", tuple((c.name, source(c.name)) for c in columns)),
+        ),
+        truncates=True,
+    )
+
+
+def append(table: TableSpec) -> ApplyPlan:
+    """Every change as a row, in order. A change that is there already (same key and sequence; without a key, same
+    values and sequence) is a duplicate. `_cdc_unsent` names the columns that were not sent, which are NULL. Where the
+    sequence ends in a count (`TableSpec.counted`), changes equal but for it are as many as one reading of the log gave."""
+    columns = (*table.columns, *list_bookkeeping_columns(table), Column(CDC_UNSENT, pa.list_(pa.string())))
+    identity = (*(table.keys or table.column_names), *cdc_sequence_columns(table.sequence))
+    return ApplyPlan(
+        policy="append",
+        table=table,
+        fold="none",
+        target=columns,
+        reconcile=ReconcileRule(
+            identity=identity, guard="absent", complete=False, uses_tombstones=False, counted=table.counted
+        ),
+        merge_keys=(),
+        clauses=(Clause(False, AllOf(()), "insert", tuple((c.name, source(c.name)) for c in columns)),),
+        truncates=False,
+    )
+
+
+def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
+    """Every version of every row, by sequence and not by arrival: `_cdc_seq_*` is where a version begins, `_cdc_end_seq_*`
+    where it ends (NULL while it is open), `__START_AT` and `__END_AT` show these (`get_start_type`). An upsert that changes
+    nothing but `untracked` columns begins no version; `_cdc_last_seq_*` is the last that was taken into one. `_cdc_unsent`
+    names the columns whose value the version took over from the one before."""
+    _refuse_keyless(table, "scd2")
+    count = table.sequence
+    ends = [
+        replace(c, name=n)
+        for names in (end_sequence_columns(count), last_sequence_columns(count))
+        for c, n in zip(list_sequence_columns(table), names, strict=True)
+    ]
+    columns = (
+        *table.columns,
+        *list_bookkeeping_columns(table),
+        Column(START_AT, get_start_type(table) or TIMESTAMP),
+        Column(END_AT, get_start_type(table) or TIMESTAMP),
+        *ends,
+        Column(CDC_UNSENT, pa.list_(pa.string())),
+    )
+    identity = (*table.keys, *cdc_sequence_columns(count))
+    row = tuple((c.name, source(c.name)) for c in columns)
+    values = [c.name for c in table.values]
+    return ApplyPlan(
+        policy="scd2",
+        table=table,
+        fold="none",
+        target=columns,
+        reconcile=ReconcileRule(identity=identity, guard="absent", complete=False, uses_tombstones=False),
+        merge_keys=identity,
+        clauses=(
+            Clause(True, IS_DELETE, "delete"),
+            Clause(True, NOT_DELETE, "update", tuple((name, value) for name, value in row if name not in identity)),
+            Clause(False, NOT_DELETE, "insert", row),
+        ),
+        truncates=True,
+        history=HistoryPlan(
+            tracked=tuple(n for n in values if n not in untracked), untracked=tuple(n for n in values if n in untracked)
+        ),
+    )
+
+
+def get_start_type(table: TableSpec) -> pa.DataType | None:
+    """The type of `__START_AT` where that is the value of the first column of `sequence_by`; None where it is a time."""
+    return get_display_type(table.ordered_by[0].type) if table.ordered_by else None
+
+
+def _refuse_keyless(table: TableSpec, policy: str) -> None:
+    if not table.keys:
+        raise ConfigProblem(
+            f"table {table.name} has no key, which policy {policy} needs",
+            next_step="Name its key columns with `keys: [...]`, or set `policy: append` for this table, and restart.",
+        )
+
+
+def _list_untracked(table: TableSpec, tracked: ColumnSelection) -> list[str]:
+    for name in tracked.names:
+        if name not in table.column_names or name in table.keys:
+            key = "track_history_except_column_list" if tracked.excluded else "track_history_column_list"
+            fault = "is a key column of table" if name in table.keys else "is no column of table"
+            raise ConfigProblem(
+                f"'{key}' names {name!r}, which {fault} {table.name}",
+                next_step=f"Name columns besides the key: {', '.join(c.name for c in table.values)}.",
+            )
+    return [c.name for c in table.values if c.name not in tracked]
+
+
+POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append": append, "scd2": scd2}
+
+
+def refuse_floating_keys(table: TableSpec) -> None:
+    """Raise ConfigProblem for a key of floating-point numbers, by which rows cannot be told: 0.0 is -0.0 for some, another
+    number for others, NaN is no number at all, and what was computed elsewhere differs in its last digit."""
+    floating = next((k for k in table.keys if pa.types.is_floating(table.column(k).type)), None)
+    if floating is not None:
+        raise ConfigProblem(
+            f"the key of table {table.name} has the column {floating!r} of floating-point numbers",
+            next_step="Name another key with `keys`, or set `policy: append`, which needs none.",
+        )
+
+
+def plan_for(
+    policy: str,
+    table: TableSpec,
+    watermark: timedelta | None = None,
+    shape: RowTransforms = NO_ROW_TRANSFORMS,
+    *,
+    tracked: ColumnSelection | None = None,
+    retention: timedelta | None = None,
+) -> ApplyPlan:
+    """The plan of `policy` for what `shape` makes of `table`; `tracked`: the columns whose change begins a version, all by
+    default; `retention`: how long deletes are remembered, where the policy does. ConfigProblem when the policy is unknown,
+    or does not suit the table, the watermark or the shape, or the shape not the table, when a tracked column is not there,
+    or when the retention is too short."""
+    if policy not in POLICIES:
+        raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
+    table = shape.apply_to(table)
+    table.refuse_reserved_names()
+    table.refuse_keys_alike()
+    plan = scd2(table, _list_untracked(table, tracked)) if tracked and policy == "scd2" else POLICIES[policy](table)
+    if plan.merge_keys:
+        refuse_floating_keys(table)
+    if watermark is not None and plan.merge_keys:
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} has no watermark",
+            next_step="Remove 'watermark', or set `policy: append`.",
+        )
+    if shape.has_column_versions and plan.policy != "scd1":
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} has no sequences per column",
+            next_step="Remove `partial_updates: by_column`, or set `policy: scd1`.",
+        )
+    if shape.ignore_null is not None and plan.policy != "scd1":
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} keeps no row that NULL could leave as it is",
+            next_step="Remove 'ignore_null_updates' and its lists, or set `policy: scd1`.",
+        )
+    if shape.soft_deletes and plan.policy != "scd1":
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} keeps what was deleted anyway, and has no soft deletes",
+            next_step="Remove `deletes: soft`, or set `policy: scd1`.",
+        )
+    if shape.truncates is not None and not plan.truncates:
+        raise ConfigProblem(
+            f"policy {policy} of table {table.name} knows no truncates, which 'apply_as_truncates' makes",
+            next_step="Remove 'apply_as_truncates', or set `policy: scd1`.",
+        )
+    if shape.truncates is not None and plan.history is not None and plan.table.ordered_by:
+        raise ConfigProblem(
+            f"a history of table {table.name} shows in '__END_AT' values of 'sequence_by', and rows that are truncates by "
+            "'apply_as_truncates' end versions at a time",
+            next_step="Remove 'apply_as_truncates' or 'sequence_by', or set `policy: scd1`.",
+        )
+    kept_for = check_retention(policy, retention) if plan.reconcile.uses_tombstones else None
+    return replace(plan, watermark=watermark, row_transforms=shape, retention=kept_for)

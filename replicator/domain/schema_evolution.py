@@ -1,0 +1,354 @@
+"""What becomes of a lane's table when its source's columns change: pure, from the schemas and what the configuration
+says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import pyarrow as pa
+
+from .table import Column, TableSpec
+from .type_compatibility import can_hold, has_canonical_text
+
+
+class SchemaChangeKind(StrEnum):
+    """What can change in the schema of a table that records are sent under."""
+
+    ADDED = "added"
+    DROPPED = "dropped"
+    READDED = "readded"  # it was dropped before, and the target still has it with its old values
+    RENAMED = "renamed"  # as `SchemaRules.renames` declares it; otherwise one column was dropped, and another added
+    WIDENED = "widened"  # the new type holds every value of the old one
+    NARROWED = "narrowed"  # the old type holds every value of the new one
+    TYPE_CHANGED = "type_changed"  # neither
+    KEY_CHANGED = "key_changed"  # other key columns, a type of one that is no wider, or another order of changes
+    TABLE_DROPPED = "table_dropped"  # where a record of the table's own stream says so
+
+
+class SchemaChangeMode(StrEnum):
+    """What a lane does about a change of its table's schema. `docs/schema-changes.md` has each with each `SchemaChangeKind`."""
+
+    EVOLVE = "evolve"
+    TRY_EVOLVE = "try_evolve"
+    IGNORE = "ignore"
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+STOPPING_MODES = (SchemaChangeMode.FAIL, SchemaChangeMode.QUARANTINE)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaRules:
+    """What the configuration says. `others`: the mode of kinds that are not in `modes`. `removes`: a column that the source
+    has dropped goes from the target too, under `evolve`. `renames`: old names and new ones, declared."""
+
+    modes: Mapping[SchemaChangeKind, SchemaChangeMode] = field(default_factory=dict)
+    others: SchemaChangeMode = SchemaChangeMode.EVOLVE
+    removes: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def description(self) -> str:
+        """What it says, for people."""
+        said = [f"{kind}: {mode}" for kind, mode in self.modes.items()]
+        told = ", ".join([*said, f"others: {self.others}"]) if said else str(self.others)
+        removed = ", dropped columns go" if self.removes else ""
+        return told + removed + "".join(f", {old} is renamed {new}" for old, new in self.renames)
+
+    def get_mode(self, kind: SchemaChangeKind) -> SchemaChangeMode:
+        """The mode of that kind of change."""
+        return self.modes.get(kind, self.others)
+
+
+EVOLVE_ALL = SchemaRules()
+"""Every change evolves."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """One difference between two schemas. `column` as it was called, empty where it is of the whole table; `to` as it is
+    called now, for a rename. `before`, `after`: types, or key columns; empty where there are none."""
+
+    kind: SchemaChangeKind
+    column: str = ""
+    before: str = ""
+    after: str = ""
+    to: str = ""
+
+    def __str__(self) -> str:
+        name = repr(self.column)
+        return {
+            SchemaChangeKind.ADDED: f"column {name} ({self.after}) was added",
+            SchemaChangeKind.DROPPED: f"column {name} was dropped",
+            SchemaChangeKind.READDED: f"column {name}, dropped before, was added again ({self.after})",
+            SchemaChangeKind.RENAMED: f"column {name} is called {self.to!r} now{self.before}",
+            SchemaChangeKind.WIDENED: f"column {name} was widened from {self.before} to {self.after}",
+            SchemaChangeKind.NARROWED: f"column {name} was narrowed from {self.before} to {self.after}",
+            SchemaChangeKind.TYPE_CHANGED: f"column {name} changed its type from {self.before} to {self.after}",
+            SchemaChangeKind.KEY_CHANGED: f"the {self.column or 'key'} changed from {self.before} to {self.after}",
+            SchemaChangeKind.TABLE_DROPPED: "the table was dropped",
+        }[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTypeChange:
+    """A column of a target that is to get another type, if it still has the one that was made for `before`."""
+
+    name: str
+    before: Column
+    after: Column
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReshape:
+    """What is to be done to a target's columns before rows of a schema are written, in this order, each unless it is done
+    already: `emptied` columns become NULL, of a history in its open versions; `renames` (old and new name), over a column in
+    `replaced` too; `removals` of columns that the plan has no more, `types`."""
+
+    emptied: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+    removals: tuple[str, ...] = ()
+    types: tuple[ColumnTypeChange, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.emptied or self.renames or self.removals or self.types)
+
+    def then(self, other: TargetReshape) -> TargetReshape:
+        """Both, one after the other; a column that is renamed goes by its new name from then on."""
+        names = dict(other.renames)
+        types = tuple(replace(t, name=names.get(t.name, t.name)) for t in self.types)
+        removals = tuple(name for name in self.removals if name not in {new for _, new in other.renames})
+        return TargetReshape(
+            (*self.emptied, *other.emptied),
+            (*self.replaced, *other.replaced),
+            (*self.renames, *(r for r in other.renames if r not in self.renames)),
+            tuple(dict.fromkeys((*removals, *other.removals))),
+            (*types, *(t for t in other.types if t not in types)),
+        )
+
+
+NO_RESHAPE = TargetReshape()
+"""Nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDecision:
+    """What a lane does about the schema of its next records. `columns`: those of its table from then on. `stops`: the
+    changes that it may not, or cannot, take; then nothing else counts. `waits`: it may go on once somebody accepts the
+    schema. `is_final`: who accepts it, or lets it evolve, does not help: the target cannot follow."""
+
+    changes: tuple[SchemaChange, ...]
+    columns: tuple[Column, ...]
+    reshaping: TargetReshape = NO_RESHAPE
+    stops: tuple[SchemaChange, ...] = ()
+    waits: bool = False
+    is_final: bool = False
+
+
+def list_changes(known: TableSpec, newer: TableSpec, renames: tuple[tuple[str, str], ...] = ()) -> tuple[SchemaChange, ...]:
+    """The differences between two schemas of a table, in the order of the columns. Whether a column may be NULL, and where
+    it stands, is none. A key that `known` does not tell yet may become known."""
+    old, new = ({c.name: c for c in table.columns} for table in (known, newer))
+    moved = {a: b for a, b in renames if a in old and a not in new and b in new and b not in old}
+    found = [*_list_key_changes(known, newer)]
+    for name, column in old.items():
+        if name in moved:
+            found.append(SchemaChange(SchemaChangeKind.RENAMED, name, to=moved[name]))
+        after = new.get(moved.get(name, name))
+        if after is None:
+            found.append(SchemaChange(SchemaChangeKind.DROPPED, name, before=_describe_column(column)))
+        elif (kind := classify_type_change(column, after)) is not None:
+            kind = SchemaChangeKind.KEY_CHANGED if name in known.keys and kind is SchemaChangeKind.TYPE_CHANGED else kind
+            named = f"type of key column {name!r}" if kind is SchemaChangeKind.KEY_CHANGED else name
+            found.append(SchemaChange(kind, named, _describe_column(column), _describe_column(after)))
+    added = (c for c in newer.columns if c.name not in old and c.name not in moved.values())
+    return (*found, *(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in added))
+
+
+def _list_key_changes(known: TableSpec, newer: TableSpec) -> list[SchemaChange]:
+    found = []
+    if known.keys and known.keys != newer.keys:
+        keys = (", ".join(keys) or "none" for keys in (known.keys, newer.keys))
+        found.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "", *(f"({key})" for key in keys)))
+    if known.sequence != newer.sequence:
+        counts = (f"{table.sequence} elements" for table in (known, newer))
+        found.append(SchemaChange(SchemaChangeKind.KEY_CHANGED, "order of its changes", *counts))
+    return found
+
+
+def _describe_column(column: Column) -> str:
+    named = column.source_type.rpartition(".")[2]
+    return f"{column.type} ({named})" if named else str(column.type)
+
+
+def classify_type_change(known: Column, newer: Column) -> SchemaChangeKind | None:
+    """None where both hold the same values. What a source calls its types counts only where a target tells them apart."""
+    if known.type == newer.type:
+        if known.text_kind == newer.text_kind:
+            return None
+        # Plain text holds what any kind of text does.
+        return (
+            SchemaChangeKind.WIDENED
+            if not newer.text_kind
+            else SchemaChangeKind.NARROWED
+            if not known.text_kind
+            else SchemaChangeKind.TYPE_CHANGED
+        )
+    if can_hold(newer.type, known.type):
+        return SchemaChangeKind.WIDENED
+    return SchemaChangeKind.NARROWED if can_hold(known.type, newer.type) else SchemaChangeKind.TYPE_CHANGED
+
+
+def decide_schema(
+    columns: tuple[Column, ...],
+    known: TableSpec,
+    newer: TableSpec,
+    rules: SchemaRules,
+    *,
+    policy: str = "scd1",
+    is_accepted: bool = False,
+) -> SchemaDecision:
+    """What becomes of a lane with these columns when records come under `newer` after some under `known`. `is_accepted`:
+    somebody said that this schema may be taken: what would stop the lane for being asked to evolves."""
+    there = {c.name for c in columns}
+    changes = tuple(
+        _add_old_column_note(change, there - set(known.column_names))
+        for change in list_changes(known, newer, rules.renames)
+        if change.kind in (SchemaChangeKind.ADDED, SchemaChangeKind.KEY_CHANGED) or change.column in there
+    )
+    # What was left out before, and is not to be any more.
+    left_out = (c for c in newer.columns if c.name not in there and c.name in known.column_names)
+    if rules.get_mode(SchemaChangeKind.ADDED) in (SchemaChangeMode.EVOLVE, SchemaChangeMode.TRY_EVOLVE):
+        changes += tuple(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in left_out)
+    asked = tuple(c for c in changes if rules.get_mode(c.kind) in STOPPING_MODES and not is_accepted)
+    taken = _LaneColumns({c.name: c for c in columns}, newer, rules, policy, accepted=is_accepted or bool(asked))
+    for change in changes:
+        taken.apply_change(change)
+    if asked:
+        waits = all(rules.get_mode(c.kind) is SchemaChangeMode.QUARANTINE for c in asked)
+        return SchemaDecision(changes, columns, stops=asked, waits=waits, is_final=bool(taken.stops))
+    if taken.stops:
+        return SchemaDecision(changes, columns, stops=tuple(taken.stops), is_final=True)
+    return SchemaDecision(changes, tuple(taken.columns.values()), taken.reshaping)
+
+
+def _add_old_column_note(change: SchemaChange, gone: Set[str]) -> SchemaChange:
+    """With what becomes of a column of that name that was dropped before."""
+    if change.kind is SchemaChangeKind.ADDED and change.column in gone:
+        return replace(change, kind=SchemaChangeKind.READDED)
+    if change.kind is SchemaChangeKind.RENAMED and change.to in gone:
+        return replace(change, before=f", and the column {change.to!r} that was dropped before is removed")
+    return change
+
+
+def decide_drop(columns: tuple[Column, ...], rules: SchemaRules, *, accepted: bool = False) -> SchemaDecision:
+    """What becomes of a lane with these columns where its table was dropped: rows stay, since nobody said that they may go.
+    `accepted`: as in `decide_schema`."""
+    change, mode = SchemaChange(SchemaChangeKind.TABLE_DROPPED), rules.get_mode(SchemaChangeKind.TABLE_DROPPED)
+    if mode in STOPPING_MODES and not accepted:
+        return SchemaDecision((change,), columns, stops=(change,), waits=mode is SchemaChangeMode.QUARANTINE)
+    return SchemaDecision((change,), columns)
+
+
+class _LaneColumns:
+    """A lane's columns while changes are taken one by one."""
+
+    def __init__(
+        self, columns: dict[str, Column], newer: TableSpec, rules: SchemaRules, policy: str, *, accepted: bool
+    ) -> None:
+        self.columns = columns
+        self.stops: list[SchemaChange] = []
+        self.reshaping = TargetReshape()
+        self._newer = newer
+        self._rules = rules
+        self._policy = policy
+        self._accepted = accepted
+        self._names: dict[str, str] = {}
+
+    def apply_change(self, change: SchemaChange) -> None:
+        mode = self._rules.get_mode(change.kind)
+        mode = SchemaChangeMode.EVOLVE if self._accepted and mode in STOPPING_MODES else mode
+        if change.kind is SchemaChangeKind.KEY_CHANGED:
+            self.stops.append(change)
+        elif mode is not SchemaChangeMode.IGNORE:
+            self._evolve(change, mode)
+
+    def _evolve(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
+        if change.kind is SchemaChangeKind.READDED:
+            self._add_again(change, mode)
+        elif change.kind is SchemaChangeKind.ADDED:
+            self.columns[change.column] = replace(self._newer.column(change.column), nullable=True)
+        elif change.kind is SchemaChangeKind.RENAMED:
+            self._rename(change)
+        elif change.kind is SchemaChangeKind.DROPPED:
+            self._drop(change, mode)
+        else:
+            self._retype(change, mode)
+
+    def _add_again(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
+        """It is another column of that name: what the old one held is none of its values. What was so in its time stays: in
+        rows that are changes, and in versions that have ended."""
+        if self._policy != "append":
+            self.reshaping = self.reshaping.then(TargetReshape(emptied=(change.column,)))
+        was, newer = self.columns[change.column], self._newer.column(change.column)
+        if self._policy == "scd1" and widen_column(was, newer) is None:
+            newer = self.columns[change.column] = replace(newer, nullable=True)
+            self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(change.column, was, newer),)))
+        else:
+            self._retype(change, mode)
+
+    def _rename(self, change: SchemaChange) -> None:
+        new = self._names[change.column] = change.to
+        if new in self.columns:  # A column of that name was dropped before.
+            del self.columns[new]
+            self.reshaping = self.reshaping.then(TargetReshape(replaced=(new,)))
+        self.columns = {
+            new if name == change.column else name: replace(c, name=new) if name == change.column else c
+            for name, c in self.columns.items()
+        }
+        self.reshaping = self.reshaping.then(TargetReshape(renames=((change.column, new),)))
+
+    def _drop(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
+        if self._rules.removes and mode is SchemaChangeMode.EVOLVE:
+            del self.columns[change.column]
+            self.reshaping = self.reshaping.then(TargetReshape(removals=(change.column,)))
+
+    def _retype(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
+        name = self._names.get(change.column, change.column)
+        here, newer = self.columns[name], self._newer.column(name) if name in self._newer.column_names else None
+        if newer is None:
+            return  # Its rename was ignored: nothing comes for it any more.
+        wide = widen_column(here, newer)
+        if wide is None:
+            if mode is SchemaChangeMode.EVOLVE:
+                self.stops.append(change)
+            return
+        if wide != here:
+            self.columns[name] = wide
+            self.reshaping = self.reshaping.then(TargetReshape(types=(ColumnTypeChange(name, here, wide),)))
+
+
+def widen_column(known: Column, newer: Column) -> Column | None:
+    """`known` with a type that holds every value of both, each told apart as before; None where there is none. Whole
+    numbers, decimals, booleans and dates become text where nothing else holds them and the values that come; so do two
+    kinds of text."""
+    if classify_type_change(known, newer) in (None, SchemaChangeKind.NARROWED):
+        return known
+    if classify_type_change(known, newer) is SchemaChangeKind.WIDENED:
+        return replace(known, type=newer.type, source_type=newer.source_type)
+    if pa.types.is_string(newer.type) and pa.types.is_string(known.type):
+        return replace(known, source_type="")
+    if _is_text_of(newer, known.type):
+        return replace(known, type=newer.type, source_type=newer.source_type)
+    return known if _is_text_of(known, newer.type) else None
+
+
+def _is_text_of(column: Column, narrow: pa.DataType) -> bool:
+    """Whether the column takes the text of such values. One for numbers of any scale takes numbers alone."""
+    number = pa.types.is_integer(narrow) or pa.types.is_decimal(narrow)
+    fits = number if column.text_kind == "number" else has_canonical_text(narrow) and not column.text_kind
+    return pa.types.is_string(column.type) and fits

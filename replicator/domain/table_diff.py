@@ -1,0 +1,107 @@
+"""Two states of a table compared: which rows are in one alone, and in which columns the others differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+
+from .plain_values import to_rows
+
+BATCH_ROWS = 20_000
+Row = dict[str, Any]
+
+
+@dataclass
+class TableDiff:
+    """Counts of rows; `columns`: in how many rows each column differs. `first`: the first rows of each kind, and of those
+    that differ the key and both values of each column that does."""
+
+    same: int = 0
+    only_before: int = 0
+    only_after: int = 0
+    different: int = 0
+    columns: Counter[str] = field(default_factory=Counter)
+    columns_only_before: list[str] = field(default_factory=list)
+    columns_only_after: list[str] = field(default_factory=list)
+    first: dict[str, list[Row]] = field(default_factory=lambda: {"only_before": [], "only_after": [], "differing": []})
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing differs."""
+        columns = self.columns_only_before or self.columns_only_after
+        return not (self.only_before or self.only_after or self.different or columns)
+
+
+def compare_tables(
+    before: pa.Table, after: pa.Table, keys: Sequence[str], *, ignored: Sequence[str] = (), max_shown: int = 10
+) -> TableDiff:
+    """How `after` differs from `before`, in columns that are not `ignored`; `max_shown`: how many rows of each kind are told.
+
+    Rows of equal `keys` are one, the first with the first where there are several. Without keys, or where one of the two
+    lacks one of them, a row is the same or another one. Columns that one lacks are named, and not compared."""
+    known = [name for name in before.column_names if name not in ignored]
+    others = [name for name in after.column_names if name not in ignored]
+    common = [name for name in known if name in others]
+    found = TableDiff(
+        columns_only_before=[name for name in known if name not in common],
+        columns_only_after=[name for name in others if name not in common],
+    )
+    by = list(keys) if keys and set(keys) <= set(common) else common
+    left = {key: (number, row) for number, (key, row) in enumerate(_hash_rows(before.select(common), by))}
+    pairs: list[tuple[int, int]] = []
+    added: list[int] = []
+    for number, (key, row) in enumerate(_hash_rows(after.select(common), by)):
+        was = left.pop(key, None)
+        if was is None:
+            added.append(number)
+        elif was[1] == row:
+            found.same += 1
+        else:
+            pairs.append((was[0], number))
+    found.only_before, found.only_after, found.different = len(left), len(added), len(pairs)
+    gone = [number for number, _ in left.values()][:max_shown]
+    found.first["only_before"] = list(_take_rows(before, gone))
+    found.first["only_after"] = list(_take_rows(after, added[:max_shown]))
+    _add_differences(found, (before.select(common), after.select(common)), pairs, by, max_shown)
+    return found
+
+
+def _hash_rows(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
+    """Of each row that of its key, and which row of that key it is, and that of the whole."""
+    seen: Counter[bytes] = Counter()
+    for start in range(0, table.num_rows, BATCH_ROWS):
+        for row in to_rows(table.slice(start, BATCH_ROWS)):
+            key = _hash_values([row[name] for name in by])
+            seen[key] += 1
+            yield key + seen[key].to_bytes(8, "big"), _hash_values(list(row.values()))
+
+
+def _hash_values(values: list[Any]) -> bytes:
+    return blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _add_differences(
+    found: TableDiff, tables: tuple[pa.Table, pa.Table], pairs: Sequence[tuple[int, int]], by: Sequence[str], shown: int
+) -> None:
+    """In which columns the rows of `pairs` differ."""
+    for start in range(0, len(pairs), BATCH_ROWS):
+        some = pairs[start : start + BATCH_ROWS]
+        was, now = (_take_rows(table, [pair[side] for pair in some]) for side, table in enumerate(tables))
+        for one, other in zip(was, now, strict=True):
+            changed = {name: [one[name], other[name]] for name in one if repr(one[name]) != repr(other[name])}
+            found.columns.update(list(changed))
+            if len(found.first["differing"]) < shown:
+                found.first["differing"].append({"key": _select_columns(one, by), "columns": changed})
+
+
+def _select_columns(row: Mapping[str, Any], names: Sequence[str]) -> Row:
+    return {name: row[name] for name in names}
+
+
+def _take_rows(table: pa.Table, numbers: Sequence[int]) -> Iterator[Row]:
+    return to_rows(table.take(pa.array(numbers, pa.int64())))

@@ -1,0 +1,287 @@
+"""What a lane makes of single columns: which names, types and values its target has. `replicator.testing.model_column_transforms` says
+the same, one change at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import pyarrow as pa
+
+from replicator.domain.change import OFFSET, OP, PARTITION, TOPIC, TS, TX, refuse_frame_names
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.policy.expr import Expr
+from replicator.domain.table import Column, TableSpec
+
+from .casts import is_castable, is_hashable, is_injective_cast
+from .expressions import list_columns, resolve_computed_column, to_text
+
+METADATA: dict[str, tuple[str, pa.DataType]] = {
+    "topic": (TOPIC, pa.string()),
+    "partition": (PARTITION, pa.int32()),
+    "offset": (OFFSET, pa.int64()),
+    "source_time": (TS, pa.timestamp("us", "UTC")),
+    "transaction": (TX, pa.string()),
+    "operation": (OP, pa.string()),
+}
+"""What a record says beside its values, by its name in the configuration: the column of the changes frame, and its type."""
+
+MaskKind = Literal["nothing", "fixed", "hmac", "truncate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """What is kept of a column's values. NULL stays NULL.
+
+    `nothing`: NULL. `fixed`: `text`, whatever the value. `hmac`: HMAC-SHA-256 of the value's text (`erasures.texts`) under
+    `key`, in 64 hexadecimal digits. `truncate`: the first `length` characters of the value's text, `-`, and the first 16
+    digits of that HMAC, so that equal values stay equal, and others apart. `aliases`: other names of the column, under one of
+    which it may be there instead.
+    """
+
+    kind: MaskKind
+    key: bytes = field(default=b"", repr=False)
+    length: int = 0
+    text: str = ""
+    aliases: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+
+    def with_aliases(self, names: Iterable[str]) -> Mask:
+        """It, of a column that has these other names."""
+        return replace(self, aliases=frozenset(names))
+
+    def get_masked_type(self, kind: pa.DataType) -> pa.DataType:
+        """The type of what is kept of values of this type."""
+        return kind if self.kind == "nothing" else pa.string()
+
+    @property
+    def is_injective(self) -> bool:
+        """Equal values, and no others, become equal, so that a key stays one."""
+        return self.kind == "hmac"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRule:
+    """What becomes of a column that there is: left out, or first masked, then of another type, then of another name.
+    `can_be_missing`: the records may not have it yet, or no longer."""
+
+    drop: bool = False
+    mask: Mask | None = None
+    cast: pa.DataType | None = None
+    rename: str = ""
+    can_be_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column that there is beside the source's own: one of `METADATA`, or an `expression` of the source's columns, or else
+    the same `constant` in every row."""
+
+    metadata: str = ""
+    constant: str | int | float | bool | None = None
+    cast: pa.DataType | None = None
+    expression: Expr | None = None
+
+    def get_type(self, name: str, table: TableSpec) -> pa.DataType:
+        """The type of its values beside the columns of `table`. ConfigProblem when its expression makes no sense there, and
+        when there is no such cast."""
+        if self.expression is not None:
+            what, found = "expression", resolve_computed_column(name, self.expression, table).type
+        elif self.metadata:
+            what, found = "metadata", METADATA[self.metadata][1]
+        else:
+            what, found = "constant", pa.scalar(self.constant).type
+        if self.cast is not None and not is_castable(found, self.cast):
+            raise ConfigProblem(
+                f"the {what} of column {name!r} of table {table.name} is of type {found}, and cannot become {self.cast}",
+                next_step="Choose another type.",
+            )
+        return self.cast or found
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTransforms:
+    """Nothing, and false, by default. `rules` and `additions`, by name, each in the order of the configuration.
+
+    A value that its new type cannot hold without loss has its change rejected; of a delete, whose values are of what was,
+    it then counts as not sent, and one that was added is NULL. Truncates have no values, added ones neither.
+
+    An expression is of the values that the source sent, whatever becomes of their columns. Where it fails, the change is
+    rejected. Of a delete it is NULL: what that brings need not be whole. A change that sent none of the columns that it is
+    made of, but for those of the key, did not send its value: the row holds what was made of the same values. One that sent
+    a part of them, or moves a row whose key it is made of, is rejected: the value cannot be told.
+    """
+
+    rules: tuple[tuple[str, ColumnRule], ...] = ()
+    additions: tuple[tuple[str, AddedColumn], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rules or self.additions)
+
+    def get_rule(self, name: str) -> ColumnRule:
+        """What becomes of this column."""
+        return dict(self.rules).get(name, NO_COLUMN_RULE)
+
+    def get_new_name(self, name: str) -> str:
+        """The name that a column of the source has from then on; empty when it is left out."""
+        rule = self.get_rule(name)
+        return "" if rule.drop else rule.rename or name
+
+    def get_source_name(self, name: str) -> str:
+        """The source's name of a column that has this name from then on."""
+        return next((old for old, rule in self.rules if rule.rename == name and not rule.drop), name)
+
+    def transform_columns(self, columns: Sequence[Column]) -> Sequence[Column]:
+        """What becomes of these columns of the source, whether or not others suit the rules."""
+        return [
+            _transform_column(column, self.get_rule(column.name)) for column in columns if self.get_new_name(column.name)
+        ]
+
+    def apply_to(self, table: TableSpec, seen: TableSpec | None = None) -> TableSpec:
+        """The table as it is from then on. ConfigProblem when this does not suit it. `seen`: with the columns that lists
+        leave out, of which others may be computed."""
+        for name, rule in self.rules:
+            if name not in table.column_names:
+                if rule.can_be_missing:
+                    continue
+                raise _make_unknown_error(name, table)
+            refuse_change(rule, table.column(name), table)
+        kept = self.transform_columns(table.columns)
+        for name, added in self.additions:
+            if added.expression is not None:
+                self._refuse_expression(name, list_columns(added.expression), table)
+        columns = (*kept, *(Column(name, added.get_type(name, seen or table)) for name, added in self.additions))
+        _refuse_duplicates([column.name for column in columns], table)
+        keys, keeping = (tuple(filter(None, map(self.get_new_name, names))) for names in (table.keys, table.ignore_null))
+        found = replace(table, columns=columns, keys=keys, ignore_null=keeping)
+        refuse_frame_names(found)
+        return found
+
+    def _refuse_expression(self, name: str, inputs: frozenset[str], table: TableSpec) -> None:
+        """Of a part of what it is made of a value cannot be told, and of what is masked it must not be."""
+        masked = next((one for one in sorted(inputs) if self.get_rule(one).mask is not None), None)
+        if masked is not None:
+            raise ConfigProblem(
+                f"the expression of column {name!r} of table {table.name} is made of {masked!r}, which its target masks",
+                next_step="Compute it of other columns, or leave one of the two out.",
+            )
+        kept = next((one for one in sorted(inputs) if one in table.ignore_null), None)
+        if kept is not None:
+            raise ConfigProblem(
+                f"the expression of column {name!r} of table {table.name} is made of {kept!r}, in which a NULL changes "
+                "nothing: what the row holds cannot be told from the change",
+                next_step=f"Leave {kept!r} out of 'ignore_null_updates', or compute the column of others.",
+            )
+        if table.has_column_versions and len(inputs - set(table.keys)) > 1:
+            raise ConfigProblem(
+                f"table {table.name} has sequences per column, so that one change need not hold all that the "
+                f"expression of column {name!r} is made of",
+                next_step="Compute it of one column, or remove `partial_updates: by_column`.",
+            )
+
+    @property
+    def description(self) -> Iterator[str]:
+        """What it says, for people; no secrets."""
+        for name, rule in self.rules:
+            if rule.drop:
+                yield f"without {name}"
+                continue
+            masked = f"{name} masked ({rule.mask.kind})" if rule.mask else name
+            typed = f"{masked} as {rule.cast}" if rule.cast else masked
+            yield f"{typed} called {rule.rename}" if rule.rename else typed
+        for name, added in self.additions:
+            if added.expression is not None:
+                yield f"{name} as {to_text(added.expression)}"
+            else:
+                yield f"{name} from {added.metadata}" if added.metadata else f"{name} of one value"
+
+
+DECLARE_STEP = (
+    "If it comes later, or is gone, declare the columns of the table with `schema: {...}`, this one too; if it has another "
+    "name now, say `renamed_columns`."
+)
+NO_COLUMN_RULE = ColumnRule()
+NO_COLUMN_TRANSFORMS = ColumnTransforms()
+
+
+def _transform_column(column: Column, rule: ColumnRule) -> Column:
+    """The column under its rule. One that is cast is of that type and no other: text is text then, not JSON or a number."""
+    kind = rule.mask.get_masked_type(column.type) if rule.mask else column.type
+    kind = rule.cast or kind
+    same = kind == column.type and not rule.mask and not rule.cast
+    nullable = column.nullable or bool(rule.mask and rule.mask.kind == "nothing")
+    return Column(rule.rename or column.name, kind, nullable, column.source_type if same else "")
+
+
+def refuse_change(rule: ColumnRule, column: Column, table: TableSpec) -> None:
+    """Raise ConfigProblem for a rule that a column of this type, or of the key, cannot have."""
+    is_key = column.name in table.keys
+    if is_key and rule.drop:
+        raise _make_column_error(column, table, "leaves out a key column", "Keep it; what identifies a row must be there.")
+    if is_key and rule.mask and not rule.mask.is_injective:
+        raise _make_column_error(
+            column, table, "masks a key column so that rows become alike", "Use `mask: hmac`, which keeps keys."
+        )
+    if rule.mask:
+        refuse_mask(rule.mask, column, table)
+    kind = rule.mask.get_masked_type(column.type) if rule.mask else column.type
+    if rule.cast and not is_castable(kind, rule.cast):
+        raise _make_column_error(column, table, f"casts {kind} to {rule.cast}, which cannot be", "Choose another type.")
+    if is_key and rule.cast and not is_injective_cast(kind, rule.cast):
+        sentence = f"casts a key column from {kind} to {rule.cast}, so that rows could become alike"
+        raise _make_column_error(
+            column, table, sentence, "Cast it to text, or to a wider type of numbers, or leave it as it is."
+        )
+
+
+def refuse_mask(mask: Mask, column: Column, table: TableSpec) -> None:
+    """Raise ConfigProblem for a column whose values have no text."""
+    if mask.kind in ("hmac", "truncate") and not is_hashable(column.type):
+        sentence = f"masks values of type {column.type}, which have no one text"
+        raise _make_column_error(column, table, sentence, "Use `mask: nothing`, `mask: fixed`, or drop the column.")
+
+
+class UnknownMask(ConfigProblem):
+    """A mask names a `column` that records of the table do not have: what it was to mask is not."""
+
+    def __init__(self, column: str, table: TableSpec) -> None:
+        super().__init__(
+            f"'columns' names column {column!r}, which table {table.name} does not have",
+            next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. {DECLARE_STEP}",
+        )
+        self.column = column
+
+
+def refuse_unknown_masks(masks: Mapping[str, Mask], table: TableSpec, declared: Collection[str]) -> None:
+    """Raise UnknownMask for a mask whose column the records of `table` do not have, unless the table declares it: it may
+    come later, or be gone; or they have it under another name."""
+    for name, mask in masks.items():
+        if not {name, *mask.aliases}.intersection(table.column_names) and name not in declared:
+            raise UnknownMask(name, table)
+
+
+def _make_column_error(column: Column, table: TableSpec, sentence: str, next_step: str) -> ConfigProblem:
+    return ConfigProblem(f"'columns' of table {table.name} {sentence}: {column.name!r}", next_step=next_step)
+
+
+def _make_unknown_error(name: str, table: TableSpec) -> ConfigProblem:
+    return ConfigProblem(
+        f"'columns' names column {name!r}, which table {table.name} does not have, or which its lists of columns leave out",
+        next_step=f"Its columns are: {', '.join(table.column_names)}. Names are compared exactly. A column that is to "
+        f"be added needs `constant`, `metadata` or `expression`. {DECLARE_STEP}",
+    )
+
+
+def find_duplicates(names: Sequence[str], before: Iterable[str]) -> list[str]:
+    """Those of the names that several columns have now, other than the source's own columns `before`."""
+    now, own = (Counter(map(str.casefold, some)) for some in (names, before))
+    return [name for name in names if now[name.casefold()] > max(1, own[name.casefold()])]
+
+
+def _refuse_duplicates(names: list[str], table: TableSpec) -> None:
+    same = next(iter(find_duplicates(names, table.column_names)), None)
+    if same is not None:
+        raise ConfigProblem(
+            f"'columns' of table {table.name} makes two columns of the name {same!r}", next_step="Choose another name."
+        )

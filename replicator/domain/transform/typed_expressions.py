@@ -1,0 +1,210 @@
+"""Expressions of the configuration with their types, every conversion spelt out: `adapters.arrow` evaluates them.
+
+Values have few types while they are computed with: whole numbers of 64 bits, decimals of up to 38 digits, floats of 64 bits,
+text, true or false, dates, and times with or without a zone. Of other types a value can only be passed on, or be asked for
+NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as t
+
+from replicator.domain.policy.expr import Lit
+from replicator.domain.sequence_elements import to_plain_type
+
+from .casts import is_textual
+
+MAX_DIGITS = 38
+NUMBERS = pa.decimal256(76, MAX_DIGITS)
+"""Holds every decimal of up to 38 digits, and every integer."""
+
+WHOLE = pa.int64()
+BEYOND = 2**63
+
+
+class InvalidExpression(Exception):
+    """What is wrong with an expression: completes the sentence `'where' of table t ...`, and holds no text of a constant."""
+
+
+class ExpressionKind(StrEnum):
+    """Values that can be compared with each other."""
+
+    NUMBER = "a number"
+    TEXT = "text"
+    TRUTH = "true or false"
+    DAY = "a date"
+    MOMENT = "a time with a zone"
+    LOCAL_MOMENT = "a time without a zone"
+
+
+@dataclass(frozen=True, slots=True)
+class TypedExpr:
+    """One step. `operation`: `column` (whose name is `value`), `make_constant` (`value`), `as` (another type for the same value),
+    `cast`, `narrowed` (of a decimal), `and`, `or`, `not`, `is null`, a comparison, `case` (condition, value, ..., else),
+    `coalesce`, or a function of `domain.functions`, with `value` for what it is told beside its operands."""
+
+    operation: str
+    type: pa.DataType
+    operands: tuple[TypedExpr, ...] = ()
+    value: Any = None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that it is made of."""
+        if self.operation == "column":
+            return frozenset({self.value})
+        return frozenset[str]().union(*(operand.columns for operand in self.operands))
+
+
+def get_kind(kind: pa.DataType) -> ExpressionKind | None:
+    """What the values of a type can be compared with; None when with nothing."""
+    kind = to_plain_type(kind)
+    if t.is_timestamp(kind):
+        return ExpressionKind.MOMENT if kind.tz else ExpressionKind.LOCAL_MOMENT
+    if is_textual(kind):
+        return ExpressionKind.TEXT
+    if t.is_boolean(kind):
+        return ExpressionKind.TRUTH
+    if t.is_integer(kind) or t.is_floating(kind) or (t.is_decimal(kind) and kind.precision <= 38 >= kind.scale >= 0):
+        return ExpressionKind.NUMBER
+    return ExpressionKind.DAY if t.is_date(kind) else None
+
+
+def to_basic_type(node: TypedExpr) -> TypedExpr:
+    """The same value in the type in which it is computed with."""
+    kind = to_plain_type(node.type)
+    match get_kind(kind):
+        case ExpressionKind.NUMBER if t.is_integer(kind):
+            kind = pa.decimal128(20, 0) if t.is_uint64(kind) else WHOLE
+        case ExpressionKind.NUMBER:
+            kind = pa.float64() if t.is_floating(kind) else pa.decimal128(kind.precision, kind.scale)
+        case ExpressionKind.TEXT:
+            kind = pa.string()
+        case ExpressionKind.DAY:
+            kind = pa.date32()
+        case ExpressionKind.MOMENT | ExpressionKind.LOCAL_MOMENT:
+            kind = pa.timestamp("ns" if kind.unit == "ns" else "us", kind.tz and "UTC")
+    return convert_to(node, kind)
+
+
+def convert_to(node: TypedExpr, into: pa.DataType) -> TypedExpr:
+    """The same value in another type, in which it is not another one but for what floats cannot hold."""
+    if node.type == into:
+        return node
+    return TypedExpr("constant", into) if is_null(node) else TypedExpr("as", into, (node,))
+
+
+def is_null(node: TypedExpr) -> bool:
+    """It is the constant NULL."""
+    return node.operation == "constant" and node.value is None
+
+
+def make_literal(value: str | int | bool | Decimal | None) -> TypedExpr:
+    """A constant by itself."""
+    match value:
+        case None:
+            return TypedExpr("constant", pa.null())
+        case bool():
+            return TypedExpr("constant", pa.bool_(), value=value)
+        case str():
+            return TypedExpr("constant", pa.string(), value=value)
+        case int() if -BEYOND <= value < BEYOND:
+            return TypedExpr("constant", WHOLE, value=value)
+    number = Decimal(value)
+    _, digits, exponent = number.as_tuple()
+    scale = max(-int(exponent), 0)
+    precision = max(len(digits) + max(int(exponent), 0), scale, 1)
+    if precision > MAX_DIGITS:
+        raise InvalidExpression(f"has a number of more than {MAX_DIGITS} digits")
+    return TypedExpr("constant", pa.decimal128(precision, scale), value=number)
+
+
+def make_constant(lit: Lit, into: pa.DataType, beside: str) -> TypedExpr:
+    """A constant that is compared with `beside`, in the type in which both are compared; Senseless when it is of another
+    kind, or out of range."""
+    kind = ExpressionKind.NUMBER if t.is_decimal(into) else get_kind(into)
+    if lit.value is None:
+        return TypedExpr("constant", into)
+    try:
+        given: Any = _to_value(lit.value, kind)
+        given = float(str(given)) if t.is_floating(into) else int(given) if into == WHOLE else given
+        pa.scalar(given, into)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException):
+        raise InvalidExpression(f"compares {beside} with what is not {kind}") from None
+    return TypedExpr("constant", into, value=given)
+
+
+def _to_value(value: str | int | bool | Decimal, kind: ExpressionKind | None) -> object:
+    """The value of a constant as one of `kind`; ValueError when it is none."""
+    if kind is ExpressionKind.TRUTH and isinstance(value, bool):
+        return value
+    if kind is ExpressionKind.NUMBER and isinstance(value, int | Decimal) and not isinstance(value, bool):
+        return Decimal(value)
+    if not isinstance(value, str) or kind in (None, ExpressionKind.TRUTH, ExpressionKind.NUMBER):
+        raise ValueError("another kind")
+    match kind:
+        case ExpressionKind.DAY:
+            return date.fromisoformat(value)
+        case ExpressionKind.MOMENT:
+            moment = datetime.fromisoformat(value)
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        case ExpressionKind.LOCAL_MOMENT:
+            if datetime.fromisoformat(value).tzinfo:
+                raise ValueError("a zone")
+            return datetime.fromisoformat(value)
+    return value
+
+
+def count_digits(node: TypedExpr) -> tuple[int, int]:
+    """How many digits a whole number or a decimal has at most, and how many of them are decimals."""
+    if t.is_decimal(node.type):
+        return node.type.precision, node.type.scale
+    if node.operation == "constant" and node.value is not None:
+        return len(str(abs(node.value))), 0
+    return 19, 0
+
+
+def find_numeric_type(nodes: Sequence[TypedExpr]) -> pa.DataType:
+    """The type that holds the numbers of all of them; Senseless where there is none."""
+    if any(t.is_floating(node.type) for node in nodes):
+        return pa.float64()
+    if all(node.type == WHOLE for node in nodes):
+        return WHOLE
+    sizes = [count_digits(node) for node in nodes]
+    scale = max(size[1] for size in sizes)
+    digits = max(size[0] - size[1] for size in sizes) + scale
+    if digits > MAX_DIGITS:
+        raise InvalidExpression(
+            f"puts numbers together that need {digits} digits, of which there are {MAX_DIGITS}: cast one of them"
+        )
+    return pa.decimal128(digits, scale)
+
+
+def unify_types(nodes: Sequence[TypedExpr]) -> tuple[TypedExpr, ...]:
+    """All of them in one type: of `case`, `coalesce` and so on. Senseless where there is none."""
+    valued = [node for node in nodes if not is_null(node)]
+    if not valued:
+        raise InvalidExpression("has no type: all that it can be is NULL")
+    types = {node.type for node in valued}
+    if len(types) == 1:
+        return tuple(convert_to(node, valued[0].type) for node in nodes)
+    basics = [node if is_null(node) else to_basic_type(node) for node in nodes]
+    valued = [node for node in basics if not is_null(node)]
+    kinds = {get_kind(node.type) for node in valued}
+    types = {node.type for node in valued}
+    if kinds == {ExpressionKind.NUMBER}:
+        into = find_numeric_type(valued)
+    elif len(types) == 1:
+        into = valued[0].type
+    else:
+        named = " and ".join(sorted(map(str, types)))
+        raise InvalidExpression(f"is of several kinds, where one is to be: {named}")
+    return tuple(convert_to(node, into) for node in basics)

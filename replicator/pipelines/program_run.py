@@ -1,0 +1,110 @@
+"""Runs a pipeline inside the user's program."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from replicator.application.problem import Problem
+from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ExitCode, Fatal
+from replicator.settings import Loaded
+from replicator.wiring.container import Container
+from replicator.wiring.logs import log_to_stderr_by_default
+from replicator.wiring.plan import list_plans
+
+DEFAULT_SIGNALS = 5
+"""Frames from a warning to whoever called the pipeline."""
+
+
+class RunFailed(Fatal):
+    """A run that did not end well: the sentence and step that `replicator run` would print, `exit_code` its code, and
+    `report` what it says with `--json`."""
+
+    def __init__(self, problem: Problem | None, code: ExitCode, report: dict[str, Any]) -> None:
+        found = problem or Problem(code, "The pipeline stopped.")
+        super().__init__(found.sentence, next_step=found.next_step)
+        self.exit_code = code
+        self.report = report
+
+
+def run_pipeline(loaded: Loaded, *, once: bool, stop: threading.Event | None, served: bool) -> dict[str, Any]:
+    """See `Pipeline.run`."""
+    log_to_stderr_by_default()
+    for warning in loaded.warnings:
+        warnings.warn(str(warning), stacklevel=3)
+    daemon = Container(loaded=loaded)
+    if stop is not None:
+        daemon.stop.override(stop)
+    daemon.instance().acquire()
+    try:
+        with _stop_on_interrupt(daemon.stop()), _serve_page(daemon, served=served):
+            supervisor = daemon.supervisor()
+            code = supervisor.run(once=once)
+    finally:
+        daemon.instance().release()
+    report: dict[str, Any] = daemon.status().report().to_dict()
+    if code is not ExitCode.OK:
+        raise RunFailed(supervisor.problem, code, report)
+    for sentence in daemon.unmatched() if once else ():
+        warnings.warn(sentence, stacklevel=3)
+    return report
+
+
+def plan_pipeline(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], table: str | None) -> list[dict[str, Any]]:
+    """See `Pipeline.plan`."""
+    every = [{"flow": _find_flow(loaded, names, lane), **lane} for lane in list_plans(loaded)]
+    found = [p for p in every if table is None or table in (p["table"], p["table"].rpartition(".")[2])]
+    if table is not None and not found:
+        known = ", ".join(sorted({p["table"] for p in every})) or "none yet"
+        raise ConfigProblem(f"no lane has a source table {table!r}", next_step=f"The tables are: {known}.")
+    return found
+
+
+def _find_flow(loaded: Loaded, names: Mapping[tuple[str | int, ...], str], lane: Mapping[str, Any]) -> str | None:
+    """The flow of a lane; None where `tables` of the config says it."""
+    every = (s for name in loaded.settings.sources for s in loaded.settings.resolve_lanes(lane["table"], name))
+    return next((names.get(s.at) for s in every if f"{s.sink}.{s.into}" == lane["lane"]), None)
+
+
+@contextmanager
+def _serve_page(daemon: Any, *, served: bool) -> Iterator[None]:
+    """The status page, where it is asked for and its port is free."""
+    if not served:
+        yield
+        return
+    monitor = daemon.monitor()
+    try:
+        monitor.start(daemon.views())
+        taken = monitor.taken
+    except EnvironmentProblem as failed:
+        taken = failed
+    if taken is not None:
+        warnings.warn(f"no status page: {taken}", stacklevel=5)
+    try:
+        yield
+    finally:
+        monitor.close()
+
+
+@contextmanager
+def _stop_on_interrupt(stop: threading.Event) -> Iterator[None]:
+    """The first interrupt asks for an orderly end, the second is Python's own. Only the main thread gets any."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

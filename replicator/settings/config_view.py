@@ -1,0 +1,225 @@
+"""The config as far as it can be read: what the checks across parts look at, even when other parts are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .findings import Path, quote_name
+from .projections import EVENT_STORE
+from .source_models import EVENT_COLUMNS, OUTBOX
+from .tables import EXCLUSIVE_KEYS, POLICY_OF_SCD_TYPE, ROW_TRANSFORM_KEYS, TABLE_OPTIONS
+
+PRIVATE = frozenset({"mask", "drop"})
+"""What keeps a column's values from being stored."""
+FLOATING_TYPES = ("double", "float", "float32", "float64")
+Rule = dict[str, Any]
+"""What is said of one column."""
+
+NON_MIRROR_KINDS = ("event_log", EVENT_STORE)
+"""Kinds of sinks that keep what comes, and no tables that are made of it."""
+
+TABLE_KEYS = ("keys", "tombstones", "out_of_range")
+"""Keys that say how the records of a table are read, which is done once for all its lanes."""
+
+
+@dataclass(frozen=True)
+class EntryView:
+    """One `to` entry; None where the value is missing or not text."""
+
+    path: Path
+    sink: str | None
+    into: str | None
+    policy: str | None
+    keys: frozenset[str]
+    """The keys that are written in the entry."""
+    of_table: tuple[tuple[str, str], ...]
+    """What all lanes of a table have to agree on, as the entry, its table and the defaults say it: key and value."""
+    options: dict[str, tuple[Path, Any]]
+    """The options of the target that hold for it: the path where each is written, and its value."""
+    row_transforms: dict[str, tuple[Path, Any]]
+    """The keys of `tables.SHAPE` that hold for it, likewise."""
+    columns: dict[str, dict[str, Any]]
+    """What it says of single columns itself."""
+
+
+@dataclass(frozen=True)
+class TableView:
+    """One entry of `tables`; None where the value is missing or not text."""
+
+    path: Path
+    match: str | None
+    source: str | None
+    into: str | None
+    keys: frozenset[str]
+    """The keys that are written in the table."""
+    declared: tuple[str, ...] | None
+    """The columns that the config declares; None when it declares none."""
+    types: dict[str, Any]
+    """What it says of their types."""
+    floating: frozenset[str]
+    """Those of them that are floating-point numbers."""
+    columns: dict[str, dict[str, Any]]
+    """What is said of single columns, of all its lanes."""
+    renamed: tuple[tuple[str, str], ...]
+    """Old names of columns and new ones, wherever they are said."""
+    on_reject: str | None
+    to: tuple[EntryView, ...] | None
+    """None when `to` is missing or not a list."""
+    of_events: bool = False
+    """It is one of an outbox's events, whose columns are fixed and stand for declared ones."""
+
+    def list_names(self, name: str) -> frozenset[str]:
+        """What a column is called: so, and as `renamed_columns` says."""
+        found = {name}
+        while more := {one for pair in self.renamed if found & set(pair) for one in pair if isinstance(one, str)} - found:
+            found |= more
+        return frozenset(found)
+
+    @property
+    def private(self) -> frozenset[str]:
+        """The columns that it keeps private, under all their names."""
+        said = (name for name, rule in self.columns.items() if PRIVATE & rule.keys())
+        return frozenset(one for name in said for one in self.list_names(name))
+
+    @property
+    def unknown(self) -> str:
+        """What a name is that is none of the columns that are declared."""
+        return "no column of an outbox's events" if self.of_events else "no column of the declared 'schema'"
+
+    @property
+    def known(self) -> str:
+        """The columns that are declared."""
+        return f"{'columns' if self.of_events else 'declared'}: {', '.join(map(quote_name, self.declared or ()))}"
+
+
+@dataclass(frozen=True)
+class ConfigView:
+    """The parts of the config that refer to each other."""
+
+    engine: str
+    sources: dict[str, dict[str, Any]] | None
+    """None when missing or not a mapping, so that nothing is said about references to it."""
+    sinks: dict[str, dict[str, Any]] | None
+    tables: tuple[TableView, ...]
+    levels: tuple[tuple[Path, frozenset[str]], ...]
+    """Where keys of a policy are written, and which keys are: the defaults, every table, every entry."""
+    on_reject: str | None
+    """What is said for all tables."""
+    dead_letters: dict[str, Any]
+    """Where rejected records are kept."""
+    event_store: dict[str, Any]
+    projections: dict[str, dict[str, Any]]
+    empty: tuple[str, ...]
+    """Which of sources, sinks and tables are there and hold nothing."""
+
+    def get_kind(self, sink: str | None) -> str | None:
+        """The kind of a sink, None when unknown; that of the store of events is its name."""
+        if sink == EVENT_STORE and self.event_store and EVENT_STORE not in (self.sinks or {}):
+            return EVENT_STORE
+        return get_text((self.sinks or {}).get(sink or "", {}), "kind")
+
+    def list_entries(self) -> Iterator[tuple[TableView, EntryView]]:
+        """Every `to` entry with its table."""
+        return ((table, entry) for table in self.tables for entry in table.to or ())
+
+
+def build_view(data: dict[str, Any]) -> ConfigView:
+    """What can be read of `data`, whatever else is wrong with it."""
+    raw_tables = data.get("tables")
+    defaults = to_mapping(data.get("defaults"))
+    tables = tuple(
+        _make_table(("tables", index), raw, defaults)
+        for index, raw in enumerate(raw_tables if isinstance(raw_tables, list) else ())
+        if isinstance(raw, dict)
+    )
+    sources = _to_mappings(data.get("sources"))
+    tables = tuple(_to_event_table(table) if _is_outbox(sources, table) else table for table in tables)
+    entries = [entry for table in tables for entry in table.to or ()]
+    return ConfigView(
+        engine=get_text(data, "engine") or "local",
+        sources=sources,
+        sinks=_to_mappings(data.get("sinks")),
+        tables=tables,
+        levels=(
+            (("defaults",), frozenset(defaults)),
+            *((table.path, table.keys) for table in tables),
+            *((entry.path, entry.keys) for entry in entries),
+        ),
+        on_reject=get_text(data, "on_reject"),
+        dead_letters=to_mapping(data.get("dead_letters")),
+        event_store=to_mapping(data.get("event_store")),
+        projections=_to_mappings(data.get("projections")) or {},
+        empty=tuple(name for name in ("sources", "sinks", "tables") if data.get(name) in ({}, [])),
+    )
+
+
+def _is_outbox(sources: dict[str, dict[str, Any]] | None, table: TableView) -> bool:
+    return get_text((sources or {}).get(table.source or "", {}), "format") == OUTBOX
+
+
+def _to_event_table(table: TableView) -> TableView:
+    return replace(table, declared=tuple(EVENT_COLUMNS), types=dict(EVENT_COLUMNS), floating=frozenset(), of_events=True)
+
+
+def _make_table(path: Path, raw: dict[str, Any], defaults: dict[str, Any]) -> TableView:
+    to = raw.get("to")
+    entries = None
+    if isinstance(to, list):
+        pairs = ((index, item) for index, item in enumerate(to) if isinstance(item, dict))
+        entries = tuple(_make_entry((*path, "to", index), item, (item, raw, defaults)) for index, item in pairs)
+    into = get_text(raw, "into") or get_text(defaults, "into")
+    columns = to_mapping(raw.get("schema"))
+    floating = frozenset(name for name, kind in columns.items() if str(kind).strip().lower() in FLOATING_TYPES)
+    declared = tuple(columns) or None
+    names = get_text(raw, "match"), get_text(raw, "source")
+    said, rules, on_reject = frozenset(raw), _read_rules(raw), get_text(raw, "on_reject")
+    levels = (defaults, raw, *(item for item in (to if isinstance(to, list) else ()) if isinstance(item, dict)))
+    renamed = tuple(pair for level in levels for pair in to_mapping(level.get("renamed_columns")).items())
+    return TableView(path, *names, into, said, declared, columns, floating, rules, renamed, on_reject, entries)
+
+
+def _make_entry(path: Path, raw: dict[str, Any], said: tuple[dict[str, Any], ...]) -> EntryView:
+    policy = next((found for level in said if (found := _get_policy(level))), "scd1")
+    common = tuple((key, str(next((level[key] for level in said if key in level), None))) for key in TABLE_KEYS)
+    levels = ((path, said[0]), (path[:2], said[1]), (("defaults",), said[2]))
+    options, shape = _find_nearest(TABLE_OPTIONS, levels), _find_nearest(ROW_TRANSFORM_KEYS, levels)
+    names = get_text(raw, "sink"), get_text(raw, "into")
+    return EntryView(path, *names, policy, frozenset(raw), common, options, shape, _read_rules(raw))
+
+
+def _read_rules(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is said of each column, the short form as the long one."""
+    said = to_mapping(raw.get("columns")).items()
+    return {str(name): {"drop": True} if rule == "drop" else to_mapping(rule) for name, rule in said}
+
+
+def _find_nearest(keys: Iterable[str], levels: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, tuple[Path, Any]]:
+    """Of these keys those that are said: the path where each is said nearest, and its value. Of two that exclude each other
+    the farther one does not count."""
+    found: dict[str, tuple[Path, Any]] = {}
+    for at, level in levels:
+        excluded = {other for pair in EXCLUSIVE_KEYS for other in pair if found.keys() & set(pair)}
+        found |= {key: ((*at, key), level[key]) for key in keys if key in level and key not in {*found, *excluded}}
+    return found
+
+
+def _get_policy(raw: dict[str, Any]) -> str | None:
+    by_type = raw.get("stored_as_scd_type")
+    return get_text(raw, "policy") or (POLICY_OF_SCD_TYPE.get(by_type) if isinstance(by_type, int) else None)
+
+
+def _to_mappings(value: Any) -> dict[str, dict[str, Any]] | None:
+    return {name: to_mapping(item) for name, item in value.items()} if isinstance(value, dict) else None
+
+
+def to_mapping(value: Any) -> dict[str, Any]:
+    """The value when it is a mapping, otherwise an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def get_text(raw: dict[str, Any], key: str) -> str | None:
+    """The value of `key` when it is text."""
+    value = raw.get(key)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,122 @@
+"""`${NAME}` and `${NAME:-default}` from the environment; for secrets also `NAME_FILE`, and a folder of secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any
+
+from .document import Document
+from .fields import ENCODE, has_unclear_user, is_secret
+from .findings import Path, PathProblem, describe_path
+
+REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-(?P<value>[^{}]*))?\}|\$\{")
+BREAKS_URL = re.compile(r"[@/?#%\s\x00-\x1f]")
+MAX_SECRET_BYTES = 64 * 1024
+SECRETS_DIR = "REPLICATOR_SECRETS_DIR"
+"""The variable that names a folder with a file per secret, as Docker and Kubernetes lay them out: called as the variable, or
+the same in small letters."""
+
+
+def interpolate(document: Document, environ: Mapping[str, str]) -> set[Path]:
+    """Replace the references in every text value, in place; keys are left alone, `$${` stands for `${`.
+
+    Problems: an unset variable without a default, a malformed reference, and for secrets an empty variable, more than one of
+    NAME, NAME_FILE and a file in the folder of secrets, a file that cannot be read, or a URL whose password ends too early.
+    Returns the paths of the values that could not be completed. A variable that is set but empty counts as unset when there
+    is a default, as in a shell.
+    """
+    return _Interpolation(document, environ).run()
+
+
+class _Interpolation:
+    def __init__(self, document: Document, environ: Mapping[str, str]) -> None:
+        self.document = document
+        self.environ = environ
+        self.failed: set[Path] = set()
+
+    def run(self) -> set[Path]:
+        self.document.data = self.replace_value(self.document.data, ())
+        return self.failed
+
+    def replace_value(self, value: Any, path: Path) -> Any:
+        if isinstance(value, dict):
+            return {key: self.replace_value(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.replace_value(item, (*path, index)) for index, item in enumerate(value)]
+        if isinstance(value, str) and "${" in value:
+            return self.replace_text(value, path)
+        return value
+
+    def replace_text(self, value: str, path: Path) -> str:
+        given = {found: self.resolve_reference(found, path) for found in REFERENCE.finditer(value)}
+        texts = iter(given.values())
+        text = REFERENCE.sub(lambda _: next(texts), value)
+        if path[-1:] == ("dsn",) and path not in self.failed and has_unclear_user(text):
+            names = [found["name"] for found, part in given.items() if BREAKS_URL.search(part)]
+            why = f"has a user or password with characters that end it too early, from {' and '.join(names) or 'its text'}"
+            return self.add_problem(path, "dsn", why, ENCODE)
+        return text
+
+    def resolve_reference(self, found: re.Match[str], path: Path) -> str:
+        name = found["name"]
+        if name is None and found.group() == "$${":
+            return "${"
+        if name is None:
+            return self.add_problem(path, "reference", "holds a malformed ${...}", "write ${NAME} or ${NAME:-default}")
+        text = self.read_secret(name, path) if is_secret(path) else self.environ.get(name)
+        if (text and (text.strip() or not is_secret(path))) or path in self.failed:
+            return text or ""
+        if found["default"] is not None:
+            return str(found["value"])
+        if is_secret(path) and text is not None:
+            return self.add_problem(
+                path, "secret", f"finds the variable {name} empty", f"set it, or write ${{{name}:-default}}"
+            )
+        return self.add_unset_problem(name, path) if text is None else text
+
+    def add_unset_problem(self, name: str, path: Path) -> str:
+        also = f" or {name}_FILE, or put a file {name} into {SECRETS_DIR}" if is_secret(path) else ""
+        hint = f"set {name}{also}, or write ${{{name}:-default}}"
+        return self.add_problem(path, "unset", f"needs the environment variable {name}", hint)
+
+    def read_secret(self, name: str, path: Path) -> str | None:
+        direct, file, kept = self.environ.get(name), self.environ.get(f"{name}_FILE"), self.find_secret_file(name)
+        said = [
+            *([name] if direct is not None else []),
+            *([f"{name}_FILE"] if file else []),
+            *([f"{kept.name} in {SECRETS_DIR}"] if kept else []),
+        ]
+        if len(said) > 1:
+            text = f"finds {'both ' if len(said) == 2 else ''}{' and '.join(said)} set"
+            return self.add_problem(path, "secret", text, "leave one of them")
+        if file:
+            return self.read_secret_file(f"{name}_FILE", FilePath(file), path)
+        return self.read_secret_file(said[0], kept, path) if kept else direct
+
+    def find_secret_file(self, name: str) -> FilePath | None:
+        """The file of the folder of secrets, if there is one."""
+        folder = self.environ.get(SECRETS_DIR)
+        files = [FilePath(folder, called) for called in dict.fromkeys((name, name.lower()))] if folder else []
+        return next((file for file in files if file.is_file()), None)
+
+    def read_secret_file(self, variable: str, file: FilePath, path: Path) -> str:
+        """The file's text without its line end, which editors add and no password has."""
+        try:
+            with file.open("rb") as opened:
+                raw = opened.read(MAX_SECRET_BYTES + 1)
+            text = raw.decode("utf-8").rstrip("\r\n")
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            return self.add_problem(path, "secret", f"cannot read the file that {variable} names ({why})")
+        if not text or len(raw) > MAX_SECRET_BYTES:
+            sentence = f"finds the file that {variable} names empty, or larger than {MAX_SECRET_BYTES} bytes"
+            return self.add_problem(path, "secret", sentence)
+        return text
+
+    def add_problem(self, path: Path, code: str, message: str, suggestion: str = "") -> str:
+        if path not in self.failed:
+            self.document.problems.append(PathProblem(path, code, f"{describe_path(path)} {message}", suggestion))
+        self.failed.add(path)
+        return ""

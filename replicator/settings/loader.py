@@ -1,0 +1,130 @@
+"""From a config file to settings: layers, references to the environment, and every check, all findings at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any
+
+from .checks import check_config
+from .config_view import build_view
+from .defaults import fill_defaults
+from .document import Document, read_document
+from .engine_options import check_engine_options
+from .findings import ConfigError, Finding, Origin, Path, PathProblem
+from .interpolation import interpolate
+from .keys import KeyCheck, prune_keys
+from .layers import apply_assignments, merge_overlay
+from .plugins import NO_PLUGINS, Plugins
+from .schema import Settings, add_event_store, remove_event_store
+from .suggestions import suggest_name
+from .values import validate
+
+ENVIRONMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Settings that may be used, with what is known about where they come from."""
+
+    settings: Settings
+    root: FilePath
+    """The folder that relative paths start from."""
+    files: tuple[FilePath, ...]
+    """The config file and the overlay, where there is one."""
+    warnings: tuple[Finding, ...]
+    origins: Mapping[Path, Origin]
+
+    def describe_origin(self, *path: str | int) -> str:
+        """Where the value at `path` was written: `config/replicator.yaml:14` or `--set a.b`; for a value that nobody
+        wrote, where the nearest one around it was."""
+        while path and path not in self.origins:
+            path = path[:-1]
+        return str(self.origins[path])
+
+    def to_redacted(self) -> dict[str, Any]:
+        """The resolved settings as plain JSON data, every secret as asterisks."""
+        return remove_event_store(self.settings).model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def load_settings(
+    path: str | FilePath,
+    env: str | None = None,
+    overrides: Iterable[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    plugins: Plugins = NO_PLUGINS,
+) -> Loaded:
+    """The settings in the file `path`, with the overlay `environments/<env>.yaml` beside it and `--set` overrides.
+
+    Precedence: overrides, then overlay, then file, then defaults. `env` defaults to the variable REPLICATOR_ENV.
+    `environ` (default: the process's environment) is where `${NAME}` is looked up; `plugins` names adapters
+    of other packages. Nothing is connected to. Raises ConfigError with all findings, never only the first.
+    """
+    document, files, root = load_layers(path, env, overrides, environ=environ)
+    return check_document(document, root, files, environ=environ, plugins=plugins)
+
+
+def load_layers(
+    path: str | FilePath, env: str | None = None, overrides: Iterable[str] = (), *, environ: Mapping[str, str] | None = None
+) -> tuple[Document, tuple[FilePath, ...], FilePath]:
+    """What the file `path`, its overlay and the overrides say together, not yet checked; the files; and the folder that
+    relative paths start from. As `load_settings`; what cannot be read is a problem in the document."""
+    environ = os.environ if environ is None else environ
+    file = FilePath(path)
+    document = read_document(file)
+    files = [file]
+    overlay = env or environ.get("REPLICATOR_ENV")
+    if overlay:
+        files += _merge_environment(document, file.parent / "environments", overlay)
+    apply_assignments(document, overrides)
+    return document, tuple(files), file.absolute().parent.parent
+
+
+def _merge_environment(document: Document, folder: FilePath, name: str) -> list[FilePath]:
+    file = folder / f"{name}.yaml"
+    if ENVIRONMENT_NAME.fullmatch(name) and file.is_file():
+        merge_overlay(document, read_document(file))
+        return [file]
+    known = sorted(found.stem for found in folder.glob("*.yaml"))
+    hint = suggest_name(name, known) or f"known: {', '.join(known) or 'none'}"
+    document.origins[("\0env",)] = Origin(f"--env {name}" if ENVIRONMENT_NAME.fullmatch(name) else "--env")
+    document.problems.append(PathProblem(("\0env",), "unknown_environment", f"there is no such file in {folder}", hint))
+    return []
+
+
+def check_document(
+    document: Document,
+    root: FilePath,
+    files: tuple[FilePath, ...] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+    plugins: Plugins = NO_PLUGINS,
+) -> Loaded:
+    """The settings that `document` says, wherever it is from; `document` is used up. Every rule, message and default of a
+    config file holds; relative paths start from `root`. Raises ConfigError with all findings."""
+    if not isinstance(document.data, dict):
+        if not document.problems:
+            document.problems.append(PathProblem((), "empty", "is empty, or not a mapping of keys to values"))
+        raise ConfigError(_to_findings(document, document.problems))
+    names = KeyCheck(plugins, judged=interpolate(document, os.environ if environ is None else environ))
+    plain = prune_keys(document.data, names)
+    fill_defaults(plain, root)
+    settings, wrong = validate(plain, root, names.judged)
+    across = check_config(build_view(document.data), lambda path: document.origins.get(path, document.origins[()]))
+    engines = check_engine_options(document.data, plugins)
+    findings = _to_findings(document, (*document.problems, *names.problems, *wrong, *across, *engines))
+    errors = [finding for finding in findings if finding.severity == "error"]
+    if settings is None or errors:
+        # What is unused is not known while a reference is broken, so warnings wait.
+        raise ConfigError(errors)
+    return Loaded(add_event_store(settings), root, files, tuple(findings), dict(document.origins))
+
+
+def _to_findings(document: Document, found: Iterable[PathProblem]) -> list[Finding]:
+    """Findings in the order of files and lines; the same one only once."""
+    findings = dict.fromkeys(problem.to_finding(document.origins, document.origins[()]) for problem in found)
+    return sorted(findings, key=lambda finding: (finding.file, finding.line or 0))

@@ -1,0 +1,265 @@
+"""How far down a condition on a column of a query's result can be taken: to which tables, as what of their columns.
+
+Rows of the result whose column has one of some values are then computed from those rows of the tables alone. What is not
+known to allow that does not: a table that the condition does not reach is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from .join_relations import Demands, Relations, Scope, find_owner, list_own_expressions, spread_demands, to_canonical_text
+
+TableKey = tuple[str, exp.Expr | None]
+"""A table, and what of its columns the value is; None: it is read whole."""
+
+LIMITING_CLAUSES = ("limit", "offset", "fetch", "sample")
+UNKNOWN_CLAUSES = ("pivots", "connect", "match", "laterals", "into")
+PLAIN_ARGUMENTS = frozenset({"this", "db", "catalog", "alias", "with_"})
+"""What a table or a query in parentheses may have beside itself."""
+MULTI_GROUP_CLAUSES = ("rollup", "cube", "grouping_sets", "totals")
+
+
+class NotPushable(Exception):
+    """The rows of one value cannot be computed alone: why, and the part of the query that it is about."""
+
+    def __init__(self, sentence: str, node: exp.Expr) -> None:
+        super().__init__(sentence)
+        self.node = node
+
+
+@dataclass(frozen=True, slots=True)
+class _QueryScope:
+    """The queries that names stand for."""
+
+    queries: Mapping[str, tuple[exp.Expr, _QueryScope]]
+    seen: set[int]
+    """The tables that were met, by their identity."""
+
+
+def find_group_keys(query: exp.Expr, column: str) -> dict[str, exp.Expr | None]:
+    """By table of the query what of its columns is the value of the result's `column`; None for a table that is read whole.
+    NotByGroup when there is none of the former."""
+    found: dict[str, list[exp.Expr | None]] = {}
+    names = _QueryScope({}, set())
+    for table, key in _push_down(query, exp.column(column), names):
+        found.setdefault(table, []).append(key)
+    for missed in query.find_all(exp.Table):
+        if id(missed) not in names.seen:
+            found.setdefault(missed.name.lower(), []).append(None)
+    keys = {table: _find_common_key(several) for table, several in found.items()}
+    if not any(keys.values()):
+        raise NotPushable(f"no table of the query is read by {column!r} alone", query)
+    return keys
+
+
+def _find_common_key(keys: list[exp.Expr | None]) -> exp.Expr | None:
+    texts = {key and key.sql() for key in keys}
+    return keys[0] if len(texts) == 1 else None
+
+
+def _push_down(query: exp.Expr, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    """The tables that a query reads; `demand` is over the columns of its result."""
+    names = _add_names(query, demand, names)
+    if demand is not None:
+        for part in LIMITING_CLAUSES:
+            if query.args.get(part):
+                raise NotPushable(f"{part.upper()} looks at the rows of all groups", query.args[part])
+    if isinstance(query, exp.Subquery):
+        if demand is not None:
+            _refuse_more(query)
+        return _push_down(query.this, demand, names)
+    if isinstance(query, exp.SetOperation):
+        return _push_into_set_operation(query, demand, names)
+    if isinstance(query, exp.Select):
+        return _push_into_select(query, demand, names)
+    if demand is not None:
+        raise NotPushable("this cannot be computed by groups", query)
+    return [reached for inner in query.find_all(exp.Table) for reached in _push_into_table(inner, None, names)]
+
+
+def _add_names(query: exp.Expr, demand: exp.Expr | None, names: _QueryScope) -> _QueryScope:
+    clause = query.args.get("with_")
+    if clause is None:
+        return names
+    if clause.args.get("recursive") and demand is not None:
+        raise NotPushable("a query that reads itself looks at the rows of all groups", clause)
+    for one in clause.expressions:
+        names = _QueryScope({**names.queries, one.alias.lower(): (one.this, names)}, names.seen)
+    return names
+
+
+def _push_into_set_operation(query: exp.SetOperation, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    if demand is None:
+        return [*_push_down(query.this, None, names), *_push_down(query.expression, None, names)]
+    if any(query.args.get(part) for part in ("by_name", "side", "kind", "on")):
+        raise NotPushable("columns of both sides are found by their names here", query)
+    left, right = ([name.lower() for name in side.named_selects] for side in (query.this, query.expression))
+    if "*" in (*left, *right) or len(left) != len(right):
+        raise NotPushable("name the columns on both sides", query)
+    moved = demand.copy()
+    for column in [*moved.find_all(exp.Column)]:
+        if left.count(column.name.lower()) != 1:
+            raise NotPushable(f"there is no column {column.name!r}, or two", query)
+        column.set("this", exp.to_identifier(right[left.index(column.name.lower())]))
+    return [*_push_down(query.this, demand, names), *_push_down(query.expression, moved, names)]
+
+
+def _push_into_select(query: exp.Select, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    relations = Relations.from_query(query)
+    wanted: Demands = {}
+    if demand is not None:
+        wanted = _split_demand(query, demand, relations)
+    found = [reached for inner in _list_inner_queries(query) for reached in _push_down(inner, None, names)]
+    for alias, relation in relations.named.items():
+        found += _push_into_relation(relation, wanted.get(alias), names, must=alias == next(iter(wanted), None))
+    return found
+
+
+def _list_inner_queries(query: exp.Select) -> Iterator[exp.Expr]:
+    """Queries in expressions."""
+    for part in list_own_expressions(query):
+        for inner in part.walk(prune=lambda node: isinstance(node, exp.Query)):
+            if isinstance(inner, exp.Query):
+                yield inner
+
+
+def _push_into_relation(relation: exp.Expr, demand: exp.Expr | None, names: _QueryScope, *, must: bool) -> list[TableKey]:
+    """One table or query after FROM or JOIN. `must`: rather no answer than the whole of it."""
+    by = _push_into_table if isinstance(relation, exp.Table) else _push_down
+    if demand is None:
+        return by(relation, None, names)
+    try:
+        alias = relation.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            raise NotPushable("name the columns in the query itself, not beside its alias", relation)
+        return by(relation, demand, names)
+    except NotPushable:
+        if must:
+            raise
+        return by(relation, None, names)
+
+
+def _push_into_table(table: exp.Expr, demand: exp.Expr | None, names: _QueryScope) -> list[TableKey]:
+    if demand is not None:
+        _refuse_more(table)
+    names.seen.add(id(table))
+    if table.name.lower() in names.queries:
+        query, outer = names.queries[table.name.lower()]
+        return _push_down(query, demand, outer)
+    return [(table.name.lower(), demand)]
+
+
+def _refuse_more(relation: exp.Expr) -> None:
+    """Raise NotByGroup for anything beside a table or a query in parentheses, such as a sample or a join in them."""
+    if {name for name, value in relation.args.items() if value} - PLAIN_ARGUMENTS:
+        raise NotPushable("this cannot be computed by groups", relation)
+
+
+def _split_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> Demands:
+    """What is demanded of the relations of a SELECT; first of the one whose columns the demand is made of."""
+    for part in UNKNOWN_CLAUSES:
+        if query.args.get(part):
+            raise NotPushable("this cannot be computed by groups", query)
+    scope = Scope(query, relations)
+    inner = _resolve_demand(query, demand, relations)
+    alias = find_owner(inner, scope)
+    if alias is None:
+        raise NotPushable(
+            f"write of which one table {inner.sql(dialect='spark')!r} is, as TABLE.COLUMN", _find_line_node(inner, query)
+        )
+    if alias in relations.may_be_missing:
+        raise NotPushable(f"rows of {alias!r} may be missing in an outer join, and are of no group then", query)
+    _refuse_mixed(query, inner, scope)
+    return spread_demands({alias: inner}, scope)
+
+
+def _find_line_node(node: exp.Expr, otherwise: exp.Expr) -> exp.Expr:
+    return node if any("line" in part.meta for part in node.find_all(exp.Identifier)) else otherwise
+
+
+def _resolve_demand(query: exp.Select, demand: exp.Expr, relations: Relations) -> exp.Expr:
+    """The demand over the columns of the query's relations instead of those of its result."""
+    found = demand.copy()
+    if isinstance(found, exp.Column):
+        return _find_column_source(query, found.name, relations)
+    for column in [*found.find_all(exp.Column)]:
+        column.replace(exp.paren(_find_column_source(query, column.name, relations)))
+    return found
+
+
+def _find_column_source(query: exp.Select, name: str, relations: Relations) -> exp.Expr:
+    named = [e for e in query.expressions if not e.is_star and e.alias_or_name.lower() == name.lower()]
+    stars = [e for e in query.expressions if e.is_star]
+    if named and stars:
+        raise NotPushable(f"name the columns instead of *, which may have {name!r} too", stars[0])
+    if len(named) == 1:
+        return _resolve_item(query, named[0])
+    if named or not stars:
+        raise NotPushable(f"the query has {'two columns' if named else 'no column'} {name!r}", query)
+    if len(stars) > 1 or any(stars[0].find(exp.Star).args.get(part) for part in ("except_", "replace", "rename")):
+        raise NotPushable(f"name the column {name!r} instead of *", stars[0])
+    table = stars[0].table if isinstance(stars[0], exp.Column) else ""
+    if not table and len(relations.named) != 1:
+        raise NotPushable(f"name the column {name!r} instead of *", stars[0])
+    return exp.column(name, table=table or next(iter(relations.named)))
+
+
+def _resolve_item(query: exp.Select, item: exp.Expr) -> exp.Expr:
+    """What a column of the result is computed of."""
+    found = item.unalias()
+    for part in found.walk():
+        if isinstance(part, (exp.AggFunc, exp.Window, exp.Query)):
+            raise NotPushable(f"column {item.alias_or_name!r} is itself computed from several rows", item)
+    aliases = {e.alias.lower() for e in query.expressions if isinstance(e, exp.Alias) and e is not item}
+    for column in found.find_all(exp.Column):
+        if not column.table and column.name.lower() in aliases:
+            raise NotPushable(f"{column.name!r} may be a column of a table or of this query", column)
+    copied: exp.Expr = found.copy()
+    return copied
+
+
+def _refuse_mixed(query: exp.Select, inner: exp.Expr, scope: Scope) -> None:
+    """Raise NotByGroup where one row is computed from rows of several groups."""
+    distinct = query.args.get("distinct")
+    if distinct is not None and distinct.args.get("on"):
+        _refuse_without_demand(inner, distinct.args["on"].expressions, scope, "DISTINCT ON", distinct)
+    group = query.args.get("group")
+    if group is not None:
+        if any(group.args.get(name) for name in MULTI_GROUP_CLAUSES):
+            raise NotPushable("totals over several groups are of no group", group)
+        _refuse_without_demand(inner, _list_group_expressions(query, group), scope, "GROUP BY", group)
+    for part in list_own_expressions(query):
+        for node in part.walk(prune=lambda node: isinstance(node, (exp.Query, exp.Window))):
+            if isinstance(node, exp.Window):
+                _refuse_without_demand(inner, _list_partition_expressions(query, node), scope, "PARTITION BY", node)
+            elif isinstance(node, exp.AggFunc) and group is None:
+                raise NotPushable("an aggregate without GROUP BY looks at the rows of all groups", node)
+
+
+def _refuse_without_demand(inner: exp.Expr, among: Iterable[exp.Expr], scope: Scope, clause: str, node: exp.Expr) -> None:
+    there = {to_canonical_text(one, scope) for one in among}
+    columns = {to_canonical_text(column, scope) for column in inner.find_all(exp.Column)}
+    if to_canonical_text(inner, scope) not in there and not columns <= there:
+        raise NotPushable(f"{clause} has no {inner.sql(dialect='spark')}", _find_line_node(node, scope.query))
+
+
+def _list_group_expressions(query: exp.Select, group: exp.Group) -> Iterator[exp.Expr]:
+    items: dict[str, exp.Expr] = {e.alias_or_name.lower(): e.unalias() for e in query.expressions}
+    if group.args.get("all"):
+        yield from (e.unalias() for e in query.expressions if e.find(exp.AggFunc) is None)
+    for one in group.expressions:
+        yield one
+        if isinstance(one, exp.Literal) and not one.is_string and 0 < int(one.name) <= len(query.expressions):
+            yield query.expressions[int(one.name) - 1].unalias()
+        elif isinstance(one, exp.Column) and not one.table and one.name.lower() in items:
+            yield items[one.name.lower()]
+
+
+def _list_partition_expressions(query: exp.Select, window: exp.Window) -> Iterable[exp.Expr]:
+    name = window.args.get("alias")
+    named = [] if name is None else [w for w in query.args.get("windows") or () if w.name.lower() == name.name.lower()]
+    return [part for one in (window, *named) for part in one.args.get("partition_by") or ()]

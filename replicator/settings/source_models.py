@@ -1,0 +1,216 @@
+"""What settings of sources are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, WithJsonSchema, model_validator
+
+from .fields import ConfigPath, Duration, HttpUrl, Secret, Size, SourceDsn, Strict, make_value_error
+
+SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
+OWNED_OPTIONS = {
+    "bootstrap.servers": "bootstrap_servers",
+    "metadata.broker.list": "bootstrap_servers",
+    "group.id": "group_id",
+    "auto.offset.reset": "start_from",
+    "enable.auto.commit": "",
+    "enable.auto.offset.store": "",
+    "enable.partition.eof": "",
+    "isolation.level": "",
+}
+"""librdkafka settings that correctness depends on, and the key to use instead."""
+
+SERVERS = frozenset({"bootstrap.servers", "metadata.broker.list"})
+OWNED_BY_DEAD_LETTERS = frozenset(
+    {
+        *OWNED_OPTIONS,
+        "acks",
+        "request.required.acks",
+        "enable.idempotence",
+        "message.timeout.ms",
+        "delivery.timeout.ms",
+        "transactional.id",
+    }
+)
+"""The same where rejected records are written: they are durable, or somebody is told."""
+
+
+def _to_text(value: Any) -> Any:
+    """librdkafka takes text: true becomes "true", 5 becomes "5"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def check_client_options(options: dict[str, str]) -> dict[str, str]:
+    """Refuse options of librdkafka that have keys of their own."""
+    for name in options:
+        if name.startswith(SECURITY_PREFIXES):
+            raise make_value_error(
+                "option", "holds a security setting; write those under 'security', where they are kept secret"
+            )
+        if name in OWNED_OPTIONS:
+            instead = OWNED_OPTIONS[name]
+            hint = f"write '{instead}' of the source instead" if instead else "correctness depends on it"
+            raise make_value_error("option", f"sets {name}, which is not yours to set: {hint}")
+    return options
+
+
+def check_dead_letter_options(options: dict[str, str]) -> dict[str, str]:
+    """As `check_client_options`, where rejected records are written and read."""
+    for name in options:
+        if name.startswith(SECURITY_PREFIXES):
+            raise make_value_error(
+                "option", "holds a security setting; write those under 'security', where they are kept secret"
+            )
+        if name in OWNED_BY_DEAD_LETTERS:
+            hint = "write 'bootstrap_servers' instead" if name in SERVERS else "correctness depends on it"
+            raise make_value_error("option", f"sets {name}, which is not yours to set: {hint}")
+    return options
+
+
+def check_security_options(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    """Refuse all that is not about security."""
+    if any(not name.startswith(SECURITY_PREFIXES) for name in options):
+        raise make_value_error(
+            "option", "takes librdkafka's security.*, sasl.* and ssl.* settings only; others go under 'options'"
+        )
+    return options
+
+
+def _check_character(value: str) -> str:
+    if len(value) != 1 or not value.isascii() or value in "\r\n\0":
+        raise make_value_error("value", "must be one ASCII character, and no line end")
+    return value
+
+
+def _to_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+SCALAR = WithJsonSchema({"type": ["string", "number", "boolean"]})
+Text = Annotated[str, BeforeValidator(_to_text), SCALAR]
+ONE_OR_SEVERAL = WithJsonSchema(
+    {"anyOf": [{"type": ["string", "number"]}, {"type": "array", "items": {"type": ["string", "number"]}, "minItems": 1}]}
+)
+SecretText = Annotated[Secret, BeforeValidator(_to_text), SCALAR]
+
+
+CatalogTable = Annotated[str, Field(pattern=r"^[^.`\s]+(\.[^.`\s]+){1,2}$")]
+
+
+ColumnName = Annotated[str, Field(min_length=1)]
+Character = Annotated[
+    str, AfterValidator(_check_character), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 1})
+]
+OperationValues = Annotated[list[Text], BeforeValidator(_to_list), Field(min_length=1), ONE_OR_SEVERAL]
+
+
+class CsvSettings(Strict):
+    """How CSV is written; the defaults are those of AWS DMS."""
+
+    header: bool = False
+    """Whether the first row of every file names the columns. Without, `schema` of the table does, in their order."""
+    delimiter: Character = ","
+    """What stands between two values."""
+    quote: Character | Literal["none"] = '"'
+    """What may stand around a value, doubled inside; none where nothing does (Rfc4180=false)."""
+    escape: Character | None = None
+    """What takes its meaning from the character behind it."""
+    null_value: str = ""
+    """The text, outside quotes, that means NULL (CsvNullValue)."""
+    unsent_value: str | None = None
+    """The text that means that a value was not sent (CsvNoSupValue)."""
+    inserts_only: bool = False
+    """Whether rows of files of changes may lack an operation, as all are inserts (CdcInsertsOnly)."""
+
+
+OUTBOX = "debezium_outbox"
+"""The format of the events of an outbox."""
+EVENT_COLUMNS = {
+    **dict.fromkeys(("id", "aggregatetype", "aggregateid", "type", "payload"), "string"),
+    "event_offset": "int64",
+}
+"""The columns of an outbox's events, and their types."""
+
+
+class OutboxSettings(Strict):
+    """What the tables of an outbox's events are called, and the columns of the outbox table: see docs/outbox.md."""
+
+    route_to: Annotated[str, Field(pattern=r"^[^{}]*\{aggregatetype\}[^{}]*$")] = "outbox.event.{aggregatetype}"
+    """What the table of an event is called, with {aggregatetype} in it; events of EventRouter are called as their topic."""
+    columns: dict[Literal["id", "aggregatetype", "aggregateid", "type", "payload"], ColumnName] = Field(default_factory=dict)
+    """Columns of the outbox table whose names are not those that Debezium expects."""
+
+
+class TransactionSettings(Strict):
+    """Holds the targets of a source together at its transactions, on Spark says up to which they are complete: see
+    docs/transactions.md."""
+
+    topic: str = Field(min_length=1)
+    """The topic in which the connector tells where transactions end: <topic.prefix>.transaction."""
+    max_transaction_bytes: Size = 64 << 20
+    """On the local engine: a transaction of more bytes becomes visible in parts."""
+    patience: Duration = "60 seconds"
+    """How long nothing may come of a transaction that is waited for, before it becomes visible in parts; on Spark, before
+    a later one is named without it."""
+
+
+class RegistrySettings(Strict):
+    """The schema registry in which the schemas of the records are."""
+
+    url: HttpUrl
+    """Where it answers as Confluent's does: http://HOST:PORT, of Apicurio's http://HOST:PORT/apis/ccompat/v7."""
+    user: Annotated[str, Field(min_length=1)] | None = None
+    """Of basic authentication; with password."""
+    password: SecretText | None = None
+    ca: ConfigPath | None = None
+    """A file with the certificates of the authority that signed the registry's own, in PEM."""
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> RegistrySettings:
+        if (self.user is None) != (self.password is None):
+            raise make_value_error("registry", "needs both 'user' and 'password', or none of them")
+        if ":" in (self.user or ""):
+            raise make_value_error("registry", "has a 'user' with a colon, which basic authentication cannot send")
+        if self.ca is not None and not self.url.startswith("https://"):
+            raise make_value_error("registry", "has a 'ca', which means nothing without https:// in 'url'")
+        return self
+
+
+class DatabaseSettings(Strict):
+    """The source database: what `doctor` looks at, and where `backfill` reads tables. The daemon never connects to it."""
+
+    dsn: SourceDsn
+    """Where it answers: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or mariadb://USER:PASSWORD@HOST:PORT."""
+    publication: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """Of PostgreSQL: the publication that the connector reads."""
+    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] | None = None
+    """Of PostgreSQL: the connector's replication slot."""
+    bigint_unsigned: Literal["long", "precise"] | None = None
+    """Of MariaDB: the connector's `bigint.unsigned.handling.mode`; long when not said, as in the connector."""
+
+    @property
+    def kind(self) -> Literal["postgresql", "mariadb"]:
+        """What kind of database it is, by its URL."""
+        return "mariadb" if self.dsn.get_secret_value().startswith("mariadb:") else "postgresql"
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> DatabaseSettings:
+        if self.kind == "mariadb" and (self.publication or self.slot):
+            raise make_value_error("database", "is MariaDB, which has no 'publication' and no 'slot': remove them")
+        if self.kind == "postgresql" and not (self.publication and self.slot):
+            raise make_value_error("database", "is PostgreSQL, and needs 'publication' and 'slot', those of the connector")
+        if self.kind == "postgresql" and self.bigint_unsigned:
+            raise make_value_error("database", "is PostgreSQL, which has no unsigned numbers: remove 'bigint_unsigned'")
+        return self
+
+
+class ConnectSettings(Strict):
+    """What `doctor` looks at in Kafka Connect; the daemon never asks it."""
+
+    url: HttpUrl
+    """The worker's REST interface: http://HOST:PORT."""
+    connector: str = Field(min_length=1)
+    """The connector's name."""

@@ -1,0 +1,250 @@
+"""What a sink promises in which lanes can begin with snapshots (`ports.state_snapshots.Seeds`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import RowTransforms
+from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.ports.engine import Engine
+from replicator.ports.frames import Lane
+from replicator.ports.sink import StoresSchemas
+
+from .delivery import DeliveryRun, Plans, SinkTarget, assert_rows, make_lane, make_watermark_plans
+from .histories import History, any_histories
+from .model_row_transforms import ModelRowTransforms
+from .row_transform_cases import KEYED_TYPES
+from .sink_base import SinkBase, make_history, make_writes
+from .sink_column_versions import partial_histories
+from .sink_column_versions import plan_column_versions as plans_by_column
+from .sink_row_transforms import LaneStream
+from .source import Statement
+
+TEXTS = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
+WIDER = TableSpec("public.items", (*TEXTS.columns, Column("w", pa.string())), ("id",), 2)
+HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5), *make_writes(2))
+
+
+@dataclass(frozen=True)
+class RestoreCase:
+    """What lanes of one kind begin with: histories under a policy and plans, as the model says them."""
+
+    policy: str
+    histories: st.SearchStrategy[History]
+    plans: Plans = plan_for
+    wanted: ModelRowTransforms | None = None
+
+
+def plan_soft_deletes(policy: str, table: TableSpec) -> Any:
+    """`plan_for` of rows that are marked when they are deleted."""
+    return plan_for(policy, table, None, RowTransforms(soft_deletes=True))
+
+
+RESTORE_CASES: Mapping[str, RestoreCase] = {
+    "scd1": RestoreCase("scd1", any_histories(KEYED_TYPES)),
+    "in any order": RestoreCase("scd1", any_histories(KEYED_TYPES, 6)),
+    "soft": RestoreCase("scd1", any_histories(KEYED_TYPES), plan_soft_deletes, ModelRowTransforms(soft_deletes=True)),
+    "by column": RestoreCase("scd1", partial_histories(), plans_by_column, ModelRowTransforms(has_column_versions=True)),
+    "versions": RestoreCase("scd2", any_histories(KEYED_TYPES, 6)),
+    "changes": RestoreCase("append", any_histories((*KEYED_TYPES, "none"))),
+    "watermark": RestoreCase("append", any_histories(KEYED_TYPES, 6), make_watermark_plans(timedelta(minutes=2))),
+}
+
+
+Rows = Sequence[Mapping[str, Any]]
+REMEMBERED_CASES: Mapping[str, tuple[Rows, Rows, str, Sequence[Any]]] = {
+    "scd1": (
+        [{"op": "c", "log": 1, "id": 1, "v": "a"}, {"op": "d", "log": 5, "id": 1}],
+        [{"op": "c", "log": 3, "id": 1, "v": "late"}],
+        "v",
+        [],
+    ),
+    "by column": (
+        [{"op": "c", "log": 1, "id": 1, "v": "a", "w": "a"}, {"op": "u", "log": 9, "id": 1, "w": "b", "unsent": ["v"]}],
+        [{"op": "u", "log": 5, "id": 1, "v": "late", "unsent": ["w"]}],
+        "v",
+        ["late"],
+    ),
+    "versions": (
+        [{"op": "c", "log": 7, "id": 2, "v": "a"}, {"op": "d", "log": 5, "id": 1}],
+        [{"op": "c", "log": 3, "id": 1, "v": "late"}, {"op": "d", "log": 8, "id": 2}],
+        "_cdc_end_seq_1",
+        [5, 8],
+    ),
+}
+"""Changes that the lake has applied, others that follow, and what the target then has in one column."""
+
+
+class RestoreContract(SinkBase):
+    """The promises of `RestoresState`. `case_names`: of the lanes that are tried, where the sink knows not all. `unsupported_text`: a text that the
+    target cannot keep in a column `v`, and a lake can; None where there is none."""
+
+    case_names: tuple[str, ...] = tuple(RESTORE_CASES)
+    unsupported_text: str | None = None
+
+    def new_lake(self) -> tuple[SinkTarget, Path]:
+        """A fresh plain lake, and its folder."""
+        raise NotImplementedError
+
+    def lake_engine(self) -> Engine[Any]:
+        """An engine whose frames a plain lake takes: tables of Arrow."""
+        raise NotImplementedError
+
+    @pytest.mark.parametrize("kind", RESTORE_CASES)
+    def test_it_goes_on_as_if_it_had_applied_everything(self, kind: str) -> None:
+        """Random histories of which the lake has the first batches: rows, state and schemas are the lane's, and after each
+        batch that follows it holds what the model says."""
+        if kind not in self.case_names:
+            pytest.skip("the sink has no such lanes")
+        one = RESTORE_CASES[kind]
+
+        @self.for_all(history=one.histories, at=st.integers(1, 8))
+        def check(history: History, at: int) -> None:
+            lake, folder = self.new_lake()
+            with self.target() as target:
+                first = DeliveryRun(self.lake_engine(), lake, history, one.policy, one.plans, one.wanted)
+                for delivery in history.deliveries[:at]:
+                    first.deliver(delivery)
+                state = read_state(first)
+                first.sink.close()
+                if state is None:
+                    return
+                self.restore_lane(target, first, folder, state)
+                self.apply_rest(target, first, history.deliveries[at:])
+
+    def restore_lane(self, target: SinkTarget, first: DeliveryRun, folder: Path, state: LaneState) -> None:
+        """Let the lane begin with what was delivered so far."""
+        sink: Any = target.open()
+        sink.restore_state(first.lane, first.plan, first.lane, str(folder))
+        assert to_comparable(sink.state(first.lane)) == to_comparable(state)
+        if isinstance(sink, StoresSchemas):
+            assert [one.number for one in sink.schemas(first.lane)] == [1]
+        sink.close()
+        assert_rows(target, first.lane, first.plan, first.history, first.reached, wanted=first.wanted)
+
+    def apply_rest(self, target: SinkTarget, first: DeliveryRun, deliveries: Any) -> None:
+        """The other batches."""
+        said = (self.new_engine(), target, first.history, first.policy, first.plans, first.wanted)
+        rest = DeliveryRun(*said, to_frame=self.to_frame, to_arrow=self.to_arrow)
+        rest.table, rest.reached = first.table, first.reached
+        rest.sink.prepare(rest.lane, rest.plan)
+        for delivery in deliveries:
+            rest.deliver(delivery)
+            rest.compare_with_model()
+        rest.sink.close()
+
+    @pytest.mark.parametrize("kind", REMEMBERED_CASES)
+    def test_what_is_remembered_goes_along(self, kind: str) -> None:
+        """An older change that comes later is judged by what is kept beside the rows: a delete, the sequences of single
+        columns, a delete that has ended no version."""
+        if kind not in self.case_names:
+            pytest.skip("the sink has no such lanes")
+        before, after, column, expected = REMEMBERED_CASES[kind]
+        lake, folder = self.new_lake()
+        first = _make_stream(_LakeSuite(self), lake, kind)
+        for row in before:
+            first.send([row])
+        first.sink.close()
+        with self.target() as target:
+            sink: Any = target.open()
+            sink.restore_state(first.lane, first.plan, first.lane, str(folder))
+            sink.close()
+            rest = _make_stream(self, target, kind)
+            rest.sent = first.sent
+            for row in after:
+                rest.send([row])
+            found = [row[column] for row in target.rows(rest.lane)]
+            rest.sink.close()
+        assert sorted(found) == expected, found
+
+    def test_killed_it_may_be_repeated(self) -> None:
+        """One that failed half way, since a file of the snapshot was gone, has left no state."""
+        lane = make_lane("scd1")
+        damaged, folder = self.make_lake(lane)
+        for file in (folder / lane.into).rglob("*.parquet"):
+            file.unlink()
+        _, whole = self.make_lake(lane)
+        with self.target() as target:
+            sink: Any = target.open()
+            plan = plan_for("scd1", HISTORY.table())
+            with pytest.raises(Exception):  # noqa: B017 - whatever says that a file is not there
+                sink.restore_state(lane, plan, lane, str(folder))
+            assert sink.state(lane) is None
+            sink.restore_state(lane, plan, lane, str(whole))
+            assert sink.state(lane) is not None
+            sink.close()
+            assert_rows(target, lane, plan, HISTORY)
+        damaged.close()
+
+    def make_lake(self, lane: Lane) -> tuple[SinkTarget, Path]:
+        """A lake that has the whole of a history."""
+        lake, folder = self.new_lake()
+        first = DeliveryRun(self.lake_engine(), lake, HISTORY, lane.policy)
+        first.run()
+        return lake, folder
+
+    def test_what_the_target_cannot_keep_is_not_left_out(self) -> None:
+        """Unfit, and there is no state."""
+        if self.unsupported_text is None:
+            pytest.skip("the target keeps what a lake does")
+        lake, folder = self.new_lake()
+        lines = LaneStream(_LakeSuite(self), lake, TEXTS, RowTransforms())
+        lines.send([{"op": "c", "log": 1, "id": 1, "v": "kept"}, {"op": "c", "log": 2, "id": 2, "v": self.unsupported_text}])
+        lines.sink.close()
+        with self.target() as target:
+            sink: Any = target.open()
+            with pytest.raises(CheckpointUnsupported):
+                sink.restore_state(lines.lane, lines.plan, lines.lane, str(folder))
+            assert sink.state(lines.lane) is None
+            sink.close()
+
+
+def _make_stream(suite: SinkBase, target: SinkTarget, kind: str) -> LaneStream:
+    """A stream into a lane of that kind."""
+    table, by_column = (WIDER, True) if kind == "by column" else (TEXTS, False)
+    return LaneStream(suite, target, table, RowTransforms(has_column_versions=by_column), policy=RESTORE_CASES[kind].policy)
+
+
+class _LakeSuite(SinkBase):
+    """What writes the lake of a suite."""
+
+    def __init__(self, suite: RestoreContract) -> None:
+        self.new_engine = suite.lake_engine  # type: ignore[method-assign]
+
+
+def read_state(first: DeliveryRun) -> LaneState | None:
+    """The state of the lane, which has met one schema."""
+    sink: Any = first.target.open()
+    state: LaneState | None = sink.state(first.lane)
+    if state is not None:
+        table = first.table
+        sink.remember(first.lane, SchemaVersion(1, table, table.columns, Position(), datetime(2026, 3, 1, tzinfo=UTC)))
+    sink.close()
+    return state
+
+
+def to_comparable(state: LaneState | None) -> Any:
+    """What of a state does not depend on where it is kept."""
+    assert state is not None
+    return (
+        state.position,
+        state.max_sequence,
+        state.truncated_at,
+        state.max_tombstone,
+        state.rule,
+        dict(state.max_event_time),
+        state.truncates,
+    )

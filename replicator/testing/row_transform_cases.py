@@ -1,0 +1,317 @@
+"""Shapes of lanes to try histories with: each as the program takes it (`domain.shape`) and as the model says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.policy.expr import AnyOf, Compare, Expr, IsNull, Lit, Not, source
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.table import TableSpec
+from replicator.domain.transform.columns import ColumnTransforms
+from replicator.domain.transform.rows import RowTransforms
+
+from .column_transform_cases import COLUMNS, KEYS
+from .histories import History, any_histories
+from .model_column_transforms import ModelColumnTransforms
+from .model_row_transforms import ModelRowTransforms
+from .value_types import EPOCH, to_micros
+
+KEYED_TYPES = ("int", "text", "composite")
+ORDERED_TYPES = ("text", "int", "money", "day", "instant", "truth", "bytes", "small")
+"""Kinds whose values have an order."""
+
+
+def to_element(value: Any) -> int | str:
+    """How a target keeps a value that orders changes; of decimals those of the kind `money`."""
+    match value:
+        case datetime():
+            return to_micros(value)
+        case date():
+            return (value - EPOCH.date()).days
+        case Decimal():
+            return int(value.scaleb(2))
+        case bytes():
+            return value.hex()
+        case str():
+            return value
+    return int(value)
+
+
+def make_text_condition(*texts: str) -> Any:
+    """A condition of the model: `v1` is one of these."""
+    return lambda image, unsent: image.get("v1") in texts if "v1" not in unsent else None
+
+
+def make_other_text_condition(text: str) -> Any:
+    """A condition of the model: `v1` is not NULL, and not this."""
+    return lambda image, unsent: image.get("v1") not in (None, text) if "v1" not in unsent else None
+
+
+def is_null(image: Mapping[str, Any], unsent: frozenset[str]) -> bool | None:
+    """A condition of the model: `v1` is NULL."""
+    return None if "v1" in unsent else image.get("v1") is None
+
+
+def make_among_condition(*texts: str) -> Expr:
+    """The condition that `v1` is one of these."""
+    return AnyOf(tuple(Compare("=", source("v1"), Lit(text)) for text in texts))
+
+
+@dataclass(frozen=True)
+class TransformCase:
+    """A shape that looks at `v1`, which is of one of the kinds `first_types`. `keys`: the kinds of keys that it suits. `in_order`:
+    for what is read from one partition."""
+
+    row_transforms: RowTransforms
+    wanted: ModelRowTransforms
+    first_types: tuple[str, ...] = ("text",)
+    keys: tuple[str, ...] = (*KEYED_TYPES, "none")
+    policies: frozenset[str] = field(default=frozenset({"scd1", "append", "scd2"}))
+    in_order: bool = False
+
+    def plan(self, policy: str, table: TableSpec) -> ApplyPlan:
+        """The plan of `policy` for what the shape makes of `table`."""
+        return plan_for(policy, table, None, self.row_transforms)
+
+
+def _make_order(*names: str) -> dict[str, Any]:
+    return {"sequence_by": names, "stored": dict.fromkeys(names, to_element)}
+
+
+CLEARED = frozenset({"scd1", "scd2"})
+"""Policies for which a truncate is no row."""
+
+WITHOUT_V1 = ColumnSelection(("v1",), excluded=True)
+
+
+class AllButV1:
+    """All columns but `v1`."""
+
+    def __contains__(self, name: object) -> bool:
+        return name != "v1"
+
+
+class EveryColumn:
+    """Every column."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+EVERY_NULL_IGNORED = ColumnSelection((), excluded=True)
+SCD1 = frozenset({"scd1"})
+NOT_A = Not(Compare("=", source("v1"), Lit("a")))
+NO_A: dict[str, Any] = {"where": make_other_text_condition("a"), "asked": frozenset({"v1"})}
+
+CASES = {
+    "in the order of a column": TransformCase(
+        RowTransforms(sequence_by=("v1",)), ModelRowTransforms(**_make_order("v1")), ORDERED_TYPES, KEYED_TYPES
+    ),
+    "in the order of two": TransformCase(
+        RowTransforms(sequence_by=("v1", "k1")), ModelRowTransforms(**_make_order("v1", "k1")), ORDERED_TYPES, KEYED_TYPES
+    ),
+    "in the order of a column that is left out": TransformCase(
+        RowTransforms(sequence_by=("v1",), columns=WITHOUT_V1),
+        ModelRowTransforms(**_make_order("v1"), columns=AllButV1()),
+        ORDERED_TYPES,
+        KEYED_TYPES,
+    ),
+    "without a column": TransformCase(
+        RowTransforms(columns=WITHOUT_V1), ModelRowTransforms(columns=AllButV1()), ORDERED_TYPES
+    ),
+    "without deletes": TransformCase(RowTransforms(without_deletes=True), ModelRowTransforms(without_deletes=True)),
+    "with deletes by text": TransformCase(
+        RowTransforms(deletes=make_among_condition("a", "it's")),
+        ModelRowTransforms(deletes=make_text_condition("a", "it's")),
+    ),
+    "with deletes by what is not there": TransformCase(
+        RowTransforms(deletes=IsNull(source("v1"))), ModelRowTransforms(deletes=is_null), ORDERED_TYPES
+    ),
+    "with deletes but for one text": TransformCase(
+        RowTransforms(deletes=Not(Compare("=", source("v1"), Lit("a")))),
+        ModelRowTransforms(deletes=make_other_text_condition("a")),
+    ),
+    "with truncates and deletes": TransformCase(
+        RowTransforms(deletes=make_among_condition("a", "NULL"), truncates=make_among_condition("NULL")),
+        ModelRowTransforms(deletes=make_text_condition("a", "NULL"), truncates=make_text_condition("NULL")),
+        policies=CLEARED,
+    ),
+    "where NULL changes nothing": TransformCase(
+        RowTransforms(ignore_null=EVERY_NULL_IGNORED),
+        ModelRowTransforms(ignore_null=EveryColumn()),
+        ORDERED_TYPES,
+        KEYED_TYPES,
+        SCD1,
+    ),
+    "where NULL changes nothing in some columns": TransformCase(
+        RowTransforms(ignore_null=WITHOUT_V1, deletes=make_among_condition("a", "it's"), without_deletes=True),
+        ModelRowTransforms(ignore_null=AllButV1(), deletes=make_text_condition("a", "it's"), without_deletes=True),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+    ),
+    "where NULL changes nothing in one": TransformCase(
+        RowTransforms(ignore_null=ColumnSelection(("v1",)), truncates=make_among_condition("NULL")),
+        ModelRowTransforms(ignore_null=("v1",), truncates=make_text_condition("NULL")),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+    ),
+    "where NULL changes nothing, in the order of a column": TransformCase(
+        RowTransforms(("v1",), ignore_null=EVERY_NULL_IGNORED),
+        ModelRowTransforms(**_make_order("v1"), ignore_null=EveryColumn()),
+        ORDERED_TYPES,
+        KEYED_TYPES,
+        SCD1,
+    ),
+    "with soft deletes": TransformCase(
+        RowTransforms(soft_deletes=True),
+        ModelRowTransforms(soft_deletes=True),
+        ORDERED_TYPES,
+        KEYED_TYPES,
+        SCD1,
+        in_order=True,
+    ),
+    "with soft deletes by text": TransformCase(
+        RowTransforms(deletes=make_among_condition("a", "it's"), soft_deletes=True),
+        ModelRowTransforms(deletes=make_text_condition("a", "it's"), soft_deletes=True),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+        in_order=True,
+    ),
+    "with soft deletes, in the order of a column": TransformCase(
+        RowTransforms(("v1",), Not(Compare("=", source("v1"), Lit("a"))), soft_deletes=True),
+        ModelRowTransforms(None, make_other_text_condition("a"), **_make_order("v1"), soft_deletes=True),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+    ),
+    "where there is no such text": TransformCase(RowTransforms(where=NOT_A), ModelRowTransforms(**NO_A), policies=CLEARED),
+    "where there is a value": TransformCase(
+        RowTransforms(where=Not(IsNull(source("v1")))),
+        ModelRowTransforms(where=lambda image, unsent: not is_null(image, unsent), condition_columns=frozenset({"v1"})),
+        ORDERED_TYPES,
+        policies=CLEARED,
+    ),
+    "where there is no such text, without deletes": TransformCase(
+        RowTransforms(where=NOT_A, without_deletes=True), ModelRowTransforms(**NO_A, without_deletes=True), policies=CLEARED
+    ),
+    "where there is no such text, with soft deletes": TransformCase(
+        RowTransforms(where=NOT_A, soft_deletes=True),
+        ModelRowTransforms(**NO_A, soft_deletes=True),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+        in_order=True,
+    ),
+    "where there is no such text, with deletes by text, in the order of a column": TransformCase(
+        RowTransforms(("v1",), make_among_condition("it's"), columns=WITHOUT_V1, where=NOT_A),
+        ModelRowTransforms(None, make_text_condition("it's"), **_make_order("v1"), columns=AllButV1(), **NO_A),
+        keys=KEYED_TYPES,
+        policies=CLEARED,
+    ),
+    "only changes with no such text": TransformCase(
+        RowTransforms(where=NOT_A, rows_leave=False),
+        ModelRowTransforms(**NO_A, rows_leave=False),
+        policies=frozenset({"append"}),
+    ),
+    "only changes with no such text, without a column": TransformCase(
+        RowTransforms(where=NOT_A, rows_leave=False, columns=WITHOUT_V1, deletes=make_among_condition("it's")),
+        ModelRowTransforms(None, make_text_condition("it's"), columns=AllButV1(), **NO_A, rows_leave=False),
+        policies=frozenset({"append"}),
+    ),
+    **{
+        f"with a column {name}": TransformCase(
+            RowTransforms(column_transforms=both.column_transforms),
+            ModelRowTransforms(column_transforms=both.model),
+            both.first,
+        )
+        for name, both in COLUMNS.items()
+    },
+    **{
+        f"with a key {name}": TransformCase(
+            RowTransforms(column_transforms=both.column_transforms),
+            ModelRowTransforms(column_transforms=both.model),
+            both.first,
+            KEYED_TYPES,
+        )
+        for name, both in KEYS.items()
+    },
+    "with a column as its HMAC, where there is no such text, in its order": TransformCase(
+        RowTransforms(("v1",), where=NOT_A, column_transforms=COLUMNS["as its HMAC"].column_transforms),
+        ModelRowTransforms(**_make_order("v1"), **NO_A, column_transforms=COLUMNS["as its HMAC"].model),
+        keys=KEYED_TYPES,
+        policies=CLEARED,
+    ),
+    "with a column that is computed of two, left out with another, where there is no such text": TransformCase(
+        RowTransforms(
+            columns=WITHOUT_V1,
+            where=NOT_A,
+            column_transforms=ColumnTransforms(additions=COLUMNS["that is computed of two"].column_transforms.additions),
+        ),
+        ModelRowTransforms(
+            columns=AllButV1(),
+            **NO_A,
+            column_transforms=ModelColumnTransforms(computed=COLUMNS["that is computed of two"].model.computed),
+        ),
+        policies=CLEARED,
+    ),
+    "with a column that is computed, with soft deletes": TransformCase(
+        RowTransforms(soft_deletes=True, column_transforms=COLUMNS["that is computed"].column_transforms),
+        ModelRowTransforms(soft_deletes=True, column_transforms=COLUMNS["that is computed"].model),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+        in_order=True,
+    ),
+    "with a column of fewer bits, with soft deletes": TransformCase(
+        RowTransforms(soft_deletes=True, column_transforms=COLUMNS["of fewer bits"].column_transforms),
+        ModelRowTransforms(soft_deletes=True, column_transforms=COLUMNS["of fewer bits"].model),
+        ("int",),
+        KEYED_TYPES,
+        SCD1,
+        in_order=True,
+    ),
+    "with a column of another name, where NULL changes nothing": TransformCase(
+        RowTransforms(ignore_null=EVERY_NULL_IGNORED, column_transforms=COLUMNS["of another name"].column_transforms),
+        ModelRowTransforms(ignore_null=EveryColumn(), column_transforms=COLUMNS["of another name"].model),
+        ORDERED_TYPES,
+        KEYED_TYPES,
+        SCD1,
+    ),
+    "with a key as its HMAC, with soft deletes": TransformCase(
+        RowTransforms(soft_deletes=True, column_transforms=KEYS["as its HMAC, of another name"].column_transforms),
+        ModelRowTransforms(soft_deletes=True, column_transforms=KEYS["as its HMAC, of another name"].model),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+        in_order=True,
+    ),
+    "with everything": TransformCase(
+        RowTransforms(("v1",), make_among_condition("a", ""), make_among_condition("NULL"), WITHOUT_V1),
+        ModelRowTransforms(
+            make_text_condition("NULL"), make_text_condition("a", ""), **_make_order("v1"), columns=AllButV1()
+        ),
+        keys=KEYED_TYPES,
+        policies=SCD1,
+    ),
+    "with deletes by text that are left out": TransformCase(
+        RowTransforms(("v1",), make_among_condition("a", ""), columns=WITHOUT_V1, without_deletes=True),
+        ModelRowTransforms(
+            None, make_text_condition("a", ""), **_make_order("v1"), columns=AllButV1(), without_deletes=True
+        ),
+        keys=KEYED_TYPES,
+    ),
+}
+
+
+@st.composite
+def transform_histories(draw: st.DrawFn, policy: str) -> tuple[str, History]:
+    """The name of a case of this policy, and a history for it."""
+    name = draw(st.sampled_from([name for name, case in CASES.items() if policy in case.policies]))
+    case = CASES[name]
+    keys = tuple(key for key in case.keys if policy == "append" or key != "none")
+    history = draw(any_histories(keys, first=case.first_types))
+    return name, replace(history, shape=replace(history.shape, partitions=1)) if case.in_order else history

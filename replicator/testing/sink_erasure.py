@@ -1,0 +1,133 @@
+"""What a sink promises that takes single keys away (`ports.sink.Erases`), or frees what rows leave behind (`Compacts`,
+`Vacuums`); a part of `sink_contract.SinkContract`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.errors import Fenced, ReplicatorError
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
+from replicator.ports.frames import Write
+from replicator.ports.sink import Erases, Sink
+
+from .contract import require
+from .delivery import make_lane
+from .histories import changes_frame
+from .model import Change
+from .sink_base import IDENTITY, SinkBase, refuse_rejects
+from .source import SourceEvent
+
+KEYED_TABLE = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
+PLACE = TopicPartition("cdc.public.items", 0)
+
+
+class SinkErasure(SinkBase):
+    """The promises of `Erases`, of sinks that are one."""
+
+    def require_erases(self, sink: Sink[Any]) -> Any:
+        """The sink as an `Erases`; skips the running test where it is none."""
+        require(hasattr(sink, "erase"), "the sink takes no single keys away")
+        found: Erases = sink  # type: ignore[assignment]
+        return found
+
+    def test_a_key_is_erased(self) -> None:
+        """Of every policy: its rows, versions and changes, and no others; what is remembered of its deletes, so that an
+        older change comes as to a key that never was; the position stays, and the lane goes on. Again it does nothing."""
+        shapes = {"scd1 by column": RowTransforms(has_column_versions=True)}
+        with self.target() as target:
+            sink = self.require_erases(target.open())
+            for name in ("append", "scd1", "scd2", "scd1 by column"):
+                lane, shape = make_lane(name.partition(" ")[0], name.replace(" ", "_")), shapes.get(name, NO_ROW_TRANSFORMS)
+                self._apply_erased(sink, lane, shape, 0, ("c", 1, 1), ("c", 2, 2), ("u", 1, 3), ("d", 1, 9), ("c", 3, 4))
+                before = sink.state(lane)
+                done = sink.erase(lane, {"k1": "1"})
+                assert done.rows + done.side_rows > 0, name
+                after = sink.state(lane)
+                assert after.position == before.position and {row["k1"] for row in target.rows(lane)} == {2, 3}, name
+                again = sink.erase(lane, {"k1": "1"})
+                assert (again.rows, again.side_rows) == (0, 0), name
+                self._apply_erased(sink, lane, shape, 5, ("c", 1, 5), ("u", 2, 6))
+                assert {row["k1"] for row in target.rows(lane)} == {1, 2, 3}, name
+            sink.close()
+
+    def test_erasing_nothing(self) -> None:
+        """A lane without a target has no rows of any key; a text that is no key of its target's type is none either."""
+        with self.target() as target:
+            sink, lane = self.require_erases(target.open()), make_lane("scd1")
+            assert sink.erase(lane, {"k1": "1"}).rows == 0
+            sink.end_versions(lane)
+            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
+            assert sink.erase(lane, {"k1": "one"}).rows == 0 and [row["k1"] for row in target.rows(lane)] == [1]
+            sink.close()
+
+    def test_erasing_takes_the_lane(self) -> None:
+        """While another instance holds the lane, either nothing is removed, or that one fails before its next commit."""
+        with self.target() as target:
+            first, second, lane = target.open(), self.require_erases(target.open()), make_lane("scd1")
+            self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
+            try:
+                second.erase(lane, {"k1": "1"})
+            except Fenced:
+                assert [row["k1"] for row in target.rows(lane)] == [1]
+            else:
+                try:
+                    self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 1, ("c", 2, 2), prepare=False)
+                except ReplicatorError:
+                    assert not target.rows(lane)
+                else:
+                    raise AssertionError("an instance went on with a lane from which a key was taken")
+            first.close()
+            second.close()
+
+    def test_versions_end(self) -> None:
+        """The rows are as before, and the lane goes on."""
+        with self.target() as target:
+            sink, lane = self.require_erases(target.open()), make_lane("scd2")
+            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1), ("c", 2, 2))
+            sink.erase(lane, {"k1": "1"})
+            sink.end_versions(lane)
+            self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 2, ("u", 2, 3))
+            assert {row["k1"] for row in target.rows(lane)} == {2}
+            sink.close()
+
+    def test_compact_and_vacuum_leave_the_rows(self) -> None:
+        """Beside an instance that holds the lane and goes on; nothing is done where there is no target."""
+        with self.target() as target:
+            first, second, lane = target.open(), target.open(), make_lane("scd1")
+            verbs: dict[str, Any] = {
+                "compact": lambda: second.compact(lane),  # type: ignore[attr-defined]
+                "vacuum": lambda: second.vacuum(lane, None, dry_run=False),  # type: ignore[attr-defined]
+            }
+            there = [act for name, act in verbs.items() if hasattr(second, name)]
+            require(bool(there), "the sink neither compacts nor vacuums")
+            assert [act() for act in there] == [None] * len(there)
+            for number in range(3):
+                self._apply_erased(first, lane, NO_ROW_TRANSFORMS, number, ("c", number, number + 1))
+            state = first.state(lane)
+            assert None not in [act() for act in there]
+            assert (first.state(lane), second.state(lane)) == (state, state)
+            self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 3, ("d", 0, 9))
+            assert {row["k1"] for row in target.rows(lane)} == {1, 2}
+            first.close()
+            second.close()
+
+    def _apply_erased(
+        self, sink: Any, lane: Any, shape: RowTransforms, start: int, *changes: tuple[str, int, int], prepare: bool = True
+    ) -> None:
+        """Operation, key and sequence, from that offset on."""
+        plan, engine = plan_for(lane.policy, KEYED_TABLE, None, shape), self.new_engine()
+        frame = [
+            (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": f"{op}{sequence}"}))
+            for offset, (op, key, sequence) in enumerate(changes, start)
+        ]
+        folded = engine.fold(self.to_frame(changes_frame(frame, KEYED_TABLE, PLACE.topic)), plan)
+        span = Span(Position({PLACE: start}), Position({PLACE: start + len(changes)}))
+        write = Write(lane, plan, folded, span, IDENTITY)
+        if prepare:
+            sink.prepare(lane, plan)
+        sink.apply([write], refuse_rejects)

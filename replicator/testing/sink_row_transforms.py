@@ -1,0 +1,296 @@
+"""What every sink promises about lanes that make something else of changes; a part of `sink_contract.SinkContract`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from itertools import chain, pairwise, permutations, product
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.column_selection import ColumnSelection
+from replicator.domain.policy.expr import Compare, Lit, source
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.table import Column, TableSpec
+from replicator.domain.transform.rows import NO_ROW_TRANSFORMS, RowTransforms
+from replicator.ports.frames import Lane, Write
+
+from .contract import require
+from .delivery import DeliveryRun, SinkTarget, assert_equals_model, make_lane, to_canonical
+from .histories import History, changes_frame
+from .model import Change, Row
+from .row_transform_cases import CASES, transform_histories
+from .sink_base import IDENTITY, SinkBase, refuse_rejects
+from .source import FIRST_OFFSET, SourceEvent
+from .value_types import EPOCH
+
+TEXTS = ("", "A", "B", "Z", "a", "aa", "back\\'slash", "it's", 'q"', "é", "\ue000", "𝄞")
+"""In the order of their bytes, which is that of no language, nor that of UTF-16, in which the last two change places."""
+
+CUT_TEXT = "back\\'slash"
+
+TEXT_TABLE = TableSpec("public.items", tuple(Column(n, pa.string()) for n in ("id", "at", "what")), ("id",), 2)
+BY_TEXT = RowTransforms(("at",), truncates=Compare("=", source("what"), Lit("t")))
+TIMED_TABLE = TableSpec(
+    "public.items",
+    (Column("id", pa.int64()), Column("at", pa.timestamp("us")), Column("value", pa.int64())),
+    ("id",),
+    2,
+)
+PARTIAL_TABLE = TableSpec("public.items", tuple(Column(n, pa.int64()) for n in ("id", "a", "b", "plain")), ("id",), 2)
+EMPLOYEES = TableSpec(
+    "employees",
+    (
+        *(Column(n, pa.int64()) for n in ("run", "id", "sequenceNum")),
+        *(Column(n, pa.string()) for n in ("role", "operation")),
+    ),
+    ("run", "id"),
+    2,
+)
+BY_NUMBER = RowTransforms(
+    sequence_by=("sequenceNum",),
+    deletes=Compare("=", source("operation"), Lit("DELETE")),
+    columns=ColumnSelection(("operation", "sequenceNum"), excluded=True),
+)
+ROLES = ("chef", "owner", "security", "cleaner")
+HIRED = [{"id": n, "role": role, "operation": "INSERT", "sequenceNum": n} for n, role in enumerate(ROLES, 1)]
+CHRIS = [
+    {"id": 5, "role": "owner", "operation": "INSERT", "sequenceNum": 6},
+    {"id": 5, "role": "manager", "operation": "UPDATE", "sequenceNum": 5},
+]
+PAT = [
+    {"id": 6, "role": "mechanic", "operation": "DELETE", "sequenceNum": 8},
+    {"id": 6, "role": "mechanic", "operation": "INSERT", "sequenceNum": 7},
+]
+SALES = TableSpec(
+    "delta_cdc.sales",
+    (
+        *(Column(n, pa.int64()) for n in ("run", "id")),
+        Column("date", pa.date32()),
+        Column("name", pa.string()),
+        Column("sales", pa.decimal128(7, 2)),
+    ),
+    ("run", "id"),
+    2,
+)
+SOLD = [
+    {"op": "r", "log": 1, "id": 1, "date": date(2019, 11, 11), "name": "Robert", "sales": Decimal("323.00")},
+    {"op": "r", "log": 2, "id": 2, "date": date(2019, 11, 11), "name": "Lee", "sales": Decimal("500.00")},
+    {"op": "r", "log": 3, "id": 3, "date": date(2019, 11, 12), "name": "Robert", "sales": Decimal("136.00")},
+    {"op": "r", "log": 4, "id": 4, "date": date(2019, 11, 13), "name": "Lee", "sales": Decimal("211.00")},
+    {"op": "d", "log": 5, "id": 1},
+    {"op": "u", "log": 6, "id": 2, "date": date(2019, 11, 11), "name": "Lee", "sales": Decimal("150.00")},
+    {"op": "u", "log": 7, "id": 2, "date": date(2019, 11, 11), "name": "Lee", "sales": Decimal("175.00")},
+    {"op": "c", "log": 8, "id": 5, "date": date(2019, 11, 14), "name": "Robert", "sales": Decimal("233.00")},
+]
+"""A table as its first copy has it, and what was sold, corrected and struck out afterwards."""
+REMAINING = {2: Decimal("175.00"), 3: Decimal("136.00"), 4: Decimal("211.00"), 5: Decimal("233.00")}
+
+REMAINING_ROLES = {1: "chef", 2: "owner", 3: "security", 4: "cleaner", 5: "owner"}
+"""The worked example of a feed whose order is a column: nobody is left of Pat, and Chris is an owner."""
+
+
+PARTIAL_CHANGES: list[dict[str, Any]] = [
+    {"op": "c", "id": 1, "a": 1, "b": 1, "plain": 1},
+    {"op": "c", "id": 2, "a": 2, "b": 2, "plain": 2},
+    {"op": "d", "id": 3},
+    {"op": "c", "id": 4, "a": 4},
+    {"op": "u", "id": 1, "a": 10},
+    {"op": "d", "id": 1, "a": 99},
+    {"op": "t"},
+    {"op": "d", "id": 4},
+    {"op": "u", "id": 2, "b": 20},
+    {"op": "c", "id": 5, "a": 5},
+    {"op": "d", "id": 5},
+    {"op": "d", "id": 6},
+]
+LEFT_COLUMNS = ("a", "b", "plain", "_cdc_op", "_cdc_seq_1", "_cdc_deleted", "_cdc_deleted_at")
+LEFT_ROWS: dict[int, tuple[Any, ...]] = {
+    1: (10, None, None, "d", 5, True, EPOCH + timedelta(seconds=5)),
+    2: (None, 20, None, "u", 8, False, None),
+    4: (4, None, None, "d", 7, True, EPOCH + timedelta(seconds=7)),
+    5: (5, None, None, "d", 10, True, EPOCH + timedelta(seconds=10)),
+}
+"""Soft deletes, and what they leave: a delete's own image is not asked."""
+
+
+class LaneStream:
+    """A stream into one lane of a target, whose rows a test names. Each batch is applied by itself. `log`: the place in the
+    source's log of the change that is next; `at`: when the next batch comes, where time is told. `rejects`: what was
+    rejected, which only under a retention anything may be."""
+
+    def __init__(
+        self,
+        suite: SinkBase,
+        target: SinkTarget,
+        table: TableSpec,
+        shape: RowTransforms,
+        retention: timedelta | None = None,
+        *,
+        policy: str = "scd1",
+    ) -> None:
+        self.suite, self.target, self.table = suite, target, table
+        self.lane, self.engine, self.sink = make_lane(policy), suite.new_engine(), target.open()
+        self.plan, self.sent, self.log = plan_for(policy, table, None, shape, retention=retention), 0, 0
+        self.at: datetime | None = None
+        self.rejects: list[Row] = []
+        self.sink.prepare(self.lane, self.plan)
+
+    def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
+        """One batch, in that order; a row may say its own `op`, its place in the source's log as `log`, and the
+        columns that were not sent as `unsent`."""
+        place, changes = TopicPartition("cdc.public.items", 0), []
+        at = Position({place: FIRST_OFFSET + self.sent})
+        for row in rows:
+            image = {name: value for name, value in row.items() if name not in ("op", "log", "unsent")}
+            log = row.get("log", self.log)
+            unsent = frozenset(row.get("unsent", ()))
+            change = Change(row.get("op", op), (log, 0), image, unsent, ts=EPOCH + timedelta(seconds=log))
+            changes.append((SourceEvent(0, FIRST_OFFSET + self.sent, 0, None, change), change))
+            self.sent, self.log = self.sent + 1, self.log + 1
+        frame = self.suite.to_frame(changes_frame(changes, self.table, place.topic))
+        for piece in self.engine.segments(self.engine.transform_rows(frame, self.plan).frame, self.plan.table):
+            end = at.advanced_to(self.engine.ends(piece))
+            write = Write(self.lane, self.plan, self.engine.fold(piece, self.plan), Span(at, end), IDENTITY, self.at)
+            self.sink.apply([write], self._add_rejects if self.plan.retention else refuse_rejects)
+            at = end
+
+    def _add_rejects(self, _: Lane, rows: Any) -> None:
+        self.rejects += self.suite.to_arrow(rows).to_pylist()
+
+    def rows(self) -> Sequence[Row]:
+        """What the target holds now."""
+        return self.target.rows(self.lane)
+
+    def by_id(self, name: str) -> dict[Any, Any]:
+        """One column of it, by `id`."""
+        return {row["id"]: row[name] for row in self.rows()}
+
+
+class SinkRowTransforms(SinkBase):
+    """Shapes."""
+
+    def test_histories_with_row_transforms_equal_the_model(self) -> None:
+        """Random histories of which a lane orders changes by columns of its own, takes rows for deletes or truncates, and
+        leaves out columns and deletes, end as the model says, under every cut, repetition and fault."""
+        for policy in sorted({"scd1", "append", "scd2"} & self.capabilities().policies):
+            self._check_cases(policy)
+
+    def _check_cases(self, policy: str) -> None:
+        @self.for_all(drawn=transform_histories(policy))
+        def check(drawn: tuple[str, History]) -> None:
+            case, frames = CASES[drawn[0]], (self.to_frame, self.to_arrow)
+            with self.target() as target:
+                lane = (self.new_engine(), target, drawn[1], policy, case.plan, case.wanted)
+                delivering = DeliveryRun(*lane, to_frame=frames[0], to_arrow=frames[1])
+                delivering.run()
+                assert_equals_model(delivering)
+
+    def test_text_is_ordered_by_its_bytes(self) -> None:
+        """Of two changes of a row that are ordered by text the higher one stays, be it a delete; a truncate clears what is
+        lower than its text, and nothing lower comes in again."""
+        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        upwards = list(pairwise(TEXTS))
+        pairs = {str(key): pair for key, pair in enumerate([*upwards, *((high, low) for low, high in upwards)])}
+        deleted = {key for key in pairs if int(key) % 3 == 0}
+        left = {key: max(pair, key=str.encode) for key, pair in pairs.items() if key not in deleted or pair[0] > pair[1]}
+        with self.target() as target:
+            lines = LaneStream(self, target, TEXT_TABLE, BY_TEXT)
+            lines.send({"id": key, "at": pair[0]} for key, pair in pairs.items())
+            assert lines.by_id("at") == {key: first for key, (first, _) in pairs.items()}
+            lines.send(({"id": key, "at": pair[1]} for key, pair in pairs.items() if key in deleted), "d")
+            lines.send(({"id": key, "at": pair[1]} for key, pair in pairs.items() if key not in deleted), "u")
+            assert lines.by_id("at") == left
+            lines.send([{"id": "t", "at": CUT_TEXT, "what": "t"}])
+            left = {key: text for key, text in left.items() if text > CUT_TEXT}
+            assert lines.by_id("at") == left
+            lines.send([{"id": "low", "at": "aa"}, {"id": "high", "at": "\ue000"}])
+            assert lines.by_id("at") == left | {"high": "\ue000"}
+            lines.sink.close()
+
+    def test_changes_that_tie_come_in_the_order_of_the_log(self) -> None:
+        """Five updates of a row, the last three in the same second, end with the last; an insert and a delete in the same
+        second end without a row; in one batch, and in one each. Neither comes back when all are sent again."""
+        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        start = (EPOCH + timedelta(days=18_000)).replace(tzinfo=None)
+        seconds = ((61, 47), (62, 48), (63, 52), (64, 52), (65, 52))
+        updates = [{"id": 1, "at": start + timedelta(seconds=second), "value": value} for value, second in seconds]
+        for size in (5, 1):
+            with self.target() as target:
+                lines = LaneStream(self, target, TIMED_TABLE, RowTransforms(("at",)))
+                for _ in range(2):
+                    lines.log = 0
+                    for at in range(0, 5, size):
+                        lines.send(updates[at : at + size], "u")
+                    lines.send([{"id": 2, "at": start}])
+                    lines.send([{"id": 2, "at": start}], "d")
+                    assert lines.by_id("value") == {1: 65}
+                lines.sink.close()
+
+    def test_null_changes_nothing_where_there_is_a_row(self) -> None:
+        """What an upsert leaves NULL stays as it was, from its batch or from the target; where there is no row, or no longer
+        the same one, it is NULL. A column that is not among those is written as it comes."""
+        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        told = [("c", 1, None, 1), ("u", None, 2, None), ("u", 3, None, 2), ("d", None, None, None), ("u", None, 4, 3)]
+        after = [(1, None, 1), (1, 2, None), (3, 2, 2), None, (None, 4, 3)]
+        rows = [{"op": op, "id": 1, "a": a, "b": b, "plain": plain} for op, a, b, plain in told]
+        for size in (1, 2, 3, 5) if self.one_in == 1 else (2, 5):
+            with self.target() as target:
+                lines = LaneStream(
+                    self, target, PARTIAL_TABLE, RowTransforms(ignore_null=ColumnSelection(("plain",), excluded=True))
+                )
+                for start in range(0, len(rows), size):
+                    lines.send(rows[start : start + size])
+                    expected = after[min(start + size, len(rows)) - 1]
+                    found = [(row["a"], row["b"], row["plain"]) for row in lines.rows()]
+                    assert found == ([] if expected is None else [expected]), (size, start)
+                lines.sink.close()
+
+    def test_soft_deletes_leave_rows(self) -> None:
+        """What is deleted stays with the values it had, from its batch or from the target, until an upsert brings it back
+        with its own; a delete of what is not there writes nothing; a truncate marks what lives. However batches are cut."""
+        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        for size in (1, 2, 3, 4, len(PARTIAL_CHANGES)) if self.one_in == 1 else (2, len(PARTIAL_CHANGES)):
+            with self.target() as target:
+                lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True))
+                for start in range(0, len(PARTIAL_CHANGES), size):
+                    lines.send(PARTIAL_CHANGES[start : start + size])
+                found = {row["id"]: tuple(row[name] for name in LEFT_COLUMNS) for row in lines.rows()}
+                lines.sink.close()
+            times = {key: row[-1] and to_canonical(row[-1]) for key, row in found.items()}
+            assert {key: row[:-1] for key, row in found.items()} == {key: row[:-1] for key, row in LEFT_ROWS.items()}, size
+            assert times == {key: at and to_canonical(at) for key, (*_, at) in LEFT_ROWS.items()}, size
+
+    def test_employees_in_any_order(self) -> None:
+        """A feed with numbers and operations of its own, one row per batch, in every order that the rows of one id can have:
+        all end alike, without the columns that only say what happened."""
+        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        orders = [[*HIRED, *chris, *pat] for chris, pat in product(permutations(CHRIS), permutations(PAT))]
+        with self.target() as target:
+            lines = LaneStream(self, target, EMPLOYEES, BY_NUMBER)
+            for rows in zip(*orders, strict=True):
+                lines.send({"run": run, **row} for run, row in enumerate(rows))
+            found = lines.rows()
+            lines.sink.close()
+        for run in range(len(orders)):
+            assert {row["id"]: row["role"] for row in found if row["run"] == run} == REMAINING_ROLES
+        assert not {"operation", "sequenceNum"} & found[0].keys()
+
+    def test_sales_in_any_order(self) -> None:
+        """A first copy and what came after it, in one batch, with one row per batch, in every order that the rows of one id
+        can have: what is struck out is gone, of two corrections the second counts."""
+        require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
+        of_key = [[row for row in SOLD if row["id"] == key] for key in range(1, 6)]
+        orders = [list(chain(*order)) for order in product(*map(permutations, of_key))]
+        for size in (len(SOLD), 1):
+            with self.target() as target:
+                lines = LaneStream(self, target, SALES, NO_ROW_TRANSFORMS)
+                for start in range(0, len(SOLD), size):
+                    lines.send({"run": run, **row} for run, rows in enumerate(orders) for row in rows[start : start + size])
+                found = lines.rows()
+                lines.sink.close()
+            for run in range(len(orders)):
+                assert {row["id"]: row["sales"] for row in found if row["run"] == run} == REMAINING

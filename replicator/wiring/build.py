@@ -1,0 +1,207 @@
+"""Parts of a pipeline that are built per source or per sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
+from replicator.application.operations.status import StatusReporter
+from replicator.application.options import RuntimeOptions
+from replicator.application.quarantine.poison_records import PoisonRecordFinder
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
+from replicator.application.supervisor import Supervisor
+from replicator.application.table_rules import RulesFor, TableRules, TransactionRules, make_event_log_lane
+from replicator.domain.patterns import matches
+from replicator.ports.dead_letters import DeadLetters
+from replicator.ports.frames import Lane
+from replicator.ports.register import Register
+from replicator.ports.sink import Sink
+from replicator.settings import Loaded
+from replicator.settings.fields import to_timedelta
+
+from . import adapters
+from .daemon_page import DaemonPage
+
+Workers = Mapping[str, Worker[Any]]
+Pipelines = Mapping[str, SourcePipeline[Any]]
+
+
+MAX_OFFSETS = 2**62
+
+
+def build_options(loaded: Loaded) -> RuntimeOptions:
+    """The application's bounds, from `limits`, `max_rejects` and `dead_letters`."""
+    size = adapters.compute_batch_bytes(loaded)
+    waiting = adapters.compute_waiting_bytes(loaded, size)
+    patience = to_timedelta(loaded.settings.dead_letters.patience).total_seconds()
+    most = loaded.settings.max_rejects
+    made = RuntimeOptions(handover_bytes=waiting, hold_bytes=size, max_rejects=most, reject_patience=patience)
+    used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
+    # A lane that is behind reads in pieces, unless whatever there is to read is one batch.
+    return replace(made, catch_up_offsets=MAX_OFFSETS) if all(source.is_whole for source in used) else made
+
+
+GATHER_SECONDS = 60.0
+"""Of a run that nobody watches; then what there is is committed, lest a kill takes more."""
+PATIENCE_SECONDS = 75.0
+"""More than that: who waits for sinks gets an answer."""
+
+
+def build_batch_options(loaded: Loaded) -> RuntimeOptions:
+    """`build_options` of a run that nobody watches for what is new: fewer, larger commits are less work."""
+    made = build_options(loaded)
+    most = adapters.compute_gathering_bytes(loaded, made.hold_bytes)
+    made = replace(made, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
+    return replace(made, handover_bytes=most, gather=GATHER_SECONDS)
+
+
+def get_register_folder(loaded: Loaded) -> Path:
+    """Where the pipeline remembers what it saw of its sources."""
+    return adapters.get_state_folder(loaded) / "sources"
+
+
+def get_key_file(loaded: Loaded) -> Path:
+    """The secret of the keys of rejected records: beside the list of rows that were forgotten, where a replay finds it."""
+    return adapters.open_erasure_list(loaded).path.with_name("keys.secret")
+
+
+def build_workers(sinks: Mapping[str, Sink[Any]], shared: RuntimeContext[Any], spill_folder: Path | None) -> Workers:
+    """One worker per sink."""
+    return {
+        name: Worker(name, sink, shared, spill_folder and spill_folder / quote(name, safe=""))
+        for name, sink in sinks.items()
+    }
+
+
+def build_pipelines(loaded: Loaded, of_sinks: Workers, register: Register, shared: RuntimeContext[Any]) -> Pipelines:
+    """One pipeline per source that some table names."""
+    named = {table.source for table in loaded.settings.tables}
+    out = {}
+    for name in loaded.settings.sources:
+        if name in named:
+            place = SourceContext(
+                name=name,
+                source=adapters.build_source(loaded, name),
+                rules_for=build_rules_for(loaded, name),
+                event_logs=build_event_logs(loaded, name),
+                workers=of_sinks,
+                register=register,
+                transactions=build_transaction_rules(loaded, name),
+                on_reject=loaded.settings.on_reject,
+                poison_records=build_poison_record_finder(loaded, name, shared),
+                private=adapters.is_private(loaded, name),
+                has_backfills=adapters.has_backfills(loaded, name),
+            )
+            out[name] = SourcePipeline(place, adapters.build_decoder(loaded, name), shared)
+    return out
+
+
+def build_poison_record_finder(loaded: Loaded, source: str, shared: RuntimeContext[Any]) -> PoisonRecordFinder[Any]:
+    """What records of the source did to earlier runs."""
+    path = get_register_folder(loaded) / f"{quote(source, safe='')}.crashes"
+    return PoisonRecordFinder(path, shared.engine, shared.rejects, source, shared.decoding)
+
+
+def build_transaction_rules(loaded: Loaded, source: str) -> TransactionRules | None:
+    """How the lanes of one source are held together, if they are."""
+    said = loaded.settings.sources[source].transactions
+    if said is None:
+        return None
+    together = loaded.settings.engine == "local"
+    return TransactionRules(said.topic, said.max_transaction_bytes, to_timedelta(said.patience).total_seconds(), together)
+
+
+def build_rules_for(loaded: Loaded, source: str) -> RulesFor:
+    """What the configuration says of the tables of one source."""
+
+    def rules(table: str) -> TableRules | None:
+        entry = loaded.settings.find_table(table, source)
+        if entry is None:
+            return None
+        found = loaded.settings.resolve_lanes(table, source)
+        keys = next((lane.keys for lane in found if lane.keys), ())
+        lanes = tuple(adapters.build_lane(loaded, lane) for lane in found)
+        logs = frozenset(loaded.settings.list_table_event_logs(table, source))
+        private = bool(adapters.list_private_options([entry], loaded.settings.defaults))
+        return TableRules(lanes, tuple(keys), logs, loaded.settings.get_on_reject(table, source), private)
+
+    return rules
+
+
+def build_event_logs(loaded: Loaded, source: str) -> tuple[Lane, ...]:
+    """The event-log lanes of one source."""
+    settings = loaded.settings
+    names = settings.list_event_logs(source)
+    return tuple(
+        make_event_log_lane(settings.pipeline, source, name, loaded.describe_origin("sinks", name)) for name in names
+    )
+
+
+def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, of_sinks: Workers) -> CheckpointScheduler:
+    """What takes snapshots beside the lanes."""
+    from .checkpoint_schedule import build_checkpoint_scheduler as made  # noqa: PLC0415 - it runs pipelines of its own
+
+    return made(loaded, lanes, of_sinks)
+
+
+def build_supervisor(
+    make: Callable[..., Supervisor[Any]],
+    of_sources: Pipelines,
+    of_sinks: Workers,
+    letters: DeadLetters,
+    shared: RuntimeContext[Any],
+) -> Supervisor[Any]:
+    """The supervisor of all of them."""
+    return make(tuple(of_sources.values()), tuple(of_sinks.values()), letters, shared)
+
+
+def build_status(
+    make: Callable[..., StatusReporter[Any]], of_sources: Pipelines, shared: RuntimeContext[Any]
+) -> StatusReporter[Any]:
+    """What takes the snapshots."""
+    return make(tuple(of_sources.values()), shared)
+
+
+def build_monitor(loaded: Loaded, telemetry: Any) -> DaemonPage:
+    """The daemon's page."""
+    return DaemonPage(loaded, telemetry)
+
+
+def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[Any]) -> list[str]:
+    """A sentence for each entry of `tables` that no table seen so far matches, in records that were rejected either: a name
+    may be misspelt. Records that were rejected before their table was known may be of any."""
+    sentences = []
+    for number, entry in enumerate(loaded.settings.tables):
+        kinds = {kind: records for kind, records in rejects.kinds.items() if kind.source == entry.source}
+        seen = sorted({*of_sources[entry.source].registry.topics, *(kind.table for kind in kinds if kind.table)})
+        if not any(matches(entry.match, table) for table in seen):
+            unread = sum(records for kind, records in kinds.items() if not kind.table)
+            more = f"; of {unread:,} rejected records the table could not be read" if unread else ""
+            line = loaded.describe_origin("tables", number, "match")
+            sentences.append(f"no table matched {entry.match} ({line}); seen: {_join_names(seen)}{more}")
+    return sentences
+
+
+def _join_names(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
+
+
+class Heartbeat:
+    """When a pipeline last turned, on the monotonic clock; the slowest of them counts."""
+
+    def __init__(self, of_sources: Pipelines) -> None:
+        self._pipelines = of_sources
+
+    def __call__(self) -> float:
+        """The moment, in seconds."""
+        return min((p.last_beat for p in self._pipelines.values()), default=0.0)

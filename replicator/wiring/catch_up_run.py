@@ -1,0 +1,45 @@
+"""A pipeline that runs until it has caught up, within a command that is about something else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from dependency_injector import providers
+
+from replicator.domain.errors import ExitCode, Fatal
+from replicator.settings import Loaded
+
+from . import adapters, build
+from .container import Container
+from .rebuild import SPILL_FOLDER
+
+ShowProgress = Callable[[Any], AbstractContextManager[Any]]
+"""Tells people of a status while a block runs."""
+
+
+def build_container(loaded: Loaded) -> Container:
+    """The container of a pipeline that nobody watches for what is new: in one commit of each new target where that can be,
+    and otherwise in as few as its memory allows."""
+    made = Container(loaded=loaded)
+    made.options.override(providers.Object(build.build_batch_options(loaded)))
+    made.engine.override(providers.Singleton(adapters.build_prefetching_engine, loaded))
+    made.spill_folder.override(providers.Object(adapters.get_state_folder(loaded) / SPILL_FOLDER))
+    return made
+
+
+def run_until_caught_up(made: Container, telling: ShowProgress = nullcontext) -> Any:
+    """As `run --until-caught-up`; its supervisor. Fenced while another instance runs; the error of what did not go on, and
+    Fatal where not everything could be applied."""
+    made.instance().acquire()
+    try:
+        supervisor = made.supervisor()
+        with telling(made.status()):
+            code: ExitCode = supervisor.run(once=True)
+    finally:
+        made.instance().release()
+    if code is not ExitCode.OK:
+        problem = supervisor.problem
+        raise problem.to_error() if problem is not None else Fatal("Not everything could be applied.")
+    return supervisor

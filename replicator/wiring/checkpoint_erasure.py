@@ -1,0 +1,108 @@
+"""Snapshots from which a forgotten row is taken, as it is from the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from replicator.application.operations import cutover
+from replicator.application.operations.checkpoint_store import CheckpointStore
+from replicator.domain.checkpoints import Checkpoint
+from replicator.ports.dead_letters import ALL_DEAD_LETTERS, DeadLetter, DeadLetterFilter, KeepsVersions
+from replicator.ports.frames import Lane
+from replicator.ports.sink import ErasureResult
+from replicator.settings import Loaded
+from replicator.settings.sinks import DeadLetterSettings
+
+from . import adapters
+from .change_history import get_log_folder
+from .checkpoints import AS_OF_FOLDER, CHECKPOINTS_FOLDER
+from .plugins import load_adapter
+
+
+def list_stores(loaded: Loaded, table: str, source: str) -> list[CheckpointStore]:
+    """Where snapshots of the pipeline's lanes are beside event logs of the table, of those too that the config has no
+    more."""
+    found = []
+    for log in loaded.settings.list_table_event_logs(table, source):
+        folder = get_log_folder(loaded, log)
+        home = Path(folder or "") / CHECKPOINTS_FOLDER / quote(loaded.settings.pipeline, safe="")
+        found += [CheckpointStore(path) for path in sorted(home.glob("*"))] if folder is not None else []
+    return found
+
+
+class CheckpointTarget:
+    """`ports.sink.Erases` over what a snapshot holds of the lane `of`. Nobody reads older versions of it: they end at
+    once."""
+
+    def __init__(self, path: Path, of: Lane) -> None:
+        self._sink: Any = load_adapter("replicator.sinks", "delta")({"path": str(path / "lake")})
+        self._then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)
+
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:  # noqa: ARG002 - which is called otherwise here
+        """See `ports.sink.Erases.erase`."""
+        erased: ErasureResult = self._sink.erase(self._then, key)
+        return replace(erased, versions=self._sink.end_versions(self._then))
+
+    def end_versions(self, lane: Lane) -> str:  # noqa: ARG002
+        """See `ports.sink.Erases.end_versions`."""
+        return str(self._sink.end_versions(self._then))
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._sink.close()
+
+
+class CombinedDeadLetters:
+    """Several stores of dead letters as one, as far as forgetting goes."""
+
+    def __init__(self, stores: Sequence[Any]) -> None:
+        self._stores = stores
+
+    def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
+        """Those of all of them."""
+        return [letter for store in self._stores for letter in store.read(which, limit=limit)]
+
+    def remove(self, letters: Sequence[DeadLetter]) -> None:
+        """From whichever has them."""
+        for store in self._stores:
+            store.remove(letters)
+
+    def versions(self) -> str:
+        """See `ports.dead_letters.KeepsVersions`."""
+        return "; ".join(filter(None, (one.versions() for one in self._stores if isinstance(one, KeepsVersions))))
+
+    def end_versions(self) -> str:
+        """See `ports.dead_letters.KeepsVersions`."""
+        return "; ".join(filter(None, (one.end_versions() for one in self._stores if isinstance(one, KeepsVersions))))
+
+
+def open_checkpoints(
+    loaded: Loaded, table: str, source: str, stack: ExitStack
+) -> Iterator[tuple[Lane, CheckpointTarget, Any]]:
+    """Every snapshot of the table's lanes: its lane under a name that tells the snapshot, what takes rows from it, and its
+    dead letters. They are held until `stack` ends. What is half made is removed, of whatever table: it does not say of
+    which it is. Fenced while another program makes one."""
+    for shelf in list_stores(loaded, table, source):
+        stack.enter_context(shelf.lock())
+        shelf.remove_leftovers()
+        for one in (known for known in shelf.list_all() if known.table == table):
+            lane, path = _make_lane(loaded, one, source), shelf.get_folder(one)
+            stack.enter_context(shelf.mark_changing(one))
+            sink = stack.enter_context(closing(CheckpointTarget(path, lane)))
+            place = DeadLetterSettings.model_construct(path=str(path / "dead_letters"))
+            there = replace(loaded, settings=loaded.settings.model_copy(update={"dead_letters": place}))
+            letters = stack.enter_context(closing(cast(Any, adapters.build_dead_letters(there))))
+            yield replace(lane, id=f"{lane.id}, snapshot {one.number}"), sink, letters
+
+
+def _make_lane(loaded: Loaded, one: Checkpoint, source: str) -> Lane:
+    for lane in adapters.build_lanes(loaded, one.table, source):
+        if lane.id == one.lane:
+            return lane
+    sink, _, into = one.lane.partition(".")
+    return Lane(one.lane, loaded.settings.pipeline, source, one.table, sink, into, "")

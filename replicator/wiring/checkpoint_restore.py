@@ -1,0 +1,168 @@
+"""Replays that go on from a snapshot, put together: which one, and how their target gets what it holds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from replicator.application.operations import cutover
+from replicator.application.stream.file_register import FileRegister
+from replicator.application.stream.lane_schema import find_plan
+from replicator.application.stream.schema_history import read_schema_versions
+from replicator.domain.checkpoints import Checkpoint
+from replicator.domain.errors import RejectCode
+from replicator.domain.position import Position
+from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.ports.dead_letters import DeadLetter
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
+from replicator.settings.sinks import DeadLetterSettings
+
+from . import adapters, build, checkpoints, drop, log_completeness, rebuild
+from .plugins import load_adapter
+from .rebuild import BEGIN_FILE, RebuildRequest
+
+Report = Callable[[str], None]
+PARTIAL_STEP = "Make one of a part of the records with `--since TIME --into NAME`"
+
+
+def ignore_report(_: str) -> None:
+    """For who has nobody to tell."""
+
+
+def prepare_rebuild(loaded: Loaded, request: RebuildRequest, report: Report = ignore_report) -> Loaded:
+    """As `rebuild.prepare_rebuild`; a target of which there is nothing yet begins with the newest snapshot that it can begin
+    with, and `report` is told which, or why none of those there are. DataLoss, naming what is missing, where the log lacks
+    records that the lane has applied, but for a replay that says since when it wants them."""
+    if request.since is None:
+        refuse_incomplete(loaded, request)
+    begun = checkpoints.use_checkpoint(
+        partial(find_checkpoint, loaded, request, report), partial(_restore, loaded, request, report)
+    )
+    config = begun or rebuild.prepare_rebuild(loaded, request)
+    shutil.rmtree(Path(config.settings.state) / BEGIN_FILE, ignore_errors=True)  # Of one that was killed, too.
+    return config
+
+
+def _restore(loaded: Loaded, request: RebuildRequest, report: Report, checkpoint: Checkpoint) -> Loaded:
+    """`rebuild.prepare_rebuild`, and the target has what the snapshot holds; where it cannot keep that, nothing, and `report` is
+    told why. Gone, and there is no target, where the snapshot was removed."""
+    config = rebuild.prepare_rebuild(loaded, request, checkpoints.list_topics(loaded, request.lane, checkpoint))
+    folder = Path(config.settings.state) / BEGIN_FILE
+    cast(Any, checkpoints.find_store(loaded, request.lane)).copy(checkpoint, folder)
+    try:
+        _restore_state(loaded, config, request, folder)
+    except CheckpointUnsupported as unfit:
+        return _prepare_from_log(loaded, request, report, f"none can be used, as number {checkpoint.number} {unfit}")
+    return config
+
+
+def _prepare_from_log(loaded: Loaded, request: RebuildRequest, report: Report, why: str) -> Loaded:
+    """`rebuild.prepare_rebuild` of a target that was to begin with a snapshot. DataLoss where the log lacks records."""
+    drop.drop_lane(loaded, cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into))
+    checkpoints.refuse_truncated(loaded, request.lane, why)
+    log_completeness.refuse_incomplete(loaded, request.lane, Position(), PARTIAL_STEP)
+    report(f"{request.id}: the whole event log is read; of the snapshots {why}")
+    return rebuild.prepare_rebuild(loaded, request)
+
+
+def find_checkpoint(loaded: Loaded, request: RebuildRequest, report: Report = ignore_report) -> Checkpoint | None:
+    """The snapshot that the replay begins with; None where it reads the log from its beginning, or was begun before.
+    DataLoss where the log does not have its beginning any more, but for a replay that says since when it wants records: then
+    `report` is told what is gone."""
+    there = checkpoints.list_checkpoints(loaded, request.lane)
+    rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
+    with closing(cast(Any, adapters.build_sink(loaded, rebuilt.sink))) as sink:
+        if request.into in sink.tables() and sink.state(rebuilt) is not None:
+            return None
+        why = _describe_unsupported(request, rebuilt, sink) or checkpoints.NO_CHECKPOINT_REASON
+    for said in checkpoints.describe_damaged(loaded, request.lane):
+        report(f"{request.id}: {said}")
+    until = None if request.until is None else datetime.fromisoformat(request.until)
+    found = checkpoints.find_newest(loaded, request.lane, until) if why == checkpoints.NO_CHECKPOINT_REASON else None
+    if found is not None:
+        report(f"{request.id}: going on from snapshot {found.number} of {found.taken_at.isoformat()}")
+        return found
+    if request.since is None:
+        checkpoints.refuse_truncated(loaded, request.lane, why)
+    else:
+        checkpoints.report_truncated(loaded, request.lane, report)
+    if there:
+        report(f"{request.id}: the whole event log is read; of the snapshots {why}")
+    return None
+
+
+def refuse_incomplete(loaded: Loaded, request: RebuildRequest) -> None:
+    """DataLoss, naming what is missing, unless the event log, or what the replay begins with, has everything that the lane
+    began with."""
+    log_completeness.refuse_incomplete(loaded, request.lane, _find_rebuild_start(loaded, request), PARTIAL_STEP)
+
+
+def _find_rebuild_start(loaded: Loaded, request: RebuildRequest) -> Position:
+    """From where on the target that a replay makes has all records of the log."""
+    found = find_checkpoint(loaded, request)
+    if found is not None:
+        return found.begun
+    register = FileRegister(rebuild.get_folder(loaded, request) / loaded.settings.pipeline / "sources")
+    return register.load(request.lane.source).beginnings.get(request.id, Position())
+
+
+def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Any) -> str:
+    """Why no snapshot will do; nothing where one may."""
+    if request.since is not None:
+        return "none can be used, as only records of a period are asked for"
+    if request.policy not in (None, request.lane.policy):
+        return f"none can be used, as they are of policy {request.lane.policy}"
+    return "" if hasattr(sink, "seed") else f"none can be used, as targets in sink {rebuilt.sink} do not begin with one yet"
+
+
+def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, folder: Path) -> None:
+    """The rows come last, with the state, so that killed anywhere this is done again or is complete."""
+    rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
+    origin = cutover.make_rebuild_lane(rebuilt, checkpoints.AS_OF_FOLDER)
+    lake = str(folder / "lake")
+    with closing(load_adapter("replicator.sinks", "delta")({"path": lake})) as there:
+        plan = find_plan(rebuilt, read_schema_versions(there, origin))
+    if plan is None:
+        raise CheckpointUnsupported("tells no schema")
+    _copy_register(loaded, config, (folder, origin), rebuilt)
+    _copy_dead_letters(config, (folder, origin), rebuilt)
+    with closing(cast(Any, adapters.build_rewriting_sink(loaded, rebuilt.sink))) as sink:
+        sink.seed(rebuilt, plan, origin, lake)
+
+
+def _copy_register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+    """What the replay that made the snapshot has seen of the source, this one has."""
+    folder, origin = begun
+    pipeline = loaded.settings.pipeline
+    kept = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
+    seen = FileRegister(kept).load(rebuilt.source)
+    beginnings = {rebuilt.id: seen.beginnings.get(origin.id, Position())}
+    FileRegister(build.get_register_folder(config)).save(rebuilt.source, replace(seen, beginnings=beginnings))
+
+
+def _copy_dead_letters(config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
+    """What was rejected below the snapshot is rejected by this lane."""
+    folder, origin = begun
+    place = DeadLetterSettings.model_construct(path=str(folder / "dead_letters"))
+    before = replace(config, settings=config.settings.model_copy(update={"dead_letters": place}))
+    with closing(cast(Any, adapters.build_dead_letters(before))) as kept:
+        letters = kept.read()
+    _refuse_missing_rows(config, rebuilt, letters)
+    if letters:
+        with closing(cast(Any, adapters.build_dead_letters(config))) as store:
+            store.write([replace(one, lane=rebuilt.id if one.lane == origin.id else one.lane) for one in letters])
+
+
+def _refuse_missing_rows(config: Loaded, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
+    """Unfit where the snapshot lacks rows since a lake keeps no such values: the target may, where it is of another kind."""
+    unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
+    if unkept and config.settings.sinks[rebuilt.sink].kind != "delta":
+        raise CheckpointUnsupported("lacks rows with values that no lake keeps, and this target may")

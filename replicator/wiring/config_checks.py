@@ -1,0 +1,37 @@
+"""What can be known of a config offline, but not by its text alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from replicator.domain.errors import ConfigProblem
+from replicator.settings import ConfigError, Finding, Loaded
+
+from . import adapters, projections
+
+
+def refuse_unusable(loaded: Loaded) -> None:
+    """Raise ConfigError with everything that would keep `run` from starting. Connects to nothing."""
+    findings = list(_list_findings(loaded))
+    if findings:
+        raise ConfigError(findings)
+
+
+def _list_findings(loaded: Loaded) -> Iterator[Finding]:
+    for name in dict.fromkeys(table.source for table in loaded.settings.tables):
+        try:
+            adapters.build_decoder(loaded, name)
+        except ConfigProblem as problem:
+            yield _make_finding(loaded, ("sources", name), problem.sentence, problem.next_step)
+    yield from projections.list_findings(loaded)
+    state = Path(loaded.settings.state)
+    if state.exists() and not state.is_dir():
+        yield _make_finding(loaded, ("state",), "state is a file, and must be a folder", "name another one")
+
+
+def _make_finding(loaded: Loaded, path: tuple[str, ...], sentence: str, step: str) -> Finding:
+    while path and path not in loaded.origins:
+        path = path[:-1]
+    origin = loaded.origins[path]
+    return Finding("error", "unusable", sentence, origin.file, origin.line, step)

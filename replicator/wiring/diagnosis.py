@@ -1,0 +1,192 @@
+"""Runs the checks of `doctor`: every source with its database and connector, every sink, the dead letters, the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from replicator.domain.errors import ExitCode, ReplicatorError
+from replicator.domain.patterns import is_exact
+from replicator.domain.transform.expressions import list_columns
+from replicator.ports.diagnosis import Diagnosis
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
+from replicator.settings.schema import to_plain_options
+
+from . import adapters, build
+from .daemon import ask_status
+from .plugins import list_names, load_adapter
+from .stored_lanes import list_lanes, read_status
+
+GROUP = "replicator.checks"
+OWN_SCHEMA = "_replicator"
+DEAD_LETTERS = "dead_letters"
+"""Schema and table in which a PostgreSQL database keeps dead letters."""
+SOURCE_CHECKS = ("database", "registry")
+"""Keys of a source with options of a check of their own, which is called as they are."""
+DATABASE_CHECKS = {"postgresql": "source_database", "mariadb": "mariadb_database"}
+"""Those of `database`, by its kind."""
+
+CONNECTORS = "connectors"
+"""The folder of the project in which connectors are described as they are registered."""
+
+Task = tuple[str, str, Mapping[str, Any]]
+"""A kind of check, its subject, and its options."""
+
+
+def diagnose(loaded: Loaded, connect: str | None = None) -> Iterator[Diagnosis]:
+    """Everything found, in the order of the stream. The checks run at once: servers that do not answer are waited for
+    together. `connect` is the address of a Kafka Connect worker to look at instead of those of the config."""
+    lanes: Sequence[Lane] = ()
+    status: Mapping[str, Any] = {"lanes": ()}
+    try:
+        lanes = list_lanes(loaded)
+        stored = read_status(loaded)
+        status = ask_status(loaded) or stored
+        for lane in (lane for lane in stored["lanes"] if lane["exit_code"] == ExitCode.CONFIG):
+            yield Diagnosis("error", f"lane {lane['id']}", lane["error"], lane["next_step"])
+    except ReplicatorError as problem:
+        yield Diagnosis("error", "lanes", problem.sentence, problem.next_step)
+    tasks = list(_list_tasks(loaded, lanes, status, connect))
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        for found in pool.map(_run_check, tasks):
+            yield from found
+
+
+def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], connect: str | None) -> Iterator[Task]:
+    settings = loaded.settings
+    for name, source in settings.sources.items():
+        yield (
+            _get_transport_check(source.transport),
+            f"source {name}",
+            {
+                **adapters.list_options(source),
+                **_make_lane_options(loaded, lanes, status, name),
+                **adapters.list_kept_options(loaded, name),
+                **adapters.input_limits(loaded, name),
+            },
+        )
+        for key in SOURCE_CHECKS:
+            own = to_plain_options(source).get(key)
+            if own is not None:
+                kind = DATABASE_CHECKS[getattr(source, key).kind] if key == "database" else key
+                yield kind, f"{key} of source {name}", {**own, **_make_database_options(loaded, name, kind)}
+        if source.transport == "kafka":
+            yield from _list_connector_tasks(loaded, name, connect)
+    for name, sink in settings.sinks.items():
+        mine = {lane.into: lane for lane in (*_list_named_lanes(loaded), *lanes) if lane.sink == name}
+        yield sink.kind, f"sink {name}", {**adapters.list_options(sink), "targets": list(mine), "lanes": list(mine.values())}
+    yield _make_dead_letters_task(loaded)
+    if settings.engine in list_names(GROUP):
+        yield settings.engine, f"engine {settings.engine}", {"stores": adapters.list_object_stores(loaded)}
+    yield "machine", "machine", {"state": settings.state}
+
+
+def _list_named_lanes(loaded: Loaded) -> Iterator[Lane]:
+    """The lanes of tables that the config names, which need not have been seen yet."""
+    for table in loaded.settings.tables:
+        if is_exact(table.match):
+            rules = build.build_rules_for(loaded, table.source)(table.match)
+            yield from rules.lanes if rules else ()
+
+
+def _make_database_options(loaded: Loaded, name: str, kind: str) -> dict[str, Any]:
+    """What the check of a source's database is told of the tables that are wanted of it."""
+    told: dict[str, Any] = {"tables": [table.match for table in loaded.settings.tables if table.source == name]}
+    if kind == "source_database":
+        told |= {"whole_rows": list(_list_whole_row_columns(loaded, name))}
+        told |= {"replica_identity": loaded.settings.sources[name].replica_identity}
+    return told
+
+
+def _list_whole_row_columns(loaded: Loaded, name: str) -> Iterator[dict[str, Any]]:
+    """The columns that lanes need of every change, also where a source sends what changed only; `of` says of which."""
+    settings = loaded.settings
+    for table in (table for table in settings.tables if table.source == name):
+        for lane in settings.resolve_entry_lanes(table, table.match):
+            who = {"match": table.match, "lane": f"{lane.sink} into {lane.into}"}
+            if lane.shape.sequence_by and not lane.shape.without_deletes:
+                yield {**who, "of": "deletes", "columns": list(lane.shape.sequence_by), "key": "sequence_by"}
+            if lane.shape.where is not None:
+                yield {**who, "of": "updates", "columns": sorted(list_columns(lane.shape.where)), "key": "where"}
+
+
+def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Iterator[Task]:
+    """The check of the connector that writes the topics of a source, and of the files that describe connectors."""
+    source = loaded.settings.sources[name]
+    own = dict(to_plain_options(source).get("connect") or {})
+    if not own and not source.format.startswith("debezium"):
+        return
+    files = [str(file) for file in sorted((loaded.root / CONNECTORS).glob("*.json"))]
+    if not (own or connect or files):
+        return
+    tables = [table for table in loaded.settings.tables if table.source == name]
+    lanes = [lane for table in tables for lane in loaded.settings.resolve_entry_lanes(table, table.match)]
+    wanted = {
+        "transactions": source.transactions is not None,
+        "tombstones": any(lane.tombstones == "delete" for lane in lanes),
+    }
+    own |= {"url": connect} if connect else {}
+    database = to_plain_options(source).get("database") or {}
+    own |= {"dsn": database["dsn"]} if database.get("kind") == "postgresql" else {}
+    told = {"topics": to_plain_options(source)["topics"], "wanted": [what for what, holds in wanted.items() if holds]}
+    yield "connect", f"connect of source {name}", {**own, **told, "files": files}
+
+
+def _make_dead_letters_task(loaded: Loaded) -> Task:
+    kind, options = adapters.get_dead_letters_kind(loaded), adapters.list_options(loaded.settings.dead_letters)
+    if kind == "kafka":
+        return "kafka_letters", "dead letters", {**options, "production": _is_production(loaded)}
+    if kind == "postgres":
+        options = {"schema": OWN_SCHEMA, **options, "targets": [DEAD_LETTERS]}
+    return kind, "dead letters", options
+
+
+def _get_transport_check(name: str) -> str:
+    """The check of a transport: `<name>_source` where a kind of sink has the same name."""
+    return f"{name}_source" if f"{name}_source" in list_names(GROUP) else name
+
+
+def _make_lane_options(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """What a source's check is told of the lanes that read it."""
+    mine = {lane.id for lane in lanes if lane.source == source}
+    positions = {lane["id"]: lane["position"] for lane in status["lanes"] if lane["position"] and lane["id"] in mine}
+    told = {"positions": positions, "production": _is_production(loaded)}
+    return (
+        {**told, "readers": _list_readers(loaded, source)} if loaded.settings.sources[source].transport == "kafka" else told
+    )
+
+
+def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]]:
+    """By table those who want every change of it, not only the last one of each key; and those of Debezium's changes who
+    take a message without a value for nothing."""
+    found: dict[str, dict[str, list[str]]] = {}
+    settings = loaded.settings
+    form = settings.sources[source].format
+    for table in (table for table in settings.tables if table.source == source):
+        lanes = settings.resolve_entry_lanes(table, table.match)
+        logs = [f"event log {entry.sink}" for entry in table.to if settings.sinks[entry.sink].kind == "event_log"]
+        named = {f"{lane.sink} under {lane.policy}": lane for lane in lanes}
+        every = [name for name, lane in named.items() if lane.policy != "scd1" or form == "debezium_outbox"]
+        blind = [name for name, lane in named.items() if lane.tombstones != "delete" and form == "debezium_json"]
+        match = "*" if form == "debezium_outbox" else table.match
+        there = found.setdefault(match, {"every": [], "ignores_tombstones": []})
+        there["every"] += [*logs, *every]
+        there["ignores_tombstones"] += [name for name in blind if name not in every]
+    return found
+
+
+def _is_production(loaded: Loaded) -> bool:
+    """True with an overlay of any name but dev: replication factors and the like matter then."""
+    return any(overlay.stem != "dev" for overlay in loaded.files[1:])
+
+
+def _run_check(task: Task) -> Sequence[Diagnosis]:
+    kind, subject, options = task
+    if kind not in list_names(GROUP):
+        return [Diagnosis("warning", subject, f"there is no check for {kind!r}", "Its package registers none.")]
+    try:
+        return load_adapter(GROUP, kind)(subject, options).diagnose()  # type: ignore[no-any-return]
+    except ReplicatorError as problem:
+        return [Diagnosis("error", subject, problem.sentence, problem.next_step)]

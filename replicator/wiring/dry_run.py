@@ -1,0 +1,126 @@
+"""`replay --dry-run`: what today's rules would make different in a target, and nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, cast
+
+import pyarrow as pa
+
+from replicator.application.operations import cutover
+from replicator.application.stream.file_register import FileRegister
+from replicator.domain.plain_values import to_plain
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
+from replicator.domain.table_diff import TableDiff, compare_tables
+from replicator.settings import LaneSettings, Loaded
+
+from . import adapters, build, drop
+from .checkpoint_restore import Report, ignore_report, prepare_rebuild
+from .rebuild import RebuildRequest, get_folder
+from .table_swap import (
+    DRY_RUN_SUFFIX,
+    BuildTarget,
+    SwapPositions,
+    catch_up_with_lane,
+    make_request,
+    read_positions,
+    remove_rebuild,
+)
+
+SEQUENCE = "_cdc_seq_"
+MAX_SHOWN = 5
+
+
+def compare_target(
+    loaded: Loaded, lane: LaneSettings, make: BuildTarget, tell: Report = ignore_report, **asked: Any
+) -> dict[str, Any]:
+    """Make the target of the lane anew beside it, tell the difference, and take it away again. `asked`: `RebuildRequest`'s policy
+    and times. Both are read into memory. Where the log is not as far as the lane, or further, `exact` says so."""
+    wanted = make_request(loaded, lane, DRY_RUN_SUFFIX, **asked)
+    rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, lane), wanted.into)
+    _remove_leftovers(loaded, wanted, rebuilt)
+    config = prepare_rebuild(loaded, wanted, tell)
+    try:
+        said = catch_up_with_lane(loaded, config, wanted, make)
+        before, after, there = _read_tables(loaded, lane.into, wanted)
+        keys = FileRegister(build.get_register_folder(config)).load(lane.source).keys.get(lane.table, lane.keys or ())
+        found = compare_tables(
+            before, after, _list_identity_columns(wanted, keys, before), ignored=[CDC_APPLIED_AT], max_shown=MAX_SHOWN
+        )
+    finally:
+        remove_rebuild(loaded, wanted)
+    rules = build.build_transaction_rules(loaded, lane.source)
+    places = [
+        cutover.without_transaction_topic(state.position, rules) if state else None
+        for state in (there.live_state, there.rebuilt_state)
+    ]
+    exact = places[0] is not None and places[0] == places[1]
+    return {**said, "lane": f"{lane.sink}.{lane.into}", "exact": exact, **_to_json(found, before, after)}
+
+
+def _remove_leftovers(loaded: Loaded, wanted: RebuildRequest, rebuilt: Any) -> None:
+    """What an earlier comparison that was killed has left."""
+    if get_folder(loaded, wanted).exists():
+        drop.drop_lane(loaded, rebuilt)
+
+
+def _read_tables(loaded: Loaded, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
+    """Both tables, and where the lanes stood before they were read."""
+    there = read_positions(loaded, wanted)
+    with closing(cast(Any, adapters.build_sink(loaded, wanted.lane.sink))) as reader:
+        names = set(reader.tables())
+        found = [reader.read(name) if name in names else pa.table({}) for name in (into, wanted.into)]
+    return found[0], found[1], there
+
+
+def _list_identity_columns(wanted: RebuildRequest, keys: Sequence[str], rows: pa.Table) -> Sequence[str]:
+    """What tells a row of the target from the others."""
+    policy = wanted.policy or wanted.lane.policy
+    if policy == "append":
+        return [EVENT_ID]
+    return [*keys, *(n for n in rows.column_names if n.startswith(SEQUENCE))] if policy == "scd2" else keys
+
+
+def _to_json(found: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, Any]:
+    return {
+        "rows": {"live": before.num_rows, "rebuilt": after.num_rows},
+        "same": found.same,
+        "only_live": found.only_before,
+        "only_rebuilt": found.only_after,
+        "differing": found.different,
+        "columns": dict(found.columns),
+        "columns_only_live": found.columns_only_before,
+        "columns_only_rebuilt": found.columns_only_after,
+        "first": {
+            "only_live": [to_plain(row) for row in found.first["only_before"]],
+            "only_rebuilt": [to_plain(row) for row in found.first["only_after"]],
+            "differing": [to_plain(row) for row in found.first["differing"]],
+        },
+    }
+
+
+def to_lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """The answer for people, by the line."""
+    rows, first = result["rows"], result["first"]
+    yield f"{result['lane']}: {rows['live']:,} rows, and {rows['rebuilt']:,} anew; {result['same']:,} are the same"
+    if not result["exact"]:
+        yield "  the event log and the lane are not at the same place: what lies between them counts as a difference"
+    for name, words in (("only_live", "only in the target there is"), ("only_rebuilt", "only in the one made anew")):
+        if result[name]:
+            yield f"{result[name]:,} rows {words}"
+            yield from (f"  {row}" for row in first[name])
+    if result["differing"]:
+        columns = ", ".join(f"{name} ({number:,})" for name, number in result["columns"].items())
+        yield f"{result['differing']:,} rows differ, in {columns}"
+        for row in first["differing"]:
+            changes = ", ".join(f"{name}: {was!r} → {now!r}" for name, (was, now) in row["columns"].items())
+            yield f"  {row['key']}: {changes}"
+    for name, words in (
+        ("columns_only_live", "only the target there is has"),
+        ("columns_only_rebuilt", "only the new one has"),
+    ):
+        if result[name]:
+            yield f"columns that {words}: {', '.join(result[name])}"
+    if result["rejected"]:
+        yield f"{result['rejected']:,} records would be rejected"

@@ -1,0 +1,82 @@
+"""What records say, read without a lane: nothing is written, and no position is kept."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem
+from replicator.ports.decoder import Decoder, PrintsRecords
+from replicator.ports.frames import Batch
+from replicator.ports.source import Source
+from replicator.settings import Loaded
+
+from . import adapters
+from .plugins import load_adapter
+
+PLACE_COLUMNS = ("topic", "partition", "offset")
+ERROR = "error"
+
+
+def inspect_archive(path: Path, form: str, most: int) -> pa.Table:
+    """The first `most` records (0: all) of the archive at `path`, in the words of the format `form`."""
+    given = {"format": form, "path": str(path.absolute()), **_make_bounds(most)}
+    return _describe_records(
+        load_adapter("replicator.sources", "archive")(given), load_adapter("replicator.decoders", form)({}), most
+    )
+
+
+def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa.Table:
+    """The first records of a source of the config, of its own format unless another is said. ConfigProblem when there is no
+    such source, and for one that keeps something between runs."""
+    settings = loaded.settings.sources.get(name)
+    if settings is None:
+        known = ", ".join(loaded.settings.sources) or "none"
+        raise ConfigProblem(f"there is no source {name!r}, and no file or folder", next_step=f"The sources are: {known}.")
+    if settings.stateful_table is not None:
+        raise ConfigProblem(
+            f"source {name!r} takes in what it reads, so it cannot be inspected", next_step="Query its targets instead."
+        )
+    local = adapters.use_local_engine(loaded)
+    if local.settings.engine != adapters.LOCAL:
+        raise ConfigProblem(
+            f"source {name!r} is read by the engine {local.settings.engine!r} alone, so it cannot be inspected",
+            next_step="Ask for its rows in Spark SQL.",
+        )
+    own = form in (None, settings.format)
+    decoder = adapters.build_unfiltered_decoder(local, name) if own else load_adapter("replicator.decoders", str(form))({})
+    return _describe_records(adapters.build_source(local, name), decoder, most)
+
+
+def _make_bounds(most: int) -> dict[str, Any]:
+    return {"batch_records": most} if most else {}
+
+
+def _describe_records(source: Source[pa.Table], decoder: Decoder, most: int) -> pa.Table:
+    raw = _read_records(source, most)
+    if isinstance(decoder, PrintsRecords):
+        found = decoder.printed(raw)
+        return found if found[ERROR].null_count < len(found) else found.drop_columns([ERROR])
+    said = decoder.envelope(raw)
+    found = pa.table([*(raw[name] for name in PLACE_COLUMNS), *said.columns], names=[*PLACE_COLUMNS, *said.column_names])
+    # Formats have fewer words than there are.
+    return found.drop_columns([name for name in found.column_names if found[name].null_count == len(found) > 0])
+
+
+def _read_records(source: Source[pa.Table], most: int) -> pa.Table:
+    stop, parts = threading.Event(), [RAW.empty_table()]
+
+    def take(batch: Batch[pa.Table]) -> None:
+        parts.append(batch.frame)
+        if most and sum(part.num_rows for part in parts) >= most:
+            stop.set()
+
+    try:
+        source.run(source.start(), take, stop, once=True)
+    finally:
+        source.close()
+    return pa.concat_tables(parts).slice(0, most or None)

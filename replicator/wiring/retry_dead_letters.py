@@ -1,0 +1,74 @@
+"""`dlq replay`, put together: the parts of a pipeline without its stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from replicator.application.operations.retry_dead_letters import RetryResult, make_unknown_source_error
+from replicator.application.stream.file_register import FileRegister
+from replicator.domain.errors import Fenced
+from replicator.ports.dead_letters import DeadLetterFilter
+from replicator.settings import Loaded
+
+from . import build, dead_letters
+from .container import Container
+from .daemon import ask_status
+
+
+def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
+    """Try the letters again that are meant, under this configuration. Fenced while the daemon runs."""
+    if ask_status(loaded) is not None:
+        raise Fenced(
+            "the daemon runs, and has the configuration of its start",
+            next_step="Stop it, replay, and start it again: it goes on where it stopped.",
+        )
+    container = Container(loaded=loaded)
+    lock = container.instance()
+    lock.acquire()
+    try:
+        with _open_pipelines(loaded, container) as pipelines:
+            return _retry_by_source(container, pipelines, which)
+    finally:
+        lock.release()
+
+
+def _retry_by_source(container: Any, pipelines: build.Pipelines, which: DeadLetterFilter) -> RetryResult:
+    by_source: dict[str, list[Any]] = {}
+    # A letter from before its source was kept has no place either, and any pipeline says so.
+    some = next(iter(pipelines))
+    store = container.dead_letters()
+    dead_letters.refuse_unknown(store, which)
+    for letter in store.read(which):
+        source = letter.source or some
+        if source not in pipelines:
+            raise make_unknown_source_error(letter)
+        by_source.setdefault(source, []).append(letter)
+    done = RetryResult()
+    for source, found in by_source.items():
+        done += pipelines[source].replay.retry(found)
+    return done
+
+
+@contextmanager
+def _open_pipelines(loaded: Loaded, container: Any) -> Iterator[build.Pipelines]:
+    """Every pipeline, with what it knew of its tables' keys, and the workers of the sinks at work; all closed afterwards."""
+    pipelines: build.Pipelines = container.pipelines()
+    workers = container.workers()
+    register = FileRegister(build.get_register_folder(loaded))
+    for name, pipeline in pipelines.items():
+        pipeline.registry.keys.update(register.load(name).keys)
+    for worker in workers.values():
+        worker.start()
+    try:
+        yield pipelines
+    finally:
+        container.runtime().abandon.set()
+        for worker in workers.values():
+            worker.finish()
+            worker.join(None)
+            worker.close_sink()
+        for pipeline in pipelines.values():
+            pipeline.context.source.close()
+        container.dead_letters().close()

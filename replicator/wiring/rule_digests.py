@@ -1,0 +1,123 @@
+"""Whether two programs have the same rules for a lane."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, cast
+
+from replicator.domain.errors import ConfigProblem
+from replicator.settings import LaneSettings, Loaded, to_plain_options
+from replicator.settings.renamed_columns import find_private_columns
+from replicator.settings.tables import EntrySettings, TableSettings
+
+from . import adapters
+
+RULES_VERSION = 2
+"""Raised when the program comes to make something else of the same records."""
+RECORD_KEYS = adapters.DECODER_KEYS - {"registry"}
+"""Keys of a source that decide what its records mean; where a schema is asked for does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwapRequest:
+    """What the running program is asked for: the lane's table, the target that was made anew, and under which rules."""
+
+    table: str
+    into: str
+    digest: str
+
+
+def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
+    """A digest of all in the config that decides what becomes of the records of a lane's table: what its source's decoder
+    and the lane itself are told, masks with their keys; not where the source, its registry and the target are, and how rows
+    lie there."""
+    settings = loaded.settings
+    source, (table, entry) = settings.sources[lane.source], _get_settings(loaded, lane)
+    told = source.for_decoder({key: value for key, value in to_plain_options(source).items() if key in RECORD_KEYS})
+    limits = settings.limits
+    said = {
+        "program": RULES_VERSION,
+        "records": [lane.source, source.format, dict(told)],
+        "table": [lane.table, lane.declared, settings.get_on_reject(lane.table, lane.source)],
+        "lane": [lane.policy, lane.keys, lane.watermark, lane.deletes, lane.tombstones],
+        **({"out_of_range": lane.out_of_range} if lane.out_of_range else {}),
+        "shape": [stored_text(lane.shape), stored_text(lane.tracked), stored_text(lane.schema_rules)],
+        "columns": [
+            *(to_plain_options(said).get("columns") for said in (table, entry)),
+            *_list_renamed_private(loaded, table),
+        ],
+        "limits": [limits.message_bytes, limits.depth, limits.columns],
+    }
+    return _hash_json(said)
+
+
+STORED_NAMES: Mapping[str, str] = {}
+"""Names of classes and fields (`Class.field`) under which digests were stored before these were renamed."""
+
+
+def stored_text(value: object) -> str:
+    """The `repr` of a value as it is for ever, whatever classes and fields are called by now: digests of it are stored."""
+    if is_dataclass(value) and not isinstance(value, type):
+        own = type(value).__qualname__
+        parts = [
+            f"{STORED_NAMES.get(f'{own}.{one.name}', one.name)}={stored_text(getattr(value, one.name))}"
+            for one in fields(value)
+            if one.repr
+        ]
+        return f"{STORED_NAMES.get(own, own)}({', '.join(parts)})"
+    if isinstance(value, Enum):
+        own = type(value).__name__
+        return f"<{STORED_NAMES.get(own, own)}.{value.name}: {value.value!r}>"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(stored_text, value))}{',' if len(value) == 1 else ''})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{stored_text(key)}: {stored_text(one)}' for key, one in value.items())}}}"
+    return repr(value)
+
+
+def digest_lane(loaded: Loaded, lane: LaneSettings) -> str:
+    """Equal for configurations under which the lane makes the same target of its source's records: `digest_rules`, and how its
+    rows lie and what is remembered beside them."""
+    table, entry = _get_settings(loaded, lane)
+    of_table = {name: value for name, value in to_plain_options(table).items() if name != "to"}
+    said = {
+        "rules": digest_rules(loaded, lane),
+        "target": [of_table, to_plain_options(entry), to_plain_options(loaded.settings.defaults)],
+        "lane": [lane.table, lane.sink, lane.into],
+    }
+    return _hash_json(said)
+
+
+def _list_renamed_private(loaded: Loaded, table: TableSettings) -> list[str]:
+    """The columns that are private because others are, whichever entry says that they were renamed."""
+    return sorted(find_private_columns(table, loaded.settings.defaults).keys() - (table.columns or {}).keys())
+
+
+def _get_settings(loaded: Loaded, lane: LaneSettings) -> tuple[TableSettings, EntrySettings]:
+    """The lane's table and its entry there, as the config has them."""
+    table = loaded.settings.tables[cast(int, lane.at[1])]
+    return table, table.to[cast(int, lane.at[3])]
+
+
+def _hash_json(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def swap_to_text(swap: SwapRequest) -> str:
+    """As it is sent."""
+    return json.dumps(asdict(swap))
+
+
+def swap_from_text(words: str) -> SwapRequest:
+    """What `swap_to_text` made. ConfigProblem for anything else."""
+    try:
+        said = json.loads(words)
+        return SwapRequest(str(said["table"]), str(said["into"]), str(said["digest"]))
+    except (ValueError, KeyError, TypeError) as wrong:
+        raise ConfigProblem(
+            "a swap needs the table, its new target and the digest of the rules", next_step="Use `replicator replay TABLE`."
+        ) from wrong

@@ -1,0 +1,224 @@
+"""Lanes while the daemon does not run: where they stand, and what an operator may change."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from replicator.application.control import accept_pending_schema, describe_missing_when_stopped, resync_stopped
+from replicator.application.operations.skip import LanePosition, apply_skip, check_skip
+from replicator.application.operations.status import describe_tombstones, list_open_dead_letters
+from replicator.application.quarantine.dead_letter_counts import count_for_lane
+from replicator.application.stream.file_register import FileRegister
+from replicator.application.stream.lane_registry import make_refused_id, make_target_name_error, make_target_taken_error
+from replicator.application.stream.lane_schema import refuse_changed_rule
+from replicator.application.stream.missing_records import refuse_missing
+from replicator.application.stream.schema_history import read_schema_versions
+from replicator.domain.errors import ConfigProblem, ReplicatorError, Retryable
+from replicator.domain.patterns import is_exact
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.position import Position
+from replicator.domain.schema_versions import SchemaVersion, to_summary
+from replicator.ports.dead_letters import DeadLetterGroup
+from replicator.ports.frames import Lane
+from replicator.settings import Loaded
+
+from . import adapters, build, dead_letters
+from .daemon import ask_status
+
+
+def list_lanes(loaded: Loaded) -> list[Lane]:
+    """The lanes of every table that was seen so far, and the event logs."""
+    register = FileRegister(build.get_register_folder(loaded))
+    lanes: list[Lane] = []
+    for source in sorted({table.source for table in loaded.settings.tables}):
+        lanes += build.build_event_logs(loaded, source)
+        rules_for = build.build_rules_for(loaded, source)
+        seen = register.load(source)
+        for table in sorted(seen.topics):
+            rules = rules_for(table)
+            for lane in rules.lanes if rules else ():
+                refused = make_refused_id(lane)
+                lanes.append(replace(lane, id=refused) if refused in seen.beginnings else lane)
+    return lanes
+
+
+def find_source_table(loaded: Loaded, name: str) -> str:
+    """The table that its source calls so, or SCHEMA.TABLE of which `name` is the last part; `name` where none is known, of
+    those that were seen or have an entry of their own. ConfigProblem where several are."""
+    settings, register = loaded.settings, FileRegister(build.get_register_folder(loaded))
+    sources = {table.source for table in settings.tables}
+    seen = {table for source in sources for table in register.load(source).topics if settings.find_table(table, source)}
+    seen |= {table.match for table in settings.tables if is_exact(table.match)}
+    found = sorted(table for table in seen if table.rpartition(".")[2] == name)
+    if name in seen or not found:
+        return name
+    if len(found) > 1:
+        raise ConfigProblem(f"there are several tables {name!r}", next_step=f"Name one: {', '.join(found)}.")
+    return found[0]
+
+
+def find_lane(loaded: Loaded, lane_id: str) -> Lane:
+    """The lane of that id; ConfigProblem naming those there are."""
+    lanes = list_lanes(loaded)
+    for lane in lanes:
+        if lane.id == lane_id:
+            return lane
+    names = ", ".join(lane.id for lane in lanes) or "none has been seen yet"
+    raise ConfigProblem(f"there is no lane {lane_id!r}", next_step=f"The lanes are: {names}.")
+
+
+def require_lane(loaded: Loaded, lane_id: str) -> None:
+    """ConfigProblem unless there is such a lane, asked of the daemon where one runs."""
+    running = ask_status(loaded)
+    if running is None or all(lane["id"] != lane_id for lane in running["lanes"]):
+        find_lane(loaded, lane_id)
+
+
+def read_status(loaded: Loaded) -> dict[str, Any]:
+    """What the targets say of every lane, in the form of the daemon's status."""
+    known, counts = list_lanes(loaded), count_open_dead_letters(loaded)
+    waiting = _group_by_lane(known, counts)
+    with ExitStack() as opened:
+        asked = _SinkReader(loaded, opened)
+        lanes = [{**asked.read_lane(lane), "dead_letters": waiting.get(lane.id)} for lane in known]
+    state = {"running": False, "ready": False, "unready": ["the daemon does not run"], "engine_page": None}
+    counted = {"dead_letters": list_open_dead_letters(counts)}
+    return {"pipeline": loaded.settings.pipeline, **state, "sources": [], "lanes": lanes, **counted}
+
+
+def count_by_lane(loaded: Loaded, lanes: Sequence[Lane]) -> dict[str, int]:
+    """How many open dead letters keep something from each lane, by id; empty where their store does not answer."""
+    return _group_by_lane(lanes, count_open_dead_letters(loaded))
+
+
+def _group_by_lane(lanes: Sequence[Lane], counts: Mapping[DeadLetterGroup, int] | None) -> dict[str, int]:
+    return {} if counts is None else {x.id: count_for_lane(counts, x.source, x.table, x.id) for x in lanes}
+
+
+def count_open_dead_letters(loaded: Loaded) -> Mapping[DeadLetterGroup, int] | None:
+    """How many dead letters are open; None where their store does not say."""
+    try:
+        with dead_letters.open_store(loaded) as opened:
+            return opened.count_open()
+    except ReplicatorError:
+        return None
+
+
+class _SinkReader:
+    """Sinks that are asked where lanes stand. One that does not answer is not asked again: each question waits for it."""
+
+    def __init__(self, loaded: Loaded, opened: ExitStack) -> None:
+        self._loaded, self._opened = loaded, opened
+        self._sinks: dict[str, Any] = {}
+        self._away: dict[str, tuple[Lane, Retryable]] = {}
+
+    def read_lane(self, lane: Lane) -> dict[str, Any]:
+        """The lane as its sink knows it, or why that is not known."""
+        try:
+            if lane.refused:
+                raise make_target_name_error(lane)
+            if lane.id == make_refused_id(lane):
+                raise make_target_taken_error(lane)
+            if lane.sink in self._away:
+                return _to_status(lane, None, _make_other_error(lane, *self._away[lane.sink]))
+            sink = self._open_sink(lane.sink)
+            state, schemas = sink.state(lane), read_schema_versions(sink, lane) if lane.table else ()
+            return {
+                **_to_status(lane, state, self._describe_change(lane, state, schemas)),
+                "schemas": [to_summary(v) for v in schemas],
+            }
+        except Retryable as away:
+            self._away[lane.sink] = lane, away
+            return _to_status(lane, None, away)
+        except ReplicatorError as problem:
+            return _to_status(lane, None, problem)
+
+    def _describe_change(
+        self, lane: Lane, state: LaneState | None, schemas: Sequence[SchemaVersion]
+    ) -> ConfigProblem | None:
+        """Why the lane will be suspended when it starts; None where nothing is known of that."""
+        rules = build.build_rules_for(self._loaded, lane.source)(lane.table) if lane.table else None
+        try:
+            refuse_changed_rule(lane, state.rule if state else "", schemas, rules.keys if rules else ())
+        except ConfigProblem as problem:
+            return problem
+        return None
+
+    def _open_sink(self, name: str) -> Any:
+        if name not in self._sinks:
+            self._sinks[name] = adapters.build_sink(self._loaded, name)
+            self._opened.callback(self._sinks[name].close)
+        return self._sinks[name]
+
+
+def _make_other_error(lane: Lane, asked: Lane, away: Retryable) -> Retryable:
+    """What the sink of `lane` said when it was asked for the lane `asked`: its words may name that one."""
+    return Retryable(re.sub(rf"{re.escape(asked.id)}(?!\w)", lambda _: lane.id, away.sentence), next_step=away.next_step)
+
+
+def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | None) -> dict[str, Any]:
+    return {
+        "id": lane.id,
+        "table": lane.table,
+        "sink": lane.sink,
+        "policy": lane.policy,
+        "status": "stopped",
+        "position": state.position.to_json() if state else {},
+        "lag_records": None,
+        "lag_seconds": None,
+        "counts": None,
+        "error": problem.sentence if problem else None,
+        "next_step": problem.next_step if problem else None,
+        "exit_code": int(problem.exit_code) if problem else None,
+        "applied_at": None,
+        "tombstones": describe_tombstones(lane, state.purged_up_to if state else None),
+        "schemas": [],
+        "handed": {},
+        "call": None,
+    }
+
+
+def resync_lane(loaded: Loaded, lane_id: str, *, accept_missing: bool = False) -> None:
+    """Remove a lane's rows and state; it begins anew at the next start. DataLoss where rows would be missing from it then,
+    unless that is accepted."""
+    lane = find_lane(loaded, lane_id)
+    sink, source = adapters.build_engine_sink(loaded, lane.sink), adapters.build_source(loaded, lane.source)
+    register = FileRegister(build.get_register_folder(loaded))
+    try:
+        if not accept_missing:
+            rules = loaded.settings.sources[lane.source].transactions
+            found = describe_missing_when_stopped(source, register, lane, rules.topic if rules else "")
+            refuse_missing(lane, found, has_backfills=adapters.has_backfills(loaded, lane.source))
+        resync_stopped(sink, source, register, lane)
+    finally:
+        sink.close()
+        source.close()
+
+
+def accept_schema(loaded: Loaded, lane_id: str, number: int) -> None:
+    """Let a lane go on, at the next start, under the schema of that number. ConfigProblem as `accept_pending_schema` says."""
+    lane = find_lane(loaded, lane_id)
+    sink = adapters.build_sink(loaded, lane.sink)
+    try:
+        accept_pending_schema(lane, number, sink)
+    finally:
+        sink.close()
+
+
+def skip_lane(loaded: Loaded, lane_id: str, until: Position | None) -> LaneState | None:
+    """Move a lane's position without applying anything; its state after that. ConfigProblem as `check_skip` says."""
+    lane = find_lane(loaded, lane_id)
+    sink, source = adapters.build_engine_sink(loaded, lane.sink), adapters.build_source(loaded, lane.source)
+    seen = FileRegister(build.get_register_folder(loaded)).load(lane.source)
+    topics = seen.topics.get(lane.table, frozenset())
+    try:
+        begun = seen.beginnings.get(lane.id, Position())
+        at = LanePosition.from_state(lane, sink.state(lane), begun, lambda p: not lane.table or p.topic in topics)
+        return apply_skip(sink, lane, check_skip(source, at, until))
+    finally:
+        sink.close()
+        source.close()

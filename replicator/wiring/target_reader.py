@@ -1,0 +1,203 @@
+"""Reading targets by name, for the command line and for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import pyarrow as pa
+
+from replicator.domain.errors import ConfigProblem, ExitCode, Fatal
+from replicator.domain.position import Position
+from replicator.domain.read_query import BuildReadQuery, ReadTimeout
+from replicator.ports.reader import Reader
+from replicator.settings import LaneSettings, Loaded, to_plain_options
+from replicator.settings.sinks import EventStoreSinkSettings
+from replicator.settings.suggestions import suggest_name
+
+from . import adapters
+from .as_of import AsOfValue, find_version, resolve_as_of
+from .as_of_query import find_lane, read_rows_as_of
+from .change_history import find_log
+from .stored_lanes import list_lanes
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """Which rows: of a version, or as they were then, or as they are; for which `where` holds; at most `limit`.
+    `from_log`: by the event log, whatever versions there are. Or instead of `where` and `limit` those that `choose` wants,
+    of a sink whose reader is a `ports.reader.Selects`. `seconds`: what the reading may take."""
+
+    version: int | None = None
+    as_of: AsOfValue | None = None
+    where: str | None = None
+    limit: int | None = None
+    from_log: bool = False
+    choose: BuildReadQuery | None = None
+    seconds: float | None = None
+
+    def read_from(self, reader: Any, table: str) -> pa.Table:
+        """Those that a reader has."""
+        if self.choose is not None:
+            then: Any = {"version": self.version, "as_of": self.as_of, "seconds": self.seconds}
+            chosen: pa.Table = reader.select(table, self.choose, **then)
+            return chosen
+        found: pa.Table = reader.read(table, version=self.version, as_of=self.as_of, where=self.where, limit=self.limit)
+        return found
+
+
+def read_target(
+    loaded: Loaded,
+    name: str,
+    *,
+    version: int | None = None,
+    as_of: AsOfValue | None = None,
+    where: str | None = None,
+    limit: int | None = None,
+    from_log: bool = False,
+    choose: BuildReadQuery | None = None,
+    seconds: float | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> pa.Table:
+    """The rows of a target. `name` is `SINK.TABLE`, or the table's name in the source, or `TABLE` in the first sink of the
+    config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink. `as_of`, a time at the source or a position of its stream:
+    by the version that holds just the records up to then, and where there is none from the event log; always from that with
+    `from_log`. Of a target without an event log a time is that of commits. `tell` is told which. `choose`, `seconds`: as of
+    `ports.reader.Selects.select`."""
+    asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
+    sink, table = _split_name(loaded, name)
+    if sink is not None:
+        with _open_reader(loaded, sink) as reader:
+            try:
+                return _read_rows(loaded, (sink, table), reader, asked, tell)
+            except Fatal as error:
+                if error.exit_code is not ExitCode.RUNTIME or table in _list_tables(reader):
+                    raise
+                raise ConfigProblem(error.sentence, next_step=error.next_step) from error
+    seen: dict[str, list[str]] = {}
+    for candidate, table in _list_candidates(loaded, name):
+        with closing(cast(Any, adapters.build_sink(loaded, candidate))) as reader:
+            if candidate not in seen:
+                seen[candidate] = _list_tables(reader)
+            if table in seen[candidate]:
+                return _read_rows(loaded, (candidate, table), reader, asked, tell)
+    raise _make_unknown_error(name, seen)
+
+
+def _read_rows(
+    loaded: Loaded, target: tuple[str, str], reader: Any, request: ReadRequest, report: Callable[[str], None]
+) -> pa.Table:
+    if request.as_of is None or request.version is not None:
+        if request.as_of is not None:
+            raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
+        return request.read_from(reader, target[1])
+    try:
+        lane = _find_logged_lane(loaded, target)
+    except ConfigProblem:
+        if request.from_log or isinstance(request.as_of, Position):
+            raise
+        found = request.read_from(reader, target[1])
+        report(
+            f"{'.'.join(target)} as it was at {request.as_of}: by the times of its commits, since no event log tells others"
+        )
+        return found
+    return _read_as_of(loaded, lane, reader, request, report)
+
+
+def _find_logged_lane(loaded: Loaded, target: tuple[str, str]) -> LaneSettings:
+    lane = find_lane(loaded, *target, [lane.table for lane in list_lanes(loaded) if lane.table])
+    find_log(loaded, lane.table)
+    return lane
+
+
+def _read_as_of(
+    loaded: Loaded, lane: LaneSettings, reader: Any, request: ReadRequest, report: Callable[[str], None]
+) -> pa.Table:
+    moment = resolve_as_of(loaded, lane, cast(AsOfValue, request.as_of))
+    name, now = f"{lane.sink}.{lane.into} as it was at {moment}", replace(request, as_of=None)
+    version = None if request.from_log else find_version(loaded, lane, reader, moment)
+    if version is not None and not version.is_ahead:
+        found = _read_version(version.number, lane, reader, now)
+        if found is not None:
+            report(f"{name}: version {version.number}")
+            return found
+    report(f"{name}: from the event log")
+    try:
+        return read_rows_as_of(loaded, lane, moment, now.read_from, request.seconds, tell=report)
+    except (ConfigProblem, ReadTimeout):
+        raise
+    except Fatal as unable:
+        found = _read_version(version.number, lane, reader, now) if version is not None and version.is_ahead else None
+        if version is None or found is None:
+            raise
+        report(
+            f"{name}: version {version.number}, with columns of later records; the event log cannot tell: {unable.sentence}"
+        )
+        return found
+
+
+def _read_version(version: int, lane: LaneSettings, reader: Any, now: ReadRequest) -> pa.Table | None:
+    """The rows that are asked for at a version; None where they are gone."""
+    try:
+        return replace(now, version=version).read_from(reader, lane.into)
+    except (ConfigProblem, ReadTimeout):
+        raise  # What is asked makes no sense, of then or of now.
+    except Fatal:
+        return None
+
+
+def _list_candidates(loaded: Loaded, name: str) -> Iterator[tuple[str, str]]:
+    """Sinks and tables that a name may mean."""
+    settings = loaded.settings
+    for lane in settings.resolve_lanes(name):
+        yield lane.sink, lane.into
+    for sink in settings.sinks:
+        yield sink, name
+    schema, _, table = name.rpartition(".")
+    for sink, options in settings.sinks.items():
+        if schema and schema == to_plain_options(options).get("schema"):
+            yield sink, table
+
+
+def _make_unknown_error(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigProblem:
+    known = [f"{sink}.{table}" for sink, tables in seen.items() for table in tables]
+    near = suggest_name(name.rpartition(".")[2], {table for tables in seen.values() for table in tables})
+    near = near or suggest_name(name, known)
+    listing = "`replicator lanes list` names the targets seen so far; `replicator status` says how far they are."
+    return ConfigProblem(f"no sink holds a table {name!r}", next_step=f"{near[:1].upper()}{near[1:]} {listing}".strip())
+
+
+def _split_name(loaded: Loaded, name: str) -> tuple[str | None, str]:
+    """A sink and a table, when the name begins with a sink's; a table may be named as in the source."""
+    sink, dot, table = name.partition(".")
+    if not dot or sink not in loaded.settings.sinks:
+        return None, name
+    into = (lane.into for lane in loaded.settings.resolve_lanes(table) if lane.sink == sink and lane.into != table)
+    return sink, next(into, table) if "." in table else table
+
+
+@contextmanager
+def _open_reader(loaded: Loaded, name: str) -> Iterator[Reader]:
+    if name not in loaded.settings.sinks:
+        raise ConfigProblem(f"there is no sink {name!r}", next_step=f"There are: {', '.join(loaded.settings.sinks)}.")
+    with closing(cast(Any, adapters.build_sink(loaded, name))) as sink:
+        if isinstance(loaded.settings.sinks[name], EventStoreSinkSettings):
+            raise ConfigProblem(
+                "the store of events is not queried by table",
+                next_step="`replicator events TYPE [ID]` shows its events; its folder or table can be read with SQL.",
+            )
+        if not hasattr(sink, "read"):
+            raise ConfigProblem(f"sink {name!r} cannot be queried", next_step="Read its files or its table with SQL.")
+        yield sink
+
+
+def _list_tables(reader: Reader) -> list[str]:
+    """The tables of a sink; none for one that is no reader, such as an event log."""
+    if not hasattr(reader, "tables"):
+        return []
+    try:
+        return list(reader.tables())
+    except Fatal:
+        return []
