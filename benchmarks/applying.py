@@ -95,7 +95,7 @@ class Case:
         return Span(Position({AT: 0}), Position({AT: self.changes}))
 
     def last(self, changes: pa.Table) -> pa.Table:
-        """The last change of each key, with `_find_operation`: what a MERGE written by hand needs."""
+        """The last change of each key, with `_op`: what a MERGE written by hand needs."""
         frame = changes.select(["_op", "_offset", *self.table.column_names])
         last = frame.group_by("id").aggregate([("_offset", "max")])["_offset_max"]
         return frame.take(last).drop_columns(["_offset"])

@@ -1,9 +1,9 @@
 """One batch into one target in a process of its own: `python -m benchmarks.policies_child CASE TARGET PLACE OUT`.
 
-CASE is a JSON object of `select_applying.Case`. TARGET is `delta-rs` or `postgres`, with `-plain` added for a MERGE written by
-hand: it finds the last change of each key, and updates, inserts and deletes, without guard, position or history; or
-`postgres-versions`, for a history of changes in order, or `postgres-alone`, for its inserts alone. PLACE is the lake, or the
-database.
+CASE is a JSON object of `select_applying.Case`. TARGET is `delta-rs` or `postgres`, with `-plain` added for a MERGE
+written by hand: it finds the last change of each key, and updates, inserts and deletes, without guard, position or
+history; or `postgres-versions`, for a history of changes in order, or `postgres-alone`, for its inserts alone. PLACE is
+the lake, or the database.
 """
 
 from __future__ import annotations

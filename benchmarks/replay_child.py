@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.dispatch.event_log import event_log_sink
+from adapters.dispatch.event_log_sink import event_log_sink
 from adapters.engines.local import LocalEngine
 from replicator.application.table_rules import make_event_log_lane
 from replicator.domain.change import RAW

@@ -15,10 +15,10 @@ FORBIDDEN = {
     "pure": SOCKETS | PROCESSES | SPARK,
     "golden": SOCKETS | PROCESSES | SPARK,
     "component": SPARK,
-    "process": SPARK,
+    "process": frozenset(),
     "integration": SPARK,
 }
-"""By tier. All others may touch everything."""
+"""By tier; none of these may begin a Spark session. All others may touch everything."""
 SERVERS = {
     "postgres_server": "PostgreSQL",
     "own_postgres_server": "PostgreSQL",

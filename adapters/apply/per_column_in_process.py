@@ -36,8 +36,8 @@ class KeyState:
 
 @dataclass(frozen=True, slots=True)
 class PerColumnDecision:
-    """`write`: rows for stage 4, one per key. `column_versions`: per row of the rows frame what is now to be kept of its key, as far
-    as that changed; None for nothing. `counts`: every change, once."""
+    """`write`: rows for stage 4, one per key. `column_versions`: per row of the rows frame what is now to be kept of its
+    key, as far as that changed; None for nothing. `counts`: every change, once."""
 
     write: pa.Table
     column_versions: Mapping[int, str | None]

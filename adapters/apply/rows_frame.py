@@ -33,9 +33,9 @@ POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
 
 
 def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table:
-    """The rows frame: `_find_operation`, the columns of `plan.target` in order and with their types, `_unsent`, `_reset_column`,
+    """The rows frame: `_op`, the columns of `plan.target` in order and with their types, `_unsent`, `_reset`,
     `_from_1..n` (the old key, null unless the key changed; of a delete of which the target's row has to be asked, its own),
-    `_topic`, `_read_partition`, `_offset`.
+    `_topic`, `_partition`, `_offset`.
 
     A truncate is no row where `plan.truncates` (see `Facts.clear_below`), but under
     `plan.by_column`. `applied_at` is one value for the batch.

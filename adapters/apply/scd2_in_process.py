@@ -46,9 +46,10 @@ IMAGE = "_cdc__image"
 
 @dataclass(frozen=True, slots=True)
 class Scd2Result:
-    """`write`: rows for stage 4, `_find_operation` d for versions that are no more. `begins`: which of them begin with a change of the
-    batch: where nothing is remembered, no version was there that begins at its sequence. `absorbed`: what is to be remembered
-    beside the target, with its columns and `_find_operation`. `rejects`: rows with `_error`. `counts`: every row of the input, once."""
+    """`write`: rows for stage 4, `_op` d for versions that are no more. `begins`: which of them begin with a change of the
+    batch: where nothing is remembered, no version was there that begins at its sequence. `absorbed`: what is to be
+    remembered beside the target, with its columns and `_op`. `rejects`: rows with `_error`. `counts`: every row of the
+    input, once."""
 
     write: pa.Table
     begins: pa.Array
@@ -71,7 +72,7 @@ def compute_versions(
 
     `related`: the target's rows of every key and old key in `rows` that are open or end at or above `lowest`, the lowest
     sequence of `rows` (more do no harm), with the target's columns. `marks`: what is remembered of these keys (more do no
-    harm), with the target's columns and `_find_operation`; None when nothing of it lies at or above `lowest`. `cuts`: all truncates.
+    harm), with the target's columns and `_op`; None when nothing of it lies at or above `lowest`. `cuts`: all truncates.
     """
     rows, others, untold = drop_foreign_deletes(plan, rows, related)
     pool = _RowPool(plan, rows, related, marks)
@@ -197,7 +198,7 @@ def _add_places(table: pa.Table, before: int) -> pa.Table:
 
 
 def _cast_columns(table: pa.Table, kinds: pa.Schema) -> pa.Table:
-    """The columns of `kinds`, and `_find_operation` where there is one; columns that the table does not have yet are null."""
+    """The columns of `kinds`, and `_op` where there is one; columns that the table does not have yet are null."""
     columns = {
         f.name: table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
         for f in kinds

@@ -46,16 +46,13 @@ class StructObjectReader(ObjectReader):
         self._getters: dict[str, Callable[[Any], Any]] = {n: attrgetter(slot) for n, slot in self._slots.items()}
 
     def values(self, objects: Sequence[Any], name: str) -> list[Any]:
-        """See `ObjectReader.values`."""
         found = list(map(self._getters[name], objects))
         return [None if v == NULL else v for v in found] if self.nodes[name].wire is msgspec.Raw else found
 
     def empty(self) -> Any:
-        """See `ObjectReader.empty`."""
         return self.wire(*[None] * len(self.nodes))
 
     def put(self, target: Any, name: str, value: Any) -> None:
-        """See `ObjectReader.put`."""
         setattr(target, self._slots[name], value)
 
 
@@ -68,15 +65,12 @@ class RawObjectReader(ObjectReader):
         self._none: dict[str, Any] = dict.fromkeys(nodes)
 
     def values(self, objects: Sequence[Any], name: str) -> list[Any]:
-        """See `ObjectReader.values`."""
         return [None if v == NULL else v for v in (o.get(name, UNSET) for o in objects)]
 
     def empty(self) -> Any:
-        """See `ObjectReader.empty`."""
         return dict(self._none)
 
     def put(self, target: Any, name: str, value: Any) -> None:
-        """See `ObjectReader.put`."""
         target[name] = value
 
 

@@ -10,14 +10,15 @@ Where the configuration orders changes (`TableSpec.ordered_by`) they arrive in a
 values may turn out to be older than the target's row, whose values then count and not its own. A change that lacks
 values may turn out to have no row to take them from, and a lower one of its key that arrives later then counts.
 
-A change whose NULLs leave what a row holds (`TableSpec.ignore_null`) lacks values too, but needs no row to be there. It and one
-that needs a row are kept apart: one of them may be rejected, and the other not.
+A change whose NULLs leave what a row holds (`TableSpec.ignore_null`) lacks values too, but needs no row to be there. It
+and one that needs a row are kept apart: one of them may be rejected, and the other not.
 
 Where deletes leave rows (`TableSpec.soft_deletes`) a delete takes the row's values from the changes before it. So where
 these may be older than the target's row, it is the first of its key. A truncate is the first of all: what comes before it is
 written first, and then marked.
 
-The delete half of a key change whose image is doubtful (`departures.is_doubtful`) is the first of its key and transaction.
+The delete half of a key change whose image is doubtful (`key_change_deletes.is_doubtful`) is the first of its key and
+transaction.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ Key = tuple[object, ...]
 
 
 def find_unsettled(changes: pa.Table) -> Position:
-    """See `ports.engine.Engine.unsettled`."""
+    """See `ports.engine.Engine.find_open_key_changes`."""
     if OLD_KEY not in changes.column_names or not pc.any(changes[KEY_CHANGE_DELETE]).as_py():
         return Position()
     waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may come in another partition.
@@ -137,9 +138,9 @@ def _needs_row(unsent: Sequence[str] | None) -> bool | None:
 
 
 class _KeyChange(NamedTuple):
-    """What matters of one change. `has_missing`: values were not sent; `needs`: so that there must be a row. `sequence`: empty
-    where changes arrive in order. `first`: where deletes leave rows, a delete or a truncate. `doubtful`: a delete. `commit`:
-    of its transaction, where it is known."""
+    """What matters of one change. `has_missing`: values were not sent; `needs`: so that there must be a row. `sequence`:
+    empty where changes arrive in order. `first`: where deletes leave rows, a delete or a truncate. `doubtful`: a delete.
+    `commit`: of its transaction, where it is known."""
 
     op: str
     key: Key

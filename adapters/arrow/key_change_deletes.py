@@ -53,7 +53,7 @@ def null_counts(plan: ApplyPlan, name: str) -> bool:
 
 def drop_foreign_deletes(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:
     """Changes in the order of arrival, without the deletes that are of other rows, and how many these are. `_moved_to` stays
-    true where the target's row has to be asked (`sql.departures`)."""
+    true where the target's row has to be asked (`sql.key_change_deletes`)."""
     marks = changes[KEY_CHANGE_DELETE]
     if not can_have_foreign_deletes(plan) or marks.null_count == len(marks):
         return changes, 0

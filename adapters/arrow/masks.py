@@ -1,4 +1,4 @@
-"""Values as they may be stored (`domain.columns.Mask`)."""
+"""Values as they may be stored (`domain.transform.columns.Mask`)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _add_nanoseconds(text: str, rest: int) -> str:
 
 
 def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that have a text (`domain.casting.has_text`) as that: numbers in digits, dates as in ISO 8601, bytes in
+    """Values that have a text (`domain.transform.casts.has_text`) as that: numbers in digits, dates as in ISO 8601, bytes in
     hexadecimal digits."""
     kind = to_plain_type(values.type)
     if kind != values.type:

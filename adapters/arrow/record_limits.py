@@ -26,7 +26,7 @@ class RecordLimits(BaseModel):
 
 
 def find_table_entry(by_table: Mapping[str, T], table: str) -> T | None:
-    """The entry whose name decides about the table (`domain.patterns.best`)."""
+    """The entry whose name decides about the table (`domain.patterns.find_best`)."""
     found = find_best(by_table, table)
     return None if found is None else by_table[found]
 

@@ -1,4 +1,4 @@
-"""The values of a column as elements of a sequence (`domain.elements`)."""
+"""The values of a column as elements of a sequence (`domain.sequence_elements`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The values that these are the elements of, for a type that `domain.elements.shown_as` gives."""
+    """The values that these are the elements of, for a type that `domain.sequence_elements.get_display_type` gives."""
     said = get_element(kind)
     match said.form if said else None:
         case ElementForm.DIGITS:

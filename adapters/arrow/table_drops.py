@@ -26,7 +26,7 @@ def find_drops(raw: pa.Table, routes: pa.Table, decoder: Decoder) -> pa.Table:
 
 
 def group_by_table(drops: pa.Table) -> Mapping[str, Sequence[Position]]:
-    """`ports.frames.Routed.drops`."""
+    """`ports.frames.RoutedBatch.drops`."""
     found: dict[str, list[Position]] = {}
     for topic, partition, offset, table in zip(*(drops[name].to_pylist() for name in DROPS.names), strict=True):
         found.setdefault(table, []).append(Position({TopicPartition(topic, partition): offset}))

@@ -21,8 +21,8 @@ SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")
 class ValueReader:
     """How values of one schema are decoded. `wire` is what msgspec reads (null apart), `build` makes the array.
 
-    `placeholder` says in which form Debezium writes the placeholder of a value that was not sent (see `placeholder`). `out_of_range_text`: the
-    text of a date or time that `type` cannot hold, of a value that is no text itself.
+    `placeholder` says in which form Debezium writes the placeholder of a value that was not sent (see `placeholder`).
+    `out_of_range_text`: the text of a date or time that `type` cannot hold, of a value that is no text itself.
     """
 
     type: pa.DataType

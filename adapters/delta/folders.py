@@ -115,7 +115,6 @@ class LocalFolder(PosixPath):
 
     @property
     def uri(self) -> str:
-        """See `Folder.uri`."""
         return str(self)
 
     @property
@@ -124,31 +123,24 @@ class LocalFolder(PosixPath):
         return None
 
     def has_table(self) -> bool:
-        """See `Folder.has_table`."""
         return bool(DeltaTable.is_deltatable(str(self)))
 
     def folders(self) -> Sequence[LocalFolder]:
-        """See `Folder.folders`."""
         return sorted(p for p in self.iterdir() if p.is_dir()) if self.is_dir() else []
 
     def tables(self) -> Sequence[LocalFolder]:
-        """See `Folder.tables`."""
         return [p for p in self.folders() if (p / "_delta_log").is_dir()]
 
     def files(self) -> list[str]:
-        """See `Folder.files`."""
         return [p.name for p in self.iterdir()] if self.is_dir() else []
 
     def has_file(self, file: str) -> bool:
-        """See `Folder.has_file`."""
         return (self / file).exists()
 
     def load(self, file: str) -> str:
-        """See `Folder.load`."""
         return (self / file).read_text(encoding="utf-8")
 
     def stamp(self, file: str) -> object:
-        """See `Folder.stamp`."""
         try:
             found = (self / file).stat()
         except FileNotFoundError:
@@ -156,32 +148,27 @@ class LocalFolder(PosixPath):
         return found.st_ino, found.st_mtime_ns
 
     def locate(self, path: str, size: int | None) -> FileLocation:  # noqa: ARG002
-        """See `Folder.locate`. Paths are URLs, most often relative to the table."""
+        """Paths are URLs, most often relative to the table."""
         place = unquote(urlsplit(path).path) if path.startswith("file:") else str(self / unquote(path))
         return cast(FileLocation, Path(place))
 
     def put(self, file: str, record: Record) -> None:
-        """See `Folder.put`."""
         write_json(self / file, record)
 
     def claim(self, file: str, record: Record) -> bool:
-        """See `Folder.claim`. Who calls holds the lane's lock, so what is there is an orphan."""
+        """Who calls holds the lane's lock, so what is there is an orphan."""
         write_json(self / file, record)
         return True
 
     def drop(self, file: str) -> None:
-        """See `Folder.drop`."""
         (self / file).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """See `Folder.clear`."""
         if self.exists():
             shutil.rmtree(self)
 
     def is_link_outside(self, root: Any, /) -> bool:
-        """See `Folder.is_link_outside`."""
         return self.is_symlink() and not self.resolve().is_relative_to(root.resolve())
 
     def hold(self, lane: str) -> LaneHold:
-        """See `Folder.hold`."""
         return LaneLock(self.with_name(self.name + ".lock"), lane)

@@ -35,13 +35,13 @@ class LaneLock:
             raise
 
     def expect(self, version: int) -> None:
-        """See `folders.Hold.expect`: the lock keeps others out."""
+        """See `folders.LaneHold.expect`: the lock keeps others out."""
 
     def note_commit(self, version: int) -> None:
-        """See `folders.Hold.committed`."""
+        """See `folders.LaneHold.note_commit`."""
 
     def doubt(self, version: int) -> None:
-        """See `folders.Hold.doubt`."""
+        """See `folders.LaneHold.doubt`."""
 
     def release(self) -> None:
         """Free the lock; may be called twice."""

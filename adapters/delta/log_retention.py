@@ -17,7 +17,7 @@ from .commits import Attempt
 
 
 def read_newest_time(table: DeltaTable, since: Position, below: Position) -> datetime | None:
-    """See `ports.state_snapshots.TellsTimes.newest`."""
+    """See `ports.checkpoints.FindsLogCuts.newest`."""
     found: list[datetime] = []
     for place, end in below.items():
         where = f'{_partition_condition(place)} AND "offset" >= {since.get(place, 0)} AND "offset" < {end}'
@@ -35,7 +35,6 @@ class LogTruncation:
     cuts: Mapping[TopicPartition, int]
 
     def __call__(self, snapshot: DeltaTable, attempt: Attempt) -> None:
-        """See `commits.Operation`."""
         parts = (f'({_partition_condition(place)} AND "offset" < {cut})' for place, cut in sorted(self.cuts.items()))
         marks = [Transaction(removal_app_id(place), cut) for place, cut in self.cuts.items()]
         snapshot.delete(" OR ".join(parts), commit_properties=attempt.with_transactions(marks))

@@ -149,7 +149,6 @@ class Merge:
     more: Callable[[TableMerger], TableMerger]
 
     def __call__(self, snapshot: DeltaTable, attempt: Attempt) -> None:
-        """See `Operation`."""
         plan, source, properties = self.plan, self.source, attempt.properties
         if can_insert_as_is(plan) and is_empty(snapshot):
             _append_rows(snapshot, properties, self.inserted_rows)

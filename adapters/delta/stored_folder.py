@@ -58,17 +58,14 @@ class StoredFolder:
 
     @property
     def parent(self) -> StoredFolder:
-        """See `Folder.parent`."""
         return StoredFolder(self.bucket, self.key.rpartition("/")[0])
 
     @property
     def uri(self) -> str:
-        """See `Folder.uri`."""
         return f"s3://{self.bucket.name}/{self.key}".rstrip("/")
 
     @property
     def options(self) -> dict[str, str]:
-        """See `Folder.options`."""
         return self.bucket.storage.to_delta_rs()
 
     def __truediv__(self, name: str, /) -> StoredFolder:
@@ -81,23 +78,19 @@ class StoredFolder:
             return any(page for page in obstore.list(self.bucket.store, f"{log.key}/", chunk_size=1))
 
     def folders(self) -> list[StoredFolder]:
-        """See `Folder.folders`."""
         with _translate_errors(self):
             found = obstore.list_with_delimiter(self.bucket.store, self.key or None)["common_prefixes"]
         return [StoredFolder(self.bucket, key) for key in sorted(found)]
 
     def tables(self) -> list[StoredFolder]:
-        """See `Folder.tables`."""
         return [folder for folder in self.folders() if folder.has_table()]
 
     def files(self) -> list[str]:
-        """See `Folder.files`."""
         with _translate_errors(self):
             found = obstore.list_with_delimiter(self.bucket.store, self.key or None)["objects"]
         return [str(file["path"]).rpartition("/")[2] for file in found]
 
     def has_file(self, file: str) -> bool:
-        """See `Folder.holds`."""
         try:
             with _translate_errors(self):
                 obstore.head(self.bucket.store, (self / file).key)
@@ -106,12 +99,10 @@ class StoredFolder:
         return True
 
     def load(self, file: str) -> str:
-        """See `Folder.load`."""
         with _translate_errors(self):
             return bytes(obstore.get(self.bucket.store, (self / file).key).bytes()).decode()
 
     def stamp(self, file: str) -> object:
-        """See `Folder.stamp`."""
         try:
             with _translate_errors(self):
                 return to_stamp(obstore.head(self.bucket.store, (self / file).key))
@@ -119,18 +110,15 @@ class StoredFolder:
             return None
 
     def locate(self, path: str, size: int | None) -> StoredPath:
-        """See `Folder.located`."""
         bucket, key = split_url(path) if "://" in path else (self.bucket.name, path)
         found = StoredPath(bucket, unquote(key) if "://" in path else (self / unquote(path)).key, self.bucket.storage)
         return replace(found, size=found.read_stat()[0] if size is None else size)
 
     def put(self, file: str, record: Record) -> None:
-        """See `Folder.put`."""
         with _translate_errors(self, writes=True):
             obstore.put(self.bucket.store, (self / file).key, _to_json(record), mode="overwrite")
 
     def claim(self, file: str, record: Record) -> bool:
-        """See `Folder.claim`."""
         text, key = _to_json(record), (self / file).key
         with _translate_errors(self, writes=True):
             try:
@@ -141,12 +129,10 @@ class StoredFolder:
         return True
 
     def drop(self, file: str) -> None:
-        """See `Folder.drop`."""
         with _translate_errors(self):
             obstore.delete(self.bucket.store, (self / file).key)
 
     def clear(self) -> None:
-        """See `Folder.clear`."""
         with _translate_errors(self):
             for page in obstore.list(self.bucket.store, f"{self.key}/"):
                 obstore.delete(self.bucket.store, [file["path"] for file in page])
@@ -156,12 +142,12 @@ class StoredFolder:
         return False
 
     def hold(self, lane: str) -> LaneHold:
-        """See `Folder.hold`."""
         return LaneWatch(lane)
 
 
 class LaneWatch:
-    """A `LaneHold` where there are no locks: what tells that there are two instances is a commit that this one has not made."""
+    """A `LaneHold` where there are no locks: what tells that there are two instances is a commit that this one has not
+    made."""
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
@@ -169,7 +155,6 @@ class LaneWatch:
         self._doubted: int | None = None
 
     def expect(self, version: int) -> None:
-        """See `LaneHold.expect`."""
         if self._last is None or version == self._doubted:
             self._last = version
         if version != self._last:
@@ -179,11 +164,9 @@ class LaneWatch:
             )
 
     def note_commit(self, version: int) -> None:
-        """See `LaneHold.note_commit`."""
         self._last = version
 
     def doubt(self, version: int) -> None:
-        """See `LaneHold.doubt`."""
         self._doubted = version
 
     def release(self) -> None:

@@ -83,7 +83,7 @@ class TableWriter(Protocol):
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
         """Delete the files in the table's folder that the newest version does not need and has not needed for `retain`
         seconds, in whole hours rounded up; by default for as long as the table's properties say. How many these are; None
-        where that is not known. `versions.SparkNeeded` where this writer does not know all files of the table."""
+        where that is not known. `old_versions.SparkNeeded` where this writer does not know all files of the table."""
 
 
 class DeltaRsTableWriter:
@@ -94,22 +94,20 @@ class DeltaRsTableWriter:
     """How files are written that several become."""
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
-        """See `TableWriter.add_columns`."""
         added = DeltaSchema.from_arrow(columns)
         table.alter.add_columns([Field(f.name, f.type, nullable=True) for f in added.fields])
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
-        """See `TableWriter.set_properties`."""
         table.alter.set_table_properties(dict(properties))
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
-        """See `TableWriter.rewrite`. Rows pass through memory by the batch."""
+        """Rows pass through memory by the batch."""
         overwrite_table(table, table, columns)
 
     def replace_with(
         self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
     ) -> Operation:
-        """See `TableWriter.replace_with`. Rows pass through memory by the batch."""
+        """Rows pass through memory by the batch."""
         return lambda snapshot, attempt: overwrite_table(snapshot, source, columns, attempt.properties, partitions)
 
     def mark_deletes(self, _: DeltaTable, /) -> bool:
@@ -121,23 +119,18 @@ class DeltaRsTableWriter:
         return False
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
-        """See `TableWriter.commit_nothing`."""
         append_nothing(snapshot, attempt)
 
     def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
-        """See `TableWriter.remove_purged`."""
         return delete_where(purged_condition(plan, DELTA_RS, gone))
 
     def remove_key(self, row: pa.Table) -> Operation:
-        """See `TableWriter.remove_key`."""
         return remove_key(row)
 
     def compact(self, table: DeltaTable) -> None:
-        """See `TableWriter.compact`."""
         table.optimize.compact(target_size=FILE_BYTES, max_concurrent_tasks=1, writer_properties=self.compacted)
 
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
-        """See `TableWriter.vacuum`."""
         done = CommitProperties(app_transactions=[Transaction(VACUUMED, int(time.time()))])
         return vacuum_files(table, to_hours(retain), done, dry_run=dry_run)
 

@@ -23,6 +23,9 @@ RANDOM_FOLDERS = "delta.randomizeFilePrefixes"
 """Spark then puts no value of a row into the path of a file. delta-rs spells the path of a file that Spark named by a value
 outside ASCII in another way when it removes the file, so the file would stay, and its rows be there twice."""
 FORGETS_TXN = "delta.setTransactionRetentionDuration"
+CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
+DELETION_VECTORS = "delta.enableDeletionVectors"
+ON = "true"
 OWN_KINDS = {
     "an event log": {"event_id", "topic", "partition", "offset", "ingested_at"},
     "a dead-letter store": {"event_id", "lane", "stage", "code", "sentence", "key_hash"},

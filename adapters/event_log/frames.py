@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 PLACE = ("topic", "partition", "offset")
 FEW = 512
-"""Records of a stretch below which slices do not pay: decoders copy frames of shorter chunks into one (`json.pieces`)."""
+"""Records of a stretch below which slices do not pay: decoders copy frames of shorter chunks into one
+(`arrow.frame_slices`)."""
 
 
 def payload_bytes(frame: pa.Table) -> int:

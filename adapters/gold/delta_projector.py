@@ -78,11 +78,10 @@ class DeltaProjector:
         """Called before a commit; for tests of races."""
 
     def place(self, sink: str, table: str | None) -> str:
-        """See `ports.projector.Projector.place`."""
         return self._input_folder(sink, table).uri
 
     def reads(self, projection: Projection) -> InputVersions:
-        """See `ports.projector.Projector.reads`. The table is looked at meanwhile, for `last`."""
+        """The table is looked at meanwhile, for `last`."""
         looking = self._start_lookup(projection)
         try:
             found = self._read_newest(projection)
@@ -106,7 +105,6 @@ class DeltaProjector:
         return found
 
     def last(self, projection: Projection) -> RefreshRecord | None:
-        """See `ports.projector.Projector.last`."""
         with translate_errors(projection.label):
             table = (self._looked.pop(projection.name, None) or self._start_lookup(projection)).result()
             self._targets[projection.name] = None if table is None else (table, table.version())
@@ -116,11 +114,9 @@ class DeltaProjector:
             return record if commit == self._latest_target(projection).seen else read_last_record(table)
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.touched`."""
         raise NotImplementedError
 
     def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
-        """See `ports.projector.Projector.replace`."""
         with translate_errors(projection.label):
             try:
                 version, rows = self._compute_and_commit(projection, work, record)
@@ -141,19 +137,16 @@ class DeltaProjector:
             one.drop_older()
 
     def versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.versions`."""
         folder = self._target_folder(projection)
         with translate_errors(projection.label):
             return describe_old_versions(folder, open_table(folder)) if has_table(folder) else ""
 
     def end_versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.end_versions`."""
         folder = self._target_folder(projection)
         with translate_errors(projection.label):
             return end_versions(folder, open_table(folder)) if has_table(folder) else ""
 
     def close(self) -> None:
-        """See `ports.projector.Projector.close`."""
         self._beside.shutdown(cancel_futures=True)  # Looks at tables that nobody will ask for.
         for known in (self._targets, self._written, self._read, self._looked, self._said):
             known.clear()

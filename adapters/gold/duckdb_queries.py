@@ -76,11 +76,15 @@ def find_differing_groups(
 def find_changed_groups(
     connection: duckdb.DuckDBPyConnection, feed: pa.Table, names: Mapping[str, str], key: str | None, most: int
 ) -> list[Any]:
-    """As `find_differing_groups`, of the rows of a change data feed: what is there as often after the changes as before is the same."""
+    """As `find_differing_groups`, of the rows of a change data feed: what is there as often after the changes as before is
+    the same."""
     connection.register("_feed", feed)
     columns = f"SELECT {_column_list(names)}, _change_type FROM _feed"
     often = f"sum(CASE WHEN {ADDED} THEN 1 ELSE -1 END) <> 0"
-    unlike = f"SELECT {key or 'TRUE'} AS _group FROM ({columns}) GROUP BY 1, {_comparable_columns(names, feed.schema)} HAVING {often}"
+    unlike = (
+        f"SELECT {key or 'TRUE'} AS _group FROM ({columns}) GROUP BY 1, "
+        f"{_comparable_columns(names, feed.schema)} HAVING {often}"
+    )
     text = f"SELECT DISTINCT _group FROM ({unlike}) LIMIT {most + 1}"
     return [one for (one,) in connection.execute(text).fetchall()]
 

@@ -26,8 +26,7 @@ from pyarrow import fs
 
 from replicator.domain.projection import Groups
 
-from ..delta.tables import FILE_BYTES, columns_with_statistics
-from ..sinks.delta.mirror_sink import CHANGE_DATA_FEED, ON
+from ..delta.tables import CHANGE_DATA_FEED, FILE_BYTES, ON, columns_with_statistics
 from .data_files import DataFile, has_few_rows, mask_candidates
 from .table_version import TableVersion
 

@@ -20,8 +20,8 @@ from .postgres_tables import PostgresTables
 
 
 class HybridProjector(DeltaProjector):
-    """`DeltaProjector`; among its sinks may be some in PostgreSQL (see `TableLocations`): rows from there, and a result that goes
-    there, are held in memory."""
+    """`DeltaProjector`; among its sinks may be some in PostgreSQL (see `TableLocations`): rows from there, and a result
+    that goes there, are held in memory."""
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
@@ -34,22 +34,18 @@ class HybridProjector(DeltaProjector):
         self._tables = PostgresTables(self._places)
 
     def place(self, sink: str, table: str | None) -> str:
-        """See `ports.projector.Projector.place`."""
         return self._places.locate(sink, table).url if sink in self._places else super().place(sink, table)
 
     def reads(self, projection: Projection) -> InputVersions:
-        """See `ports.projector.Projector.reads`."""
         elsewhere = [one for one in projection.inputs if one.sink in self._places]
         stored = replace(projection, inputs=tuple(one for one in projection.inputs if one not in elsewhere))
         found = {**super().reads(stored), **self._inputs.read_versions(projection, elsewhere)}
         return {one.name: found[one.name] for one in projection.inputs}
 
     def last(self, projection: Projection) -> RefreshRecord | None:
-        """See `ports.projector.Projector.last`."""
         return self._tables.read_last(projection) if projection.sink in self._places else super().last(projection)
 
     def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
-        """See `ports.projector.Projector.replace`."""
         if projection.sink not in self._places:
             return super().replace(projection, work, record)
         rows = None if work.groups == frozenset() else self._compute_in_memory(projection, work.groups, record)
@@ -61,17 +57,14 @@ class HybridProjector(DeltaProjector):
         return "" if projection.sink in self._places else super().versions(projection)
 
     def end_versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.end_versions`."""
         mine = projection.sink in self._places
         return self._tables.end_versions(projection) if mine else super().end_versions(projection)
 
     def let_go(self) -> None:
-        """See `ports.projector.Projector.let_go`."""
         self._inputs.release()
         super().let_go()
 
     def close(self) -> None:
-        """See `ports.projector.Projector.close`."""
         try:
             self.let_go()
             self._tables.close()

@@ -53,11 +53,10 @@ class LocalProjector(HybridProjector):
 
     @staticmethod
     def unreadable(query: str) -> str:
-        """See `ports.projector.Projector.unreadable`."""
         return describe_query_error(query)
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.touched`; what has changed in PostgreSQL is not known."""
+        """See `ports.projector.Projector.find_affected_groups`; what has changed in PostgreSQL is not known."""
         if one.sink in self._places:
             return None
         known = self._snapshots_of(self._input_folder(one.sink, one.table))
@@ -105,20 +104,18 @@ class LocalProjector(HybridProjector):
         return projection.partition_by is not None and has_plain_features(table)
 
     def let_go(self) -> None:
-        """See `ports.projector.Projector.let_go`."""
         self._ahead.release()
         super().let_go()
 
     def close(self) -> None:
-        """See `ports.projector.Projector.close`."""
         super().close()
         self._rewritten.clear()
 
     def _find_differing_groups(
         self, connection: duckdb.DuckDBPyConnection, found: VersionDiff, key: str | None, most: int
     ) -> list[Any] | None:
-        """See `find_differing_groups`; None where a file that went is gone by now. Where files are few those that have come are read
-        meanwhile: what is computed anew is in them."""
+        """See `find_differing_groups`; None where a file that went is gone by now. Where files are few those that have
+        come are read meanwhile: what is computed anew is in them."""
         names = found.names
         coming = self._ahead.start(found.new, found.added, names) if found.has_few_rows else None
         feed = found.read_feed()

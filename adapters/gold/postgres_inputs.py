@@ -22,7 +22,6 @@ class PostgresInputs:
         self._moments: dict[str, PostgresSnapshot] = {}
 
     def read_versions(self, projection: Projection, inputs: Sequence[ProjectionInput]) -> InputVersions:
-        """See `ports.projector.Projector.reads`."""
         self.release()
         placed = {one.name: self._locate(one) for one in inputs}
         for dsn in dict.fromkeys(place.dsn for place in placed.values()):
@@ -43,7 +42,6 @@ class PostgresInputs:
         return self._moments[place.dsn].read_rows(place, one.columns)
 
     def release(self) -> None:
-        """See `ports.projector.Projector.let_go`."""
         for moment in self._moments.values():
             moment.close()
         self._moments.clear()

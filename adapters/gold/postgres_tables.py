@@ -49,7 +49,6 @@ class PostgresTables:
         """By projection how its table stood when `read_last` looked."""
 
     def read_last(self, projection: Projection) -> RefreshRecord | None:
-        """See `ports.projector.Projector.last`."""
         place = self._locate(projection)
         with self._get_session(place).cursor(f"looking at {projection.label}") as cursor:
             found = read_refresh_state(cursor, place)

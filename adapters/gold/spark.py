@@ -51,7 +51,7 @@ class SparkProjector(HybridProjector):
         return ""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.touched`; what has changed in PostgreSQL is not known."""
+        """See `ports.projector.Projector.find_affected_groups`; what has changed in PostgreSQL is not known."""
         if one.sink in self._places:
             return None
         folder = self._input_folder(one.sink, one.table)

@@ -28,8 +28,8 @@ LISTED, PARTITION = ("path", "size_bytes", "num_records"), "partition."
 
 
 class TableVersion:
-    """The version that `table` is at. After `preload` it may be at a later one, and is then only asked for `changes`, and how
-    files are read."""
+    """The version that `table` is at. After `preload` it may be at a later one, and is then only asked for `changes`, and
+    how files are read."""
 
     def __init__(self, table: DeltaTable, folder: Folder, like: TableVersion | None = None) -> None:
         """`like`: an earlier version, of which is taken over how files are read where that is the same."""
@@ -59,7 +59,6 @@ class TableVersion:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """See `tables.schema_of`."""
         return read_schema(self.table)
 
     @cached_property

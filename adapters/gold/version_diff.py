@@ -16,8 +16,7 @@ from replicator.domain.errors import Retryable
 from ..delta.column_names import source_name
 from ..delta.errors import translate_error
 from ..delta.folders import Folder
-from ..delta.tables import has_table, open_table
-from ..sinks.delta.mirror_sink import CHANGE_DATA_FEED, ON
+from ..delta.tables import CHANGE_DATA_FEED, ON, has_table, open_table
 from .data_files import has_few_rows
 from .table_version import TableVersion
 

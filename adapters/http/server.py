@@ -45,11 +45,9 @@ class HttpServer:
         self._serving = ApplicationServer(self._options.address, "serve", DRAIN_SECONDS)
 
     def start(self, emit: Emit | None, reads: ReadSide) -> str:
-        """See `ports.server.Server`."""
         return self._serving.start(self.app(emit, reads))
 
     def close(self) -> None:
-        """See `ports.server.Server`."""
         self._serving.close()
 
     def app(self, emit: Emit | None, reads: ReadSide) -> Starlette:

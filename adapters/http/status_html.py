@@ -30,7 +30,8 @@ def render(status: Mapping[str, Any]) -> str:
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<meta http-equiv=refresh content=2><title>replicator {name}</title><style>{STYLE}</style>"
-        f"<h1>replicator: {name}</h1>{_render_away(status)}{_render_losses(status)}{_render_rejects(status)}{_render_paces(status)}"
+        f"<h1>replicator: "
+        f"{name}</h1>{_render_away(status)}{_render_losses(status)}{_render_rejects(status)}{_render_paces(status)}"
         f"<div class=wide><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>"
         "<p><a href=/status.json>status.json</a> <a href=/metrics>metrics</a></p></html>"

@@ -44,11 +44,9 @@ class PageMonitor:
         self._serving = ApplicationServer(self._options.address, "http")
 
     def start(self, views: Views) -> str:
-        """See `ports.monitor.Monitor`."""
         return self._serving.start(self.app(views))
 
     def close(self) -> None:
-        """See `ports.monitor.Monitor`."""
         self._serving.close()
 
     def app(self, views: Views) -> Starlette:

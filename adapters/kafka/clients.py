@@ -94,7 +94,6 @@ class ClientOptions(BaseModel):
         return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers}
 
     def translate_error(self, error: KafkaError, doing: str) -> ReplicatorError:
-        """See `errors.translated`."""
         found = translate_error(error, doing, self.whose)
         return type(found)(self.hide_secrets(found.sentence), next_step=found.next_step)
 

@@ -42,7 +42,6 @@ class FileLineage:
         self._path = Path(FileOptions.model_validate(dict(options)).path)
 
     def send_event(self, event: Mapping[str, Any]) -> None:
-        """See `ports.lineage.Lineage.tell`."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
@@ -60,7 +59,6 @@ class HttpLineage:
         self._said = HttpOptions.model_validate(dict(options))
 
     def send_event(self, event: Mapping[str, Any]) -> None:
-        """See `ports.lineage.Lineage.tell`."""
         headers = {"Content-Type": "application/json"}
         if self._said.token:
             headers["Authorization"] = f"Bearer {self._said.token}"

@@ -38,19 +38,15 @@ class PrometheusTelemetry:
         self._gauge("build_info", "Always 1", "version").labels(version).set(1)
 
     def consumed(self, source: str, records: int) -> None:
-        """See `ports.telemetry.Telemetry`."""
         self._consumed.labels(source).inc(records)
 
     def ignored(self, source: str, kind: str, records: int) -> None:
-        """See `ports.telemetry.Telemetry`."""
         self._ignored.labels(source, kind).inc(records)
 
     def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
-        """See `ports.telemetry.Telemetry`."""
         self._rejects.labels(source, table, stage, code).inc(records)
 
     def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
-        """See `ports.telemetry.Telemetry`."""
         for group in self._groups - counts.keys():
             self._open.remove(group.source, group.table, group.lane)
         self._groups = set(counts)
@@ -58,26 +54,21 @@ class PrometheusTelemetry:
             self._open.labels(group.source, group.table, group.lane).set(records)
 
     def changes(self, lane: str, counts: Counts) -> None:
-        """See `ports.telemetry.Telemetry`."""
         for outcome, count in zip(OUTCOMES, counts.as_tuple(), strict=True):
             self._changes.labels(lane, outcome).inc(count)
 
     def applied(self, lane: str, seconds: float, newest: int | None) -> None:
-        """See `ports.telemetry.Telemetry`."""
         self._seconds.labels(lane).observe(seconds)
         if newest is not None:
             self._freshness.labels(lane).set_function(lambda: time.time() - newest / 1e6)
 
     def lag(self, source: str, records: int | None) -> None:
-        """See `ports.telemetry.Telemetry`."""
         self._lag.labels(source).set(math.nan if records is None else records)
 
     def lane_up(self, lane: str, up: bool) -> None:
-        """See `ports.telemetry.Telemetry`."""
         self._up.labels(lane).set(1 if up else 0)
 
     def pace(self, source: str, engine: str, pace: Pace) -> None:
-        """See `ports.telemetry.Telemetry`."""
         values = {
             "batch_duration_seconds": (pace.batch_seconds, "Time of the last batch of the engine's stream"),
             "input_rows_per_second": (pace.input_rows_per_second, "Rows that come into the engine's stream"),

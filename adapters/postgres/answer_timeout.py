@@ -56,8 +56,8 @@ def limit_waits(gen: Generator[Any, Any, T], silence: Silence) -> Generator[Any,
 
 class TimeoutConnection(psycopg.Connection):
     """A connection that closes itself when nobody will answer on it, with OperationalError. `limit`: seconds without a byte
-    after which nobody will, where that cannot be found out. `hurry`: set when the program is to end. Without `limit_waits` every
-    answer has to come within seconds."""
+    after which nobody will, where that cannot be found out. `hurry`: set when the program is to end. Without `limit_waits`
+    every answer has to come within seconds."""
 
     limit: float | None = None
     hurry: threading.Event
@@ -72,7 +72,6 @@ class TimeoutConnection(psycopg.Connection):
         self.limit, self.hurry = limit, hurry
 
     def wait(self, gen: Any, *more: Any, **named: Any) -> Any:
-        """See `psycopg.Connection.wait`."""
         self._next, self._suspected, self._copied, self._hurried = LOOK_AFTER, 0.0, None, False
         return super().wait(limit_waits(gen, self._silence), *more, **named)
 

@@ -32,8 +32,8 @@ PIECE = 5_000
 
 
 def to_target_key(lane: Lane, key: Mapping[str, str]) -> dict[str, str]:
-    """The key, whose columns have these names and texts (`domain.erasures.texts`) at the source, as the target of `lane` has
-    it."""
+    """The key, whose columns have these names and texts (`domain.erasures.to_key_texts`) at the source, as the target of
+    `lane` has it."""
     found = {}
     for name, text in key.items():
         rule = lane.row_transforms.column_transforms.get_rule(name)

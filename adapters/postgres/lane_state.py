@@ -75,7 +75,7 @@ TRANSACTIONS = sa.Table(
     sa.Column("behind", pg.ARRAY(sa.Text), nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
 )
-"""For readers: up to which transaction of a source its tables are complete (`domain.transactions.Complete`)."""
+"""For readers: up to which transaction of a source its tables are complete (`domain.transactions.CompletenessWatermark`)."""
 
 CREATE_TRANSACTIONS = sa.schema.CreateTable(TRANSACTIONS, if_not_exists=True)
 WRITE_COMPLETE = sql.SQL(

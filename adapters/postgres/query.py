@@ -102,7 +102,6 @@ class SnapshotQuery:
             raise translate_query_error(error, self._doing) from error
 
     def _render_plan(self, connection: psycopg.Connection) -> tuple[pa.Schema, bytes]:
-        """See `render_select`."""
         columns = describe_columns(connection, self._text)
         self._refuse_ambiguous([name for name, _ in columns])
         return render_select(columns, self._text)
@@ -134,8 +133,8 @@ def render_select(columns: Sequence[tuple[str, Read]], text: str) -> tuple[pa.Sc
 
 
 def read_all_rows(connection: psycopg.Connection, schema: pa.Schema, statement: bytes, doing: str) -> pa.Table:
-    """What a statement of `render_select` gives, in the caller's transaction. Fatal for a value that its column's type does not
-    hold."""
+    """What a statement of `render_select` gives, in the caller's transaction. Fatal for a value that its column's type
+    does not hold."""
     with connection.cursor("snapshot") as cursor:
         cursor.execute(statement, binary=True)
         batches = [_to_batch(rows, schema, doing) for rows in iter(lambda: cursor.fetchmany(BATCH), [])]

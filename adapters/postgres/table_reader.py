@@ -36,8 +36,8 @@ AS_IS, AS_TEXT = "{0}", "{0}::text"
 
 
 class TableReader:
-    """`ports.reader.Selects` over one schema. Types without an Arrow counterpart come as text; infinite timestamps as the
-    numbers by which they travel (`pg_instants`)."""
+    """`ports.reader.SelectsRows` over one schema. Types without an Arrow counterpart come as text; infinite timestamps as
+    the numbers by which they travel (`pg_instants`)."""
 
     def __init__(self, dsn: str, schema: str, timeout_seconds: float) -> None:
         self._session = PostgresSession(dsn, "query")
@@ -46,7 +46,6 @@ class TableReader:
         self._timeout = timeout_seconds
 
     def tables(self) -> Sequence[str]:
-        """See `ports.reader.Reader.tables`."""
         return self._catalogue.list_tables(self._schema)
 
     def read(
@@ -89,7 +88,8 @@ class TableReader:
         as_of: datetime | None = None,
         seconds: float | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Selects.select`: one statement, with its values as parameters, in a read-only transaction."""
+        """See `ports.reader.SelectsRows.select`: one statement, with its values as parameters, in a read-only
+        transaction."""
         if version is not None or as_of is not None:
             raise _no_versions_error(name)
         columns = self._read_columns(name)

@@ -52,7 +52,7 @@ class TableLocations:
             if holds not in HOLDS:
                 raise ConfigProblem(f"option sinks.{name}.holds is one of {', '.join(HOLDS)}")
             own = {key: value for key, value in said.items() if key != "holds"}
-            self._said[name] = (holds, HOLDS[holds].checked(own))
+            self._said[name] = (holds, HOLDS[holds].from_options(own))
 
     def __contains__(self, sink: object) -> bool:
         return sink in self._said

@@ -30,31 +30,24 @@ class DriverSink:
         self.capabilities = sink.capabilities
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`."""
         self._sink.prepare(lane, plan)
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
         return self._sink.state(lane)
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`."""
-
         def refused(lane: Lane, rows: pa.Table) -> None:
             reject(lane, from_arrow(self._session.spark, rows))
 
         return self._sink.apply([_collect_rows(write) for write in writes], refused)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`."""
         self._sink.skip(lane, state)
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`."""
         self._sink.reset(lane)
 
     def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
         self._sink.close()
 
 

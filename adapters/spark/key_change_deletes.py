@@ -1,5 +1,5 @@
-"""Deletes that are of another row than the one which their key has by then: `arrow.departures` and `sql.departures` for
-frames that stay on the executors."""
+"""Deletes that are of another row than the one which their key has by then: `arrow.key_change_deletes` and
+`sql.key_change_deletes` for frames that stay on the executors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ForeignDeleteTask:
 
 
 def is_doubtful(names: Sequence[str]) -> Column:
-    """As `arrow.departures.is_doubtful`."""
+    """As `arrow.key_change_deletes.is_doubtful`."""
     given = sf.array_compact(sf.array(*(sf.when(column(n).isNotNull(), sf.lit(n)) for n in names)).cast("array<string>"))
     return sf.coalesce(column(KEY_CHANGE_DELETE) & sf.arrays_overlap(column(UNCHANGED), given), sf.lit(False))
 

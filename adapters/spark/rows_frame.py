@@ -1,4 +1,5 @@
-"""From a folded frame to the rows frame, as SQL expressions: `adapters.apply.rows_frame` for frames that stay on the executors."""
+"""From a folded frame to the rows frame, as SQL expressions: `adapters.apply.rows_frame` for frames that stay on the
+executors."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
 
 
 def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFrame:
-    """The rows frame, with the columns that `adapters.apply.rows_frame.to_rows` promises, in the types in which values travel."""
+    """The rows frame, with the columns that `adapters.apply.rows_frame.to_rows` promises, in the types in which values
+    travel."""
     made = _bookkeeping_columns(plan, applied_at)
     names = [(c.name, made.get(c.name, column(c.name))) for c in plan.target]
     clears = plan.truncates and not plan.has_column_versions
@@ -119,7 +121,7 @@ NAMES = "{names}"
 
 
 def incomplete_reason() -> Column:
-    """The reason of a row that cannot be completed, as `sql.repair.not_sent` says it."""
+    """The reason of a row that cannot be completed, as `sql.reconcile.missing_values_reject` says it."""
     before, after = str(missing_values_reject([NAMES])).split(NAMES)
     named = sf.concat(sf.lit(before), sf.array_join(column(change.UNCHANGED), ", "), sf.lit(after))
     return sf.when(sf.size(column(change.UNCHANGED)) == 0, sf.lit(str(missing_values_reject([])))).otherwise(named)

@@ -1,4 +1,5 @@
-"""Elements of a sequence as the values they were made of, as SQL expressions: `adapters.arrow.sequence_elements` on the executors."""
+"""Elements of a sequence as the values they were made of, as SQL expressions: `adapters.arrow.sequence_elements` on the
+executors."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .types import spark_type
 
 
 def value_expression(element: Column, kind: pa.DataType) -> Column:
-    """The values that these are the elements of, for a type that `domain.elements.shown_as` gives, as they travel."""
+    """The values that these are the elements of, for a type that `domain.sequence_elements.get_display_type` gives, as
+    they travel."""
     said = get_element(kind)
     match said.form if said else None:
         case ElementForm.HEX:

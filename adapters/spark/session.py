@@ -71,7 +71,7 @@ class LazySession:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """See `open_session`. ConfigProblem as of `object_stores.configure_store`."""
+        """ConfigProblem as of `object_stores.configure_store`."""
         made = open_session(self._options, self._stores)
         for folder, storage in self._reached:
             configure_store(made, folder, storage)

@@ -17,8 +17,7 @@ from ..delta.commits import Attempt, LostRace, Operation
 from ..delta.old_versions import SparkNeeded
 from ..delta.protocol import CLUSTERED, FEATURES, is_clustered
 from ..delta.table_writer import DeltaRsTableWriter, TargetColumn, to_hours
-from ..delta.tables import FILE_BYTES, read_schema
-from ..sinks.delta.mirror_sink import DELETION_VECTORS, ON
+from ..delta.tables import DELETION_VECTORS, FILE_BYTES, ON, read_schema
 from ..sql.dialect import SPARK
 from ..sql.reconcile import purged_condition
 from .errors import translate_errors
@@ -47,7 +46,6 @@ class SparkTableWriter(DeltaRsTableWriter):
         self._session = session
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
-        """See `TableWriter.add_columns`."""
         if not is_clustered(table):
             super().add_columns(table, columns)
             return
@@ -58,7 +56,6 @@ class SparkTableWriter(DeltaRsTableWriter):
         self._alter_table(table, f"ADD COLUMNS ({added.toDDL()})")
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
-        """See `TableWriter.set_properties`."""
         if is_clustered(table):
             said = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
             self._alter_table(table, f"SET TBLPROPERTIES ({said})")
@@ -66,7 +63,7 @@ class SparkTableWriter(DeltaRsTableWriter):
             super().set_properties(table, properties)
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
-        """See `TableWriter.rewrite`. By the executors: rows do not pass through the driver."""
+        """By the executors: rows do not pass through the driver."""
         types = spark_schema(pa.schema([kept.field for kept in columns]))
         wanted = [_column_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
         try:
@@ -82,7 +79,7 @@ class SparkTableWriter(DeltaRsTableWriter):
     def replace_with(
         self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
     ) -> Operation:
-        """See `TableWriter.replaced_by`. Of a clustered table by the executors, in one job."""
+        """Of a clustered table by the executors, in one job."""
         by_delta_rs = super().replace_with(source, columns, partitions)
         types = spark_schema(pa.schema([kept.field for kept in columns]))
         wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
@@ -98,19 +95,16 @@ class SparkTableWriter(DeltaRsTableWriter):
         return replace
 
     def mark_deletes(self, table: DeltaTable, /) -> bool:
-        """See `TableWriter.mark_deletes`."""
         self._alter_table(table, f"SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{ON}')")
         return True
 
     def cluster(self, table: DeltaTable, columns: Sequence[str], /) -> bool:
-        """See `TableWriter.cluster`."""
         (detail,) = self._session.spark.sql(f"DESCRIBE DETAIL {table_name(table.table_uri)}").collect()
         if detail["clusteringColumns"] != list(columns):
             self._alter_table(table, f"CLUSTER BY ({', '.join(map(quote_name, columns))})")
         return True
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
-        """See `TableWriter.commit_nothing`."""
         if is_clustered(snapshot):
             with translate_errors(f"committing to table {attempt.table.name}"):
                 append_stage(from_arrow(self._session.spark, read_schema(snapshot).empty_table()))(snapshot, attempt)
@@ -118,11 +112,11 @@ class SparkTableWriter(DeltaRsTableWriter):
             super().commit_nothing(snapshot, attempt)
 
     def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
-        """See `TableWriter.remove_forgotten`. By Spark, which knows deletion vectors."""
+        """By Spark, which knows deletion vectors."""
         return delete_stage(self._session, purged_condition(plan, SPARK, gone))
 
     def remove_key(self, row: pa.Table) -> Operation:
-        """See `TableWriter.remove_key`. Marks of deleted rows are not enough: the rows would stay in their files."""
+        """Marks of deleted rows are not enough: the rows would stay in their files."""
         by_delta_rs = super().remove_key(row)
 
         def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -136,7 +130,7 @@ class SparkTableWriter(DeltaRsTableWriter):
         return remove
 
     def compact(self, table: DeltaTable) -> None:
-        """See `TableWriter.compact`. Clusters too."""
+        """Clusters too."""
         if is_clustered(table):
             with self._change_table(table) as spark:
                 for name, value in COMPACTION.items():
@@ -146,7 +140,7 @@ class SparkTableWriter(DeltaRsTableWriter):
             super().compact(table)
 
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
-        """See `TableWriter.vacuum`. By Spark where delta-rs does not know all files; it says how many in a dry run alone."""
+        """By Spark where delta-rs does not know all files; it says how many in a dry run alone."""
         try:
             return super().vacuum(table, retain, dry_run=dry_run)
         except SparkNeeded:

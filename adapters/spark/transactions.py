@@ -44,8 +44,8 @@ def get_markers(raw: DataFrame) -> Sequence[TransactionMark] | None:
 
 
 def collect_transaction_facts(changes: DataFrame, fine: Column) -> dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]]:
-    """`frame_facts.collect_facts` by `fine`, and the parts of transactions, of no table yet. One job; the driver gets a row for each
-    transaction in each partition."""
+    """`frame_facts.collect_facts` by `fine`, and the parts of transactions, of no table yet. One job; the driver gets a
+    row for each transaction in each partition."""
     out: dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]] = {}
     streamed = sf.when(sf.coalesce(column(OP) != Op.READ.value, sf.lit(True)), column(TX))
     for row in group_facts(changes, fine.alias("fine"), streamed.alias("tx"), more=_exact_columns(changes)).collect():

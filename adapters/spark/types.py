@@ -55,7 +55,7 @@ def struct_names(schema: StructType, name: str) -> list[str]:
 
 
 def to_spark(table: pa.Table) -> pa.Table:
-    """`table` in the types in which it travels. Every value must have one: see `delta.fit.impossible`."""
+    """`table` in the types in which it travels. Every value must have one: see `delta.conform.impossible`."""
     return to_storable(table)
 
 

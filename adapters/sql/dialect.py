@@ -12,8 +12,8 @@ class Dialect:
     `contains` is a template over `list` and `item`: true when a list of text holds an item. `row` names the function that
     makes a comparable tuple of its arguments, ordered from the left. `overriding` goes before the rows of an INSERT, so that
     a column that numbers itself takes the given value. `escape`: what goes before a quote and before itself within a text,
-    where it is not the quote that is doubled. `time_template` is a template over `micros`: the text of that time, in UTC. `has_one_relation`:
-    there is one relation, which columns cannot be told by.
+    where it is not the quote that is doubled. `time_template` is a template over `micros`: the text of that time, in UTC.
+    `has_one_relation`: there is one relation, which columns cannot be told by.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Stage 1 of a plan as SQL over a narrow relation of changes.
 
-The relation holds, per change: `_i` (its place in arrival order, from 0), the key columns, `_seq_1..n`, `_find_operation`, `_unsent`,
-`_reset_column`. It may hold folded rows (then `_reset_column` may be true), which makes the fold composable.
+The relation holds, per change: `_i` (its place in arrival order, from 0), the key columns, `_seq_1..n`, `_op`, `_unsent`,
+`_reset`. It may hold folded rows (then `_reset` may be true), which makes the fold composable.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 
 
 def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
-    """One row per key: `_last`, the place of its last change, and `_void_writes`, the last place up to which a delete made all
-    values void (null when none did; a delete that leaves its row takes values from before other deletes too). Input: kept
-    changes above the last truncate."""
+    """One row per key: `_last`, the place of its last change, and `_void_writes`, the last place up to which a delete made
+    all values void (null when none did; a delete that leaves its row takes values from before other deletes too). Input:
+    kept changes above the last truncate."""
     q = dialect.quote_name
     place = q(PLACE)
     void = f"max({cut_place(dialect)})"
@@ -67,7 +67,7 @@ def first_select(identity: Sequence[str], dialect: Dialect, changes: str) -> str
 
 def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], changes: str) -> str:
     """Adds `_copy`: how many changes of one identity there have been, counted anew in each reading of the source's log. A
-    new reading begins in a partition where the sequence does not rise. The relation also holds `_topic` and `_read_partition`."""
+    new reading begins in a partition where the sequence does not rise. The relation also holds `_topic` and `_partition`."""
     q = dialect.quote_name
     value, log = sequence_text(plan, dialect), f"PARTITION BY {q(TOPIC)}, {q(PARTITION)}"
     before = f"lag({value}) OVER ({log} ORDER BY {q(PLACE)})"
@@ -87,9 +87,10 @@ def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
 
 
 def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, names: Sequence[str]) -> str:
-    """For keys in `folded` (`_last`, `_void_writes`, key columns): per column of `names` the place of the last change that sent it
-    after `_void_writes`, as `c0`, `c1` ..., null when none did; `m`, the place of the key change its row began with; `w`, the
-    place of the last change that sent all columns; where deletes leave rows, `a`, that of the last one that sent any."""
+    """For keys in `folded` (`_last`, `_void_writes`, key columns): per column of `names` the place of the last change that
+    sent it after `_void_writes`, as `c0`, `c1` ..., null when none did; `m`, the place of the key change its row began
+    with; `w`, the place of the last change that sent all columns; where deletes leave rows, `a`, that of the last one that
+    sent any."""
     q, c = dialect.quote_name, dialect.column
     alive, unsent = f"c.{q(PLACE)} > COALESCE(f.{VOID}, -1)", c("c", UNCHANGED)
     if plan.soft_deletes:

@@ -1,7 +1,7 @@
 """Stage 1 of a plan as window functions: for an engine that moves rows by key and then has each key's changes at hand.
 
 The same rules as `fold`, whose terms it uses. Every relation holds whole changes with `_i`, their place in arrival order,
-and `_reset_column`; each SELECT adds columns to what it reads.
+and `_reset`; each SELECT adds columns to what it reads.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 
 
 def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequence[str]) -> str:
-    """Adds per column of `names` its last value sent after `_void_writes`, as `_v0`, `_v1` ..., and where that was, as `_p0` ...;
-    the old key of the last key change, as `_m`; `_w`, the place of the last change that sent everything; and, where deletes
-    leave rows, `_a`, that of the last one that sent anything."""
+    """Adds per column of `names` its last value sent after `_void_writes`, as `_v0`, `_v1` ..., and where that was, as
+    `_p0` ...; the old key of the last key change, as `_m`; `_w`, the place of the last change that sent everything; and,
+    where deletes leave rows, `_a`, that of the last one that sent anything."""
     q = dialect.quote_name
     over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     alive = f"{LIVE} AND {q(PLACE)} > COALESCE({VOID}, -1)"

@@ -1,4 +1,4 @@
-"""Deletes that are of another row than the target's: `arrow.departures` where a batch ends between the two.
+"""Deletes that are of another row than the target's: `arrow.key_change_deletes` where a batch ends between the two.
 
 The rows frame says of which deletes the target is to be asked: their own key stands as their old key (`_from_1..n`).
 """

@@ -1,7 +1,7 @@
 """Stage 3 of a plan with a sequence for each column, as SQL for DuckDB, in which both local sinks run it.
 
 Relations: `changes`, every change of the batch: `_row`, its number in order of arrival, `_key`, its key's number (NULL of
-a truncate), `_find_operation`, `_rank`, `_unsent`; `known`, one row per key: `_key`, `row_rank` of the target's row, `del_rank` of its
+a truncate), `_op`, `_rank`, `_unsent`; `known`, one row per key: `_key`, `row_rank` of the target's row, `del_rank` of its
 last delete, NULL where there is none; `older`, columns whose sequence is not that of the row: `_key`, `name`, `rank`, NULL
 where nobody sent a value; `names`: `idx`, `name` of the columns besides the key. A rank stands for a sequence: of two the
 higher one has the higher rank. `FLOOR` is that of the last truncate before the batch, NOTHING where there was none.

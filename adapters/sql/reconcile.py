@@ -170,7 +170,10 @@ def below_condition(dialect: Dialect, relation: str, names: tuple[str, ...], flo
 
 def not_above_condition(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
     """The tuple of columns is at or below `floor`."""
-    return f"NOT {greater_condition([dialect.column(relation, n) for n in names], [render_constant(v, dialect) for v in floor])}"
+    return (
+        f"NOT "
+        f"{greater_condition([dialect.column(relation, n) for n in names], [render_constant(v, dialect) for v in floor])}"
+    )
 
 
 def cleared_condition(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
@@ -256,7 +259,10 @@ def _has_values_condition(plan: ApplyPlan, dialect: Dialect) -> str:
     no living row, so then it brings none."""
     c = dialect.column
     brings_none = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(KEEP_EXISTING))
-    no_giver = f"CASE WHEN {_key_changed_condition(plan, dialect)} THEN {_gone_condition(plan, dialect, 'o')} ELSE {_gone_condition(plan, dialect, 't')} END"
+    no_giver = (
+        f"CASE WHEN {_key_changed_condition(plan, dialect)} THEN {_gone_condition(plan, dialect, 'o')} "
+        f"ELSE {_gone_condition(plan, dialect, 't')} END"
+    )
     completed = f"{c('r', OP)} = 'd' AND NOT {brings_none} AND NOT {no_giver}"
     return f"CASE WHEN {completed} THEN TRUE ELSE {c('r', CDC_DELETED)} END"
 

@@ -26,7 +26,7 @@ OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
 
 
 def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
-    """Every event with what is found out about it: its kind, `_place`, `_find_operation`, the keys, `_cdc_seq_*`, `__START_AT`, the
+    """Every event with what is found out about it: its kind, `_place`, `_op`, the keys, `_cdc_seq_*`, `__START_AT`, the
     carried values (completed), `_verdict` (of changes: apply, duplicate, incomplete), whether it OPENS a version, of
     MANY (said where columns are not tracked), and is SILENT; whether the target has a version that begins here, and what
     that was; of sequence, `_place` and untracked columns what the event before says, and the last of the key. Names of what
@@ -48,8 +48,8 @@ def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
 
 
 def versions_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
-    """The rows of stage 4, of the relation that `events_select` made: versions that are new or changed, and with `_find_operation` d
-    those that are no more. Columns: `_find_operation`, `_place`, `_cdc__last_place` (where the values of untracked columns are from) and
+    """The rows of stage 4, of the relation that `events_select` made: versions that are new or changed, and with `_op` d
+    those that are no more. Columns: `_op`, `_place`, `_cdc__last_place` (where the values of untracked columns are from) and
     those of the target that are carried."""
     text = _Scd2Steps(plan, dialect, known)
     return text.select_versions(events)
@@ -57,7 +57,7 @@ def versions_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events:
 
 def absorbed_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
     """What is to be remembered beside the target, of the relation that `events_select` made: upserts that were taken into a
-    version and, where that loses values, the one it began with; deletes that end no version. Columns: `_find_operation`, `_place`, those
+    version and, where that loses values, the one it began with; deletes that end no version. Columns: `_op`, `_place`, those
     of the target that are carried."""
     text = _Scd2Steps(plan, dialect, known)
     return text.select_absorbed(events)
@@ -167,7 +167,10 @@ class _Scd2Steps(Scd2Terms):
 
     def compare_values(self, relation: str) -> str:
         """With the values that were filled in."""
-        return f"SELECT *, {', '.join([self.opens_condition(self.q('_cdc__first')), *self.neighbour_columns()])} FROM {relation}"
+        return (
+            f"SELECT *, "
+            f"{', '.join([self.opens_condition(self.q('_cdc__first')), *self.neighbour_columns()])} FROM {relation}"
+        )
 
     def opens_condition(self, first: str) -> str:
         """An upsert that is not the first of its life comes right after another one: no window over a life is needed."""

@@ -35,9 +35,9 @@ class Scd2Input:
     """The relations that events come from, as SQL text, and what is to be told apart in them.
 
     `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `related_select` (None where the
-    target is known to have no such version: what it would be compared with is left out then). `absorbed`: what is remembered of
-    these keys (None where nothing can matter), with `_find_operation` and the columns of the target. Both have `_place`, which is
-    negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
+    target is known to have no such version: what it would be compared with is left out then). `absorbed`: what is
+    remembered of these keys (None where nothing can matter), with `_op` and the columns of the target. Both have `_place`,
+    which is negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
     SQL text. `values`: the columns to carry besides keys, sequences and operation. `compared`, `untracked`: those of
     `values` that begin a version, and those that do not. `missing`: those that some event did not send. `moves`: some row
     has an old key. `as_text`: values that are compared as text. `applied_at`: the value of `_cdc_applied_at`, as SQL.

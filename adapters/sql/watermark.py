@@ -24,7 +24,7 @@ def late_select(
 ) -> str:
     """Adds `_mark`, the watermark when each change arrived, and `_late`.
 
-    The relation holds `_i`, `_find_operation`, `_ts`, `_topic`, `_read_partition`; times are in microseconds since 1970, of `_ts` by the
+    The relation holds `_i`, `_op`, `_ts`, `_topic`, `_partition`; times are in microseconds since 1970, of `_ts` by the
     expression `micros` where it is no number. `reached`: `LaneState.reached`, for what arrived before the relation.
     """
     q = dialect.quote_name

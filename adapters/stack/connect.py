@@ -105,7 +105,7 @@ class ConnectService:
         return ConnectRest(self._home.ports.connect)
 
     def start(self) -> None:
-        """See `Service.start`. The broker need not be up yet: the worker waits for it. A worker with connectors of an older
+        """The broker need not be up yet: the worker waits for it. A worker with connectors of an older
         lock is started again with those of today's: it has read the old jars, and may lose what they lose."""
         folder = self._home.make_subfolder("debezium")
         if find_processes(self._mark):
@@ -123,12 +123,10 @@ class ConnectService:
         spawn_server(command, self.log, cwd=folder, env={**os.environ, **self.environment()})
 
     def wait(self, seconds: float = START_SECONDS) -> None:
-        """See `Service.wait`."""
         if not await_condition(self.rest.answers, seconds, alive=lambda: bool(find_processes(self._mark))):
             raise not_ready_error(self.name, self.log, seconds)
 
     def status(self) -> ServiceStatus:
-        """See `Service.status`."""
         running = find_processes(self._mark)
         state = ServiceState.STARTING if running else ServiceState.STOPPED
         if running and self.rest.answers():
@@ -136,11 +134,9 @@ class ConnectService:
         return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
 
     def stop(self) -> None:
-        """See `Service.stop`."""
         end_processes(find_processes(self._mark), STOP_SECONDS)
 
     def kill(self) -> None:
-        """See `Service.kill`."""
         kill_processes(find_processes(self._mark))
 
     def environment(self) -> Mapping[str, str]:

@@ -117,7 +117,7 @@ class KafkaService:
         return f"{HOST}:{self._home.ports.kafka}"
 
     def start(self) -> None:
-        """See `Service.start`. Formats the log folder when there is none."""
+        """Formats the log folder when there is none."""
         if find_processes(self._mark):
             return
         require_free(self.name, self.ports, self._home.ports)
@@ -130,12 +130,10 @@ class KafkaService:
         spawn_server([java, self._mark, *arguments], self.log, cwd=folder, env=os.environ)
 
     def wait(self, seconds: float = START_SECONDS) -> None:
-        """See `Service.wait`."""
         if not await_condition(self._answers, seconds, alive=lambda: bool(find_processes(self._mark))):
             raise not_ready_error(self.name, self.log, seconds)
 
     def status(self) -> ServiceStatus:
-        """See `Service.status`."""
         running = find_processes(self._mark)
         state = ServiceState.STARTING if running else ServiceState.STOPPED
         if running and self._answers():
@@ -143,11 +141,9 @@ class KafkaService:
         return ServiceStatus(self.name, state, running[0].pid if running else None, self.ports, self.log)
 
     def stop(self) -> None:
-        """See `Service.stop`."""
         end_processes([*find_processes(self._mark), *find_processes(self._format_mark)], STOP_SECONDS)
 
     def kill(self) -> None:
-        """See `Service.kill`."""
         kill_processes(find_processes(self._mark))
 
     def tool_command(self, tool: str, arguments: Sequence[str]) -> list[str]:

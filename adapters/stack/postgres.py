@@ -69,7 +69,7 @@ class PostgresService:
         return self._folder() / "data"
 
     def start(self) -> None:
-        """See `Service.start`. Creates the cluster when there is none."""
+        """Creates the cluster when there is none."""
         self._make_folder()
         if self._postmaster() is not None:
             return
@@ -81,13 +81,11 @@ class PostgresService:
                 raise
 
     def wait(self, seconds: float = START_SECONDS) -> None:
-        """See `Service.wait`."""
         if not await_condition(self._answers, seconds, alive=lambda: self._postmaster() is not None):
             raise not_ready_error(self.name, self.log, seconds)
         initialise(self._database, self._port, self._home.project / "init-scripts" / self._database.init_script)
 
     def status(self) -> ServiceStatus:
-        """See `Service.status`."""
         server = self._postmaster()
         state = ServiceState.STOPPED if server is None else ServiceState.STARTING
         if server is not None and self._answers():
@@ -107,7 +105,6 @@ class PostgresService:
         psutil.wait_procs(family, timeout=5)
 
     def kill(self) -> None:
-        """See `Service.kill`."""
         server = self._postmaster()
         if server is not None:
             family = [*server.children(recursive=True), server]

@@ -104,7 +104,6 @@ class SparkService:
         return self._home.make_subfolder(self._name) / "server.log"
 
     def start(self) -> None:
-        """See `Service.start`."""
         if find_processes(self._mark):
             return
         require_free(self._name, self._ports, self._home.ports)
@@ -118,12 +117,10 @@ class SparkService:
         spawn_server([*command, *self._arguments], self.log, cwd=self._home.make_subfolder(self._name), env=environment)
 
     def wait(self, seconds: float = START_SECONDS) -> None:
-        """See `Service.wait`."""
         if not await_condition(self._listens, seconds, alive=lambda: bool(find_processes(self._mark))):
             raise not_ready_error(self._name, self.log, seconds)
 
     def status(self) -> ServiceStatus:
-        """See `Service.status`."""
         running = find_processes(self._mark)
         state = ServiceState.STARTING if running else ServiceState.STOPPED
         if running and self._listens():
@@ -131,11 +128,10 @@ class SparkService:
         return ServiceStatus(self._name, state, running[0].pid if running else None, self._ports, self.log)
 
     def stop(self) -> None:
-        """See `Service.stop`."""
         end_processes(find_processes(self._mark), STOP_SECONDS)
 
     def kill(self) -> None:
-        """See `Service.kill`. A worker's executors end with it."""
+        """A worker's executors end with it."""
         kill_processes(find_processes(self._mark))
 
     def _listens(self) -> bool:

@@ -19,8 +19,8 @@ EVERY_INTEGER = pa.decimal256(20, 0)
 
 
 def cast_values(values: pa.ChunkedArray, into: pa.DataType) -> Cast:
-    """The values in another type, into which there is a cast (`domain.casting.is_castable`). One that would not come back as
-    it was has none; of text it is enough that it can be read."""
+    """The values in another type, into which there is a cast (`domain.transform.casts.is_castable`). One that would not
+    come back as it was has none; of text it is enough that it can be read."""
     kind = to_plain_type(values.type)
     whole = (values if kind == values.type else values.cast(kind)).combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # Of no chunks.

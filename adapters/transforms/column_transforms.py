@@ -1,4 +1,4 @@
-"""What a lane makes of single columns (`domain.columns.Remade`)."""
+"""What a lane makes of single columns (`domain.transform.columns.ColumnTransforms`)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NO_LISTS = pa.list_(pa.string())
 def transform_columns(
     columns: Mapping[str, pa.ChunkedArray], rules: ColumnTransforms, table: TableSpec, lacking: pa.ChunkedArray | None = None
 ) -> Columns:
-    """The columns of a changes frame of `table`, which is what `table_rules.of` made of the table that they are of. `lacking`:
-    the names of what was not sent, of columns that are left out too; by default those that `columns` say."""
+    """The columns of a changes frame of `table`, which is what `table_rules.of` made of the table that they are of.
+    `lacking`: the names of what was not sent, of columns that are left out too; by default those that `columns` say."""
     lacking = columns[UNCHANGED] if lacking is None else lacking
     out, deletes = dict(columns), pc.equal(columns[OP], Op.DELETE.value)
     for name, _ in rules.rules:

@@ -1,4 +1,4 @@
-"""Columns that are computed of what a change sent (`domain.columns.Remade`)."""
+"""Columns that are computed of what a change sent (`domain.transform.columns.ColumnTransforms`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions of the configuration (`domain.conditions`) over changes."""
+"""Conditions of the configuration (`domain.transform.expressions`) over changes."""
 
 from __future__ import annotations
 

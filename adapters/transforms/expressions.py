@@ -1,4 +1,5 @@
-"""Expressions of the configuration (`domain.typed`) over the columns of a frame. Every engine evaluates them here."""
+"""Expressions of the configuration (`domain.transform.typed_expressions`) over the columns of a frame. Every engine
+evaluates them here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lane makes of its table's changes before its policy sees them (`domain.shape`)."""
+"""What a lane makes of its table's changes before its policy sees them (`domain.transform.rows`)."""
 
 from __future__ import annotations
 

@@ -42,13 +42,13 @@ class LaneStatus(StrEnum):
 class LaneRun:
     """One lane at work.
 
-    `begin`: where each of its partitions began, kept in the register. `handed_over`: everything below is handed over or known to
-    hold nothing for it; `sent`: where the next span starts (behind `handed_over` while there was nothing to write). These three
-    belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes void; writes carry
-    `placed`, the generation under which the lane was given its position. `rule`: what its target was written under, or
-    empty. `schema`: where the schema of its table stands; its source's thread's too. The rest is guarded by `LaneRuns`.
-    `purged_up_to` as in `LaneState`. `stop`: why it is stopping. `waiting`: the rows of other lanes that its writes wait for;
-    `is_full`: so many writes wait that it is to be handed no more.
+    `begin`: where each of its partitions began, kept in the register. `handed_over`: everything below is handed over or
+    known to hold nothing for it; `sent`: where the next span starts (behind `handed_over` while there was nothing to
+    write). These three belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes
+    void; writes carry `placed`, the generation under which the lane was given its position. `rule`: what its target was
+    written under, or empty. `schema`: where the schema of its table stands; its source's thread's too. The rest is guarded
+    by `LaneRuns`. `purged_up_to` as in `LaneState`. `stop`: why it is stopping. `waiting`: the rows of other lanes that
+    its writes wait for; `is_full`: so many writes wait that it is to be handed no more.
     """
 
     lane: Lane

@@ -29,9 +29,10 @@ LOOK_SECONDS = 0.1
 class Supervisor(Generic[F]):
     """One thread per source and per sink. Runs once.
 
-    Ends when `RuntimeContext.stop` is set (a signal), when a source, the engine, the register or the dead-letter store fails, when
-    another instance took a lane over, when no lane is left, and, with `once`, when everything is caught up. Workers then
-    apply what they have, for at most `Options.drain` seconds after a stop; what is left is read again at the next start.
+    Ends when `RuntimeContext.stop` is set (a signal), when a source, the engine, the register or the dead-letter store
+    fails, when another instance took a lane over, when no lane is left, and, with `once`, when everything is caught up.
+    Workers then apply what they have, for at most `Options.drain` seconds after a stop; what is left is read again at the
+    next start.
     """
 
     def __init__(

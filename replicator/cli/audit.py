@@ -66,6 +66,7 @@ def _note_unknown(session: CommandSession, shown: pa.Table) -> None:
     unknown = pc.sum(pc.and_(pc.equal(shown["operation"], "u"), pc.is_null(shown["changed"]))).as_py()
     if unknown:
         session.print_note(
-            f"`changed` is empty in {format_count(unknown, 'update')}: the record does not hold the row before (PostgreSQL sends "
+            f"`changed` is empty in {format_count(unknown, 'update')}: the record does not hold the row before "
+            f"(PostgreSQL sends "
             "it with REPLICA IDENTITY FULL). `replicator history TABLE KEY` compares a row with what the log has before."
         )

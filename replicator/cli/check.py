@@ -15,7 +15,8 @@ def check(session: CommandSession) -> None:
     refuse_unusable(loaded)
     settings = loaded.settings
     summary = (
-        f"{session.config}: ok, {format_count(len(settings.sources), 'source')}, {format_count(len(settings.sinks), 'sink')}, "
+        f"{session.config}: ok, {format_count(len(settings.sources), 'source')}, "
+        f"{format_count(len(settings.sinks), 'sink')}, "
         f"{format_count(len(settings.tables), 'table entry')}"
     )
     hints = list(projections.list_hints(loaded))

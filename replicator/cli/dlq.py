@@ -29,7 +29,8 @@ def dlq() -> None:
 
 
 def add_filters(state: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that say which letters are meant; by default those in `state`. Together they are one `DeadLetterFilter`."""
+    """The options that say which letters are meant; by default those in `state`. Together they are one
+    `DeadLetterFilter`."""
     options = (
         click.option(
             "--event", "events", multiple=True, metavar="ID", help="The record TOPIC-PARTITION-OFFSET; may be repeated."

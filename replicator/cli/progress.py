@@ -18,7 +18,7 @@ class Reporting(Protocol):
     """Gives reports, from any thread."""
 
     def report(self) -> Any:
-        """An `application.status.Report`."""
+        """An `application.operations.status.Report`."""
 
 
 @contextmanager

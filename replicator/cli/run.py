@@ -52,7 +52,7 @@ def run(session: CommandSession, engine: str | None, until_caught_up: bool, time
     keeper, snapshotting = daemon.projection_scheduler(), daemon.checkpoint_scheduler()
     stop = daemon.stop()
     handle_signals(stop)
-    daemon.instance().hold()
+    daemon.instance().acquire()
     page = _start_page(session, daemon)
     supervisor = daemon.supervisor()
     tune_collector()
@@ -132,12 +132,15 @@ def _report_end(session: CommandSession, daemon: Any, problem: Any, code: ExitCo
     elif session.as_json:
         session.emit(report, "stopped", ok=code is ExitCode.OK)
     else:
-        session.print_note(_describe_figures(report, daemon.supervisor().rejected))
+        session.print_note(_describe_figures(report, daemon.supervisor().rejected_count))
 
 
 def _describe_figures(report: dict[str, Any], rejected: int) -> str:
     applied = sum(lane["counts"]["applied"] for lane in report["lanes"])
     records = sum(source["records"] for source in report["sources"])
-    figures = f"{format_count(records, 'record')} read, {format_count(applied, 'change')} applied in {format_count(len(report['lanes']), 'lane')}"
+    figures = (
+        f"{format_count(records, 'record')} read, {format_count(applied, 'change')} applied in "
+        f"{format_count(len(report['lanes']), 'lane')}"
+    )
     text = f"stopped in order: {figures}"
     return f"{text}, {rejected:,} rejected (see them with `replicator dlq list`)" if rejected else text

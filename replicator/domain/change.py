@@ -41,9 +41,9 @@ KEY_CHANGE_DELETE = "_moved_to"
 RESET = "_reset"
 
 KEEP_EXISTING = ""
-"""First in an `_unsent` list: what it names is NULL, and stays as it was where there is a row (`TableSpec.ignore_null`); none
-is needed. In that of a delete that leaves its row (`TableSpec.soft_deletes`): everything stays as it was, and the others are
-of its image as it came."""
+"""First in an `_unsent` list: what it names is NULL, and stays as it was where there is a row (`TableSpec.ignore_null`);
+none is needed. In that of a delete that leaves its row (`TableSpec.soft_deletes`): everything stays as it was, and the
+others are of its image as it came."""
 
 RAW = pa.schema(
     [
@@ -77,8 +77,8 @@ def key_struct(table: TableSpec) -> pa.StructType:
 def changes_schema(table: TableSpec) -> pa.Schema:
     """The schema of the changes frame of `table`.
 
-    `_find_operation` one of c u d r t. `_seq_*` the sequence (`TableSpec.sequence_types`), not null unless `_error` is set. `_ts`
-    event time at the source, of the years 1 to 9999, or null. `_topic`, `_read_partition`, `_offset` identify the record.
+    `_op` one of c u d r t. `_seq_*` the sequence (`TableSpec.sequence_types`), not null unless `_error` is set. `_ts`
+    event time at the source, of the years 1 to 9999, or null. `_topic`, `_partition`, `_offset` identify the record.
     `_tx` transaction id or null. `_error` null, or `CODE: sentence` of `errors.Reject`: such a row is a reject and its
     other values do not count. `_unsent` names the columns whose value was not sent (unchanged TOAST, partial image),
     null when all were; on the delete half of a key change also those of which that is not known: such a doubtful image has
@@ -105,7 +105,7 @@ def changes_schema(table: TableSpec) -> pa.Schema:
 
 
 FOLDED = (pa.field(RESET, pa.bool_(), nullable=False),)
-"""`_reset_column`: the key was deleted or the table truncated earlier in the batch, so what the target holds of this key is
+"""`_reset`: the key was deleted or the table truncated earlier in the batch, so what the target holds of this key is
 void: values that were not sent must not be taken from it."""
 
 

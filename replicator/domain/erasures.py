@@ -25,9 +25,10 @@ ERASED_RECORD = str(Reject(RejectCode.FORGOTTEN, "this record was of a row that 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """One key that was forgotten. `columns`: the names of its columns at the source. `hash`: see `ErasureHashes.hash_key`. `topics`:
-    where records of its table come. `messages`: `ErasureHashes.hash_message` of the message keys under which its records came.
-    `at`, `by`: when, and by which user of the machine. `removed`: how many there were, by place; None until all is removed.
+    """One key that was forgotten. `columns`: the names of its columns at the source. `hash`: see `ErasureHashes.hash_key`.
+    `topics`: where records of its table come. `messages`: `ErasureHashes.hash_message` of the message keys under which its
+    records came. `at`, `by`: when, and by which user of the machine. `removed`: how many there were, by place; None until
+    all is removed.
     """
 
     source: str

@@ -29,8 +29,8 @@ class KeyHashes:
         return f"{self._hash_bytes(b'check', b'')[:CHECK_DIGITS]}-" if self.secret else ""
 
     def renew_hash(self, stored_hash: str, key: bytes | None) -> str:
-        """The hash of a key of which a letter tells `stored_hash`, and may have kept `key`: under the secret where it was told
-        without one."""
+        """The hash of a key of which a letter tells `stored_hash`, and may have kept `key`: under the secret where it was
+        told without one."""
         return (
             self.hash_key(key)
             if self.secret and key is not None and stored_hash == UNKEYED_HASHES.hash_key(key)

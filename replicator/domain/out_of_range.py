@@ -23,8 +23,8 @@ ReadMode = RangeRule | Literal["unread", "text"]
 
 @dataclass(frozen=True)
 class LaneReads:
-    """What a lane reads of its table: the columns that are `chosen` (None: all) but for those that it `excluded`, and what it
-    `needs` besides. `texts`: those of which it has the text."""
+    """What a lane reads of its table: the columns that are `chosen` (None: all) but for those that it `excluded`, and what
+    it `needs` besides. `texts`: those of which it has the text."""
 
     chosen: ColumnSelection | None
     excluded: frozenset[str]

@@ -28,7 +28,8 @@ class SchemaChangeKind(StrEnum):
 
 
 class SchemaChangeMode(StrEnum):
-    """What a lane does about a change of its table's schema. `docs/schema-changes.md` has each with each `SchemaChangeKind`."""
+    """What a lane does about a change of its table's schema. `docs/schema-changes.md` has each with each
+    `SchemaChangeKind`."""
 
     EVOLVE = "evolve"
     TRY_EVOLVE = "try_evolve"

@@ -64,16 +64,16 @@ class TableSpec:
 
     `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a key.
     `sequence` is the number of elements `_seq_1..n` that its decoder declares; they are int64, but for those whose numbers,
-    from 1, `text_elements` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements come from,
-    where a lane has `sequence_by` (`domain.shape`); a lane's target need not have them. `counted`: for want of a key the
-    last element only counts changes that share the others, and a change that is sent again may come with another count.
-    `ignore_null`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that. `soft_deletes`: a
-    delete leaves the row with its values, marked, where a lane asks for that. `has_column_versions`: so does `sequences per column`,
-    which a source needs that sends parts of rows in any order. `unordered`: its records do not say where in the source's log
-    they are, so that a lane has to order them by columns of its own. `by_commit`: the first element of the sequence is of
-    the commit, one for all changes of a transaction and for no others. `by_tx`: only `_tx` is of the transaction, and its
-    database may check keys when a statement or a transaction ends. `fingerprint` identifies the schema as it was sent;
-    it is opaque and never compared across formats.
+    from 1, `text_elements` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements
+    come from, where a lane has `sequence_by` (`domain.transform.rows`); a lane's target need not have them. `counted`: for
+    want of a key the last element only counts changes that share the others, and a change that is sent again may come with
+    another count. `ignore_null`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that.
+    `soft_deletes`: a delete leaves the row with its values, marked, where a lane asks for that. `has_column_versions`: so
+    does `sequences per column`, which a source needs that sends parts of rows in any order. `unordered`: its records do
+    not say where in the source's log they are, so that a lane has to order them by columns of its own. `by_commit`: the
+    first element of the sequence is of the commit, one for all changes of a transaction and for no others. `by_tx`: only
+    `_tx` is of the transaction, and its database may check keys when a statement or a transaction ends. `fingerprint`
+    identifies the schema as it was sent; it is opaque and never compared across formats.
     """
 
     name: str

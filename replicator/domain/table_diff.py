@@ -40,7 +40,8 @@ class TableDiff:
 def compare_tables(
     before: pa.Table, after: pa.Table, keys: Sequence[str], *, ignored: Sequence[str] = (), max_shown: int = 10
 ) -> TableDiff:
-    """How `after` differs from `before`, in columns that are not `ignored`; `max_shown`: how many rows of each kind are told.
+    """How `after` differs from `before`, in columns that are not `ignored`; `max_shown`: how many rows of each kind are
+    told.
 
     Rows of equal `keys` are one, the first with the first where there are several. Without keys, or where one of the two
     lacks one of them, a row is the same or another one. Columns that one lacks are named, and not compared."""

@@ -32,7 +32,7 @@ class TransactionPart:
     """What some records of one partition hold of a transaction: `count` changes to `table`, at the offsets `first` to
     `last`.
 
-    Told exactly (`ports.engine.SeesTransactions.exact_parts`): `changes`, how many different ones they are at least, which
+    Told exactly (`ports.engine.TracksTransactions.exact_parts`): `changes`, how many different ones they are at least, which
     are fewer where the source sent some again; the lowest and the highest place in the log that they have, None where one
     has none.
     """

@@ -42,12 +42,13 @@ class Backfill(Protocol):
     """
 
     def rows(self, report: Callable[[str], None], *, from_scratch: bool = False) -> BackfillSnapshot:
-        """Write down all rows. Goes on where an unfinished call stopped, with the rows as they are now, unless `from_scratch`; at
-        once where only `deletes` or `finish` was missing. `report` is told how far it got, a sentence at a time."""
+        """Write down all rows. Goes on where an unfinished call stopped, with the rows as they are now, unless
+        `from_scratch`; at once where only `deletes` or `finish` was missing. `report` is told how far it got, a sentence
+        at a time."""
 
     def deletes(self, keys: pa.Table) -> int:
-        """Write down deletes for those of the rows `keys` (the columns `BackfillSnapshot.keys`) that the snapshot did not hold; how
-        many they are."""
+        """Write down deletes for those of the rows `keys` (the columns `BackfillSnapshot.keys`) that the snapshot did not
+        hold; how many they are."""
 
     def end(self) -> Position:
         """Where what was written down of the table ends."""

@@ -22,10 +22,10 @@ class BulkLoads(Protocol[F]):
         state."""
 
     def load(self, write: Write[F], parts: Iterable[FoldedChanges[F]], reject: RejectRows[F], folder: Path) -> LaneOutcome:
-        """As `Sink.apply` of a write with the rows of all `parts`, in one commit (test_a_target_is_loaded_in_parts). No key
-        is in two parts; nothing in them moves a row, and there is no truncate. `write` has no rows itself, and says the
-        span. `parts` may be gone through several times. Files may be made in `folder`, which is the caller's. DataLoss where
-        the target is not empty (test_only_an_empty_target_is_loaded)."""
+        """As `Sink.apply` of a write with the rows of all `parts`, in one commit (test_a_target_is_loaded_by_partition).
+        No key is in two parts; nothing in them moves a row, and there is no truncate. `write` has no rows itself, and says
+        the span. `parts` may be gone through several times. Files may be made in `folder`, which is the caller's. DataLoss
+        where the target is not empty (test_only_an_empty_target_is_loaded)."""
 
 
 T = TypeVar("T", bound=pa.Table)
@@ -40,4 +40,4 @@ class PartitionsByKey(Protocol[T]):
 
     def partition_rows(self, rows: T, keys: Sequence[str], number: int) -> Sequence[T]:
         """`rows` in so many parts, those of a key in one of them and in their order. Which one depends on the key alone
-        (test_parts_are_those_of_keys)."""
+        (test_every_key_is_in_one_partition)."""

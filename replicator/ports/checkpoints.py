@@ -61,5 +61,5 @@ class TruncatesLog(Protocol):
         before that moment; never the last record of a partition. Where each partition begins now, of those that were
         shortened.
 
-        One commit removes them and says up to where, for as long as the log is there (`ports.source.Shortened`). Takes the
-        lane; may be called again."""
+        One commit removes them and says up to where, for as long as the log is there (`ports.source.LogTruncated`). Takes
+        the lane; may be called again."""

@@ -114,23 +114,24 @@ class DeadLetters(Protocol):
     """
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Durable when it returns (test_letters_outlive_the_store). The same (event_id, lane) twice keeps one, open, with
-        `last_seen` and `attempts` moved on, and everything else as it was written last (test_the_same_letter_is_one)."""
+        """Durable when it returns (test_dead_letters_outlive_the_store). The same (event_id, lane) twice keeps one, open,
+        with `last_seen` and `attempts` moved on, and everything else as it was written last
+        (test_the_same_dead_letter_is_one)."""
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
         """Of the letters that are meant the newest by `last_seen`, newest first; equal ones by `event_id`, then by `lane`,
-        both compared as bytes. None when nothing was ever written (test_letters_are_chosen)."""
+        both compared as bytes. None when nothing was ever written (test_dead_letters_are_filtered)."""
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
-        """How many letters are open, by group; empty when nothing was ever written (test_open_letters_are_counted). Cheap:
-        reads no record."""
+        """How many letters are open, by group; empty when nothing was ever written (test_open_dead_letters_are_counted).
+        Cheap: reads no record."""
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
         """Give letters, as they were read, another state; durable when it returns. One that was written again since stays as
-        it is (test_a_letter_that_came_again_is_not_marked)."""
+        it is (test_a_repeated_dead_letter_is_not_marked)."""
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """Forget letters, as they were read. One that was written again since stays (test_letters_are_removed)."""
+        """Forget letters, as they were read. One that was written again since stays (test_dead_letters_are_removed)."""
 
     def close(self) -> None:
         """Release everything; may be called twice."""

@@ -71,7 +71,7 @@ class Decoder(Protocol):
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """The changes frame (`domain.change.changes_schema(table)`) of records routed to this table and fingerprint, in
-        their order. Rows with `_error` are rejects: their `_topic`, `_read_partition`, `_offset` say which record. `table` may
+        their order. Rows with `_error` are rejects: their `_topic`, `_partition`, `_offset` say which record. `table` may
         have its key columns alone: keys and operations are the same then (test_keys_are_decoded_alone)."""
 
     def envelope(self, raw: pa.Table) -> pa.Table:

@@ -29,7 +29,7 @@ class Engine(Protocol[F]):
 
     def route(self, raw: F, decoder: Decoder) -> RoutedBatch[F]:
         """The batch by table and schema (test_route_accounts_for_every_record), and where tables were dropped
-        (test_route_tells_where_a_table_was_dropped)."""
+        (test_route_finds_where_a_table_was_dropped)."""
 
     def learn(self, run: RecordSlice[F], decoder: Decoder) -> TableSpec:
         """`decoder.learn` of a sample of the run's records; its errors pass through."""
@@ -64,13 +64,13 @@ class Engine(Protocol[F]):
     ) -> tuple[F, F]:
         """The records of a raw frame that may go on, and those that may not, with `_error` set to `error`: of a topic,
         partition and key, whose hash is in `since`, those from that offset on
-        (test_held_takes_out_later_records_of_a_key)."""
+        (test_later_records_of_a_blocked_key_are_split_off)."""
 
     def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[RejectedRecord]:
         """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
 
         `rows` have `_error` set: a raw frame (`RoutedBatch.rejects`), or a changes or folded frame, whose records are looked
-        up in the raw frames `raw` by `_topic`, `_read_partition`, `_offset`. A record of several rejected rows comes once, with
+        up in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several rejected rows comes once, with
         the first error. A record that is in none of them comes without bytes rather than not at all.
         """
 
@@ -86,10 +86,10 @@ class Engine(Protocol[F]):
         """
 
     def transform_rows(self, changes: F, plan: ApplyPlan) -> TransformedChanges[F]:
-        """What the lane makes of its table's changes before it folds them: `domain.shape.Shape`, change by change, in
-        its order (test_shape_equals_model). `changes` is a changes frame of the table as the source has it,
-        not a folded one. Every change is in the frame, filtered or rejected (test_shape_accounts_for_every_change). For a
-        plan with a shape only.
+        """What the lane makes of its table's changes before it folds them: `domain.transform.rows.RowTransforms`, change
+        by change, in its order (test_row_transforms_equal_model). `changes` is a changes frame of the table as the source
+        has it, not a folded one. Every change is in the frame, filtered or rejected
+        (test_row_transforms_account_for_every_change). For a plan with a shape only.
         """
 
     def fold(self, changes: F, plan: ApplyPlan) -> FoldedChanges[F]:
@@ -124,7 +124,7 @@ F_contra = TypeVar("F_contra", contravariant=True)
 @runtime_checkable
 class Prefetches(Protocol[F_contra]):
     """An engine that can begin with a batch while the one before it is made use of: what `route` and `decode` say of it is
-    the same, and there sooner (test_what_is_begun_is_the_same)."""
+    the same, and there sooner (test_prefetched_batches_decode_the_same)."""
 
     @property
     def prefetch_depth(self) -> int:
@@ -143,11 +143,11 @@ class TracksTransactions(Protocol[F_contra]):
     """An engine that can tell what its frames hold of transactions."""
 
     def marks(self, raw: F_contra, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
-        """What the records of that topic tell (`decoder.TellsTransactions`)."""
+        """What the records of that topic tell (`decoder.ReadsTransactionMarks`)."""
 
     def connector(self, raw: F_contra, decoder: Decoder) -> Connector | None:
-        """What wrote the newest records (`decoder.TellsTransactions`). An engine for which looking is a job of its own looks
-        until it has found one, and then no more for that decoder."""
+        """What wrote the newest records (`decoder.ReadsTransactionMarks`). An engine for which looking is a job of its own
+        looks until it has found one, and then no more for that decoder."""
 
     def parts(self, changes: F_contra, table: str) -> Sequence[TransactionPart]:
         """The transactions of a changes frame of `table`, rejects included, by partition. Rows that a snapshot read are of

@@ -118,11 +118,11 @@ class Lane:
     """One table x one target x one policy. `id` is unique in the pipeline: `<sink>.<into>`.
 
     `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
-    `config_line` is `file:line` of the entry, for messages. `watermark`, `row_transforms`: see `ApplyPlan`. `tracked`: the columns
-    whose change begins a version, where the policy keeps versions; None: all. `retention`: how long deletes are remembered;
-    None: for ever. `schema_rules`: what it does about changes of its source's schema. `stops`: at the first record that it
-    rejects. `refused`: why it cannot run, for its target's name; completes a sentence, empty where it can. `pattern`: the
-    `match` of the entry where that is no table's name, for messages.
+    `config_line` is `file:line` of the entry, for messages. `watermark`, `row_transforms`: see `ApplyPlan`. `tracked`: the
+    columns whose change begins a version, where the policy keeps versions; None: all. `retention`: how long deletes are
+    remembered; None: for ever. `schema_rules`: what it does about changes of its source's schema. `stops`: at the first
+    record that it rejects. `refused`: why it cannot run, for its target's name; completes a sentence, empty where it can.
+    `pattern`: the `match` of the entry where that is no table's name, for messages.
     """
 
     id: str
@@ -151,9 +151,9 @@ class Write(Generic[F]):
     A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`. `at`: when
     it was made, by the clock of the pipeline, by which remembered deletes grow old; tried again it is the same write. None:
     as if no time had passed. `complete`: what to publish with the rows, for a source whose lanes are held together at
-    transactions. `out_of_band`: changes that the stream has left behind (they were rejected when it passed): the span is empty,
-    no row is trimmed and the position stays; whether they are news is for their sequences alone to say. `may_wait`: where
-    the target refuses rows for what other rows hold, `RowsWait` is raised; otherwise such rows are rejected.
+    transactions. `out_of_band`: changes that the stream has left behind (they were rejected when it passed): the span is
+    empty, no row is trimmed and the position stays; whether they are news is for their sequences alone to say. `may_wait`:
+    where the target refuses rows for what other rows hold, `RowsWait` is raised; otherwise such rows are rejected.
     """
 
     lane: Lane

@@ -33,7 +33,7 @@ class Projector(Protocol):
 
     def last(self, projection: Projection) -> RefreshRecord | None:
         """What the last refresh said, now or when `reads` was asked; None where there was none, or where somebody else wrote
-        to the table since (test_a_table_that_somebody_changed_is_computed_anew)."""
+        to the table since (test_a_changed_table_is_computed_from_scratch)."""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
         """The groups of which rows differ between two versions of an input, in columns that the query looks at: of an input

@@ -36,7 +36,7 @@ class ReadTarget:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition as somebody wrote it: `operator` is one of `application.paging.OPERATORS`."""
+    """A condition as somebody wrote it: `operator` is one of `application.operations.read_pages.OPERATORS`."""
 
     column: str
     operator: str
@@ -79,8 +79,8 @@ class RowHistory:
 class ReadSide(Protocol):
     """Answers from any thread, several at once. Reads alone, and no further than its time.
 
-    Raises `NotFound`, `domain.selection.Misasked` and `ReadTimeout`, `Busy`, `Retryable` while a target is away, and other
-    errors of the program for what cannot be told.
+    Raises `NotFound`, `domain.read_query.InvalidReadQuery` and `ReadTimeout`, `Busy`, `Retryable` while a target is away,
+    and other errors of the program for what cannot be told.
     """
 
     def targets(self) -> Sequence[ReadTarget]:

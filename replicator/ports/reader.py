@@ -51,8 +51,8 @@ class SelectsRows(Reader, Protocol):
         """The rows that `choose`, asked with the columns that the table has, or had then, wants of a target. What it raises
         passes through.
 
-        Values travel beside the statement, never in it, but for whole numbers. Raises as `read` does, `InvalidReadQuery` for values
-        that cannot be compared with their column, and `ReadTimeout` after so many seconds.
+        Values travel beside the statement, never in it, but for whole numbers. Raises as `read` does, `InvalidReadQuery`
+        for values that cannot be compared with their column, and `ReadTimeout` after so many seconds.
         """
 
 

@@ -28,8 +28,8 @@ class RegisterEntry:
 
 
 class Register(Protocol):
-    """Keeps `RegisterEntry` per source. Losing it is safe: the stream is then read from the source's `start_from` again, and lanes
-    trim what they have applied."""
+    """Keeps `RegisterEntry` per source. Losing it is safe: the stream is then read from the source's `start_from` again,
+    and lanes trim what they have applied."""
 
     def load(self, source: str) -> RegisterEntry:
         """What `save` kept last; empty when nothing was."""

@@ -67,18 +67,20 @@ class Sink(Protocol[F]):
         A write that changes no row still moves the position (test_empty_write_moves_position). The state that is committed
         with the rows names the plan's rule (test_state_is_committed_with_the_rows).
 
-        Under a watermark changes that are late (`domain.watermark`) go to `reject` as LATE, and nothing else comes of them;
-        of the others, of which the fold has left all, changes that come twice are one (test_late_changes_are_rejected,
-        test_histories_under_a_watermark_equal_the_model). `LaneState.max_event_time` is committed with the rows.
+        Under a watermark changes that are late (`domain.policy.watermark`) go to `reject` as LATE, and nothing else comes
+        of them; of the others, of which the fold has left all, changes that come twice are one
+        (test_late_changes_are_rejected, test_histories_under_a_watermark_equal_the_model). `LaneState.max_event_time` is
+        committed with the rows.
 
-        Under a retention (`domain.retention`) `Write.at` may raise the floor, at or below which the deletes remembered until
-        then are forgotten before anything of the write is judged (test_deletes_are_forgotten). A change that is late for it
-        goes to `reject` as LATE (test_histories_in_which_deletes_are_forgotten_equal_the_model). The floor is kept in the
-        state, and never falls, whoever writes next and under whatever retention (test_the_floor_is_kept).
+        Under a retention (`domain.policy.retention`) `Write.at` may raise the floor, at or below which the deletes
+        remembered until then are forgotten before anything of the write is judged (test_tombstones_are_purged). A change
+        that is late for it goes to `reject` as LATE (test_histories_with_purged_tombstones_equal_the_model). The floor is
+        kept in the state, and never falls, whoever writes next and under whatever retention
+        (test_the_purged_sequence_is_stored).
 
         A write `beside` the stream has an empty span and moves nothing: its rows are judged by their sequences, wherever the
-        lane stands (test_changes_that_were_left_out_come_beside), and again as often as it is given
-        (test_a_write_beside_that_fails_is_repeated). No time passes with it.
+        lane stands (test_left_out_changes_are_applied_out_of_band), and again as often as it is given
+        (test_a_failed_out_of_band_write_is_repeated). No time passes with it.
 
         A sink that is `atomic_across_lanes` may be given several writes of one lane, one after the other; the counts are
         then those of all of them (test_several_writes_of_a_lane_are_one_commit). It publishes `Write.complete` in the same
@@ -118,8 +120,8 @@ class Drops(Protocol):
 
         Takes the lane: `Fenced`, and nothing is removed, while another instance holds it. Where that cannot be told, the
         other one fails at the latest at its next commit (test_drop_takes_the_lane). Afterwards the lane is one that never
-        was: there is no state, no delete is remembered (test_drop_forgets_deletes), and `prepare` makes the target anew, in
-        whatever shape (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
+        was: there is no state, no delete is remembered (test_drop_removes_tombstones), and `prepare` makes the target
+        anew, in whatever shape (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
 
         May be called again, after it was killed anywhere too, and for a lane of which there is nothing
         (test_drop_may_be_repeated). In between `state` and `prepare` answer as before, or as for a lane that never was, or
@@ -139,7 +141,7 @@ class Swaps(Protocol):
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
         """Let the rows of `rebuilt`, a lane of the same sink, be those of `lane`, under the state that `judge` gives; the
-        state after that (test_a_target_is_exchanged). Both lanes are taken as by `Drops.drop` (test_swap_takes_the_lane);
+        state after that (test_a_target_is_swapped). Both lanes are taken as by `Drops.drop` (test_swap_takes_the_lane);
         `rebuilt` may be gone afterwards, or is to be dropped. The lane needs another `prepare`.
 
         Rows and state change in one commit: who reads at any time finds the old target or the new one. Killed anywhere, it
@@ -166,7 +168,7 @@ class Erases(Protocol):
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         """Remove every row with that key from the lane's target, versions of a history and changes of a log of them too, and
         from all that is kept beside it. `key`: the names of its columns at the source, and their texts
-        (`domain.erasures.texts`). The position and the other rows stay as they are (test_a_key_is_erased).
+        (`domain.erasures.to_key_texts`). The position and the other rows stay as they are (test_a_key_is_erased).
 
         Takes the lane as `Drops.drop` does (test_erasing_takes_the_lane). May be called again, after it was killed anywhere
         too. Nothing for a lane without a target (test_erasing_nothing). What is written down of the act itself does not
@@ -185,8 +187,8 @@ class ErasesRecords(Protocol):
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
         """Leave of the records at these places (topic, partition, offset) nothing but place and times, and
-        `domain.erasures.WITHHELD`; where older versions still hold them, as in `ErasureResult`. Takes the lane; may be called
-        again."""
+        `domain.erasures.ERASED_RECORD`; where older versions still hold them, as in `ErasureResult`. Takes the lane; may be
+        called again."""
 
     def end_versions(self, lane: Lane) -> str:
         """See `Erases.end_versions`; of the whole log."""
@@ -282,9 +284,9 @@ class TombstoneStore(Protocol[F]):
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: F, applied: Position, *, again: bool = False) -> F:
         """The remembered entries of these keys: the key columns and `_cdc_seq_1..n`, the highest per key. Entries of records
-        at or above `applied` are left out (test_ledger_leaves_out_what_was_not_applied). With `again`, for rows of a write
-        beside the stream, those of the records of `keys` too: whether they were applied is not known
-        (test_ledger_leaves_out_what_is_tried_again)."""
+        at or above `applied` are left out (test_tombstones_of_unapplied_records_are_left_out). With `again`, for rows of a
+        write beside the stream, those of the records of `keys` too: whether they were applied is not known
+        (test_tombstones_of_retried_records_are_left_out)."""
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
         """Remove the entries whose sequence is not above `high`; may be repeated."""

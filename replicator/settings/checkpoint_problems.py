@@ -15,7 +15,10 @@ def check_checkpoints(config: ConfigView) -> Iterator[PathProblem]:
             continue
         at: Path = ("sinks", name)
         if name not in _list_read_logs(config):
-            sentence = f"{describe_path((*at, 'snapshots'))}: no table whose past is read from {quote_name(name)} has another target"
+            sentence = (
+                f"{describe_path((*at, 'snapshots'))}: no table whose past is read from "
+                f"{quote_name(name)} has another target"
+            )
             step = (
                 "a table's past is read from the first event log of its 'to' that is in a folder; name it there, or remove"
             )

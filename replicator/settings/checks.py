@@ -146,7 +146,10 @@ def _check_unused_keys(config: ConfigView) -> Iterator[PathProblem]:
         for key in sorted(said & SINGLE_POLICY_KEYS) if inner else ():
             (policy,) = POLICIES_OF[key]
             if not any(entry.policy not in KNOWN_POLICIES - {policy} for entry in lanes):
-                sentence = f"key '{key}' in {describe_path(path)} means nothing: none of its entries has the policy {quote_name(policy)}"
+                sentence = (
+                    f"key '{key}' in {describe_path(path)} means nothing: none of its entries has the "
+                    f"policy {quote_name(policy)}"
+                )
                 yield PathProblem((*path, key), "inapplicable", sentence, "remove it")
 
 
@@ -199,7 +202,10 @@ def _check_bare_names(config: ConfigView) -> Iterator[PathProblem]:
             continue
         if not is_regex(table.match) and not has_overlap(table.match, "*.*"):
             at = (*table.path, "match")
-            sentence = f"{describe_path(at)}: {quote_name(table.match)} matches no table, as the names of this source are SCHEMA.TABLE"
+            sentence = (
+                f"{describe_path(at)}: {quote_name(table.match)} matches no table, as the names of this "
+                f"source are SCHEMA.TABLE"
+            )
             yield PathProblem(at, "bare_match", sentence, f"write {quote_name('*.' + table.match)}", severity="warning")
 
 

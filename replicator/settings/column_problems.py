@@ -118,7 +118,7 @@ def _check_unknown(
 
 
 def _check_lists(table: TableView, path: Path, rules: dict[str, Rule]) -> Iterator[PathProblem]:
-    """See `domain.casting.is_hashable`: lists are what can be declared and is not."""
+    """See `domain.transform.casts.is_hashable`: lists are what can be declared and is not."""
     for name, rule in rules.items():
         if rule.get("mask") in HASHING_MASKS and str(table.types.get(name, "")).strip().lower().startswith(LIST):
             at = (*path, name, "mask")

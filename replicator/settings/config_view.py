@@ -39,7 +39,7 @@ class EntryView:
     options: dict[str, tuple[Path, Any]]
     """The options of the target that hold for it: the path where each is written, and its value."""
     row_transforms: dict[str, tuple[Path, Any]]
-    """The keys of `tables.SHAPE` that hold for it, likewise."""
+    """The keys of `tables.ROW_TRANSFORM_KEYS` that hold for it, likewise."""
     columns: dict[str, dict[str, Any]]
     """What it says of single columns itself."""
 

@@ -45,7 +45,10 @@ def _check_missing(config: ConfigView, entry: EntryView) -> Iterator[PathProblem
 def _check_format(config: ConfigView, table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     form = get_text((config.sources or {}).get(table.source or "", {}), "format")
     if form is not None and form != OUTBOX:
-        sentence = f"{describe_path(entry.path)}: the store of events takes events of an outbox; records of {quote_name(form)} are none"
+        sentence = (
+            f"{describe_path(entry.path)}: the store of events takes events of an outbox; records of "
+            f"{quote_name(form)} are none"
+        )
         step = f"name a sink; or a source with 'format: {OUTBOX}'"
         yield PathProblem((*entry.path, "sink"), "inapplicable", sentence, step)
 
@@ -60,12 +63,18 @@ def _check_inapplicable(table: TableView, entry: EntryView) -> Iterator[PathProb
     for key in OTHER_TARGET_KEYS:
         path, said = entry.row_transforms.get(key, ((), None))
         if said is not None and key not in entry.keys:
-            sentence = f"{describe_path(path)} means nothing for {describe_path(entry.path)}: the store of events keeps events as they are"
+            sentence = (
+                f"{describe_path(path)} means nothing for {describe_path(entry.path)}: the store of "
+                f"events keeps events as they are"
+            )
             yield PathProblem(path, "inapplicable", sentence, OTHER_ENTRY_HINT)
     others = [name for name, rule in table.columns.items() if not rule.keys() <= MASK_KEYS]
     if others:
         path = (*table.path, "columns", others[0])
-        sentence = f"{describe_path(path)} means nothing for {describe_path(entry.path)}: the store of events keeps events as they are"
+        sentence = (
+            f"{describe_path(path)} means nothing for {describe_path(entry.path)}: the store of events "
+            f"keeps events as they are"
+        )
         yield PathProblem(path, "inapplicable", sentence, OTHER_ENTRY_HINT)
 
 

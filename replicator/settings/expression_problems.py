@@ -94,12 +94,15 @@ def _check_masked(table: TableView, entry: EntryView, path: Path, made: Expr) ->
     for name in sorted(list_columns(made)):
         rule = {**table.columns, **entry.columns}.get(name, {})
         if "mask" in rule and "mask" not in table.columns.get(name, {}):
-            sentence = f"{describe_path(path)} is made of {quote_name(name)}, which {describe_path((*entry.path, 'columns', name))} masks"
+            sentence = (
+                f"{describe_path(path)} is made of {quote_name(name)}, which "
+                f"{describe_path((*entry.path, 'columns', name))} masks"
+            )
             yield PathProblem(path, "contradiction", sentence, "compute it of other columns, or leave one of the two out")
 
 
 def _check_partly_sent(entry: EntryView, path: Path, made: Expr) -> Iterator[PathProblem]:
-    """See `domain.columns.Remade`."""
+    """See `domain.transform.columns.ColumnTransforms`."""
     said, keys = (entry.row_transforms.get(key, ((), None)) for key in ("partial_updates", "keys"))
     of = list_columns(made) - set(keys[1] if isinstance(keys[1], list) else ())
     if said[1] == "by_column" and isinstance(keys[1], list) and len(of) > 1:

@@ -54,7 +54,10 @@ def _check_sink(config: ConfigView, at: Path, said: Mapping[str, Any]) -> Iterat
         hint = suggest_name(name, config.sinks) or f"known: {', '.join(config.sinks) or 'none'}"
         yield PathProblem((*at, "sink"), "unknown_sink", f"unknown sink {quote_name(name)} in {describe_path(at)}", hint)
     elif config.get_kind(name) not in ("delta", "postgres"):
-        sentence = f"{describe_path((*at, 'sink'))}: {quote_name(name)} is of kind {config.get_kind(name)}, which keeps no projections yet"
+        sentence = (
+            f"{describe_path((*at, 'sink'))}: {quote_name(name)} is of kind {config.get_kind(name)}, "
+            f"which keeps no projections yet"
+        )
         yield PathProblem((*at, "sink"), "not_yet_supported", sentence, "name a sink of kind delta or postgres")
 
 

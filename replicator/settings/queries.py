@@ -133,7 +133,7 @@ def _get_logger() -> logging.Logger:
     return logging.getLogger("sqlglot")
 
 
-class _QuietParser:  # noqa: N801 - a context, used like a function
+class _QuietParser:
     """Keeps sqlglot from warning of statements that it does not know, which are refused here."""
 
     def __enter__(self) -> None:

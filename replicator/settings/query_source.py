@@ -16,7 +16,10 @@ def check_query_source(config: ConfigView, name: str, source: dict[str, Any]) ->
     """The problems of the source `name`, with those of the tables that read it; a warning where deletes would be missed."""
     at = ("sources", name)
     if get_text(source, "format") not in (ROWS, None):
-        sentence = f"what a query gives is read as {quote_name(ROWS)} alone; {describe_path(at)} says {quote_name(source['format'])}"
+        sentence = (
+            f"what a query gives is read as {quote_name(ROWS)} alone; {describe_path(at)} says "
+            f"{quote_name(source['format'])}"
+        )
         yield PathProblem((*at, "format"), "inapplicable", sentence, f"write `format: {ROWS}`")
     for key in (key for key in DECODER_KEYS if key in source):
         sentence = (

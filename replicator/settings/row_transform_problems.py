@@ -42,7 +42,10 @@ def check_row_transforms(config: ConfigView) -> Iterator[PathProblem]:
 def _check_truncates(entry: EntryView) -> Iterator[PathProblem]:
     path, said = entry.row_transforms.get("apply_as_truncates", ((), None))
     if said is not None and entry.policy is not None and entry.policy not in POLICIES_THAT_TRUNCATE:
-        sentence = f"{describe_path(path)} means nothing for {describe_path(entry.path)}, whose policy is {quote_name(entry.policy)}"
+        sentence = (
+            f"{describe_path(path)} means nothing for {describe_path(entry.path)}, whose policy is "
+            f"{quote_name(entry.policy)}"
+        )
         yield PathProblem(path, "inapplicable", sentence, "write it in the entries with policy 'scd1' only")
 
 
@@ -81,7 +84,10 @@ def _check_column_versions(entry: EntryView) -> Iterator[PathProblem]:
     for key, fitting in unfit.items():
         other, value = entry.row_transforms.get(key, ((), None))
         if value is not None and value not in fitting:
-            sentence = f"{describe_path(path)} says 'by_column', and {describe_path(other)} says {quote_name(key)}: they do not go together"
+            sentence = (
+                f"{describe_path(path)} says 'by_column', and {describe_path(other)} says "
+                f"{quote_name(key)}: they do not go together"
+            )
             yield PathProblem(path, "contradiction", sentence, "keep one")
 
 
@@ -97,11 +103,14 @@ def _check_key_columns(entry: EntryView) -> Iterator[PathProblem]:
 
 
 def _check_floating_keys(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
-    """See `domain.policies.refuse_floating_keys`."""
+    """See `domain.policy.policies.refuse_floating_keys`."""
     path, said = entry.row_transforms.get("keys", ((), None))
     bad = [name for name in _to_names(said) if name in table.floating]
     if bad and entry.policy in (None, "scd1", "scd2"):
-        sentence = f"{describe_path(path)} names {quote_name(bad[0])}, a column of floating-point numbers, by which rows cannot be told"
+        sentence = (
+            f"{describe_path(path)} names {quote_name(bad[0])}, a column of floating-point numbers, by "
+            f"which rows cannot be told"
+        )
         yield PathProblem(path, "contradiction", sentence, "name another key, or write `policy: append`")
 
 

@@ -26,7 +26,10 @@ def check_shared_targets(config: ConfigView) -> Iterator[PathProblem]:
             continue
         at = _get_path(table, entry)
         if not template and is_glob(match) and "." in match and is_exact(own := get_unqualified_name(match)):
-            sentence = f"{describe_path(at)}: tables of several schemas that 'match' matches would all have the target {quote_name(own)}"
+            sentence = (
+                f"{describe_path(at)}: tables of several schemas that 'match' matches would all have the "
+                f"target {quote_name(own)}"
+            )
             yield PathProblem(
                 at, "shared_target", sentence, f"name one schema in 'match'; or {SHARED_TARGET_HINT}", severity="warning"
             )

@@ -60,7 +60,6 @@ class DeltaSettings(SinkSettings):
 
     @property
     def catalog_of(self) -> Engine | None:
-        """See `SinkSettings.catalog_of`."""
         return None if self.schema_name is None else "spark"
 
     @model_validator(mode="after")

@@ -67,7 +67,10 @@ def check_source_options(config: ConfigView) -> Iterator[PathProblem]:
         if "transactions" in source:
             yield from _check_transactions(config, name, source)
             if source.get("flattened") is True:
-                sentence = f"{describe_path(('sources', name))} has both 'transactions' and 'flattened': rows do not tell enough of theirs"
+                sentence = (
+                    f"{describe_path(('sources', name))} has both 'transactions' and 'flattened': rows "
+                    f"do not tell enough of theirs"
+                )
                 yield PathProblem(("sources", name, "transactions"), "contradiction", sentence, "keep one")
         if get_text(source, "transport") in (FILES, "archive"):
             yield from (_check_files if get_text(source, "transport") == FILES else _check_archive)(name, source)
@@ -309,7 +312,8 @@ def _check_compacted(config: ConfigView) -> Iterator[PathProblem]:
         if of_events and every and dict(entry.of_table)["tombstones"] == "delete":
             kept = "the event log" if config.get_kind(entry.sink) == "event_log" else f"policy {quote_name(entry.policy)}"
             sentence = (
-                f"{describe_path(entry.path)}: {kept} keeps every change, and a topic that is compacted, as `tombstones: delete` "
+                f"{describe_path(entry.path)}: {kept} keeps every change, and a topic that is compacted, as "
+                f"`tombstones: delete` "
                 "says, keeps the last one of a key"
             )
             hint = "let it read a topic with cleanup.policy=delete; `replicator doctor` asks the broker how it is"

@@ -120,11 +120,9 @@ class RecordSettings(SourceSettings):
 
     @property
     def has_tombstones(self) -> bool:
-        """See `SourceSettings`."""
         return self.format == "rows" and self.operation_column is None and self.sequence_columns is None
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `SourceSettings.for_decoder`."""
         if self.format != "rows":
             return said
         inserts = {} if "operation_column" in said else {"inserts_only": True}
@@ -218,7 +216,7 @@ class FilesSettings(SourceSettings):
         return self
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `SourceSettings.for_decoder`. What is CSV, who reads the files has to know; the rows come as JSON."""
+        """What is CSV, who reads the files has to know; the rows come as JSON."""
         if self.format != "rows":
             return said
         mine = {"inserts_only": "operation_column" not in said, "text_values": self.files == "csv", "in_files": True}
@@ -281,7 +279,6 @@ class SnapshotsSettings(SourceSettings):
 
     @property
     def stateful_table(self) -> str | None:
-        """See `SourceSettings`."""
         return self.table or Path(self.path or "").name
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -314,7 +311,6 @@ class QuerySettings(SourceSettings):
 
     @property
     def stateful_table(self) -> str | None:
-        """See `SourceSettings`."""
         return self.table
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:

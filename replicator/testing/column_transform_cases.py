@@ -1,5 +1,5 @@
-"""What lanes make of single columns, to try histories with: as the program takes it (`domain.columns`) and as the model says
-it (`model_remade`)."""
+"""What lanes make of single columns, to try histories with: as the program takes it (`domain.transform.columns`) and as
+the model says it (`model_remade`)."""
 
 from __future__ import annotations
 

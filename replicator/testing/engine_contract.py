@@ -151,7 +151,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert [row["v1"] is None for row in rows if row["_op"] == "d"] == [False]
 
     def test_fold_marks_void_rows(self) -> None:
-        """`_reset_column` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""
+        """`_reset` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""
         engine = self.new_engine()
         moved = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("move", 0, 1, salt=9, mask=1))
         plan = plan_for("scd1", moved.table())

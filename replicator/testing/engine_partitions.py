@@ -1,4 +1,4 @@
-"""What an engine promises that parts frames by key (`ports.laying.PartsByKey`); a part of `EngineContract`."""
+"""What an engine promises that parts frames by key (`ports.bulk_load.PartitionsByKey`); a part of `EngineContract`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EnginePartitions(EngineBase):
             require(isinstance(engine, PartitionsByKey), "the engine parts no frames")
             keys = history.table().keys
             changes, some = self.read_changes(history), self.read_changes(history, len(history.events) // 2)
-            whole, part = (engine.apart(frame, keys, PARTITIONS) for frame in (changes, some))
+            whole, part = (engine.partition_rows(frame, keys, PARTITIONS) for frame in (changes, some))
             assert len(whole) == len(part) == PARTITIONS
             homes = {key: i for i, rows in enumerate(whole) for key in _read_keys(rows, keys)}
             for i, rows in enumerate([*whole, *part]):

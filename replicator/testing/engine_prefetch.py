@@ -20,7 +20,7 @@ OTHERS = TableSpec("public.others", (Column("id", pa.int64()),), ("id",), finger
 
 
 class EnginePrefetchContract(EngineBase):
-    """The contract of `ports.engine.WorksAhead`."""
+    """The contract of `ports.engine.Prefetches`."""
 
     def test_prefetched_batches_decode_the_same(self) -> None:
         """As if nothing had been begun: batches of one table, of others, of several, with records that cannot be read or

@@ -53,7 +53,6 @@ class FakeDecoder:
     """`ports.decoder.Decoder` over that format."""
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         return pa.Table.from_pylist([self._route_value(value) for value in raw["value"].to_pylist()], ROUTE)
 
     def _route_value(self, value: bytes | None) -> dict[str, str]:
@@ -68,7 +67,6 @@ class FakeDecoder:
         return {"table": about[b"table"].decode(), "fingerprint": about[b"fingerprint"].decode()}
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`."""
         for value in sample["value"].to_pylist():
             frame = decode_value(value)
             if frame is not None:
@@ -81,7 +79,6 @@ class FakeDecoder:
         raise Fatal(f"no record of table {table} can be read")
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         rows = [self._decode_record(row, table) for row in raw.to_pylist()]
         return reduce(lambda a, b: pa.concat_tables([a, b]), rows, changes_schema(table).empty_table())
 
@@ -94,7 +91,6 @@ class FakeDecoder:
         return pa.Table.from_pylist([row | place], schema)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return pa.Table.from_pylist([self._read_envelope(value) for value in raw["value"].to_pylist()], ENVELOPE)
 
     def _read_envelope(self, value: bytes | None) -> dict[str, Any]:

@@ -27,7 +27,6 @@ class FakeEventStore:
         self._turn = threading.Lock()
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
-        """See `ports.event_store.EventStore.append`."""
         with self._turn:
             known = StoredEvents({e.event_id: e for e in self.events}, dict(find_heads(self.events)))
             done = number_events(events, known, datetime.now(UTC))
@@ -42,12 +41,10 @@ class FakeEventStore:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Sequence[Event]:
-        """See `ports.event_store.EventStore.read`."""
         found = (e for e in self.events if e.aggregate_type == aggregate_type and aggregate_id in (None, e.aggregate_id))
         return sort_events(e for e in found if until is None or e.created_at <= until)[:limit]
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
-        """See `ports.event_store.EventStore.version`."""
         return find_heads(self.events).get((aggregate_type, aggregate_id), AggregateHead()).version
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ class FakeSink:
         self.held: dict[str, int] = {}
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`. The instance that prepares a lane last may write it."""
+        """The instance that prepares a lane last may write it."""
         with self.store.lock:
             kept = self.store.lanes.setdefault(lane.id, FakeLane())
             kept.plan = plan
@@ -74,11 +74,9 @@ class FakeSink:
                 row.update({c.name: row.get(c.name) for c in plan.target})
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
         return self.store.lanes[lane.id].state if lane.id in self.store.lanes else None
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`."""
         with self.store.lock:
             drafts: dict[str, tuple[FakeLane, LaneOutcome]] = {}
             for write in writes:
@@ -136,25 +134,21 @@ class FakeSink:
         return replace(kept, target=target, state=moved), LaneOutcome(moved.position, Counts(**counts), moved.purged_up_to)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`."""
         self.store.lanes.setdefault(lane.id, FakeLane()).state = state
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`."""
         kept = self.store.lanes.get(lane.id, FakeLane())
         self.store.lanes[lane.id] = FakeLane(plan=kept.plan, epoch=kept.epoch)
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """See `ports.sink.Drops.belongings`."""
         return [LaneArtifact("table", lane.id)] if lane.id in self.store.lanes else []
 
     def drop(self, lane: Lane) -> None:
-        """See `ports.sink.Drops.drop`. Another instance that prepared the lane is fenced when it commits."""
+        """Another instance that prepared the lane is fenced when it commits."""
         self.held.pop(lane.id, None)
         self.store.lanes.pop(lane.id, None)
 
     def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
         self.held.clear()
 
 
@@ -180,7 +174,7 @@ def advance_state(state: LaneState, write: Write[Any], target: PlainTarget) -> L
 
 
 class FakeTarget:
-    """A `FakeStore` as the contract suite asks for it (`delivery.Target`)."""
+    """A `FakeStore` as the contract suite asks for it (`delivery.SinkTarget`)."""
 
     def __init__(self) -> None:
         self.store = FakeStore()
@@ -205,7 +199,6 @@ class FakeDeadLetters:
         self.failing = False
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.write`."""
         if self.failing:
             raise Fatal("the dead letters cannot be written")
         for letter in letters:
@@ -216,8 +209,6 @@ class FakeDeadLetters:
             self.letters[letter.event_id, letter.lane] = letter
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """See `ports.dead_letters.DeadLetters.read`."""
-
         def seen(letter: DeadLetter) -> datetime:
             return letter.last_seen
 
@@ -225,18 +216,15 @@ class FakeDeadLetters:
         return [letter for letter in sorted(by_name, key=seen, reverse=True) if which.is_match(letter)][:limit]
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
-        """See `ports.dead_letters.DeadLetters.count_open`."""
         return Counter(
             DeadLetterGroup(each.source, each.table, each.lane) for each in self.read(DeadLetterFilter(state=OPEN))
         )
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
-        """See `ports.dead_letters.DeadLetters.mark`."""
         for letter in self._select_unchanged(letters):
             self.letters[letter.event_id, letter.lane] = replace(letter, state=state)
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.remove`."""
         for letter in self._select_unchanged(letters):
             del self.letters[letter.event_id, letter.lane]
 
@@ -266,7 +254,6 @@ class FakeSource:
             self.fed.notify_all()
 
     def run(self, start: Position, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop, *, once: bool) -> None:
-        """See `ports.source.Source.run`."""
         until = len(self.pieces)
         number, position = 0, start
         while not stop.is_set() and not (once and number >= until):
@@ -292,7 +279,6 @@ class FakeSource:
         return end
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> None:
-        """See `ports.source.Source.read`."""
         position = start.only(until)
         for piece in list(self.pieces):
             if stop.is_set():
@@ -304,7 +290,6 @@ class FakeSource:
             apply_batch(make_batch(RAW.empty_table(), Span(position.only(left), Position(left)), self.identity))
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        """See `ports.source.Source.losses`."""
         first, end = self.start(), self.end()
         found = {}
         for partition, offset in position.items():
@@ -323,11 +308,9 @@ class FakeSource:
         return find_bounds(self.pieces, first=True)
 
     def beginning(self) -> Position:
-        """See `ports.source.Source.beginning`."""
         return find_bounds(self.pieces, first=True)
 
     def end(self) -> Position:
-        """See `ports.source.Source.end`."""
         return find_bounds(self.pieces)
 
     def committed(self, position: Position) -> None:

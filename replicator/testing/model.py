@@ -43,9 +43,9 @@ class Change:
     `op`: c create, u update, r read by a snapshot, d delete, t truncate. `image`: the values as sent; a column that is
     missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
     did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
-    `doubtful`: the image of a delete may be another than the row. `ignore_null`: columns in which a NULL leaves what the row of the
-    key holds, if there is one. `at`: what versions show of where they begin and end, if not the event time. `computed`: columns
-    whose values do not come from the source.
+    `doubtful`: the image of a delete may be another than the row. `ignore_null`: columns in which a NULL leaves what the
+    row of the key holds, if there is one. `at`: what versions show of where they begin and end, if not the event time.
+    `computed`: columns whose values do not come from the source.
     `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
     without a key), and may be another one when the change is sent again. `partition`: the ordered
     log it came in. `arrived`: when it came to the target, by a clock that the test gives. `tx`: the number of its

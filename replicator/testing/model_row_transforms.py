@@ -21,11 +21,12 @@ class ModelRowTransforms:
     `truncates`, `deletes`: creates, updates and reads for which it holds are truncates, or else deletes. `sequence_by`: the
     columns whose values come before the log's own elements in the sequence; versions show the first of them. `stored`: how a
     target keeps these values, by column, where it does not keep them as they are. `columns`: those that there are from then
-    on, all when None. `without_deletes`: neither deletes nor truncates, but for the delete half of a key change. `ignore_null`:
-    columns in which the NULL of a create, update or read leaves what the row holds. `soft_deletes`: the policy leaves what
-    is deleted, marked. `has_column_versions`: it has a sequence for each column. `where`: creates, updates and reads for which it does
-    not hold are deletes or, where not `rows_leave`, left out; `condition_columns` are the columns that it looks at, and one that did not
-    send them all is rejected. `column_transforms`: what becomes of single columns, last of all.
+    on, all when None. `without_deletes`: neither deletes nor truncates, but for the delete half of a key change.
+    `ignore_null`: columns in which the NULL of a create, update or read leaves what the row holds. `soft_deletes`: the
+    policy leaves what is deleted, marked. `has_column_versions`: it has a sequence for each column. `where`: creates,
+    updates and reads for which it does not hold are deletes or, where not `rows_leave`, left out; `condition_columns` are
+    the columns that it looks at, and one that did not send them all is rejected. `column_transforms`: what becomes of
+    single columns, last of all.
     """
 
     truncates: Condition | None = None

@@ -144,7 +144,7 @@ def _alter_value(at: Any, key: Any, rng: Random, raw: list[bytes]) -> None:
         twin = msgspec.json.encode(rng.choice((value, None, 1, "2"))) + b"," + msgspec.json.encode(key) + b":"
         at[key] = _add_raw(twin + msgspec.json.encode(value), raw)
     else:
-        at.record_failure(at[: rng.choice((1, 2, 40))])
+        at.extend(at[: rng.choice((1, 2, 40))])
 
 
 def _add_raw(token: bytes, raw: list[bytes]) -> str:

@@ -78,9 +78,9 @@ def to_plain(value: Any) -> Any:
 
 @dataclass
 class PlainTarget:
-    """The rows of one target, its remembered deletes and its last truncate. `resent_limit` is `plan.resent_below` of the write on
-    its way, `copies` how many rows of each identity it had at or below that. `late`: a `retention.Forgetting` of the
-    write, and the reason that it gives."""
+    """The rows of one target, its remembered deletes and its last truncate. `resent_limit` is `plan.resent_below` of the
+    write on its way, `copies` how many rows of each identity it had at or below that. `late`: a `retention.Forgetting` of
+    the write, and the reason that it gives."""
 
     rows: list[Row] = field(default_factory=list)
     deletes: dict[tuple[Any, ...], Sequence] = field(default_factory=dict)
@@ -176,7 +176,7 @@ def _check_other_row(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainT
 
 
 def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
-    """The rows frame's row: `_find_operation` and the columns of `plan.target`, without the time of applying."""
+    """The rows frame's row: `_op` and the columns of `plan.target`, without the time of applying."""
     count = plan.table.sequence
     stored = zip(cdc_sequence_columns(count), sequence_columns(count), strict=True)
     made = {

@@ -1,4 +1,4 @@
-"""What a sink promises in which lanes can begin with snapshots (`ports.state_snapshots.Seeds`)."""
+"""What a sink promises in which lanes can begin with snapshots (`ports.checkpoints.RestoresState`)."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ REMEMBERED_CASES: Mapping[str, tuple[Rows, Rows, str, Sequence[Any]]] = {
 
 
 class RestoreContract(SinkBase):
-    """The promises of `RestoresState`. `case_names`: of the lanes that are tried, where the sink knows not all. `unsupported_text`: a text that the
-    target cannot keep in a column `v`, and a lake can; None where there is none."""
+    """The promises of `RestoresState`. `case_names`: of the lanes that are tried, where the sink knows not all.
+    `unsupported_text`: a text that the target cannot keep in a column `v`, and a lake can; None where there is none."""
 
     case_names: tuple[str, ...] = tuple(RESTORE_CASES)
     unsupported_text: str | None = None

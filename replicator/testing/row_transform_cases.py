@@ -1,4 +1,4 @@
-"""Shapes of lanes to try histories with: each as the program takes it (`domain.shape`) and as the model says it."""
+"""Shapes of lanes to try histories with: each as the program takes it (`domain.transform.rows`) and as the model says it."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def make_among_condition(*texts: str) -> Expr:
 
 @dataclass(frozen=True)
 class TransformCase:
-    """A shape that looks at `v1`, which is of one of the kinds `first_types`. `keys`: the kinds of keys that it suits. `in_order`:
-    for what is read from one partition."""
+    """A shape that looks at `v1`, which is of one of the kinds `first_types`. `keys`: the kinds of keys that it suits.
+    `in_order`: for what is read from one partition."""
 
     row_transforms: RowTransforms
     wanted: ModelRowTransforms
@@ -109,7 +109,7 @@ class EveryColumn:
 EVERY_NULL_IGNORED = ColumnSelection((), excluded=True)
 SCD1 = frozenset({"scd1"})
 NOT_A = Not(Compare("=", source("v1"), Lit("a")))
-NO_A: dict[str, Any] = {"where": make_other_text_condition("a"), "asked": frozenset({"v1"})}
+NO_A: dict[str, Any] = {"where": make_other_text_condition("a"), "condition_columns": frozenset({"v1"})}
 
 CASES = {
     "in the order of a column": TransformCase(

@@ -1,4 +1,4 @@
-"""What a sink promises that takes the first rows of a target in parts (`ports.laying.Loads`); a part of
+"""What a sink promises that takes the first rows of a target in parts (`ports.bulk_load.BulkLoads`); a part of
 `sink_contract.SinkContract`."""
 
 from __future__ import annotations

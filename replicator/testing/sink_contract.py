@@ -422,7 +422,7 @@ class SinkContract(
 
 
 class TombstoneContract(Contract):
-    """Every promise of `ports.sink.TombstoneLedger` as a test. Give `new_tombstones` and `new_engine`."""
+    """Every promise of `ports.sink.TombstoneStore` as a test. Give `new_tombstones` and `new_engine`."""
 
     def new_tombstones(self) -> TombstoneStore[Any]:
         """A fresh, empty ledger."""

@@ -49,16 +49,17 @@ class Statement:
 class StreamShape:
     """What the table and its stream are like.
 
-    `key`: a name of `value_types.KEY_TYPES`. `values`: names of `value_types.VALUE_TYPES`. `partitions`: records are placed by their key.
-    `shuffle`: partitions arrive interleaved at random (key changes then carry all values, since their halves may come in
-    either order). `blocks`: events tell their place in the transaction, as without a key they always do. `tombstones`:
-    a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream begins when
-    rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values of variable
-    length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times deviate from the
-    order of the log by up to so many milliseconds, and some events have none. `whole_moves`: key changes carry all values.
-    `scramble`: records arrive in any order, those of one key too (every value is sent then, unless `parts`).
-    `at_once`: the source looks at its keys when a statement ends. So a move to a key that is taken moves that row on, and
-    rows exchange their keys, or pass them round, without another key: a row may come before the one leaves that had its key.
+    `key`: a name of `value_types.KEY_TYPES`. `values`: names of `value_types.VALUE_TYPES`. `partitions`: records are
+    placed by their key. `shuffle`: partitions arrive interleaved at random (key changes then carry all values, since their
+    halves may come in either order). `blocks`: events tell their place in the transaction, as without a key they always
+    do. `tombstones`: a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream
+    begins when rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values
+    of variable length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times
+    deviate from the order of the log by up to so many milliseconds, and some events have none. `whole_moves`: key changes
+    carry all values. `scramble`: records arrive in any order, those of one key too (every value is sent then, unless
+    `parts`). `at_once`: the source looks at its keys when a statement ends. So a move to a key that is taken moves that row
+    on, and rows exchange their keys, or pass them round, without another key: a row may come before the one leaves that
+    had its key.
     `doubtful`: nobody can tell whether the images of rows that leave their key are whole, and some are not.
     """
 

@@ -134,7 +134,8 @@ class SourceContract(Contract):
         return reader
 
     def test_spans_touch(self) -> None:
-        """Per partition the first span starts at `start`, and each next one where the last ended; `BatchRecorder` checks that."""
+        """Per partition the first span starts at `start`, and each next one where the last ended; `BatchRecorder` checks
+        that."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             assert drop_empty(reader.position) == drop_empty(self.make_whole_span(stream, 20).end)

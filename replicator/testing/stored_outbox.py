@@ -83,7 +83,8 @@ class OutboxRecords:
     def make_write(
         self, engine: Engine[Any], start: Mapping[int, int] | int, end: Mapping[int, int] | int, *, out_of_band: bool = False
     ) -> Write[Any]:
-        """The records of these offsets, of the first partition where one number says them. `out_of_band`: beside the stream."""
+        """The records of these offsets, of the first partition where one number says them. `out_of_band`: beside the
+        stream."""
         first, last = _to_partitions(start), _to_partitions(end)
         # Of several partitions records come in any order.
         rows = [

@@ -181,7 +181,8 @@ def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...])
 
 
 def _list_engine_options(loaded: Loaded) -> dict[str, Any]:
-    """What the adapters of an engine share: the options of its session, and the object stores that `list_object_stores` names."""
+    """What the adapters of an engine share: the options of its session, and the object stores that `list_object_stores`
+    names."""
     engine = loaded.settings.engine
     if engine == LOCAL:
         return {}
@@ -374,8 +375,8 @@ def build_engine(loaded: Loaded, **more: Any) -> Engine[Any]:
 
 
 DECODER_PROCESS_BYTES = 512 << 20
-"""Bytes of `record_limits.memory` for each process that decodes ahead: its libraries and what it works on take half of that, and
-batches that wait for it as much in this one."""
+"""Bytes of `record_limits.memory` for each process that decodes ahead: its libraries and what it works on take half of
+that, and batches that wait for it as much in this one."""
 
 
 def build_prefetching_engine(loaded: Loaded) -> Engine[Any]:

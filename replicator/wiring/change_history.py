@@ -71,7 +71,7 @@ def read_history(
 def read_audit(
     loaded: Loaded, table: str, period: Mapping[str, str], tell: Report, by: str | None = None
 ) -> tuple[pa.Table, ChangeLogResult]:
-    """The changes of `table` (its name in the source) as `domain.audited.AUDIT`, in the order of their time and place, of a
+    """The changes of `table` (its name in the source) as `domain.audit.AUDIT`, in the order of their time and place, of a
     period: `since`, `until`, times at the source as ISO text. `by`: the column in which rows say who changed them.
     ConfigProblem without an event log of the table, and for a column that it does not have."""
     frames = [AUDIT.empty_table()]

@@ -44,12 +44,10 @@ class CheckpointTarget:
         self._then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:  # noqa: ARG002 - which is called otherwise here
-        """See `ports.sink.Erases.erase`."""
         erased: ErasureResult = self._sink.erase(self._then, key)
         return replace(erased, versions=self._sink.end_versions(self._then))
 
     def end_versions(self, lane: Lane) -> str:  # noqa: ARG002
-        """See `ports.sink.Erases.end_versions`."""
         return str(self._sink.end_versions(self._then))
 
     def close(self) -> None:
@@ -73,11 +71,9 @@ class CombinedDeadLetters:
             store.remove(letters)
 
     def versions(self) -> str:
-        """See `ports.dead_letters.KeepsVersions`."""
         return "; ".join(filter(None, (one.versions() for one in self._stores if isinstance(one, KeepsVersions))))
 
     def end_versions(self) -> str:
-        """See `ports.dead_letters.KeepsVersions`."""
         return "; ".join(filter(None, (one.end_versions() for one in self._stores if isinstance(one, KeepsVersions))))
 
 

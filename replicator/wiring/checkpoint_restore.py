@@ -52,11 +52,11 @@ def prepare_rebuild(loaded: Loaded, request: RebuildRequest, report: Report = ig
 
 
 def _restore(loaded: Loaded, request: RebuildRequest, report: Report, checkpoint: Checkpoint) -> Loaded:
-    """`rebuild.prepare_rebuild`, and the target has what the snapshot holds; where it cannot keep that, nothing, and `report` is
-    told why. Gone, and there is no target, where the snapshot was removed."""
+    """`rebuild.prepare_rebuild`, and the target has what the snapshot holds; where it cannot keep that, nothing, and
+    `report` is told why. Gone, and there is no target, where the snapshot was removed."""
     config = rebuild.prepare_rebuild(loaded, request, checkpoints.list_topics(loaded, request.lane, checkpoint))
     folder = Path(config.settings.state) / BEGIN_FILE
-    cast(Any, checkpoints.find_store(loaded, request.lane)).copy(checkpoint, folder)
+    cast(Any, checkpoints.find_store(loaded, request.lane)).copy_checkpoint(checkpoint, folder)
     try:
         _restore_state(loaded, config, request, folder)
     except CheckpointUnsupported as unfit:
@@ -120,7 +120,11 @@ def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Any) -> 
         return "none can be used, as only records of a period are asked for"
     if request.policy not in (None, request.lane.policy):
         return f"none can be used, as they are of policy {request.lane.policy}"
-    return "" if hasattr(sink, "seed") else f"none can be used, as targets in sink {rebuilt.sink} do not begin with one yet"
+    return (
+        ""
+        if hasattr(sink, "restore_state")
+        else f"none can be used, as targets in sink {rebuilt.sink} do not begin with one yet"
+    )
 
 
 def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, folder: Path) -> None:
@@ -135,7 +139,7 @@ def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, fold
     _copy_register(loaded, config, (folder, origin), rebuilt)
     _copy_dead_letters(config, (folder, origin), rebuilt)
     with closing(cast(Any, adapters.build_rewriting_sink(loaded, rebuilt.sink))) as sink:
-        sink.seed(rebuilt, plan, origin, lake)
+        sink.restore_state(rebuilt, plan, origin, lake)
 
 
 def _copy_register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:

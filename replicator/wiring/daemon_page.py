@@ -42,7 +42,7 @@ class DaemonPage:
         self.hidden: EnvironmentProblem | None = None
 
     def start(self, views: Views) -> str:
-        """See `ports.monitor.Monitor`. Call it while the lock of the instance is held."""
+        """Call it while the lock of the instance is held."""
         options = self._options
         try:
             url = self._start_monitor(options, views)
@@ -72,7 +72,6 @@ class DaemonPage:
                 )
 
     def close(self) -> None:
-        """See `ports.monitor.Monitor`."""
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
         if self._monitor is not None:

@@ -67,8 +67,8 @@ def find_lane_to_drop(loaded: Loaded, name: str) -> DropScope:
 
 
 def drop_lane(loaded: Loaded, lane: Lane) -> None:
-    """Remove the lane and its target. Fenced, and nothing is removed, when an instance writes it; ConfigProblem where `find_lane_to_drop`
-    says so."""
+    """Remove the lane and its target. Fenced, and nothing is removed, when an instance writes it; ConfigProblem where
+    `find_lane_to_drop` says so."""
     _refuse_out_of_reach(loaded, lane)
     with _hold_lane(loaded, lane), ExitStack() as opened:
         sink = _open_dropping_sinks(loaded, {lane.sink}, opened)[lane.sink]

@@ -35,8 +35,8 @@ MAX_SHOWN = 5
 def compare_target(
     loaded: Loaded, lane: LaneSettings, make: BuildTarget, tell: Report = ignore_report, **asked: Any
 ) -> dict[str, Any]:
-    """Make the target of the lane anew beside it, tell the difference, and take it away again. `asked`: `RebuildRequest`'s policy
-    and times. Both are read into memory. Where the log is not as far as the lane, or further, `exact` says so."""
+    """Make the target of the lane anew beside it, tell the difference, and take it away again. `asked`: `RebuildRequest`'s
+    policy and times. Both are read into memory. Where the log is not as far as the lane, or further, `exact` says so."""
     wanted = make_request(loaded, lane, DRY_RUN_SUFFIX, **asked)
     rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, lane), wanted.into)
     _remove_leftovers(loaded, wanted, rebuilt)

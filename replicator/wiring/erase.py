@@ -40,9 +40,9 @@ HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True)
 class ErasureScope:
-    """The row that is meant, and where it is kept: `targets`, `logs` (event logs), `dead_letters` (where dead letters are) and
-    `projections` that read one of these. `stays`: what this program keeps of it and cannot change, with why. `texts` are the
-    key in clear."""
+    """The row that is meant, and where it is kept: `targets`, `logs` (event logs), `dead_letters` (where dead letters are)
+    and `projections` that read one of these. `stays`: what this program keeps of it and cannot change, with why. `texts`
+    are the key in clear."""
 
     source: str
     table: str

@@ -70,15 +70,14 @@ class _ForwardHandler(logging.Handler):
     """Hands records of `logging` on."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler.emit`."""
         error = record.exc_info[1] if record.exc_info else None
         log = structlog.get_logger()
         log.log(record.levelno, record.getMessage(), logger=record.name, **({"exc_info": error} if error else {}))
 
 
 class RepeatedLines:
-    """A processor that lets `MAX_EQUAL_LINES` equal lines through within `BURST_SECONDS` and drops the others. The first line after that
-    time comes with a summary of what was dropped.
+    """A processor that lets `MAX_EQUAL_LINES` equal lines through within `BURST_SECONDS` and drops the others. The first
+    line after that time comes with a summary of what was dropped.
 
     Lines are equal when their level, event and other fields that are text are: figures may differ."""
 

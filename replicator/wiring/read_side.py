@@ -46,20 +46,17 @@ class ConfiguredTargets:
         self._turns = {False: threading.BoundedSemaphore(MAX_READERS), True: threading.BoundedSemaphore(MAX_PAST_READERS)}
 
     def targets(self) -> Sequence[ReadTarget]:
-        """See `ports.read_side.ReadSide.targets`."""
         lanes = self._list_lanes()
         names = [f"{sink}.{table}" for sink in self._loaded.settings.sinks for table in self._list_tables(sink)]
         return [self._make_target(name, lanes) for name in sorted(names) if self._is_offered(name, lanes)]
 
     def columns(self, name: str) -> tuple[ReadTarget, pa.Schema]:
-        """See `ports.read_side.ReadSide.columns`."""
         target = self._find_target(name)
         with self._limit_readers():
             found = read_target(self._loaded, name, choose=lambda _: ReadQuery(limit=0), seconds=self._seconds)
         return target, found.schema
 
     def rows(self, name: str, wanted: PageRequest) -> Page:
-        """See `ports.read_side.ReadSide.rows`."""
         if wanted.from_log and wanted.as_of is None:
             raise InvalidReadQuery("`from_log` asks for a time", next_step="Give one with `as_of`.")
         target = self._find_target(name)
@@ -76,7 +73,6 @@ class ConfiguredTargets:
         return replace(page, notes=tuple(notes))
 
     def history(self, name: str, key: Sequence[str]) -> RowHistory:
-        """See `ports.read_side.ReadSide.history`."""
         target, lanes = self._find_target(name), self._list_lanes().get(name, [])
         if target.source_table is None or not lanes:
             raise NotFound(

@@ -80,11 +80,9 @@ class LogSettings(SourceSettings):
 
     @property
     def has_tombstones(self) -> bool:
-        """See `SourceSettings`."""
         return self._recorded.has_tombstones
 
     def for_decoder(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `SourceSettings.for_decoder`."""
         return self._recorded.for_decoder(said)
 
 
@@ -115,8 +113,8 @@ def prepare_rebuild(
     loaded: Loaded, request: RebuildRequest, topics: Collection[str] = (), *, from_scratch: bool = False, **entry: Any
 ) -> Loaded:
     """The configuration that makes it, with a state folder of its own: given again it goes on where it stopped. `topics`:
-    where the table's records are, as far as that is known. `from_scratch`: whatever was asked for before. `entry`: keys of the
-    lane's entry that are to be others.
+    where the table's records are, as far as that is known. `from_scratch`: whatever was asked for before. `entry`: keys of
+    the lane's entry that are to be others.
 
     ConfigProblem where the event log cannot be read, where the config or somebody else has a target of that name, and
     where that target was begun with other words.

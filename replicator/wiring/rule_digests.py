@@ -55,7 +55,23 @@ def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
     return _hash_json(said)
 
 
-STORED_NAMES: Mapping[str, str] = {}
+STORED_NAMES: Mapping[str, str] = {
+    "AddedColumn": "Added",
+    "ColumnRule": "Changed",
+    "ColumnRule.can_be_missing": "may_lack",
+    "ColumnSelection": "Chosen",
+    "ColumnTransforms": "Remade",
+    "ColumnTransforms.additions": "added",
+    "ColumnTransforms.rules": "changed",
+    "RowTransforms": "Shape",
+    "RowTransforms.column_transforms": "remade",
+    "RowTransforms.has_column_versions": "by_column",
+    "RowTransforms.ignore_null": "keeping",
+    "RowTransforms.target_columns": "kept",
+    "SchemaChangeKind": "Kind",
+    "SchemaChangeMode": "Mode",
+    "SentValue": "Sent",
+}
 """Names of classes and fields (`Class.field`) under which digests were stored before these were renamed."""
 
 
@@ -80,8 +96,8 @@ def stored_text(value: object) -> str:
 
 
 def digest_lane(loaded: Loaded, lane: LaneSettings) -> str:
-    """Equal for configurations under which the lane makes the same target of its source's records: `digest_rules`, and how its
-    rows lie and what is remembered beside them."""
+    """Equal for configurations under which the lane makes the same target of its source's records: `digest_rules`, and how
+    its rows lie and what is remembered beside them."""
     table, entry = _get_settings(loaded, lane)
     of_table = {name: value for name, value in to_plain_options(table).items() if name != "to"}
     said = {

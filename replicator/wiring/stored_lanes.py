@@ -200,7 +200,8 @@ def resync_lane(loaded: Loaded, lane_id: str, *, accept_missing: bool = False) -
 
 
 def accept_schema(loaded: Loaded, lane_id: str, number: int) -> None:
-    """Let a lane go on, at the next start, under the schema of that number. ConfigProblem as `accept_pending_schema` says."""
+    """Let a lane go on, at the next start, under the schema of that number. ConfigProblem as `accept_pending_schema`
+    says."""
     lane = find_lane(loaded, lane_id)
     sink = adapters.build_sink(loaded, lane.sink)
     try:

@@ -28,7 +28,7 @@ from .stored_lanes import list_lanes
 class ReadRequest:
     """Which rows: of a version, or as they were then, or as they are; for which `where` holds; at most `limit`.
     `from_log`: by the event log, whatever versions there are. Or instead of `where` and `limit` those that `choose` wants,
-    of a sink whose reader is a `ports.reader.Selects`. `seconds`: what the reading may take."""
+    of a sink whose reader is a `ports.reader.SelectsRows`. `seconds`: what the reading may take."""
 
     version: int | None = None
     as_of: AsOfValue | None = None
@@ -65,7 +65,7 @@ def read_target(
     config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink. `as_of`, a time at the source or a position of its stream:
     by the version that holds just the records up to then, and where there is none from the event log; always from that with
     `from_log`. Of a target without an event log a time is that of commits. `tell` is told which. `choose`, `seconds`: as of
-    `ports.reader.Selects.select`."""
+    `ports.reader.SelectsRows.select`."""
     asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split_name(loaded, name)
     if sink is not None:

@@ -25,8 +25,8 @@ SUITES = {
     "event_store": [EventStoreContract],
     "projector": [ProjectorContract],
     "sink": [SinkContract, TombstoneContract],
-    "laying": [SinkContract, EngineContract],
-    "state_snapshots": [RestoreContract],
+    "bulk_load": [SinkContract, EngineContract],
+    "checkpoints": [RestoreContract],
 }
 
 

@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 SAMPLES = Path(__file__).parents[1] / "golden" / "decoders" / "debezium" / "postgres"
 READ = """
 import json, sys
-from adapters.spark.session import session
+from adapters.spark.session import open_session
 
 options, statements = json.loads(sys.argv[1])
-spark = session(options)
+spark = open_session(options)
 print(json.dumps([[list(map(str, row)) for row in spark.sql(one).collect()] for one in statements]))
 """
 

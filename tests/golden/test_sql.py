@@ -4,8 +4,8 @@ Each file `sql/<policy>/<dialect>.sql` is compared with what is rendered now. Re
 
     REPLICATOR_ACCEPT=1 python -m pytest tests/golden/test_sql.py
 
-A policy in `domain.policies.POLICIES` is here by itself, and fails until its files are there. A variant of one takes a line
-in `VARIANTS`.
+A policy in `domain.policy.policies.POLICIES` is here by itself, and fails until its files are there. A variant of one
+takes a line in `VARIANTS`.
 """
 
 from __future__ import annotations

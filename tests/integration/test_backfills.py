@@ -154,7 +154,7 @@ def _is_killed(world: World, random: Random, monkeypatch: pytest.MonkeyPatch, wh
 
     monkeypatch.setattr(BackfillFolder, "append", append)
     try:
-        world.backfill(anew=random.random() < 0.1)
+        world.backfill(from_scratch=random.random() < 0.1)
     except Killed:
         return True
     return False

@@ -197,8 +197,8 @@ def test_a_server_outlives_its_starter_and_is_found_by_its_mark(tmp_path: Path) 
     mark = StackHome.in_project(tmp_path).process_mark("sleeper")
     program = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)", mark]
     starter = (
-        "import sys; from pathlib import Path; from adapters.stack.processes import spawn\n"
-        f"spawn({program!r}, Path('log'), cwd=Path('.'), env={{}})"
+        "import sys; from pathlib import Path; from adapters.stack.processes import spawn_server\n"
+        f"spawn_server({program!r}, Path('log'), cwd=Path('.'), env={{}})"
     )
     subprocess.run([sys.executable, "-c", starter], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)}, check=True)
     [server] = find_processes(mark)

@@ -21,7 +21,7 @@ TABLE = TableSpec("public.t", (Column("a", pa.int64()), Column('b"; DROP', pa.st
 def test_every_stage_is_shown(policy, dialect):
     stages = explain(plan_for(policy, TABLE), dialect, '"t"', fold=SPARK if dialect == SPARK else DUCKDB)
     assert list(stages) == ["fold", "repair", "write"]
-    assert dialect.quoted('b"; DROP') in stages["write"]
+    assert dialect.quote_name('b"; DROP') in stages["write"]
     assert all(text.strip() for text in stages.values())
 
 

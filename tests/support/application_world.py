@@ -86,8 +86,15 @@ class Running:
         register = MemoryRegister(world.register, machine)
         crashes = PoisonRecordFinder(world.notes, self.engine, rejects, "s", self.shared.decoding)
         place = SourceContext(
-            "s", self.source, world.rules, logs, self.workers, register, poison_records=crashes, has_backfills=world.has_backfills
-        )  # fmt: skip
+            "s",
+            self.source,
+            world.rules,
+            logs,
+            self.workers,
+            register,
+            poison_records=crashes,
+            has_backfills=world.has_backfills,
+        )
         self.pipeline: SourcePipeline[Any] = SourcePipeline(place, world.decoder, self.shared)
         self.supervisor = Supervisor([self.pipeline], list(self.workers.values()), self.letters, self.shared)
         self.lanes = self.shared.lanes

@@ -11,8 +11,9 @@ from paths import PROJECT
 
 WRITER = """
 import json, sys
-from adapters.dispatch.event_store import DeltaEventStore, PostgresEventStore
-from replicator.domain.events import VersionConflict, new_event
+from adapters.sinks.delta.event_store import DeltaEventStore
+from adapters.sinks.postgres.event_store import PostgresEventStore
+from replicator.domain.events import VersionConflict, make_event
 kind, options, name, wins, expecting = json.loads(sys.argv[1])
 store = {"delta": DeltaEventStore, "postgres": PostgresEventStore}[kind](options)
 store.version("Customer", "C101")
@@ -21,7 +22,7 @@ sys.stdin.readline()
 number, conflicts = 0, 0
 while number < wins:
     version = store.version("Customer", "C101") if expecting else None
-    new = new_event("C101", "Customer", "Changed", {}, expected_version=version, event_id=f"{name}-{number}")
+    new = make_event("C101", "Customer", "Changed", {}, expected_version=version, event_id=f"{name}-{number}")
     try:
         (done,) = store.append([new])
     except VersionConflict:

@@ -47,7 +47,7 @@ class Feed:
         return plan_for(self.lane.policy, self.table, None, self.shape)
 
     def write(self, *rows: Mapping[str, Any], op: str = "u") -> Write[pa.Table]:
-        """A write of these rows. `_find_operation` and `_unsent` of a row are its own; all else are columns."""
+        """A write of these rows. `_op` and `_unsent` of a row are its own; all else are columns."""
         start, self.offset = self.offset, self.offset + len(rows)
         schema = changes_schema(self.table)
         made = []

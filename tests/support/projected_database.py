@@ -24,16 +24,16 @@ class ProjectedDatabase(ProjectedLake):
         self.dsn = postgres_dsn
         self.options["sinks"]["pg"] = {"holds": "postgres", "dsn": postgres_dsn, "schema": TABLE}
 
-    def put(self, table: str, rows: pa.Table) -> None:
+    def replace_rows(self, table: str, rows: pa.Table) -> None:
         if table != "sums":
-            super().put(table, rows)
+            super().replace_rows(table, rows)
             return
         self._asked(f"CREATE SCHEMA IF NOT EXISTS {self._quoted()}")
         self._asked(f"CREATE TABLE {self._quoted(table)} (id bigint, city text, amount bigint, note text)")
         self._inserted(table, rows)
 
-    def add(self, table: str, rows: pa.Table) -> None:
-        self._inserted(table, rows) if table == "sums" else super().add(table, rows)
+    def append_rows(self, table: str, rows: pa.Table) -> None:
+        self._inserted(table, rows) if table == "sums" else super().append_rows(table, rows)
 
     def rows(self, table: str) -> pa.Table:
         with psycopg.connect(self.dsn) as connection:

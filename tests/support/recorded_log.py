@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
-from adapters.dispatch.event_log import event_log_sink
+from adapters.dispatch.event_log_sink import event_log_sink
 from adapters.event_log.rows import build_rows
 from adapters.sources.delta import DeltaSource
 from adapters.sources.event_log.postgres import PostgresLogSource

@@ -119,7 +119,9 @@ class TupleEngine:
         """Of the shapes this engine knows one: `without_deletes`; what has the key 13 has no place."""
         bad = tuple(replace(r, error="SEQUENCE: no") for r in changes if r.key == 13)
         rows = tuple(
-            r for r in changes if r.key != 13 and not (plan.shape.without_deletes and r.op == "d" and not r.moved_to)
+            r
+            for r in changes
+            if r.key != 13 and not (plan.row_transforms.without_deletes and r.op == "d" and not r.moved_to)
         )
         left = len(changes) - len(rows) - len(bad)
         return TransformedChanges(rows, bad, Counts(filtered=left, rejected=len(bad)))

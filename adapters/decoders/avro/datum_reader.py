@@ -31,7 +31,7 @@ class _CountedBytes(BytesIO):
         self.left = reads
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """See `BytesIO.read`. Raises Unfit after too many calls."""
+        """Raises Unfit after too many calls."""
         self.left -= 1
         if self.left < 0:
             raise ValueMisfit(RejectCode.TOO_LARGE, "it holds more values than a record may have")
@@ -48,8 +48,8 @@ def read_datum(data: bytes, schema: Any, columns: int | None, *, named: bool = F
 
 
 def read_data(block: bytes, count: int, schema: Any, columns: int | None) -> Iterator[Any]:
-    """So many values that follow each other and fill `block`, each as of `read_datum`. Raises as that, and EOFError for bytes
-    behind the last one."""
+    """So many values that follow each other and fill `block`, each as of `read_datum`. Raises as that, and EOFError for
+    bytes behind the last one."""
     stream = _open_stream(block, columns)
     for _ in range(count):
         if isinstance(stream, _CountedBytes):

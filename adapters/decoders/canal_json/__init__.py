@@ -7,10 +7,10 @@ A message has one row or many: `data[i]` is what it is, or was before a delete, 
 changed, with their values before. All values are text. Sources: the class `FlatMessage` of alibaba/canal, and recorded
 messages.
 
-**Tables** are `database.table`. **Types** are those of `mysqlType` (`adapters.decoders.common.mysql_types`); binary values are text of
-ISO-8859-1 with a character for each byte. A column that it lacks, or of a type that is not known, is text. A table may
-declare its columns instead, or some of them (`schema:`), and has to where messages say no types. **The key** is `pkNames`,
-or the one in the configuration.
+**Tables** are `database.table`. **Types** are those of `mysqlType` (`adapters.decoders.common.mysql_types`); binary values
+are text of ISO-8859-1 with a character for each byte. A column that it lacks, or of a type that is not known, is text. A
+table may declare its columns instead, or some of them (`schema:`), and has to where messages say no types. **The key** is
+`pkNames`, or the one in the configuration.
 
 **Labels.** RowsLogBuffer of Canal gives the values of enum and set in the binlog as numbers, with `sqlType` 4 (INTEGER) and
 -7 (BIT); a full load has them as text. TiCDC does the same, and lists the labels only with `content-compatible=true`.

@@ -68,7 +68,8 @@ _rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class CanalBatchReader(BatchReader):
-    """`messages.message.ReadsMany` of Canal: each has rows, and what all of them were before or nothing of that."""
+    """`decoders.messages.message.BatchReader` of Canal: each has rows, and what all of them were before or nothing of
+    that."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _flat(like), rows
@@ -80,7 +81,6 @@ class CanalBatchReader(BatchReader):
         self.decode = make_narrow_decoder(FlatMessage, **named, data=list[row], old=(list[old] | None, None))
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """See `BatchReader.ops`."""
         return [OPS[one.type] if self._can_read(one) else None for one in messages]
 
     def _can_read(self, one: Any) -> bool:
@@ -91,7 +91,6 @@ class CanalBatchReader(BatchReader):
         return one.old is None or len(one.old) == len(one.data)
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
-        """See `BatchReader.read_contents`."""
         of = None
         if any(len(one.data) > 1 for one in messages):
             of = [place for place, one in enumerate(messages) for _ in one.data]
@@ -106,14 +105,13 @@ class CanalBatchReader(BatchReader):
 
 
 class CanalFormat(JsonMessageFormat):
-    """`messages.message.Form` of Canal."""
+    """`decoders.messages.message.MessageFormat` of Canal."""
 
     name, connector, ordered = "canal_json", "mysql", 0
     metadata_fields = ("id", "database", "table", "pkNames", "isDdl", "type", "es", "ts", "gtid", "sqlType", "mysqlType")
     texts_only = True
 
     def message(self, text: bytes) -> Message:
-        """See `JsonMessageFormat.message`."""
         said = _flat(text)
         kind = said.type.upper()
         if kind == DROP and said.table and said.database:
@@ -135,24 +133,21 @@ class CanalFormat(JsonMessageFormat):
         )
 
     def column(self, name: str, said: str) -> Column | None:
-        """See `Form.column`."""
         arrow = mysql_types.to_arrow_type(said)
         return None if arrow is None else Column(name, arrow, source_type=mysql_types.to_source_type(said))
 
     def reader(self, column: ColumnType) -> Read:
-        """See `JsonMessageFormat.reader`."""
         own = mysql_types.find_reader(column.type_name, column.sent, declared=column.declared)
         return own or (mysql_types.to_latin_bytes if pa.types.is_binary(column.sent) else text_column_reader(column))
 
     def make_reader(self, like: bytes, rows: TypedRows) -> CanalBatchReader:
-        """See `JsonMessageFormat.make_reader`."""
         return CanalBatchReader(like, rows)
 
 
 @lru_cache(MAX_TYPES)
 def _read_types(text: bytes) -> tuple[ColumnTypeNames, tuple[str, ...]]:
     """The types of a message, and the columns among them that have labels. Messages of a table say the same: they are read
-    once. Raises one of `json.faults.UNREADABLE`."""
+    once. Raises one of `arrow.record_errors.UNREADABLE`."""
     types = ColumnTypeNames({name: said or UNTYPED for name, said in (_said(text) or {}).items()})
     return types, tuple([name for name, said in types.items() if mysql_types.parse_type(said).name in mysql_types.LABELS])
 
@@ -216,6 +211,6 @@ def _read_changes(kind: str, data: bytes | None, old: bytes | None) -> list[Mess
 
 
 class CanalJsonDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of Canal's flat messages; `options` as in `messages.options.Options`."""
+    """`ports.decoder.Decoder` of Canal's flat messages; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORM = CanalFormat()

@@ -14,25 +14,19 @@ from replicator.domain.table import Column, TableSpec
 class FrameRouter(Protocol):
     """The part that answers `route`."""
 
-    def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
-        ...
+    def route(self, raw: pa.Table) -> pa.Table: ...
 
 
 class FrameDecoder(Protocol):
     """The part that answers `decode`."""
 
-    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
-        ...
+    def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table: ...
 
 
 class EnvelopeReader(Protocol):
     """The part that answers `envelope`."""
 
-    def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
-        ...
+    def envelope(self, raw: pa.Table) -> pa.Table: ...
 
 
 class CompositeDecoder:
@@ -49,15 +43,12 @@ class CompositeDecoder:
         return type(self), (self._given,)
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         return self._routing.route(raw)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         return self._decoding.decode(raw, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return self._envelopes.envelope(raw)
 
 

@@ -63,7 +63,7 @@ Quote = Annotated[Sign | None, BeforeValidator(lambda said: None if said == NONE
 
 
 class CsvDialect(BaseModel):
-    """The endpoint settings of DMS for CSV. `quote`: None, or `is_empty`, where nothing is quoted (`Rfc4180=false`);
+    """The endpoint settings of DMS for CSV. `quote`: None, or `none`, where nothing is quoted (`Rfc4180=false`);
     `null_value`: the unquoted text that means NULL (`CsvNullValue`); `unsent_value`: the text that stands for a value that
     was not sent (`CsvNoSupValue`), if any; `header`: files begin with a header row (`AddColumnName`); `inserts_only`: files
     of changes may lack operations, all of which are inserts (`CdcInsertsOnly`)."""

@@ -130,8 +130,8 @@ def to_source_type(said: str) -> str:
 
 
 def find_reader(said: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
-    """How texts of a column of this type become values of `arrow`; None where `texts.reader_of` says all there is.
-    `declared`: `arrow` is not what `to_arrow_type` gives."""
+    """How texts of a column of this type become values of `arrow`; None where `text_values.find_text_reader` says all
+    there is. `declared`: `arrow` is not what `to_arrow_type` gives."""
     name, inner, rest = parse_type(said)
     is_text = pa.types.is_string(arrow)
     if name in LABELS and is_text:

@@ -37,7 +37,7 @@ A decimal's p is `connect.decimal.precision`, else 38; a negative scale becomes 
 | a column that any other image lacks | null |
 
 What a connector loses before it sends cannot be seen here: NULL written as the column's default (set
-`replace.null.with.default=false` on the converters), NaN of a `find_numeric_type` as null in `decimal.handling.mode=precise`, an
+`replace.null.with.default=false` on the converters), NaN of a `numeric` as null in `decimal.handling.mode=precise`, an
 unchanged TOASTed `timestamptz[]` as null, an unsigned 64-bit number as negative unless
 `bigint.unsigned.handling.mode=precise`.
 

@@ -37,8 +37,8 @@ _event = msgspec.json.Decoder(ConnectorEvent, strict=False).decode
 
 
 def find_connector(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table] = lambda raw: raw) -> Connector | None:
-    """See `ports.decoder.TellsTransactions.connector`. Looks at the last record of each topic, until one names it. `read`
-    makes JSON of a frame, without the records that it cannot read."""
+    """See `ports.decoder.ReadsTransactionMarks.connector`. Looks at the last record of each topic, until one names it.
+    `read` makes JSON of a frame, without the records that it cannot read."""
     last = {topic: row for row, topic in enumerate(raw["topic"].to_pylist())}
     for row in sorted(last.values(), reverse=True):
         text = next(iter(read(raw.slice(row, 1))["value"].to_pylist()), None)  # No row of a record that cannot be read.

@@ -55,7 +55,6 @@ class DebeziumEnvelopes:
         self._options, self._routing = options, routing
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return build_envelopes(raw, self._options.limits.depth, self._read_group)
 
     def _read_group(self, raw: pa.RecordBatch, group: SchemaGroup) -> Part:

@@ -4,8 +4,8 @@ What was added to a row tells the rest: `__deleted`, `__op`, and fields of the s
 the row or in headers. Without an operation a row is an update that sends what it has, which inserts what is not there.
 Records that are no rows (heartbeats, transactions, whole change events) stay as they are.
 
-Of a table with private columns the event has the row's own fields alone (`OwnFields`): what else a transformation added, as the
-statement, may repeat values.
+Of a table with private columns the event has the row's own fields alone (`OwnFields`): what else a transformation added,
+as the statement, may repeat values.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ Found = tuple[list[Elements], dict[int, Reject]]
 
 
 class PositionFacts(Protocol):
-    """What orders changes; see `sequence.Facts`."""
+    """What orders changes; see `sequence.SequenceFacts`."""
 
     @property
     def sources(self) -> list[SourceBlock]:

@@ -79,7 +79,7 @@ NULL = msgspec.Raw(b"null")
 class ChangeReader:
     """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
 
-    `read_before` and `after` images are objects of `images`; a column's values are taken with `images.values`. `holds_decimals`:
+    `before` and `after` images are objects of `images`; a column's values are taken with `images.values`. `holds_decimals`:
     records may have numbers where it reads bytes. `row`: the schema of the rows, None where records have none; `telling`
     and `defaults` are what it says.
     """

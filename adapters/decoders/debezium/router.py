@@ -45,7 +45,6 @@ class DebeziumRouter:
         self._outcomes = RouteResults(options)
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         self._once.clear()
         done = [self._route_slice(piece) for piece in split_frame(raw)]
         return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()

@@ -27,7 +27,7 @@ CONTROL_ENDINGS = {
 STRUCT = "struct"
 NESTED = (STRUCT, "array", "map")
 SOURCE_NAMES = ("db", "schema", "table")
-"""The names by which a source block is told apart without parsing (see `origin.block_pattern`)."""
+"""The names by which a source block is told apart without parsing (see `origin.make_block_pattern`)."""
 
 
 class ConnectSchema(msgspec.Struct, frozen=True, gc=False):

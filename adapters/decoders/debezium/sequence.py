@@ -171,7 +171,7 @@ def _parse_file_number(name: str | None) -> int | None:
 
 def _lower_incremental(places: pa.Array, facts: SequenceFacts) -> pa.Array:
     """Places in the log, those of rows that an incremental snapshot read one less: no change is there, as each takes more
-    than one byte of the log (see `positions.incremental`)."""
+    than one byte of the log (see `positions.is_incremental`)."""
     if Op.READ.value not in facts.ops:
         return places
     read = [op == Op.READ and positions.is_incremental(s) for op, s in zip(facts.ops, facts.sources, strict=True)]

@@ -27,7 +27,6 @@ class TableLearner:
         self._options, self._routing, self._readers = options, routing, readers
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`."""
         key = _first_value(sample["key"])
         sequence = 1 if self._options.deletes_by_tombstone(table) else ELEMENTS
         documents = has_documents(sample["value"], self._options.limits.depth)

@@ -40,7 +40,7 @@ _value = msgspec.json.Decoder(MarkerValue, strict=False).decode
 
 
 def read_markers(raw: pa.Table, depth: int) -> Sequence[TransactionMark]:
-    """See `ports.decoder.TellsTransactions.marks`."""
+    """See `ports.decoder.ReadsTransactionMarks.marks`."""
     found = []
     columns = (raw[name].to_pylist() for name in ("topic", "partition", "offset", "value"))
     for topic, partition, offset, text in zip(*columns, strict=True):

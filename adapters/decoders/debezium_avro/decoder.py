@@ -63,12 +63,10 @@ class DebeziumAvroDecoder(CompositeDecoder):
         super().__init__(given, routing=self._framed, decoding=self._framed, envelopes=self._framed)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`."""
         learnt = self._learning.learn(self._framed.read_frames(sample), table, fingerprint)
         return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         if not self._private.get_masks(table.name) or not raw.num_rows:
             return super().decode(raw, table)
         try:
@@ -79,7 +77,7 @@ class DebeziumAvroDecoder(CompositeDecoder):
         return self._private.mask_changes(super().decode(raw, before), before, table)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`. Records of tables with private columns are stored as text."""
+        """Records of tables with private columns are stored as text."""
         if not self._private or not raw.num_rows:
             return raw
         routes = self.route(raw)
@@ -87,9 +85,7 @@ class DebeziumAvroDecoder(CompositeDecoder):
         return self._private.mask_records(to_masked_text(raw, self._reading, self._private, tables, errors), tables, errors)
 
     def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        """See `ports.decoder.TellsTransactions.marks`."""
         return read_markers(self._framed.read_frames(raw), self._depth)
 
     def connector(self, raw: pa.Table) -> Connector | None:
-        """See `ports.decoder.TellsTransactions.connector`."""
         return find_connector(raw, self._depth, self._framed.read_frames)

@@ -22,8 +22,8 @@ NO_KEY = str(NOT_JSON.error)
 
 
 class FramedRecords:
-    """`FrameRouter`, `FrameDecoder` and `EnvelopeReader` of records in frames. `needs_keys`: a record without a value is known by its
-    key, so one whose key cannot be read must not be passed over."""
+    """`FrameRouter`, `FrameDecoder` and `EnvelopeReader` of records in frames. `needs_keys`: a record without a value is
+    known by its key, so one whose key cannot be read must not be passed over."""
 
     def __init__(
         self,
@@ -38,8 +38,6 @@ class FramedRecords:
         self._routes, self._decodes, self._envelopes = routes, decodes, envelopes
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
-
         def one(piece: pa.RecordBatch) -> pa.Table:
             texts = self._reading.read_texts(piece)
             found = self._routes.route(pa.Table.from_batches([texts.raw]))
@@ -49,7 +47,6 @@ class FramedRecords:
         return _read_slices(raw, ROUTE, one)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         schema = changes_schema(table)
 
         def bad(piece: pa.RecordBatch, why: list[Reject]) -> pa.Table:
@@ -62,8 +59,6 @@ class FramedRecords:
         return _read_slices(raw, schema, one)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
-
         def one(piece: pa.RecordBatch) -> pa.Table:
             texts = self._reading.read_texts(piece)
             return _merge_parts(

@@ -32,9 +32,10 @@ from ..masking.mask_headers import read_mask_headers
 class DebeziumJsonDecoder(CompositeDecoder):
     """`ports.decoder.Decoder` of Debezium's JSON change events, with and without schema.
 
-    `options` as in `adapters.decoders.debezium.options.DebeziumOptions`; ConfigProblem names every wrong one. Pickled by its options:
-    what it keeps are readers generated from schemas, and the last key and table seen (see `route_results.RouteResults`); of rows
-    nothing but those that were routed and not decoded yet (`schema_frames.CachedFrames`).
+    `options` as in `adapters.decoders.debezium.options.DebeziumOptions`; ConfigProblem names every wrong one. Pickled by
+    its options: what it keeps are readers generated from schemas, and the last key and table seen (see
+    `route_results.RouteResults`); of rows nothing but those that were routed and not decoded yet
+    (`schema_frames.CachedFrames`).
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
@@ -60,16 +61,13 @@ class DebeziumJsonDecoder(CompositeDecoder):
         return self._flattened.to_events(raw, own)
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         return super().route(self._to_events(raw))
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`."""
         learnt = self._learning.learn(self._to_events(sample, table), table, fingerprint)
         return self._private.masked_spec(learnt, sample["value"]) if self._private.get_masks(table) else learnt
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         events = self._to_events(raw, table.name)
         if not self._private.get_masks(table.name) or not raw.num_rows:
             return super().decode(events, table)
@@ -108,11 +106,9 @@ class DebeziumJsonDecoder(CompositeDecoder):
         return self._private.mask_changes(super().decode(events, before), before, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return super().envelope(self._to_events(raw))
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`."""
         if not self._private:
             return raw
         routes = self.route(raw)
@@ -136,9 +132,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
         return raw.set_column(at, raw.schema.field(at), pa.chunked_array([pa.array(values, pa.binary())])) if places else raw
 
     def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        """See `ports.decoder.TellsTransactions.marks`."""
         return transactions(raw, self._depth)
 
     def connector(self, raw: pa.Table) -> Connector | None:
-        """See `ports.decoder.TellsTransactions.connector`."""
         return find_connector(raw, self._depth)

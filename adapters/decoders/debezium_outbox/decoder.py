@@ -34,7 +34,8 @@ SEQUENCE = 0
 
 
 class DebeziumOutboxDecoder(CompositeDecoder):
-    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `options.Options`. Keeps nothing of records."""
+    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `options.OutboxDecoderOptions`. Keeps nothing
+    of records."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
@@ -51,11 +52,9 @@ class DebeziumOutboxDecoder(CompositeDecoder):
         return super().decode(self.mask_records(raw) if self._veiling.get_masks(table.name) else raw, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return super().envelope(self.mask_records(raw))
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`."""
         return self._veiling.mask_records(raw, self._events.read_records(raw)) if self._veiling else raw
 
 
@@ -66,17 +65,14 @@ class OutboxReader:
         self._options = options
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         done = [_build_routes(self._read_records(piece)) for piece in split_frame(raw)]
         return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         done = [self._build_changes(piece, table) for piece in split_frame(raw)]
         return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         done = [self._build_envelopes(self._read_records(piece)) for piece in split_frame(raw)]
         return pa.concat_tables([ENVELOPE.empty_table(), *done]).combine_chunks()
 

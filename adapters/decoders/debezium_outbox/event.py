@@ -82,7 +82,8 @@ _any = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def read_event(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent | str:
-    """The event, or the kind of a record that is none. Raises one of UNREADABLE, `ValueMisfit` among them, for anything else."""
+    """The event, or the kind of a record that is none. Raises one of UNREADABLE, `ValueMisfit` among them, for anything
+    else."""
     if ID in record.headers:
         return _read_routed(record, options)
     if record.value is None:

@@ -65,7 +65,7 @@ class OutboxMasker:
         return MaskedTables({table.name: columns}).masked_spec(table)
 
     def mask_records(self, raw: pa.Table, said: Sequence[Said]) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`. `said`: what each of the records is."""
+        """See `ports.decoder.MasksRecords.mask_records`. `said`: what each of the records is."""
         if not self._tables or not raw.num_rows:
             return raw
         known = read_mask_headers(raw["headers"].combine_chunks())

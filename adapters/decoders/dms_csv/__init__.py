@@ -18,9 +18,9 @@ lost a column; or creates, with `csv_rows.inserts_only` (`CdcInsertsOnly`).
 elements of the sequence; the time that DMS can add to rows (`TimestampColumnName`) has ties and is a column as any other.
 The time of a change is its record's.
 
-**Values** are written as the module `values` says. The unquoted text `csv_rows.null_value` is null, the same text in quotes is
-text. `csv_rows.unsent_value` (`CsvNoSupValue`) stands for a value that was not sent, in an update; otherwise it is null. A column
-that the header row lacks is the same.
+**Values** are written as the module `values` says. The unquoted text `csv_rows.null_value` is null, the same text in
+quotes is text. `csv_rows.unsent_value` (`CsvNoSupValue`) stands for a value that was not sent, in an update; otherwise it
+is null. A column that the header row lacks is the same.
 
 **A changed key** cannot be seen: an update has the row after it only. The old key's row stays, unless DMS deletes it.
 

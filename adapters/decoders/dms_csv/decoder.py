@@ -26,8 +26,8 @@ from .router import CsvRouter
 
 
 class DmsCsvDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` of rows of CSV files as AWS DMS writes them. `options` as in `options.Options`; ConfigProblem
-    names every wrong one."""
+    """`ports.decoder.Decoder` of rows of CSV files as AWS DMS writes them. `options` as in `options.DmsCsvOptions`;
+    ConfigProblem names every wrong one."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
@@ -43,7 +43,6 @@ class DmsCsvDecoder(MaskingDecoder):
         )
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`."""
         layout = self._layouts.get_layout(_find_header(sample), table)
         if layout.error is UNDECLARED:
             raise ConfigProblem(

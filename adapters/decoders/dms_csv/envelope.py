@@ -29,7 +29,6 @@ class CsvEnvelopes:
         self._options, self._layouts = options, layouts
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return pa.concat_tables([ENVELOPE.empty_table(), *map(self._read_slice, split_frame(raw))]).combine_chunks()
 
     def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:

@@ -24,7 +24,7 @@ from .options import DmsCsvOptions
 
 
 class CsvValueWriter(ValueWriter):
-    """`veils.masking.Writes` of rows of a layout: every value is its text."""
+    """`decoders.masking.masked_values.ValueWriter` of rows of a layout: every value is its text."""
 
     def __init__(self, layout: CsvLayout, dialect: CsvDialect) -> None:
         self._types = {column.name: column.type for column in layout.columns}
@@ -32,25 +32,22 @@ class CsvValueWriter(ValueWriter):
         self.columns: Collection[str] = frozenset(self._types)
 
     def array(self, name: str, values: Sequence[str | None]) -> pa.Array:
-        """See `ValueWriter.array`."""
         texts, read = self.texts(values), find_text_reader(self._types[name])
         return texts if read is None else read(texts)
 
     def texts(self, values: Sequence[str | None]) -> pa.Array:
-        """See `ValueWriter.texts`."""
         return pa.array(values, pa.string())
 
     def is_null(self, value: str | None) -> bool:
-        """See `ValueWriter.is_null`. What was not sent stays so."""
+        """What was not sent stays so."""
         return value is None or value == self._unsent
 
     def to_value(self, text: str | None) -> str | None:
-        """See `ValueWriter.to_value`."""
         return text
 
 
 class CsvOpener(RecordOpener):
-    """`veils.records.Opens` of rows of CSV."""
+    """`decoders.masking.records.RecordOpener` of rows of CSV."""
 
     def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -58,11 +55,10 @@ class CsvOpener(RecordOpener):
         self._writes: dict[CsvLayout, CsvValueWriter] = {}
 
     def find_table(self, record: RoutedRecord) -> str | None:
-        """See `RecordOpener.find_table`."""
         return record.topic
 
     def open_records(self, records: Sequence[RoutedRecord]) -> Sequence[OpenRecord | Reject]:
-        """See `RecordOpener.open_records`. Rows of one file are parsed together."""
+        """Rows of one file are parsed together."""
         groups: dict[tuple[bytes | None, str], list[int]] = defaultdict(list)
         for place, record in enumerate(records):
             groups[_find_header(record), record.topic].append(place)
@@ -79,11 +75,10 @@ class CsvOpener(RecordOpener):
         return [found[place] for place in range(len(records))]
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - rows of files have none
-        """See `RecordOpener.open_key`."""
         return None
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """See `RecordOpener.mask_ignored`. Of a table whose columns are not known nothing is."""
+        """Of a table whose columns are not known nothing is."""
         if self._tables.get_masks(record.topic):
             raise ValueMisfit(RejectCode.MALFORMED, "the columns of its table are not known")
         return record.value
@@ -134,6 +129,6 @@ def _to_row(fields: dict[str, str | None], dialect: CsvDialect) -> bytes:
 
 
 def _find_header(record: RoutedRecord) -> bytes | None:
-    """The first, as `headers.by_columns`."""
+    """The first, as `headers.group_by_header`."""
     found: list[bytes] = [one["value"] or b"" for one in record.headers or () if one["name"] == COLUMNS]
     return found[0] if found else None

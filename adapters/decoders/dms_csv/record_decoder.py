@@ -27,7 +27,6 @@ class CsvFrameDecoder:
         self._options, self._layouts = options, layouts
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         done = [self._decode_slice(piece, table) for piece in split_frame(raw, ROWS)]
         whole = pa.concat_tables(done or [changes_schema(table).empty_table()])
         return add_line(whole, ERROR, whole[OFFSET], describe_place)

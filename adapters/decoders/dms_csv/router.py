@@ -33,7 +33,6 @@ class CsvRouter:
         self._options, self._layouts = options, layouts
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         done = [self._route_slice(piece) for piece in split_frame(raw, ROWS)]
         whole = pa.concat_tables([ROUTE.empty_table(), *done])
         return add_line(whole, "error", raw["offset"], describe_place).combine_chunks()

@@ -20,10 +20,10 @@ configuration, or `PRIMARY` of the tag `pk_uk_info`, or the hidden column `__#al
 | value | text |
 | --- | --- |
 | Integer, Decimal | as it is |
-| Character | of its character set (`charsets`); bytes where that is `binary_reader` |
+| Character | of its character set (`charsets`); bytes where that is `binary` |
 | Float | shortest decimal |
-| Timestamp | in UTC; `to_millis` counts microseconds |
-| DateTime | the parts there are: a date, a time of day or span, both, a year; `to_millis` counts microseconds |
+| Timestamp | in UTC; `millis` counts microseconds |
+| DateTime | the parts there are: a date, a time of day or span, both, a year; `millis` counts microseconds |
 | TimestampWithTimeZone | the same, with its offset |
 | TextGeometry, TextObject; BinaryGeometry, BinaryObject | as it is; bytes |
 | null, EmptyObject NULL | NULL |

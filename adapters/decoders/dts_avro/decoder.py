@@ -43,12 +43,11 @@ _keys = msgspec.json.Decoder(dict[str, tuple[str, ...]]).decode
 
 
 class DtsFormat(MessageFormat):
-    """`messages.message.Form` of DTS."""
+    """`decoders.messages.message.MessageFormat` of DTS."""
 
     name, connector, ordered, by_tx = "dts_avro", "dts", 2, True
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
-        """See `MessageFormat.read`."""
         said = read_record(value, limits)
         kind = said["operation"]
         database, table = read_table_name(said)
@@ -80,12 +79,10 @@ class DtsFormat(MessageFormat):
         )
 
     def column(self, name: str, said: str) -> Column | None:
-        """See `MessageFormat.column`."""
         arrow = to_arrow_type(said)
         return None if arrow is None else Column(name, arrow, source_type=to_source_type(said))
 
     def find_table(self, value: bytes, limits: RecordLimits) -> str | None:
-        """See `MessageFormat.find_table`."""
         try:
             said, _ = read_with_rest(value, limits)
         except UNREADABLE:
@@ -93,14 +90,12 @@ class DtsFormat(MessageFormat):
         return read_table_name(said)[1] or None
 
     def make_row_reader(self, columns: ColumnTypes) -> ImageRows:
-        """See `MessageFormat.make_row_reader`."""
         return ImageRows(columns)
 
     def make_batch_reader(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> None:
         """See `MessageFormat.make_batch_reader`: fastavro makes Python's values of every row."""
 
     def to_json(self, image: Any) -> bytes | None:
-        """See `MessageFormat.to_json`."""
         return image_to_json(image)
 
 
@@ -157,11 +152,10 @@ def _read_key(text: str, types: ColumnTypeNames) -> tuple[str, ...]:
 
 
 class DtsAvroDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of records of DTS; `options` as in `messages.options.Options`."""
+    """`ports.decoder.Decoder` of records of DTS; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORM = DtsFormat()
     OPENS = DtsOpener
 
     def printed(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.PrintsRecords.printed`."""
         return print_records(raw["value"].to_pylist(), self._options.limits)

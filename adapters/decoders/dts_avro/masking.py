@@ -27,26 +27,23 @@ CHARACTER = f"{NAMESPACE}.Character"
 
 
 class ImageValueWriter(ValueWriter):
-    """`veils.masking.Writes` of images: what is masked is text."""
+    """`decoders.masking.masked_values.ValueWriter` of images: what is masked is text."""
 
     def __init__(self, rows: ImageRows) -> None:
         self._rows = rows
         self.columns: Collection[str] = rows.columns
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """See `ValueWriter.array`."""
         return self._rows.array(name, values)
 
     def texts(self, values: Sequence[Any]) -> pa.Array:
-        """See `ValueWriter.texts`."""
         return pa.array([self._rows.text(value) for value in values], pa.string())
 
     def is_null(self, value: Any) -> bool:
-        """See `ValueWriter.is_null`. What was not sent stays so."""
+        """What was not sent stays so."""
         return value is None or _to_content(value) in (NULL, NONE)
 
     def to_value(self, text: str | None) -> Any:
-        """See `ValueWriter.to_value`."""
         return None if text is None else (CHARACTER, {"charset": MOSTLY, "value": text.encode()})
 
 
@@ -54,11 +51,9 @@ class DtsOpener(MessageOpener):
     """`MessageOpener` of records of DTS."""
 
     def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:  # noqa: ARG002 - keys of records are not kept
-        """See `MessageOpener.make_writer`."""
         return ImageValueWriter(rows)
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
-        """See `EachRecordOpener.one`."""
         value = record.value or b""
         message, layout = self._read_message(value)
         said, rest = read_with_rest(value, self._options.limits)
@@ -73,11 +68,10 @@ class DtsOpener(MessageOpener):
         )
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - nobody knows what it holds
-        """See `RecordOpener.key`."""
         return None
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """See `RecordOpener.ignored`. Without its statement."""
+        """Without its statement."""
         said, rest = read_with_rest(record.value or b"", self._options.limits)
         return _write_record(said | dict.fromkeys(IMAGES), {}, rest)
 

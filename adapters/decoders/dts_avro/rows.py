@@ -29,7 +29,7 @@ Build = Callable[[Sequence[Any]], pa.Array]
 
 
 class ImageRows(MessageRows):
-    """`messages.message.Rows` of images."""
+    """`decoders.messages.message.MessageRows` of images."""
 
     def __init__(self, columns: ColumnTypes) -> None:
         self._builds = {name: _find_builder(column) for name, column in columns.items()}
@@ -41,19 +41,15 @@ class ImageRows(MessageRows):
         return row
 
     def can_hold(self, row: Image, names: Sequence[str]) -> bool:
-        """See `MessageRows.can_hold`."""
         return any(name in row for name in names)
 
     def values(self, rows: Sequence[Image], name: str) -> list[Any]:
-        """See `MessageRows.values`."""
         return [row.get(name, UNSET) for row in rows]
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """See `MessageRows.array`."""
         return self._builds[name](values)
 
     def text(self, value: Any) -> str | None:
-        """See `MessageRows.text`."""
         if value is None or value is UNSET:
             return None
         found = to_plain(value)

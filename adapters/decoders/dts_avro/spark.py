@@ -18,8 +18,8 @@ COLUMNS = pa.schema([field for field in PRINTED if field.name != "error"])
 
 
 def register_function(spark: SparkSession) -> str:
-    """Make `dts_binlog_parser(value)` known to the session: a struct of what a record says (`print_records`), all of it NULL for
-    bytes that are no record of DTS. Returns the name. The executors' Python needs this package."""
+    """Make `dts_binlog_parser(value)` known to the session: a struct of what a record says (`print_records`), all of it
+    NULL for bytes that are no record of DTS. Returns the name. The executors' Python needs this package."""
     as_function: Any = pandas_udf  # Its stubs know of no struct.
     spark.udf.register(NAME, as_function(_parse_records, spark_schema(COLUMNS)))
     return NAME

@@ -77,14 +77,14 @@ class CachedFrames:
         self._found = {}
 
     def find(self, values: pa.Array) -> SchemaFrames:
-        """See `find_frames`. What was found of an array of one schema is kept until it is asked for again, or `clear`."""
+        """What was found of an array of one schema is kept until it is asked for again, or `clear`."""
         found = find_frames(values, self._depth)
         if len(found.groups) == 1 and found.groups[0].rows is None and found.groups[0].payload_slices is not None:
             self._found[_buffer_addresses(values)] = values, found
         return found
 
     def find_again(self, values: pa.Array) -> SchemaFrames:
-        """See `find_frames`. The same values are those in the same memory, which stays theirs while they are kept."""
+        """The same values are those in the same memory, which stays theirs while they are kept."""
         known = self._found.pop(_buffer_addresses(values), None)
         return find_frames(values, self._depth) if known is None else known[1]
 

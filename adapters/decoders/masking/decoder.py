@@ -19,7 +19,7 @@ from .tables import MaskedTables
 
 
 class MaskingDecoder(CompositeDecoder):
-    """`ports.decoder.KeepsPrivate` of formats whose records say only what their rows say: what is decoded is a record as it
+    """`ports.decoder.MasksRecords` of formats whose records say only what their rows say: what is decoded is a record as it
     may be stored."""
 
     def __init__(
@@ -37,11 +37,9 @@ class MaskingDecoder(CompositeDecoder):
         self._veils = RecordMasker(tables, opens, routing.route)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`."""
         return self._veils.mask_records(raw)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         if not self._tables.get_masks(table.name):
             return super().decode(raw, table)
         schema = changes_schema(table)
@@ -67,5 +65,4 @@ class MaskingDecoder(CompositeDecoder):
         return build_rejected(raw, table, rejects)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return super().envelope(self.mask_records(raw) if self._tables else raw)

@@ -25,9 +25,7 @@ class ColumnReader(Protocol):
 
     columns: Collection[str]
 
-    def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """See `to_mask.Writes.array`."""
-        ...
+    def array(self, name: str, values: Sequence[Any]) -> pa.Array: ...
 
 
 class JsonValueWriter(ValueWriter):
@@ -38,19 +36,15 @@ class JsonValueWriter(ValueWriter):
         self._reads = reads
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """See `ValueWriter.array`."""
         return self._reads.array(name, values)
 
     def texts(self, values: Sequence[Any]) -> pa.Array:
-        """See `ValueWriter.texts`."""
         return to_texts(values)
 
     def is_null(self, value: Any) -> bool:
-        """See `ValueWriter.is_null`."""
         return bytes(value) == b"null"
 
     def to_value(self, text: str | None) -> msgspec.Raw:
-        """See `ValueWriter.to_value`."""
         return NULL if text is None else msgspec.Raw(msgspec.json.encode(text))
 
 

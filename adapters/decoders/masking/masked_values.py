@@ -32,7 +32,7 @@ class ValueWriter(Protocol):
     """The columns whose values it can read."""
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """Values of a column, None for null, as Arrow values. Raises one of `json.faults.FAILURES`."""
+        """Values of a column, None for null, as Arrow values. Raises one of `arrow.record_errors.FAILURES`."""
         ...
 
     def texts(self, values: Sequence[Any]) -> pa.Array:

@@ -35,7 +35,7 @@ class RecordOpener(Protocol):
         ...
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """The value of a record that is no change, as it may be stored. Raises one of `json.faults.UNREADABLE`."""
+        """The value of a record that is no change, as it may be stored. Raises one of `arrow.record_errors.UNREADABLE`."""
         ...
 
 
@@ -43,11 +43,10 @@ class EachRecordOpener(RecordOpener, Protocol):
     """`RecordOpener` of records that are read one by one."""
 
     def open_records(self, records: Sequence[RoutedRecord]) -> Sequence[OpenRecord | Reject]:
-        """See `RecordOpener.open_records`."""
         return list(map(self._try_open, records))
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
-        """A record that was routed to a table. Raises one of `json.faults.UNREADABLE`."""
+        """A record that was routed to a table. Raises one of `arrow.record_errors.UNREADABLE`."""
         ...
 
     def _try_open(self, record: RoutedRecord) -> OpenRecord | Reject:
@@ -105,7 +104,6 @@ class RecordMasker:
         self._tables, self._opens, self._route = tables, opens, route
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`."""
         if not self._tables or not raw.num_rows:
             return raw
         masking, records = ValueMasker(), self._read_records(raw)

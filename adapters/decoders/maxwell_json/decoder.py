@@ -45,7 +45,7 @@ _row = msgspec.json.Decoder(MaxwellRow).decode
 
 
 class MaxwellBatchReader(BatchReader):
-    """`messages.message.ReadsMany` of Maxwell: each has one row."""
+    """`decoders.messages.message.BatchReader` of Maxwell: each has one row."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _row(like), rows
@@ -60,11 +60,9 @@ class MaxwellBatchReader(BatchReader):
         )
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """See `BatchReader.ops`."""
         return [OPS[one.type] if one.primary_key_columns == self._keys else None for one in messages]
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
-        """See `BatchReader.read_contents`."""
         return MessageContents(
             ops=ops,
             rows=[one.data for one in messages],
@@ -76,7 +74,7 @@ class MaxwellBatchReader(BatchReader):
 
 
 class MaxwellFormat(JsonMessageFormat):
-    """`messages.message.Form` of Maxwell."""
+    """`decoders.messages.message.MessageFormat` of Maxwell."""
 
     name, connector, ordered = "maxwell_json", "mysql", 0
     metadata_fields = (
@@ -85,7 +83,6 @@ class MaxwellFormat(JsonMessageFormat):
     )
 
     def message(self, text: bytes) -> Message:
-        """See `JsonMessageFormat.message`."""
         said = _row(text)
         if said.type == DROP and said.table and said.database:
             return Message(f"{said.database}.{said.table}", TABLE_DROPPED, at=to_micros(said.ts, 1000))
@@ -108,11 +105,10 @@ class MaxwellFormat(JsonMessageFormat):
         )
 
     def make_reader(self, like: bytes, rows: TypedRows) -> MaxwellBatchReader:
-        """See `JsonMessageFormat.make_reader`."""
         return MaxwellBatchReader(like, rows)
 
 
 class MaxwellJsonDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of Maxwell's messages; `options` as in `messages.options.Options`."""
+    """`ports.decoder.Decoder` of Maxwell's messages; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORM = MaxwellFormat()

@@ -1,7 +1,7 @@
 """Messages of one layout of one table to changes, column by column: those in which nothing is out of the ordinary.
 
-What this makes of a message is what `changes.Block` makes of it. A message is left to that when a value does not fit, a
-key changed or is null, or its order has no room: it alone knows what becomes of these.
+What this makes of a message is what `changes.MessageChangeBlock` makes of it. A message is left to that when a value does
+not fit, a key changed or is null, or its order has no room: it alone knows what becomes of these.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from .router import MessageRouter, read_message
 
 
 class MessageDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` of the messages of a form. `options` as in `options.Options`; ConfigProblem names every wrong
-    one."""
+    """`ports.decoder.Decoder` of the messages of a form. `options` as in `options.MessageOptions`; ConfigProblem names
+    every wrong one."""
 
     FORM: ClassVar[MessageFormat]
     OPENS: ClassVar[type[MessageOpener]] = JsonMessageOpener
@@ -44,7 +44,6 @@ class MessageDecoder(MaskingDecoder):
         )
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`."""
         for text in sample["value"].to_pylist():
             found = None if text is None else read_message(self.FORM, text, self._options.limits)
             if found is None or isinstance(found, Reject):

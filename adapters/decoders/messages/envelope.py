@@ -28,7 +28,6 @@ class MessageEnvelopes:
         self._form, self._options, self._layouts = form, options, layouts
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return pa.concat_tables([ENVELOPE.empty_table(), *map(self._read_slice, split_frame(raw))]).combine_chunks()
 
     def _read_slice(self, raw: pa.RecordBatch) -> pa.Table:

@@ -44,11 +44,10 @@ class JsonMessageFormat(MessageFormat):
     """Fields besides those of rows, that hold no values: what is stored of messages of tables with private columns."""
 
     def message(self, text: bytes) -> Message:
-        """The message. Raises one of `json.faults.UNREADABLE`, `ValueMisfit` among them, for anything else."""
+        """The message. Raises one of `arrow.record_errors.UNREADABLE`, `ValueMisfit` among them, for anything else."""
         raise NotImplementedError
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
-        """See `MessageFormat.read`."""
         refuse_depth(value, limits.depth)
         return self.message(value)
 
@@ -58,11 +57,9 @@ class JsonMessageFormat(MessageFormat):
         return {"data": row, "old": Role.BESIDE}
 
     def column(self, name: str, said: str) -> Column | None:  # noqa: ARG002 - messages say no types
-        """See `MessageFormat.column`."""
         return None
 
     def find_table(self, value: bytes, limits: RecordLimits) -> str | None:  # noqa: ARG002 - other fields are passed over
-        """See `MessageFormat.find_table`."""
         try:
             said = _names(value)
         except UNREADABLE:
@@ -70,11 +67,9 @@ class JsonMessageFormat(MessageFormat):
         return f"{said.database}.{said.table}" if said.database and said.table else said.table or None
 
     def make_row_reader(self, columns: ColumnTypes) -> JsonMessageRows:
-        """See `MessageFormat.make_row_reader`."""
         return JsonMessageRows(columns, self.reader)
 
     def make_batch_reader(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> BatchReader | None:
-        """See `MessageFormat.make_batch_reader`."""
         rows = make_typed_rows(columns, keys, self.reader, texts_only=self.texts_only)
         return None if rows is None else self.make_reader(like, rows)
 

@@ -17,8 +17,8 @@ from .typed_rows import ColumnType, ColumnTypes, ReaderOf
 
 
 class JsonMessageRows(MessageRows):
-    """`message.MessageRows` of JSON objects. A value may be text or, where that is as exact, a number or a truth value; an array or
-    object is read as its JSON text."""
+    """`message.MessageRows` of JSON objects. A value may be text or, where that is as exact, a number or a truth value; an
+    array or object is read as its JSON text."""
 
     def __init__(self, columns: ColumnTypes, reader: ReaderOf) -> None:
         known = {name: _value_reader(reader, column) for name, column in columns.items()}
@@ -34,15 +34,12 @@ class JsonMessageRows(MessageRows):
         return any(f'"{name}"'.encode() in row for name in names)
 
     def values(self, rows: Sequence[Any], name: str) -> list[Any]:
-        """See `MessageRows.values`."""
         return self._fields.values(rows, name)
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """See `MessageRows.array`."""
         return self._fields.nodes[name].build(values)
 
     def text(self, value: Any) -> str | None:
-        """See `MessageRows.text`."""
         return to_text(value)
 
 

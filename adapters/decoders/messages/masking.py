@@ -20,7 +20,7 @@ MAX_WRITES = 4096
 
 
 class MessageOpener(EachRecordOpener):
-    """`veils.records.OpensEach` of the messages of a form."""
+    """`decoders.masking.records.EachRecordOpener` of the messages of a form."""
 
     def __init__(self, form: Any, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
@@ -31,8 +31,7 @@ class MessageOpener(EachRecordOpener):
         raise NotImplementedError
 
     def find_table(self, record: RoutedRecord) -> str | None:
-        """See `RecordOpener.table_of`."""
-        table: str | None = self._form.table_of(record.value or b"", self._options.limits)
+        table: str | None = self._form.find_table(record.value or b"", self._options.limits)
         return table
 
     def _read_message(self, value: bytes) -> tuple[Message, MessageLayout]:
@@ -47,7 +46,7 @@ class MessageOpener(EachRecordOpener):
             if len(self._writes) >= MAX_WRITES:
                 self._writes.clear()
             types = layout.unmasked_types()
-            self._writes[layout] = self.make_writer(self._form.rows(types), types)
+            self._writes[layout] = self.make_writer(self._form.make_row_reader(types), types)
         return self._writes[layout]
 
 
@@ -55,15 +54,14 @@ class JsonMessageOpener(MessageOpener):
     """`MessageOpener` of a form of JSON (`json_format.JsonMessageFormat`)."""
 
     def make_writer(self, rows: Any, names: Collection[str]) -> JsonValueWriter:
-        """See `MessageOpener.make_writer`."""
         return JsonValueWriter(rows, names)
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
-        """See `EachRecordOpener.open_one`. Fields that are not known are not kept."""
+        """Fields that are not known are not kept."""
         value = record.value or b""
         message, layout = self._read_message(value)
         whole = read_object(value)
-        kept = {name: token for name, token in whole.items() if name in self._form.kept}
+        kept = {name: token for name, token in whole.items() if name in self._form.metadata_fields}
         images: list[Image] = []
         rows: dict[str, object] = {}
         for name, role in self._form.images(message.changes[0].op).items():
@@ -75,10 +73,9 @@ class JsonMessageOpener(MessageOpener):
         return OpenRecord(images, self._get_writer(layout), layout.keys, lambda: msgspec.json.encode(kept | rows))
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
-        """See `RecordOpener.key`."""
         return open_json_key(key, of)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """See `RecordOpener.ignored`. Without its statement."""
+        """Without its statement."""
         said: Object = read_object(record.value or b"")
-        return msgspec.json.encode({name: token for name, token in said.items() if name in self._form.kept})
+        return msgspec.json.encode({name: token for name, token in said.items() if name in self._form.metadata_fields})

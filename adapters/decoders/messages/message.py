@@ -19,8 +19,9 @@ from .typed_rows import ColumnTypes, TypedRows
 
 class MessageContents(NamedTuple):
     """What messages say, one after the other. `rows` and `olds` are what `TypedRows.row` and `old` made of their rows; an
-    old is None where the row was none before, or nothing is said of it. `message_numbers`: which message a row is of, None where each has
-    one. `at`: microseconds since 1970. `orders`: the elements by which they are ordered, none where the stream does that."""
+    old is None where the row was none before, or nothing is said of it. `message_numbers`: which message a row is of, None
+    where each has one. `at`: microseconds since 1970. `orders`: the elements by which they are ordered, none where the
+    stream does that."""
 
     ops: Sequence[Op]
     rows: Sequence[Any]
@@ -65,7 +66,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     `types`: columns and their types where the message carries them. `keys`: the key's columns where it does. `at`: event
     time in microseconds since 1970. `order`: elements of the sequence by which its source orders it; empty where that is the
-    order of the stream. `before` and `after`: what `MessageFormat.to_json` shows. `db`: the database, where no table is named.
+    order of the stream. `before` and `after`: what `MessageFormat.to_json` shows. `db`: the database, where no table is
+    named.
     """
 
     table: str = ""
@@ -89,10 +91,11 @@ class MessageRows(Protocol):
     blank: Any
     """What `decode` makes of a row without values."""
     decode: Any
-    """Makes of a `MessageChange`'s row what the others take. Raises one of `json.faults.UNREADABLE`."""
+    """Makes of a `MessageChange`'s row what the others take. Raises one of `arrow.record_errors.UNREADABLE`."""
 
     def can_hold(self, row: Any, names: Sequence[str]) -> bool:
-        """Whether a `MessageChange`'s row could have one of these columns, without decoding it; True where that is not known."""
+        """Whether a `MessageChange`'s row could have one of these columns, without decoding it; True where that is not
+        known."""
         ...
 
     def values(self, rows: Sequence[Any], name: str) -> list[Any]:
@@ -100,12 +103,12 @@ class MessageRows(Protocol):
         ...
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """Values of a column, None for null, as Arrow values. Raises one of `json.faults.FAILURES`."""
+        """Values of a column, None for null, as Arrow values. Raises one of `arrow.record_errors.FAILURES`."""
         ...
 
     def text(self, value: Any) -> str | None:
         """The text that a value is written in, by which values of one column are compared. Raises one of
-        `json.faults.UNREADABLE`."""
+        `arrow.record_errors.UNREADABLE`."""
         ...
 
 
@@ -114,11 +117,12 @@ class BatchReader(Protocol):
 
     rows: TypedRows
     decode: Any
-    """Makes of a message what the others take. Raises one of `json.faults.UNREADABLE` for one of another table, and for any
-    that is not what it should be."""
+    """Makes of a message what the others take. Raises one of `arrow.record_errors.UNREADABLE` for one of another table,
+    and for any that is not what it should be."""
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """The operations of messages; None for one of another layout, without rows, or whose rows `read_contents` does not take."""
+        """The operations of messages; None for one of another layout, without rows, or whose rows `read_contents` does not
+        take."""
         ...
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
@@ -137,7 +141,7 @@ class MessageFormat(Protocol):
     """See `TableSpec`; the image before has every column that was sent, and not only those that changed."""
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
-        """The message. Raises one of `json.faults.UNREADABLE`, `Unfit` among them, for anything else."""
+        """The message. Raises one of `arrow.record_errors.UNREADABLE`, `Unfit` among them, for anything else."""
         ...
 
     def column(self, name: str, said: str) -> Column | None:

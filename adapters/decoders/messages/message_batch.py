@@ -15,8 +15,8 @@ from .typed_rows import ColumnValues, TypedRows
 
 
 class MessageBatch(NamedTuple):
-    """Messages one after the other. `message_numbers`: which message a row is of, None where each has one. `key_changes`: rows whose key was
-    another one before. The others as in `MessageContents`."""
+    """Messages one after the other. `message_numbers`: which message a row is of, None where each has one. `key_changes`:
+    rows whose key was another one before. The others as in `MessageContents`."""
 
     ops: Sequence[Op]
     rows: int

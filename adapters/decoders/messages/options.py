@@ -51,4 +51,5 @@ def read_options(options: Mapping[str, object], name: str) -> MessageOptions:
 
 
 def has_text_reader(node: ValueReader) -> bool:
+    """Whether a column of these values may be named in `declared`: one with a text form, or a list."""
     return find_text_reader(node.type) is not None or pa.types.is_list(node.type)

@@ -36,7 +36,6 @@ class MessageRouter:
         self._form, self._options, self._layouts = form, options, layouts
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         done = [self._route_slice(piece) for piece in split_frame(raw)]
         return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
 

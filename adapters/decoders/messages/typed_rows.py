@@ -1,7 +1,7 @@
 """Rows of many messages as columns: read by a type that is generated for their layout, so that msgspec makes the values.
 
-What this reads is what `rows.JsonRows` reads value by value, and comes to the same; whatever does not fit the generated
-type is left to it.
+What this reads is what `json_rows.JsonMessageRows` reads value by value, and comes to the same; whatever does not fit the
+generated type is left to it.
 """
 
 from __future__ import annotations

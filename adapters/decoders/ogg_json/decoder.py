@@ -46,7 +46,7 @@ _operation = msgspec.json.Decoder(GoldenGateOperation).decode
 
 
 class GoldenGateBatchReader(BatchReader):
-    """`messages.message.ReadsMany` of GoldenGate: each has one row."""
+    """`decoders.messages.message.BatchReader` of GoldenGate: each has one row."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _operation(like), rows
@@ -57,7 +57,6 @@ class GoldenGateBatchReader(BatchReader):
         )
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """See `BatchReader.ops`."""
         return [OPS[one.op_type] if self._can_read(one) else None for one in messages]
 
     def _can_read(self, one: Any) -> bool:
@@ -66,7 +65,6 @@ class GoldenGateBatchReader(BatchReader):
         return _is_short(one.pos) if self._has_place else one.pos is None
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
-        """See `BatchReader.read_contents`."""
         return MessageContents(
             ops=ops,
             rows=list(map(_read_row, messages)),
@@ -88,13 +86,12 @@ class GoldenGateBatchReader(BatchReader):
 
 
 class GoldenGateFormat(JsonMessageFormat):
-    """`messages.message.Form` of GoldenGate."""
+    """`decoders.messages.message.MessageFormat` of GoldenGate."""
 
     name, connector, ordered, by_tx = "ogg_json", "oracle", 2, True
     metadata_fields = ("table", "op_type", "op_ts", "current_ts", "pos", "xid", "csn", "txind", "primary_keys")
 
     def message(self, text: bytes) -> Message:
-        """See `JsonMessageFormat.message`."""
         said = _operation(text)
         if said.op_type not in OPS:
             raise ValueMisfit(RejectCode.UNKNOWN_OPERATION, f"its op_type is none of {', '.join(OPS)}")
@@ -113,13 +110,11 @@ class GoldenGateFormat(JsonMessageFormat):
         )
 
     def images(self, op: Op) -> Mapping[str, Role]:
-        """See `JsonMessageFormat.images`."""
         if op == Op.DELETE:
             return {"before": Role.DELETED, "after": Role.BESIDE}
         return {"before": Role.BESIDE, "after": Role.BESIDE if op == Op.TRUNCATE else Role.ROW}
 
     def make_reader(self, like: bytes, rows: TypedRows) -> GoldenGateBatchReader:
-        """See `JsonMessageFormat.make_reader`."""
         return GoldenGateBatchReader(like, rows)
 
 
@@ -162,6 +157,6 @@ def _to_micros(said: str | None) -> int | None:
 
 
 class OggJsonDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `messages.options.Options`."""
+    """`ports.decoder.Decoder` of GoldenGate's operations; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORM = GoldenGateFormat()

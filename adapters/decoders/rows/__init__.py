@@ -13,8 +13,8 @@ and the table declares key and columns (`tombstones`). With `text_values` every 
 
 **Types.** A record may carry them, as above; otherwise the table declares its columns (`schema:`), and others are left out.
 A schema of another kind than this is passed over where the table declares its columns. How types and values are spelt says
-`adapters.decoders.json.type_names`. The columns of operation and sequence belong to the table only where it declares them, and
-the bookkeeping columns of a target of ours never do.
+`adapters.decoders.json.type_names`. The columns of operation and sequence belong to the table only where it declares them,
+and the bookkeeping columns of a target of ours never do.
 
 **Tables.** A record is of the table that its topic is named after; the key is the one in the configuration. Other null
 values are tombstones, which are ignored. The time of a change is its record's.

@@ -29,7 +29,7 @@ from .tombstones import TombstoneRows
 
 
 class RowsDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` of rows as JSON objects, with and without types. `options` as in `options.Options`;
+    """`ports.decoder.Decoder` of rows as JSON objects, with and without types. `options` as in `options.RowsDecoderOptions`;
     ConfigProblem names every wrong one."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
@@ -52,19 +52,15 @@ class RowsDecoder(MaskingDecoder):
         return read_options(options)
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         return self._add_line(super().route(self._tombstones.to_rows(raw)), "error", raw["offset"])
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`."""
         return super().mask_records(self._tombstones.to_rows(raw))
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return super().envelope(self._tombstones.to_rows(raw))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         whole = super().decode(self._tombstones.to_rows(raw), table)
         condition = find_table_entry(self._options.truncates, table.name)
         if condition is not None:
@@ -75,7 +71,6 @@ class RowsDecoder(MaskingDecoder):
         return add_line(frame, error, offsets, describe_line) if self._options.in_files else frame
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`."""
         layout = self._find_layout(self._tombstones.to_rows(sample), table)
         if layout.error is not None:
             raise Fatal(f"table {table} cannot be represented: {layout.error.sentence}")

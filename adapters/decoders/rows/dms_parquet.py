@@ -46,14 +46,11 @@ class DmsParquetDecoder(RowsDecoder):
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
-        """See `RowsDecoder.read_options`."""
         return common.read_options(DmsOptions, options, "dms_parquet")
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         return add_line(super().route(raw), "error", raw["offset"], describe_place)
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         whole = super().decode(raw, table)
         return add_line(whole, ERROR, whole[OFFSET], describe_place)

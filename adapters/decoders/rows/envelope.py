@@ -31,7 +31,6 @@ class RowEnvelopes:
         self._options, self._layouts = options, layouts
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return build_envelopes(raw, self._options.limits.depth, self._read_group)
 
     def _read_group(self, raw: pa.RecordBatch, group: SchemaGroup) -> Part:

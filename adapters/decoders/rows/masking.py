@@ -23,14 +23,13 @@ from .options import BEFORE, RowsDecoderOptions
 
 
 class RowColumnReader:
-    """`veils.json_values.Reads` of the columns of a layout."""
+    """`decoders.masking.json_values.ColumnReader` of the columns of a layout."""
 
     def __init__(self, layout: RowLayout) -> None:
         self._nodes = layout.readers
         self.columns: Collection[str] = frozenset(layout.readers)
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """See `to_mask.Writes.array`."""
         node = self._nodes[name]
         if node.wire is not msgspec.Raw:
             values = [None if value is None else msgspec.json.decode(value, type=node.wire) for value in values]
@@ -38,7 +37,7 @@ class RowColumnReader:
 
 
 class RowOpener(EachRecordOpener):
-    """`veils.records.OpensEach` of rows, with and without types."""
+    """`decoders.masking.records.EachRecordOpener` of rows, with and without types."""
 
     def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -47,11 +46,9 @@ class RowOpener(EachRecordOpener):
         self._schemas: dict[tuple[bytes, str], msgspec.Raw] = {}
 
     def find_table(self, record: RoutedRecord) -> str | None:
-        """See `RecordOpener.table_of`."""
         return record.topic
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
-        """See `EachRecordOpener.open_one`."""
         value = record.value or b""
         schema, payload = split_record(value, self._options.limits.depth)
         layout = self._layouts.get_layout(schema, record.topic)
@@ -75,11 +72,10 @@ class RowOpener(EachRecordOpener):
         return OpenRecord(images, self._get_writer(layout), self._options.keys_of(record.topic) or (), close)
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
-        """See `RecordOpener.key`."""
         return open_json_key(key, of)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """See `RecordOpener.ignored`. Only a record without a value is."""
+        """Only a record without a value is."""
         return record.value
 
     def _get_writer(self, layout: RowLayout) -> JsonValueWriter:

@@ -23,9 +23,10 @@ OF_OFFSET = 2
 class RowsDecoderOptions(common.RowOptions):
     """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there. `sequence_columns`: none where
     the offset is the order. `inserts_only`: a row that says no operation is a new one. `text_values`: every value is text,
-    as `adapters.arrow.text_values` reads it. `tombstones`: with `inserts_only` and without `sequence_columns`, `delete` makes a
-    record without a value a delete of its key. `in_files`: offsets say where in files rows stand, and rejects do, too.
-    `truncates`: per table the condition (`domain.expr.Expr`) that holds for its truncates, which need not have a key."""
+    as `adapters.arrow.text_values` reads it. `tombstones`: with `inserts_only` and without `sequence_columns`, `delete`
+    makes a record without a value a delete of its key. `in_files`: offsets say where in files rows stand, and rejects do,
+    too. `truncates`: per table the condition (`domain.policy.expr.Expr`) that holds for its truncates, which need not have a
+    key."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "create": ("c", "I", "INSERT"),

@@ -33,7 +33,6 @@ class RowFrameDecoder:
         self._readers: dict[tuple[str | None, TableSpec], RowReader] = {}
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         done = [self._decode_slice(piece, table) for piece in split_frame(raw)]
         return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
 

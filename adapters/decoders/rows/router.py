@@ -34,7 +34,6 @@ class RowRouter:
         self._probe = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         done = [self._route_slice(piece) for piece in split_frame(raw)]
         return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
 

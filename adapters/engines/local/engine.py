@@ -35,8 +35,9 @@ SAMPLE = 100
 
 
 class LocalEngine:
-    """`ports.engine.Engine` over `pyarrow.Table`. `options`: `prefetch_depth`, in how many other processes at most what is begun
-    may be decoded (`ports.engine.WorksAhead`); these batches are kept until then. Without it the engine keeps nothing."""
+    """`ports.engine.Engine` over `pyarrow.Table`. `options`: `prefetch_depth`, in how many other processes at most what is
+    begun may be decoded (`ports.engine.Prefetches`); these batches are kept until then. Without it the engine keeps
+    nothing."""
 
     frame = pa.Table
     page = None
@@ -51,21 +52,17 @@ class LocalEngine:
 
     @property
     def prefetch_depth(self) -> int:
-        """See `ports.engine.WorksAhead.ahead`."""
         return 0 if self._ahead is None else self._ahead.number
 
     def begin(self, raw: pa.Table, decoder: Decoder) -> None:
-        """See `ports.engine.WorksAhead.begin`."""
         if self._ahead is not None:
             self._ahead.begin(raw, decoder)
 
     def rest(self) -> None:
-        """See `ports.engine.WorksAhead.rest`."""
         if self._ahead is not None:
             self._ahead.rest()
 
     def route(self, raw: pa.Table, decoder: Decoder) -> RoutedBatch[pa.Table]:
-        """See `ports.engine.Engine.route`."""
         known = None if self._ahead is None else self._ahead.find_run(raw)
         if known is not None:
             return RoutedBatch((known,), {}, _select_errors(raw.slice(0, 0), ROUTE.empty_table()), 0, _list_topics([known]))
@@ -88,19 +85,15 @@ class LocalEngine:
         return RoutedBatch(runs, ignored, rejects, rejects.num_rows, _list_topics(runs), drops)
 
     def records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.engine.Engine.records`."""
         return raw
 
     def log(self, raw: pa.Table, decoder: Decoder) -> pa.Table:
-        """See `ports.engine.Engine.log`."""
         return build_rows(raw, decoder, datetime.now(UTC))
 
     def learn(self, run: RecordSlice[pa.Table], decoder: Decoder) -> TableSpec:
-        """See `ports.engine.Engine.learn`."""
         return decoder.learn(run.frame.slice(0, SAMPLE), run.table, run.fingerprint)
 
     def decode(self, run: RecordSlice[pa.Table], decoder: Decoder, table: TableSpec) -> tuple[pa.Table, pa.Table]:
-        """See `ports.engine.Engine.decode`."""
         known = None if self._ahead is None else self._ahead.find_changes(run.frame, table)
         if known is not None:
             return _split_errors(known)
@@ -109,11 +102,9 @@ class LocalEngine:
         return _split_errors(decoder.decode(run.frame, table))
 
     def unite(self, parts: Sequence[pa.Table], table: TableSpec) -> pa.Table:
-        """See `ports.engine.Engine.unite`."""
         return pa.concat_tables([_widen_frame(part, table) for part in parts])
 
     def after(self, changes: pa.Table, position: Position) -> tuple[pa.Table, int]:
-        """See `ports.engine.Engine.after`."""
         below = _is_below(changes, position)
         if below is None:
             return changes, 0
@@ -121,81 +112,65 @@ class LocalEngine:
         return left, changes.num_rows - left.num_rows
 
     def before(self, changes: pa.Table, position: Position) -> tuple[pa.Table, pa.Table]:
-        """See `ports.engine.Engine.before`."""
         held = _is_at_or_above(changes, position)
         if held is None:
             return changes, changes.slice(0, 0)
         return changes.filter(pc.invert(held)), changes.filter(held)
 
     def find_open_key_changes(self, changes: pa.Table) -> Position:
-        """See `ports.engine.Engine.unsettled`."""
         return find_unsettled(changes)
 
     def ends(self, changes: pa.Table) -> Position:
-        """See `ports.engine.Engine.ends`."""
         return find_ends(changes)
 
     def within(self, raw: pa.Table, span: Span) -> pa.Table:
-        """See `ports.engine.Engine.within`."""
         return select_span(raw, span)
 
     def split_blocked(
         self, raw: pa.Table, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
     ) -> tuple[pa.Table, pa.Table]:
-        """See `ports.engine.Engine.held`."""
         later = mask_later(raw, since, hashes)
         bad = raw.filter(later)
         marked = bad.append_column(ERROR, pa.repeat(pa.scalar(error), bad.num_rows))
         return (raw.filter(pc.invert(later)) if bad.num_rows else raw), marked
 
     def rejected(self, rows: pa.Table, raw: Sequence[pa.Table]) -> Sequence[RejectedRecord]:
-        """See `ports.engine.Engine.rejected`."""
         return collect_rejected(rows, raw)
 
     def segments(self, changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
-        """See `ports.engine.Engine.segments`."""
         return split_segments(changes, table)
 
     def transform_rows(self, changes: pa.Table, plan: ApplyPlan) -> TransformedChanges[pa.Table]:
-        """See `ports.engine.Engine.shape`."""
         frame, rejects = _split_errors(transform_rows(changes, plan.row_transforms, plan.table))
         bad = rejects.num_rows
         return TransformedChanges(frame, rejects, Counts(filtered=changes.num_rows - frame.num_rows - bad, rejected=bad))
 
     def fold(self, changes: pa.Table, plan: ApplyPlan) -> FoldedChanges[pa.Table]:
-        """See `ports.engine.Engine.fold`."""
         return fold_changes(changes, plan)
 
     def marks(self, raw: pa.Table, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
-        """See `ports.engine.SeesTransactions.marks`."""
         mine = raw.filter(pc.equal(raw["topic"], topic))
         return decoder.marks(mine) if isinstance(decoder, ReadsTransactionMarks) else ()
 
     def connector(self, raw: pa.Table, decoder: Decoder) -> Connector | None:
-        """See `ports.engine.SeesTransactions.connector`."""
         return decoder.connector(raw) if isinstance(decoder, ReadsTransactionMarks) else None
 
     def parts(self, changes: pa.Table, table: str) -> Sequence[TransactionPart]:
-        """See `ports.engine.SeesTransactions.parts`."""
         return split_parts(changes, table)
 
     def attend(self, raw: pa.Table, topic: str) -> None:
-        """See `ports.engine.SeesTransactions.attend`. Nothing to be done."""
+        """Nothing to be done."""
 
     def exact_parts(self, changes: pa.Table, table: str) -> Sequence[TransactionPart]:
-        """See `ports.engine.SeesTransactions.exact_parts`."""
         return split_exact_parts(changes, table)
 
     def partition_rows(self, rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
-        """See `ports.laying.PartsByKey.apart`."""
         return split_by_key_hash(rows, keys, number)
 
     def count(self, changes: pa.Table) -> int:
-        """See `ports.engine.Engine.count`."""
         return int(changes.num_rows)
 
     def concat(self, frames: Sequence[pa.Table]) -> pa.Table:
-        """See `ports.engine.Engine.concat`."""
         return pa.concat_tables(frames)
 
 

@@ -288,7 +288,7 @@ def _max_event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
     mine = mine.set_column(2, TS, mine[TS].cast(pa.int64())).drop_null()
     each = mine.group_by([TOPIC, PARTITION]).aggregate([(TS, "max")]).to_pylist()
     reached = {TopicPartition(row[TOPIC], row[PARTITION]): row[f"{TS}_max"] for row in each}
-    return {"oldest": pc.min(mine[TS]).as_py(), "reached": reached}
+    return {"oldest": pc.min(mine[TS]).as_py(), "max_event_times": reached}
 
 
 def _has_missing_values(lists: pa.ChunkedArray, plan: ApplyPlan) -> bool:

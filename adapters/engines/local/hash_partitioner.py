@@ -14,7 +14,7 @@ from ...sql.dialect import DUCKDB
 
 
 def split_by_key_hash(rows: pa.Table, keys: Sequence[str], number: int) -> Sequence[pa.Table]:
-    """See `ports.laying.PartsByKey.apart`."""
+    """See `ports.bulk_load.PartitionsByKey.partition_rows`."""
     names = ", ".join(map(DUCKDB.quote_name, keys))
     with open_session() as connection:
         connection.register("keys", to_duckdb_types(rows.select(list(keys))))

@@ -66,7 +66,6 @@ class DecodePool:
         self._done: deque[tuple[pa.Table, DecodeRoute, pa.Table]] = deque(maxlen=number)
 
     def begin(self, raw: pa.Table, decoder: Decoder) -> None:
-        """See `ports.engine.WorksAhead.begin`."""
         way = self._way
         if (
             self._only_worker
@@ -86,7 +85,6 @@ class DecodePool:
                 self._stop_worker(ended)
 
     def rest(self) -> None:
-        """See `ports.engine.WorksAhead.rest`."""
         with self._turn:
             self._asked.clear()
             self._done.clear()

@@ -1,4 +1,5 @@
-"""The other side of `child.Child`: `python -m adapters.engines.local.decoding LINE RECORDS CHANGES`, open files."""
+"""The other side of `engines.prefetch.worker_process.DecodeWorker`: `python -m adapters.engines.prefetch.worker_main LINE
+RECORDS CHANGES`, open files."""
 
 from __future__ import annotations
 

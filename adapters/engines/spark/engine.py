@@ -80,37 +80,32 @@ class SparkEngine:
 
     @translate_errors("routing a batch")
     def route(self, raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
-        """See `ports.engine.Engine.route`."""
         return route_records(raw, decoder)
 
     def records(self, raw: pa.Table) -> DataFrame:
-        """See `ports.engine.Engine.records`. In one piece, which keeps their order."""
+        """In one piece, which keeps their order."""
         return cache_frame(from_arrow(self.spark, raw).coalesce(1))
 
     def log(self, raw: DataFrame, decoder: Decoder) -> DataFrame:
-        """See `ports.engine.Engine.log`."""
         now = datetime.now(UTC)
         schema = pa.schema([pa.field(c.name, c.type) for c in EVENT_LOG])
         return map_frame(raw, lambda records: build_rows(records, decoder, now), schema)
 
     @translate_errors("learning a schema")
     def learn(self, run: RecordSlice[DataFrame], decoder: Decoder) -> TableSpec:
-        """See `ports.engine.Engine.learn`."""
         return decoder.learn(to_arrow(run.frame.limit(SAMPLE)).cast(RAW), run.table, run.fingerprint)
 
     @translate_errors("decoding a batch")
     def decode(self, run: RecordSlice[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
-        """See `ports.engine.Engine.decode`. One job, which looks at everything that the driver is to know of the changes."""
+        """One job, which looks at everything that the driver is to know of the changes."""
         changes = map_frame(run.frame, lambda raw: decode_records(raw.cast(RAW), decoder, table), changes_schema(table))
         return _split_errors(changes, closely=get_topic(run.frame) is not None)
 
     def unite(self, parts: Sequence[DataFrame], table: TableSpec) -> DataFrame:
-        """See `ports.engine.Engine.unite`."""
         return set_facts(self.concat([_widen_frame(part, table) for part in parts]), get_facts(*parts))
 
     @translate_errors("leaving out what was applied")
     def after(self, changes: DataFrame, position: Position) -> tuple[DataFrame, int]:
-        """See `ports.engine.Engine.after`."""
         below, known = _matches_position(position, lambda offset: column(OFFSET) < offset), get_facts(changes)
         if known is not None and is_at_or_above(known, position):
             return changes, 0
@@ -119,7 +114,6 @@ class SparkEngine:
         return filter_rows(changes, ~below), changes.filter(below).count()
 
     def before(self, changes: DataFrame, position: Position) -> tuple[DataFrame, DataFrame]:
-        """See `ports.engine.Engine.before`."""
         known = get_facts(changes)
         if known is not None and not any(known.end.get(p, 0) > offset for p, offset in position.items()):
             return changes, set_facts(changes.limit(0), FrameFacts())
@@ -128,7 +122,7 @@ class SparkEngine:
 
     @translate_errors("looking for key changes")
     def find_open_key_changes(self, changes: DataFrame) -> Position:
-        """See `ports.engine.Engine.unsettled`. The driver sees the keys of key changes."""
+        """The driver sees the keys of key changes."""
         known = get_facts(changes)
         if OLD_KEY not in changes.columns or (known is not None and not known.halves):
             return Position()
@@ -138,7 +132,6 @@ class SparkEngine:
 
     @translate_errors("looking for the ends of a batch")
     def ends(self, changes: DataFrame) -> Position:
-        """See `ports.engine.Engine.ends`."""
         known = get_facts(changes)
         if known is not None:
             return known.end
@@ -146,7 +139,6 @@ class SparkEngine:
         return Position({TopicPartition(topic, partition): offset + 1 for topic, partition, offset in last})
 
     def within(self, raw: DataFrame, span: Span) -> DataFrame:
-        """See `ports.engine.Engine.within`."""
         inside = sf.lit(False)
         for at, end in span.end.items():
             mine = (column("topic") == at.topic) & (column("partition") == at.partition)
@@ -156,7 +148,7 @@ class SparkEngine:
     def split_blocked(
         self, raw: DataFrame, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
     ) -> tuple[DataFrame, DataFrame]:
-        """See `ports.engine.Engine.held`. With a secret executors compare: a plan is read by who looks at it."""
+        """With a secret executors compare: a plan is read by who looks at it."""
         if hashes.secret and since:
             told = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
             marked = cache_frame(
@@ -172,7 +164,7 @@ class SparkEngine:
 
     @translate_errors("reading rejected records")
     def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[RejectedRecord]:
-        """See `ports.engine.Engine.rejected`. The driver sees the rejected records: the dead letters are small."""
+        """The driver sees the rejected records: the dead letters are small."""
         bare = "topic" in rows.columns and TOPIC not in rows.columns
         if bare:
             return collect_rejected(to_arrow(rows), ())
@@ -183,12 +175,11 @@ class SparkEngine:
 
     @translate_errors("looking for cuts")
     def segments(self, changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
-        """See `ports.engine.Engine.segments`."""
         return split_segments(changes, table)
 
     @translate_errors("shaping a batch")
     def transform_rows(self, changes: DataFrame, plan: ApplyPlan) -> TransformedChanges[DataFrame]:
-        """See `ports.engine.Engine.shape`. One job, like decoding: what was known of the changes may have become another."""
+        """One job, like decoding: what was known of the changes may have become another."""
         wanted, table = plan.row_transforms, plan.table
         frame, rejects = _split_errors(
             map_frame(changes, lambda some: transform_rows(some, wanted, table), changes_schema(table))
@@ -200,12 +191,11 @@ class SparkEngine:
 
     @translate_errors("folding a batch")
     def fold(self, changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame]:
-        """See `ports.engine.Engine.fold`."""
         return fold_changes(changes, plan)
 
     @translate_errors("reading marks of transactions")
     def marks(self, raw: DataFrame, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
-        """See `ports.engine.SeesTransactions.marks`. Without a job where the frame was attended, and routed since."""
+        """Without a job where the frame was attended, and routed since."""
         found = get_markers(raw)
         if found is None and isinstance(decoder, ReadsTransactionMarks):
             found = decoder.marks(to_arrow(filter_rows(raw, column("topic") == topic)).cast(RAW))
@@ -213,7 +203,7 @@ class SparkEngine:
 
     @translate_errors("looking for the connector")
     def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:
-        """See `ports.engine.SeesTransactions.connector`. Looking is a job of its own, so it ends with the first answer."""
+        """Looking is a job of its own, so it ends with the first answer."""
         if not isinstance(decoder, ReadsTransactionMarks) or (looks := self._looks.get(decoder, 0)) >= MOST_LOOKS:
             return None
         order = ("timestamp", "offset")
@@ -223,25 +213,22 @@ class SparkEngine:
         return found
 
     def parts(self, changes: DataFrame, table: str) -> Sequence[TransactionPart]:
-        """See `ports.engine.SeesTransactions.parts`."""
         return self.exact_parts(changes, table)
 
     def attend(self, raw: DataFrame, topic: str) -> None:
-        """See `ports.engine.SeesTransactions.attend`. Routing and decoding find out more, in the jobs that they are."""
+        """Routing and decoding find out more, in the jobs that they are."""
         set_topic(raw, topic)
 
     @translate_errors("counting changes of transactions")
     def exact_parts(self, changes: DataFrame, table: str) -> Sequence[TransactionPart]:
-        """See `ports.engine.SeesTransactions.exact_parts`. Without a job where the records were attended."""
+        """Without a job where the records were attended."""
         return [replace(part, table=table) for part in get_parts(changes)]
 
     @translate_errors("counting rows")
     def count(self, changes: DataFrame) -> int:
-        """See `ports.engine.Engine.count`."""
         return count_rows(changes)
 
     def concat(self, frames: Sequence[DataFrame]) -> DataFrame:
-        """See `ports.engine.Engine.concat`."""
         return set_facts(keep_parents(reduce(DataFrame.unionAll, frames), *frames), get_facts(*frames))
 
 

@@ -215,7 +215,7 @@ def _max_event_times(changes: DataFrame) -> dict[str, Any]:
     mine = changes.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
     each = mine.agg(sf.min(micros).alias("oldest"), sf.max(micros).alias("newest")).collect()
     reached = {TopicPartition(row[TOPIC], row[PARTITION]): row["newest"] for row in each}
-    return {"oldest": min((row["oldest"] for row in each), default=None), "reached": reached}
+    return {"oldest": min((row["oldest"] for row in each), default=None), "max_event_times": reached}
 
 
 def _to_sequence_key(sequence: Row | None) -> SequenceKey | None:

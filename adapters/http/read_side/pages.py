@@ -74,7 +74,8 @@ def render_timeline(
     items = "".join(_render_item(entry) for entry in shown)
     return _render_page(
         f"{target.name} {named}",
-        f"<h1>{_escape_text(named)}</h1><p class=dim>{_escape_text(target.name)}, a copy of {_escape_text(str(target.source_table))}: "
+        f"<h1>{_escape_text(named)}</h1><p class=dim>{_escape_text(target.name)}, a copy of "
+        f"{_escape_text(str(target.source_table))}: "
         f"{count:,} {'change' if count == 1 else 'changes'}, newest first. {now} Times are those of the source, in UTC. "
         f'<a href="{escape(json_url)}">JSON</a></p>{rejected}{notes}<ol>{items}</ol>{more}',
     )
@@ -92,7 +93,10 @@ def _describe_change(entry: HistoryEntry) -> str:
     if entry.moved_away:
         return "got another key"
     if entry.moved_from is not None:
-        return f"had the key {', '.join(f'{_escape_text(name)} = {_render_cell(value)}' for name, value in entry.moved_from.items())}"
+        return (
+            f"had the key "
+            f"{', '.join(f'{_escape_text(name)} = {_render_cell(value)}' for name, value in entry.moved_from.items())}"
+        )
     return escape(WORDS.get(entry.operation, entry.operation))
 
 
@@ -166,7 +170,8 @@ def _render_table(target: ReadTarget) -> str:
 
 def _render_call(path: str, method: str, call: Mapping[str, Any]) -> str:
     told = "".join(
-        f"<li><code>{escape(one['name'])}</code> {_render_prose(one.get('description', ''))}{_describe_kind(one['schema'])}</li>"
+        f"<li><code>{escape(one['name'])}</code> "
+        f"{_render_prose(one.get('description', ''))}{_describe_kind(one['schema'])}</li>"
         for one in call.get("parameters", ())
         if one["name"] != "table"
     )

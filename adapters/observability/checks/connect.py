@@ -59,7 +59,6 @@ class ConnectCheck:
         self._dsn = str(options.get("dsn") or "")
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         found = list(self._check_files())
         try:
             names = list(self._list_connectors()) if self._url else []

@@ -61,7 +61,11 @@ def _null_default_rules(part: str) -> tuple[SettingRule, SettingRule]:
 
 RULES = (
     SettingRule(
-        "decimal.handling.mode", "decimals become the nearest double", "Set it to precise.", bad=_one_of("double"), of=OF_TABLES
+        "decimal.handling.mode",
+        "decimals become the nearest double",
+        "Set it to precise.",
+        bad=_one_of("double"),
+        of=OF_TABLES,
     ),
     SettingRule(
         "time.precision.mode",
@@ -104,8 +108,12 @@ RULES = (
     ),
     SettingRule("errors.tolerance", "records that cannot be converted are left out", "Set it to none.", bad=_one_of("all")),
     _failure_rule("event.processing.failure.handling.mode", "changes that the connector cannot read are left out"),
-    _failure_rule("event.deserialization.failure.handling.mode", "changes that the connector cannot read are left out", BINLOG),
-    _failure_rule("inconsistent.schema.handling.mode", "changes of tables that the connector does not know are left out", BINLOG),
+    _failure_rule(
+        "event.deserialization.failure.handling.mode", "changes that the connector cannot read are left out", BINLOG
+    ),
+    _failure_rule(
+        "inconsistent.schema.handling.mode", "changes of tables that the connector does not know are left out", BINLOG
+    ),
     SettingRule(
         "event.converting.failure.handling.mode",
         "values that cannot be converted become NULL, and nothing says so",
@@ -119,7 +127,13 @@ RULES = (
         bad=_one_of("true"),
         of=("mysql", "mariadb", "oracle", "sqlserver"),
     ),
-    SettingRule("skipped.operations", "truncates, or what else it names, are not sent", "Set it to none.", "t", good=_one_of("none")),
+    SettingRule(
+        "skipped.operations",
+        "truncates, or what else it names, are not sent",
+        "Set it to none.",
+        "t",
+        good=_one_of("none"),
+    ),
     SettingRule(
         "slot.drop.on.stop",
         "what changes while the connector is stopped is never sent",

@@ -32,7 +32,6 @@ class MachineCheck:
         self._state = Path(options["state"])
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         return [self._check_java(), self._check_open_files(), *check_room(self._name, self._state)]
 
     def _check_java(self) -> Diagnosis:

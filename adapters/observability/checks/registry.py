@@ -20,7 +20,6 @@ class RegistryCheck:
         self._options = RegistryOptions(**{key: options[key] for key in RegistryOptions.model_fields if key in options})
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         try:
             known = Registry(self._options).count_subjects()
         except ReplicatorError as problem:

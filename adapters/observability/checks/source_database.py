@@ -80,7 +80,6 @@ class SourceDatabaseCheck:
         self._identity = options.get("replica_identity")
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         return list(run_checks(self._name, self._dsn, self._check_database))
 
     def _check_database(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:

@@ -24,7 +24,7 @@ class SparkCheck:
         self._groups = ["spark", *find_groups(options.get("stores", ()))]
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`. Starts no session and fetches nothing."""
+        """Starts no session and fetches nothing."""
         return [self._check_java(), *self._check_packages(), self._check_jars()]
 
     def _check_java(self) -> Diagnosis:

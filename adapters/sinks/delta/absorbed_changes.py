@@ -37,7 +37,7 @@ class DeltaAbsorbedChanges:
         self._recording = Lock()
 
     def record(self, lane: Lane, plan: ApplyPlan, marks: pa.Table) -> Sequence | None:
-        """Remember `marks`, with `_find_operation` and the target's columns; their highest sequence. Visible on return. Safe
+        """Remember `marks`, with `_op` and the target's columns; their highest sequence. Visible on return. Safe
         for use from several threads."""
         if not marks.num_rows:
             return None
@@ -55,7 +55,7 @@ class DeltaAbsorbedChanges:
     def lookup(
         self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table, applied: Position, *, again: bool = False
     ) -> pa.Table:
-        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_find_operation` and the target's columns;
+        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
         what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):

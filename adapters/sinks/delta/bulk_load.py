@@ -45,7 +45,8 @@ class BulkLoad:
     folder: Path
 
     def stage_parts(self, snapshot: DeltaTable, write: Write[Any], reject: RejectRows[Any]) -> StagedWrite:
-        """See `lane.Stages.stage`, of all parts. Rejects are durable on return. DataLoss where the table has rows."""
+        """See `sinks.delta.lane.WriteStages.stage`, of all parts. Rejects are durable on return. DataLoss where the table
+        has rows."""
         if not is_empty(snapshot):
             raise _not_empty_error(write.lane)
         nothing, schema, facts = LaneState(), read_schema(snapshot), []

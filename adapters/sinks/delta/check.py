@@ -27,7 +27,6 @@ class DeltaCheck:
         self._options = {key: options[key] for key in ("path", "storage") if key in options}
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         try:
             lake = LakeOptions.from_options(self._options).lake
             found = (

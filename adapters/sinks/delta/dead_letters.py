@@ -80,13 +80,12 @@ class DeltaDeadLetters:
         self._turn = threading.RLock()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.write`. On the disk, not only in the system's memory, when it returns."""
+        """On the disk, not only in the system's memory, when it returns."""
         self._merge_letters(
             _drop_duplicates(letters), SAME, lambda m: m.when_matched_update(SEEN_AGAIN).when_not_matched_insert(FIRST_SEEN)
         )
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """See `ports.dead_letters.DeadLetters.read`."""
         with translate_errors(NAME):
             if not has_table(self._path):
                 return []
@@ -105,7 +104,6 @@ class DeltaDeadLetters:
         return chosen
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
-        """See `ports.dead_letters.DeadLetters.count_open`."""
         with translate_errors(NAME):
             if not has_table(self._path):
                 return {}
@@ -117,21 +115,18 @@ class DeltaDeadLetters:
         return {DeadLetterGroup(*(row.get(name) or "" for name in GROUP)): row["count_all"] for row in grouped}
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
-        """See `ports.dead_letters.DeadLetters.mark`."""
         marked = [replace(letter, state=state) for letter in letters]
         self._merge_letters(marked, AS_READ, lambda m: m.when_matched_update({'"state"': 's."state"'}))
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.remove`. Files of older versions of the table may still hold them."""
+        """Files of older versions of the table may still hold them."""
         self._merge_letters(letters, AS_READ, lambda m: m.when_matched_delete())
 
     def versions(self) -> str:
-        """See `ports.dead_letters.KeepsVersions.versions`."""
         with translate_errors(NAME):
             return describe_old_versions(self._path, DeltaTable(str(self._path))) if has_table(self._path) else ""
 
     def end_versions(self) -> str:
-        """See `ports.dead_letters.KeepsVersions.end_versions`."""
         with self._turn, translate_errors(NAME):
             self._table = None
             return end_versions(self._path, DeltaTable(str(self._path))) if has_table(self._path) else ""

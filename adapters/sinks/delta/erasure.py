@@ -22,8 +22,8 @@ from .merge_candidates import lookup_rows
 
 
 def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]) -> pa.Table | None:
-    """The key, whose columns have these names and texts (`domain.erasures.texts`) at the source, as the target of `lane` has
-    it: one row with the types of `schema`. None where no row of it can have that key."""
+    """The key, whose columns have these names and texts (`domain.erasures.to_key_texts`) at the source, as the target of
+    `lane` has it: one row with the types of `schema`. None where no row of it can have that key."""
     columns = {}
     for name, text in key.items():
         rule = lane.row_transforms.column_transforms.get_rule(name)

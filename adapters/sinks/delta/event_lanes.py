@@ -62,7 +62,7 @@ class EventLanes(LaneSink[F]):
         super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=compact_every, writer=writer))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`. Makes the store where it is not there; ConfigProblem for another table."""
+        """Makes the store where it is not there; ConfigProblem for another table."""
         refuse_policy(lane, plan, POLICIES)
         refuse_options(lane)
         with translate_errors(NAME):
@@ -112,11 +112,11 @@ class EventNumbering:
         return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)
 
     def clear(self, _: LaneState | None, /) -> Operation | None:
-        """See `lane.Stages.cleared`: events stay, whoever stored them."""
+        """See `sinks.delta.lane.WriteStages.clear`: events stay, whoever stored them."""
         return None
 
     def clear_blindly(self, _: Lane, __: DataLoss, /) -> Operation:
-        """See `lane.Stages.cleared_blindly`: events stay."""
+        """See `sinks.delta.lane.WriteStages.clear_blindly`: events stay."""
         return append_nothing
 
     def _read_heads(self, snapshot: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
@@ -148,12 +148,10 @@ class SyncedWriter(DeltaRsTableWriter):
         self._root = root
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
-        """See `TableWriter.commit_nothing`."""
         super().commit_nothing(snapshot, attempt)
         sync_table(self._root, snapshot)
 
     def compact(self, table: DeltaTable) -> None:
-        """See `TableWriter.compact`."""
         before = table.version()
         super().compact(table)
         if table.version() != before:

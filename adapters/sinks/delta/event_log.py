@@ -63,7 +63,7 @@ class LogTable(LaneSink[F]):
     """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log` over the table in `lake`'s folder, but for
     how rows are appended (`stages`).
 
-    The columns of `domain.event_log.EVENT_LOG` and `date_reader`, the UTC day of `timestamp`, or of `ingested_at` for a record
+    The columns of `domain.event_log.EVENT_LOG` and `date`, the UTC day of `timestamp`, or of `ingested_at` for a record
     without one. All lanes share the table; a lane's rows are those of its topics, and `reset` removes these. Positions and
     locks lie in the table's folder under `_replicator`, which Delta readers and vacuum leave alone.
     """
@@ -79,7 +79,6 @@ class LogTable(LaneSink[F]):
         super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=every, vacuum=vacuum, writer=writer))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`."""
         refuse_policy(lane, plan, POLICIES)
         refuse_options(lane)
         columns = (*plan.target, Column(DAY, pa.date32()))
@@ -98,7 +97,6 @@ class LogTable(LaneSink[F]):
                 held.drop_snapshot()
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
-        """See `ports.sink.ErasesRecords.records`."""
         with translate_errors(self._name):
             topics = list_topics(self.state(lane)) if has_table(self._lake.root) else []
             if not topics:
@@ -109,7 +107,7 @@ class LogTable(LaneSink[F]):
                 yield to_raw(batch)
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
-        """See `ports.sink.ErasesRecords.empty`. So many records a commit."""
+        """So many records a commit."""
         ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
         for start in range(0, len(ids), AT_ONCE):
             operation = allow_deletes(blank_records(ids[start : start + AT_ONCE], ERASED_RECORD, ERASED_COLUMNS))
@@ -118,7 +116,7 @@ class LogTable(LaneSink[F]):
             return describe_old_versions(self._lake.root, open_table(self._lake.root)) if has_table(self._lake.root) else ""
 
     def truncate_log(self, lane: Lane, below: Position, came_before: datetime) -> Mapping[TopicPartition, int]:
-        """See `ports.state_snapshots.Shortens.shorten`. Files that hold nothing else go once they are a week old."""
+        """Files that hold nothing else go once they are a week old."""
         with translate_errors(self._name):
             if not has_table(self._lake.root):
                 return {}
@@ -132,17 +130,14 @@ class LogTable(LaneSink[F]):
         return found
 
     def end_versions(self, lane: Lane) -> str:  # noqa: ARG002  (the table is of all lanes)
-        """See `ports.sink.ErasesRecords.end_versions`."""
         with translate_errors(self._name):
             return end_versions(self._lake.root, open_table(self._lake.root)) if has_table(self._lake.root) else ""
 
     def newest(self, since: Position, below: Position) -> datetime | None:
-        """See `ports.state_snapshots.TellsTimes.newest`."""
         with translate_errors(self._name):
             return read_newest_time(open_table(self._lake.root), since, below) if has_table(self._lake.root) else None
 
     def find_cut(self, topics: Collection[str], at: datetime | Position, covered: Position) -> LogCut | None:
-        """See `ports.state_snapshots.TellsTimes.border`."""
         with translate_errors(self._name):
             if not has_table(self._lake.root):
                 return LogCut()
@@ -165,7 +160,6 @@ class LogTable(LaneSink[F]):
         where: str | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Reader.read`."""
         if name != self._name:
             raise Fatal(f"there is no table {name!r} in this event log", next_step=f"Its table is {self._name!r}.")
         with translate_errors(name):

@@ -60,7 +60,6 @@ class DeltaEventStore:
         """Called between looking up and committing; for tests of races."""
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
-        """See `ports.event_store.EventStore.append`."""
         if not events:
             return []
         with self._turn, translate_errors(NAME):
@@ -84,14 +83,12 @@ class DeltaEventStore:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Sequence[Event]:
-        """See `ports.event_store.EventStore.read`."""
         with translate_errors(NAME):
             if not has_table(self._path):
                 return []
             return event_table.read_events(self._open_table(), aggregate_type, aggregate_id, until, limit)
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
-        """See `ports.event_store.EventStore.version`."""
         with translate_errors(NAME):
             if not has_table(self._path):
                 return 0

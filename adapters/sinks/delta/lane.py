@@ -74,7 +74,7 @@ class DeltaLane:
         self._shelf = shelf
 
     def apply(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
-        """See `ports.sink.Sink.apply`. When others committed meanwhile, stages 2 to 4 are redone on what is there now."""
+        """When others committed meanwhile, stages 2 to 4 are redone on what is there now."""
         with translate_errors(self.lane.into):
             for _ in range(ATTEMPTS):
                 snapshot = self._take_snapshot()
@@ -96,7 +96,6 @@ class DeltaLane:
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
 
     def load(self, write: Write[Any], load: BulkLoad, reject: RejectRows[Any]) -> LaneOutcome:
-        """See `ports.laying.Loads.load`."""
         with translate_errors(self.lane.into):
             for _ in range(ATTEMPTS):
                 snapshot = self.newest()
@@ -112,7 +111,6 @@ class DeltaLane:
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
 
     def can_load(self, plan: ApplyPlan) -> bool:
-        """See `ports.laying.Loads.loads`."""
         return can_bulk_load(plan) and self.state() is None and is_empty(self.newest())
 
     def record_state(self, state: LaneState | None, write: Operation | None = None) -> None:
@@ -144,7 +142,7 @@ class DeltaLane:
             return self._log.state(self.newest())
 
     def erase(self, key: Mapping[str, str], beside: Folder) -> ErasureResult:
-        """See `ports.sink.Erases.erase`. First what is beside the table: what is done again then finds the rows."""
+        """First what is beside the table: what is done again then finds the rows."""
         with translate_errors(self.lane.into):
             state, freed, versions = self.state(), 0, []
             if has_table(beside):
@@ -168,7 +166,7 @@ class DeltaLane:
 
     def end_side_versions(self, beside: Folder) -> str:
         """End the older versions of what is kept beside the table, but for the one that belongs to its rows: as
-        `versions.end_versions`."""
+        `old_versions.end_versions`."""
         with translate_errors(self.lane.into):
             table, state = open_table(beside), self.state()
             if state is None or state.side_table_version is None:

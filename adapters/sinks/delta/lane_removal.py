@@ -82,7 +82,6 @@ class DeltaLaneRemains:
         return "made" if is_owned(remark) else "found"
 
     def list_artifacts(self) -> list[LaneArtifact]:
-        """See `ports.sink.Drops.belongings`."""
         kind, positions = self.find_kind(), bool(self._positions.files())
         if kind == "none" and not positions:
             return []

@@ -25,7 +25,6 @@ class LaneSink(Generic[F]):
         self._lanes = lanes
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
         return self._lanes.state(lane)
 
     def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
@@ -33,21 +32,18 @@ class LaneSink(Generic[F]):
         return self._lanes.apply(writes, reject)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        """Fatal when the lane has no table yet."""
         self._lanes.skip(lane, state)
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`. The table stays, with its history."""
+        """The table stays, with its history."""
         self._lanes.reset(lane)
 
     def compact(self, lane: Lane) -> CompactionResult | None:
-        """See `ports.sink.Compacts.compact`."""
         return self._lanes.compact(lane)
 
     def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """See `ports.sink.Vacuums.vacuum`."""
         return self._lanes.vacuum(lane, retain, dry_run=dry_run)
 
     def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
         self._lanes.close()

@@ -82,15 +82,12 @@ class DeltaLanes:
         return TableMaintenance(compact_every, self._writer, VacuumSchedule(every, retain))
 
     def compact(self, lane: Lane) -> CompactionResult | None:
-        """See `ports.sink.Compacts.compact`."""
         return compact_table(self._path_of(lane), lane.into, self._writer)
 
     def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """See `ports.sink.Vacuums.vacuum`."""
         return vacuum_table(self._path_of(lane), lane.into, retain, dry_run=dry_run, writer=self._writer)
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
         path = self._path_of(lane)
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
@@ -100,7 +97,6 @@ class DeltaLanes:
             return log.state(log.open())
 
     def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
-        """See `ports.reader.TellsVersions.standings`."""
         path = self._path_of(lane)
         with translate_errors(lane.into):
             if has_table(path):
@@ -119,7 +115,7 @@ class DeltaLanes:
         return self._versions[path]
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`. Each lane by itself: an error has a note that names the lanes applied before it."""
+        """Each lane by itself: an error has a note that names the lanes applied before it."""
         applied: dict[str, LaneOutcome] = {}
 
         def apply(mine: Sequence[Write[Any]]) -> None:
@@ -138,13 +134,11 @@ class DeltaLanes:
         return applied
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
-        """See `ports.laying.Loads.loads`."""
         return self._get_prepared(lane).can_load(plan)
 
     def load(
         self, write: Write[pa.Table], parts: Iterable[FoldedChanges[pa.Table]], reject: RejectRows[pa.Table], folder: Path
     ) -> LaneOutcome:
-        """See `ports.laying.Loads.load`."""
         return self._get_prepared(write.lane).load(write, BulkLoad(self._stages, parts, folder), reject)
 
     def _group_by_table(self, writes: Sequence[Write[Any]]) -> list[list[Write[Any]]]:
@@ -154,7 +148,7 @@ class DeltaLanes:
         return list(found.values())
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        """Fatal when the lane has no table yet."""
         with translate_errors(lane.into):
             if not has_table(self._path_of(lane)):
                 raise Fatal(
@@ -164,7 +158,7 @@ class DeltaLanes:
         self._run_briefly(lane, lambda held: held.record_state(state))
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`. The table stays, with its history."""
+        """The table stays, with its history."""
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
             there = has_table(self._path_of(lane))
@@ -243,7 +237,7 @@ class DeltaLanes:
         return states[0]
 
     def restore_state(self, lane: Lane, origin: Lane, path: str) -> None:
-        """See `ports.state_snapshots.Seeds.seed`, of a lane whose table is its own."""
+        """See `ports.checkpoints.RestoresState.restore_state`, of a lane whose table is its own."""
         with translate_errors(lane.into):
             self.read_remains(lane).refuse_others()
         writer = self._writer or DeltaRsTableWriter()

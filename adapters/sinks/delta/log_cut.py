@@ -20,7 +20,7 @@ EVERY = 2**63 - 1
 
 
 def cut_at_time(table: DeltaTable, topics: Collection[str], at: datetime, covered: Position) -> LogCut | None:
-    """See `ports.state_snapshots.TellsTimes.border`. A record that tells no time is of the time of the one before it."""
+    """See `ports.checkpoints.FindsLogCuts.find_cut`. A record that tells no time is of the time of the one before it."""
     early, late = Offsets(), Offsets()
     for place, piece in _read_partitions(table, topics, "ts"):
         of_then = piece.filter(pc.fill_null(pc.less_equal(piece["ts"], at), False))
@@ -37,7 +37,7 @@ def cut_at_time(table: DeltaTable, topics: Collection[str], at: datetime, covere
 def cut_at_positions(
     table: DeltaTable, topics: Collection[str], splits: Mapping[TopicPartition, int], covered: Position
 ) -> LogCut:
-    """See `domain.borders.Sides.border`."""
+    """See `domain.as_of.CutSides.to_cut`."""
     firsts, lasts, nexts = Offsets(), Offsets(), Offsets()
     for place, piece in _read_partitions(table, topics):
         split, offsets = splits.get(place, EVERY), piece["offset"]

@@ -36,6 +36,9 @@ from ...delta.partitions import (
 from ...delta.table_reader import read_columns, read_table, table_name
 from ...delta.table_writer import DeltaRsTableWriter, TableWriter
 from ...delta.tables import (
+    CHANGE_DATA_FEED,
+    DELETION_VECTORS,
+    ON,
     RANDOM_FOLDERS,
     create_table,
     find_missing_columns,
@@ -54,9 +57,6 @@ from .schema_history import read_versions, write_version
 from .transaction_table import TransactionTable
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
-CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
-DELETION_VECTORS = "delta.enableDeletionVectors"
-ON = "true"
 
 
 class TombstoneTable(Protocol):
@@ -70,7 +70,7 @@ class TombstoneTable(Protocol):
 
 
 class MirrorSink(LaneSink[F]):
-    """`ports.sink.Sink` and `ports.reader.Selects` over a lake, but for the stages of a plan and their explanation.
+    """`ports.sink.Sink` and `ports.reader.SelectsRows` over a lake, but for the stages of a plan and their explanation.
 
     `tables`, `read` and `select` are safe for use from several threads.
     """
@@ -85,7 +85,6 @@ class MirrorSink(LaneSink[F]):
         super().__init__(lanes)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`."""
         refuse_policy(lane, plan, POLICIES)
         options = TableOptions.from_lane(lane)
         partitions, clusters = self._layout_columns(lane, plan)
@@ -140,17 +139,14 @@ class MirrorSink(LaneSink[F]):
         return done
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        """See `ports.sink.RemembersSchemas.schemas`."""
         with translate_errors(lane.into):
             return read_versions(self._lake.schemas(lane.into))
 
     def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        """See `ports.sink.RemembersSchemas.remember`."""
         with translate_errors(lane.into):
             write_version(self._lake.schemas(lane.into), version)
 
     def refuse_second_writer(self, lane: Lane) -> None:
-        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
         with translate_errors(lane.into):
             if has_table(self._lake.table(lane.into)):
                 self._lake.refuse_other_writer(lane)
@@ -174,53 +170,49 @@ class MirrorSink(LaneSink[F]):
         return bool(missing or marks or clusters)
 
     def publish(self, lanes: Sequence[Lane], complete: CompletenessWatermark) -> None:
-        """See `ports.sink.Publishes.publish`."""
         versions = {lane.into: self._lanes.version(lane) for lane in lanes}
         for pipeline in {lane.pipeline for lane in lanes}:
             self._transactions.publish(pipeline, complete, {n: v for n, v in versions.items() if v is not None})
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`. Fatal when the lane has no table yet."""
+        """Fatal when the lane has no table yet."""
         self._transactions.withdraw(lane)
         super().skip(lane, state)
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`. The table stays, empty, with its history; remembered deletes go."""
+        """The table stays, empty, with its history; remembered deletes go."""
         self._transactions.withdraw(lane)
         super().reset(lane)
         self._ledger.drop(lane)
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """See `ports.sink.Drops.belongings`."""
         with translate_errors(lane.into):
             return self._lanes.read_remains(lane).list_artifacts()
 
     def drop(self, lane: Lane) -> None:
-        """See `ports.sink.Drops.drop`. Of a lane in a local lake its lock file stays: without it two instances could each
+        """Of a lane in a local lake its lock file stays: without it two instances could each
         hold a file of that name."""
         self._transactions.withdraw(lane)
         self._lanes.drop(lane, lambda: self._ledger.drop(lane))
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """See `ports.sink.Swaps.swap`. The rows are written once more, into new files of the lane's table; older versions of
+        """The rows are written once more, into new files of the lane's table; older versions of
         it stay, and `rebuilt` is to be dropped."""
         self._transactions.withdraw(lane)
         return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
 
     def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
-        """See `ports.state_snapshots.Seeds.seed`."""
         self.prepare(lane, plan)
         self._lanes.restore_state(lane, origin, path)
         self._ledger.reopen(lane)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """See `ports.sink.Erases.erase`. Files that held the rows are written anew; older versions hold them until these
+        """Files that held the rows are written anew; older versions hold them until these
         end."""
         self._ledger.reopen(lane)
         return self._lanes.erase(lane, key, self._lake.tombstones(lane.into))
 
     def end_versions(self, lane: Lane) -> str:
-        """See `ports.sink.Erases.end_versions`."""
         self._transactions.withdraw(lane)  # It names versions.
         path, beside, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
         with translate_errors(lane.into):
@@ -232,22 +224,18 @@ class MirrorSink(LaneSink[F]):
         return "; ".join(filter(None, left))
 
     def rows(self, lane: Lane) -> int:
-        """See `ports.state_snapshots.CountsRows.rows`."""
         with translate_errors(lane.into):
             path = self._lake.table(lane.into)
             return count_rows(open_table(path)) if has_table(path) else 0
 
     def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
-        """See `ports.reader.TellsVersions.standings`."""
         return self._lanes.read_version_positions(lane)
 
     def columns_at(self, name: str, version: int) -> pa.Schema:
-        """See `ports.reader.TellsVersions.columns_at`."""
         with translate_errors(name):
             return read_columns(self._lake.table(name), name, version)
 
     def tables(self) -> Sequence[str]:
-        """See `ports.reader.Reader.tables`."""
         with translate_errors("of the lake"):
             return [table_name(folder) for folder in self._lake.folders()]
 
@@ -260,7 +248,6 @@ class MirrorSink(LaneSink[F]):
         where: str | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Reader.read`."""
         with translate_errors(name):
             return read_table(self._lake.table(name), name, version=version, as_of=as_of, where=where, limit=limit)
 
@@ -273,7 +260,6 @@ class MirrorSink(LaneSink[F]):
         as_of: datetime | None = None,
         seconds: float | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Selects.select`."""
         with translate_errors(name):
             return select_rows(self._lake.table(name), name, choose, version=version, as_of=as_of, seconds=seconds)
 

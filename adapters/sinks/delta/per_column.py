@@ -33,8 +33,8 @@ class DeltaPerColumn:
         self._beside = beside
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: ConformedRows) -> StagedWrite:
-        """See `lane.Stages.stage`. `rows` have their truncates. What is to be kept beside the target is there on return, at
-        the version that the staged state names."""
+        """See `sinks.delta.lane.WriteStages.stage`. `rows` have their truncates. What is to be kept beside the target is
+        there on return, at the version that the staged state names."""
         plan, facts, schema = write.plan, write.folded.facts, read_schema(snapshot)
         table = self._beside.open_table(write.lane, plan, state.side_table_version, schema)
         good, nameless = split_unnameable(rows.conforming, plan, partition_columns(snapshot))
@@ -95,5 +95,5 @@ def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int
         for name, rows in (("keys", keys), ("there", table.select(list(plan.table.keys)))):
             numbers = pa.array(range(rows.num_rows), pa.int64())
             connection.register(name, to_duckdb_types(rows).append_column("_row", numbers))
-        found = connection.sql(f"SELECT k._row, t._row FROM keys AS k JOIN there AS t ON {same}").fetchall()  # noqa: S608
+        found = connection.sql(f"SELECT k._row, t._row FROM keys AS k JOIN there AS t ON {same}").fetchall()
     return dict(found)

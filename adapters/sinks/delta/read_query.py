@@ -38,7 +38,7 @@ KEPT = 50_000
 def select_rows(
     path: Folder, name: str, choose: BuildReadQuery, *, version: int | None, as_of: datetime | None, seconds: float | None
 ) -> pa.Table:
-    """See `ports.reader.Selects.select`; `path` is the table's folder.
+    """See `ports.reader.SelectsRows.select`; `path` is the table's folder.
 
     The rows stream through: memory is bounded by the page, not by the table. Files are left out by ranges of whole numbers.
     """

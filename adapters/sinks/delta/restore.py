@@ -20,8 +20,8 @@ from .table_swap import SwapLane, copy_table
 
 
 def restore_lane(lake: Lake, held: SwapLane, origin: Lane, path: str, writer: TableWriter) -> None:
-    """See `ports.state_snapshots.Seeds.seed`, of a lane that is held and whose table was made. What is beside the table
-    comes first: without a state nobody looks at it."""
+    """See `ports.checkpoints.RestoresState.restore_state`, of a lane that is held and whose table was made. What is beside
+    the table comes first: without a state nobody looks at it."""
     there, lane = Lake.at(path), held.lane
     table, state = open_source_lane(there, origin)
     partitions = partition_columns(held.newest())

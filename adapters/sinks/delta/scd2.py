@@ -39,7 +39,7 @@ class DeltaScd2:
         self._marks = marks
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: ConformedRows) -> StagedWrite:
-        """See `lane.Stages.stage`. What is to be remembered beside the target is there on return."""
+        """What is to be remembered beside the target is there on return."""
         plan, facts = write.plan, write.folded.facts
         good, holes = require_values(rows.conforming, plan, read_schema(snapshot))
         good, nameless = split_unnameable(good, plan, partition_columns(snapshot))

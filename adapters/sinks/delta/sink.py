@@ -39,16 +39,13 @@ class DeltaRsSink(MirrorSink[pa.Table]):
         super().__init__(lake, lanes, ledger)
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
-        """See `ports.laying.Loads.loads`."""
         return self._lanes.loads(lane, plan)
 
     def load(
         self, write: Write[pa.Table], parts: Iterable[FoldedChanges[pa.Table]], reject: RejectRows[pa.Table], folder: Path
     ) -> LaneOutcome:
-        """See `ports.laying.Loads.load`."""
         return self._lanes.load(write, parts, reject, folder)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """See `ports.sink.Explains`."""
         self._layout_columns(lane, plan)
         return explain(to_stored_plan(plan), DELTA_RS, DELTA_RS.quote_name(lane.into), repair=DUCKDB)

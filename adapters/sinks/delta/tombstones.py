@@ -34,7 +34,7 @@ EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
 
 
 class DeltaTombstones:
-    """`ports.sink.TombstoneLedger` in a lake. Who records holds the lane's lock.
+    """`ports.sink.TombstoneStore` in a lake. Who records holds the lane's lock.
 
     Deletes are recorded before the target's commit, so an entry may be of an attempt that died, and what came before it
     may come again without it. Entries therefore name their record (`_event_id`), and do not count before that is applied.
@@ -48,7 +48,7 @@ class DeltaTombstones:
         self._highest: dict[Folder, Sequence | None] = {}
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
-        """See `ports.sink.TombstoneLedger.record`. Rows of other operations are left out. Visible on return. Safe
+        """Rows of other operations are left out. Visible on return. Safe
         for use from several threads."""
         path = self._lake.tombstones(lane.into)
         with self._recording, translate_errors(f"tombstones of {lane.into}"):
@@ -61,7 +61,7 @@ class DeltaTombstones:
         return self._highest[path]
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: pa.Table, applied: Position, *, again: bool = False) -> pa.Table:
-        """See `ports.sink.TombstoneLedger.lookup`. `keys` is a folded or a rows frame."""
+        """See `ports.sink.TombstoneStore.lookup`. `keys` is a folded or a rows frame."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             table = self._open_table(path, lane, plan)
@@ -72,7 +72,7 @@ class DeltaTombstones:
         return _highest_per_key(plan, (exclude_rows(found, keys) if again else found).drop_columns([EVENT_ID]))
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
-        """See `ports.sink.TombstoneLedger.forget`. Files that hold nothing else are removed once they are a week old."""
+        """Files that hold nothing else are removed once they are a week old."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             delete_entries(self._open_table(path, lane, plan), plan, high)
@@ -159,7 +159,7 @@ def _highest_per_key(plan: ApplyPlan, found: pa.Table) -> pa.Table:
     ranked = f"row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(s + ' DESC' for s in sequence.split(', '))})"
     with open_session() as connection:
         connection.register("found", found.append_column("_row", pa.array(range(found.num_rows), pa.int64())))
-        best = connection.sql(f"SELECT _row FROM found QUALIFY {ranked} = 1 ORDER BY _row").to_arrow_table()  # noqa: S608
+        best = connection.sql(f"SELECT _row FROM found QUALIFY {ranked} = 1 ORDER BY _row").to_arrow_table()
     return found.take(best["_row"])
 
 

@@ -61,8 +61,9 @@ class PublishedTransaction:
 
 
 class TransactionTable:
-    """The Delta table `_replicator/transactions` of a lake: a row per source (`domain.transactions.Complete`), in a
-    partition of its own. Who writes it writes the lanes of the source. Not safe for use from several threads."""
+    """The Delta table `_replicator/transactions` of a lake: a row per source
+    (`domain.transactions.CompletenessWatermark`), in a partition of its own. Who writes it writes the lanes of the source.
+    Not safe for use from several threads."""
 
     def __init__(self, lake: Lake) -> None:
         self._path = lake.transactions

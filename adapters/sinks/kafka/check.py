@@ -25,7 +25,6 @@ class DeadLetterTopicCheck:
         self._options = TopicOptions.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         found: list[Diagnosis] = []
         try:
             with closing(DeadLetterTopic(self._options)) as topic:

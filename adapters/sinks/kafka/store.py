@@ -32,11 +32,11 @@ class KafkaDeadLetters:
         self._made = False
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.write`. On every replica in sync when it returns."""
+        """On every replica in sync when it returns."""
         self._write_messages([record_to_message(letter, self._options.pipeline) for letter in letters])
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """See `ports.dead_letters.DeadLetters.read`. Reads the topic from its beginning."""
+        """Reads the topic from its beginning."""
         # Clients of its own: a reject that has to be written does not wait until the whole topic is read.
         with closing(DeadLetterTopic(self._options)) as topic:
             if not topic.exists():
@@ -45,19 +45,18 @@ class KafkaDeadLetters:
         return list(islice(filter(which.is_match, journal.list_dead_letters()), limit))
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
-        """See `ports.dead_letters.DeadLetters.count_open`. Reads the topic from its beginning, as `read` does."""
+        """Reads the topic from its beginning, as `read` does."""
         return Counter(
             DeadLetterGroup(each.source, each.table, each.lane) for each in self.read(DeadLetterFilter(state=OPEN))
         )
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
-        """See `ports.dead_letters.DeadLetters.mark`."""
         self._write_messages(
             [change_to_message(replace(letter, state=state), MARKED, self._options.pipeline) for letter in letters]
         )
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.remove`. Messages at the topic's beginning that nothing needs any more are
+        """Messages at the topic's beginning that nothing needs any more are
         deleted from it; those behind one that is needed lie there until that one is gone too."""
         with self._turn:
             self._write_messages([change_to_message(letter, REMOVED, self._options.pipeline) for letter in letters])
@@ -68,7 +67,6 @@ class KafkaDeadLetters:
                     self._topic.truncate_before(needed)
 
     def close(self) -> None:
-        """See `ports.dead_letters.DeadLetters.close`."""
         with self._turn:
             self._topic.close()
 

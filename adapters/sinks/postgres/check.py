@@ -56,7 +56,6 @@ class PostgresCheck:
         self._lanes: Sequence[Lane] = options.get("lanes", ())
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         return list(run_checks(self._name, self._dsn, self._check_database))
 
     def _check_database(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:

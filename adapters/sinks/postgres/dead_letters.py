@@ -72,7 +72,6 @@ class PostgresDeadLetters:
         self._execute("writing dead letters", statement, [(self._pipeline, *_to_row(letter)) for letter in rows])
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """See `ports.dead_letters.DeadLetters.read`."""
         conditions, values = _filter_conditions(which)
         query = sql.SQL('SELECT {} FROM {} WHERE {} ORDER BY last_seen DESC, event_id COLLATE "C", lane COLLATE "C"').format(
             sql.SQL(", ").join(map(sql.Identifier, NAMES)),
@@ -88,7 +87,6 @@ class PostgresDeadLetters:
                 return list(islice(filter(which.is_match, rows), limit))
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
-        """See `ports.dead_letters.DeadLetters.count_open`."""
         query = sql.SQL(
             'SELECT source, "table", lane, count(*) FROM {} WHERE pipeline = %s AND state = %s GROUP BY 1, 2, 3'
         ).format(self._relation)
@@ -100,17 +98,14 @@ class PostgresDeadLetters:
         return {DeadLetterGroup(source, table, lane): count for source, table, lane, count in rows}
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
-        """See `ports.dead_letters.DeadLetters.mark`."""
         statement = sql.SQL("UPDATE {} SET state = %s WHERE " + AS_READ).format(self._relation)
         self._execute("marking dead letters", statement, [(state, *self._letter_key(letter)) for letter in letters])
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.remove`."""
         statement = sql.SQL("DELETE FROM {} WHERE " + AS_READ).format(self._relation)
         self._execute("removing dead letters", statement, [self._letter_key(letter) for letter in letters])
 
     def close(self) -> None:
-        """See `ports.dead_letters.DeadLetters.close`."""
         self._session.close()
 
     def _letter_key(self, letter: DeadLetter) -> tuple[Any, ...]:

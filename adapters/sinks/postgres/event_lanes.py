@@ -53,7 +53,7 @@ class PostgresEventLanes(PostgresLanes):
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event store")
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`. Makes the store where it is not there; ConfigProblem for another table, DataLoss
+        """Makes the store where it is not there; ConfigProblem for another table, DataLoss
         where the lane stands and the table is gone."""
         if plan.policy not in POLICIES:
             raise ConfigProblem(
@@ -78,7 +78,6 @@ class PostgresEventLanes(PostgresLanes):
             cursor.execute("COMMIT")
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`."""
         self._ensure_transactions(writes)
         for _ in range(ATTEMPTS if writes else 0):
             try:

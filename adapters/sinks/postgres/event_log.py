@@ -27,8 +27,8 @@ from .log_cut import cut_at_positions, cut_at_time
 
 
 class PostgresEventLog(PostgresLanes):
-    """`ports.sink.Sink` for lanes whose plan is `domain.event_log.event_log_plan()`; options `dsn`, `schema` and `table`
-    (default `cdc_raw.cdc_events`).
+    """`ports.sink.Sink` for lanes whose plan is `domain.event_log.make_event_log_plan()`; options `dsn`, `schema` and
+    `table` (default `cdc_raw.cdc_events`).
 
     Every lane appends to the one table, rows and position in one transaction. The table may be there already, with `headers`
     as jsonb and with columns of its own.
@@ -43,7 +43,6 @@ class PostgresEventLog(PostgresLanes):
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event log")
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
-        """See `ports.sink.ErasesRecords.records`."""
         state = self.state(lane)
         topics = sorted({p.topic for p in state.position}) if state else []
         if topics:
@@ -62,7 +61,6 @@ class PostgresEventLog(PostgresLanes):
         return ""
 
     def find_cut(self, topics: Collection[str], at: datetime | Position, covered: Position) -> LogCut | None:
-        """See `ports.state_snapshots.TellsTimes.border`."""
         with open_snapshot(self.session, self._log) as cursor:
             if isinstance(at, datetime):
                 return cut_at_time(cursor, self._log, topics, at, covered)

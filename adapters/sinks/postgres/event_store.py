@@ -62,7 +62,6 @@ class PostgresEventStore:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> Sequence[Event]:
-        """See `ports.event_store.EventStore.read`."""
         query = sql.SQL(
             "SELECT {} FROM {} WHERE aggregate_type = %s AND (%s::text IS NULL OR aggregate_id = %s) "
             "AND (%s::timestamptz IS NULL OR created_at <= %s) ORDER BY " + ORDER + " LIMIT %s"
@@ -73,7 +72,6 @@ class PostgresEventStore:
             return rows_to_events(cursor.execute(query, values)) if self._table.read_columns(cursor) else []
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
-        """See `ports.event_store.EventStore.version`."""
         with self._session.transaction("reading events") as cursor:
             cursor.execute("BEGIN")
             return (
@@ -83,5 +81,4 @@ class PostgresEventStore:
             )
 
     def close(self) -> None:
-        """See `ports.event_store.EventStore.close`."""
         self._session.close()

@@ -35,8 +35,8 @@ FOUND = "it was there before the lane wrote to it: the rows that the lane wrote 
 
 @dataclass(frozen=True)
 class PostgresLaneRemains:
-    """What a database keeps of one lane. `number`: the lane's, None when it has no position; `is_removable`: its table may be
-    removed; `is_written`: its table holds rows that are told to be the lane's, and stays."""
+    """What a database keeps of one lane. `number`: the lane's, None when it has no position; `is_removable`: its table may
+    be removed; `is_written`: its table holds rows that are told to be the lane's, and stays."""
 
     number: int | None
     is_removable: bool
@@ -50,12 +50,10 @@ class DroppableLanes(PostgresLanes):
     one_writer = True
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """See `ports.sink.Drops.belongings`."""
         with self.session.cursor(f"looking for lane {lane.id}") as cursor:
             return read_remains(cursor, lane, *self._place(lane)).artifacts
 
     def refuse_second_writer(self, lane: Lane) -> None:
-        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
         with self.session.cursor(f"looking who writes the table of lane {lane.id}") as cursor:
             if (cursor.execute(KNOWN).fetchone() or (False,))[0]:
                 refuse_other_writer(cursor, lane, quote_name(*self._place(lane)))
@@ -80,7 +78,7 @@ class DroppableLanes(PostgresLanes):
         return [tombstones_name(row[0])] if row else []
 
     def drop(self, lane: Lane) -> None:
-        """See `ports.sink.Drops.drop`. All or nothing: a drop that is killed removes nothing. A table that another lane
+        """All or nothing: a drop that is killed removes nothing. A table that another lane
         writes, too, stays as it is. Fatal, naming them, when other objects depend on the table."""
         if not self.list_artifacts(lane):
             return

@@ -77,7 +77,6 @@ class PostgresLanes:
         self._own_tables = self._publishes = False
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`."""
         schema, table = self._place(lane)
         check_table(schema, "schema")
         check_table(table)
@@ -123,12 +122,10 @@ class PostgresLanes:
         )
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        """See `ports.sink.RemembersSchemas.schemas`."""
         with self.session.cursor(f"reading the schemas of lane {lane.id}") as cursor:
             return read_schema_versions(cursor, lane)
 
     def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        """See `ports.sink.RemembersSchemas.remember`."""
         self._ensure_own_tables()
         with self.session.cursor(f"remembering a schema of lane {lane.id}") as cursor:
             write_schema_version(cursor, lane, version)
@@ -147,7 +144,7 @@ class PostgresLanes:
         return ()
 
     def vacuum(self, lane: Lane, _retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """See `ports.sink.Vacuums.vacuum`. The server keeps no versions, and counts no files."""
+        """The server keeps no versions, and counts no files."""
         if self.state(lane) is None:
             return None
         if not dry_run:
@@ -171,12 +168,10 @@ class PostgresLanes:
             self._publishes = True
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
         with self.session.cursor(f"reading the state of lane {lane.id}") as cursor:
             return read_state(cursor, lane.pipeline, lane.id)
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`."""
         return self.apply_supplied([with_supply(write, InMemorySupply(write.folded.frame)) for write in writes], reject)
 
     def apply_supplied(self, writes: Sequence[Write[RowSupply]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
@@ -343,7 +338,7 @@ class PostgresLanes:
             cursor.execute("COMMIT")
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`. DataLoss for a lane that inserts, and would begin before what is in its table."""
+        """DataLoss for a lane that inserts, and would begin before what is in its table."""
         self._acquire(lane)
         known = self.state(lane) or LaneState()
         with self._exclusive_transaction(lane, "skipping in") as cursor:
@@ -355,7 +350,7 @@ class PostgresLanes:
             cursor.execute(WRITE_STATE, (state_to_json(state), lane.pipeline, lane.id))
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`. The table stays, with its columns, indexes and grants."""
+        """The table stays, with its columns, indexes and grants."""
         number = self._acquire(lane)
         with self._exclusive_transaction(lane, "resetting") as cursor:
             withdraw_completeness(cursor, lane)
@@ -394,11 +389,9 @@ class PostgresLanes:
         cursor.execute(f"DELETE FROM {relation}".encode(), prepare=False)
 
     def hurry(self) -> None:
-        """See `ports.sink.Hurries.hurry`."""
         self.session.hurry()
 
     def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
         self._lanes.discard()
         self._targets.clear()
         self.catalogue.close()

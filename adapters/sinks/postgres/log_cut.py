@@ -19,7 +19,7 @@ OF_TOPICS = 'l.topic COLLATE "C" = ANY(%s) AND l."partition" IS NOT NULL AND l."
 def cut_at_time(
     cursor: psycopg.Cursor, log: TableLocation, topics: Collection[str], at: datetime, covered: Position
 ) -> LogCut | None:
-    """See `ports.state_snapshots.TellsTimes.border`; both looks are at the moment that the cursor sees."""
+    """See `ports.checkpoints.FindsLogCuts.find_cut`; both looks are at the moment that the cursor sees."""
     early, late = _read_offsets(
         cursor,
         f'SELECT l.topic::text, l."partition"::int4, max(l."offset") FILTER (WHERE l.ts <= %s)::int8, '
@@ -34,7 +34,7 @@ def cut_at_time(
 def cut_at_positions(
     cursor: psycopg.Cursor, log: TableLocation, topics: Collection[str], splits: Offsets, covered: Position
 ) -> LogCut:
-    """See `domain.borders.Sides.border`."""
+    """See `domain.as_of.CutSides.to_cut`."""
     at = [*zip(*((place.topic, place.partition, offset) for place, offset in splits.items()), strict=True)] or [(), (), ()]
     firsts, lasts, nexts = _read_offsets(
         cursor,

@@ -80,7 +80,8 @@ class ServerPerColumn:
         same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
         columns = ", ".join(f"t.{quote_name(n)}" for n in sequence)
         found = self._run(
-            f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, b.{quote_name(BESIDE)}, {columns} "
+            f"SELECT k.{quote_name(BESIDE)}::int, t.{quote_name(self._keys[0])} IS NOT NULL, "
+            f"b.{quote_name(BESIDE)}, {columns} "
             f"FROM {self._parameter_relation()} AS k LEFT JOIN {self._target.relation} AS t ON {same['t']} "
             f"LEFT JOIN {self._target.tombstones} AS b ON {same['b']}",
             self._to_parameter(keys, [str(i) for i in range(keys.num_rows)]),

@@ -43,10 +43,9 @@ class RestoreSource(Protocol):
 
 
 class RestorableLanes(SwappableLanes):
-    """`SwappableLanes` that can begin with what others have: `ports.state_snapshots.Seeds`."""
+    """`SwappableLanes` that can begin with what others have: `ports.checkpoints.RestoresState`."""
 
     def restore(self, lane: Lane, plan: ApplyPlan, held: RestoreSource) -> None:
-        """See `ports.state_snapshots.Seeds.seed`."""
         target = self.prepare_target(lane, plan)
         with self._exclusive_transaction(lane, "filling the table of") as cursor:
             if read_state(cursor, lane.pipeline, lane.id) is not None:

@@ -82,7 +82,6 @@ class InMemorySupply:
     def supply_rows(
         self, write: Write[RowSupply], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
     ) -> SuppliedRows:
-        """See `RowSupply.supply_rows`."""
         frame = select_unapplied(self.frame, write, before.position, EVENT_POSITION if target.event_log else POSITION)
         trimmed = self.frame.num_rows - frame.num_rows
         let_in = filter_late(frame, write, before)
@@ -106,19 +105,16 @@ class RowsInMemory:
 
     @property
     def count(self) -> int:
-        """See `TargetRows.count`."""
         return int(self.rows.num_rows)
 
     bound = count
 
     def inline(self, fits: Mapping[str, ColumnFit]) -> str | None:
-        """See `TargetRows.inline`."""
         return rows_to_json(self.rows, fits)
 
     def stage(
         self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
     ) -> list[RefusedRow]:
-        """See `TargetRows.stage`."""
         return copy_with_bisection(
             cursor, target.copy_into_stage(names), self.rows.select(names), target.list_forms(names), careful=careful
         )

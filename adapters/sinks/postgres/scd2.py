@@ -125,7 +125,10 @@ class ServerScd2:
 
     def read_incomplete(self) -> list[tuple[int, list[str] | None]]:
         """The numbers of the changes that cannot be completed, and what they lack."""
-        query = f"SELECT {quote_name(PLACE)}, {quote_name(CDC_UNSENT)} FROM {self._events} WHERE {quote_name(VERDICT)} = '{INCOMPLETE}'"
+        query = (
+            f"SELECT {quote_name(PLACE)}, {quote_name(CDC_UNSENT)} FROM {self._events} WHERE "
+            f"{quote_name(VERDICT)} = '{INCOMPLETE}'"
+        )
         return self._run(query).fetchall()
 
     def write_versions(self) -> None:

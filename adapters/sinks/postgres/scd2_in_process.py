@@ -1,8 +1,9 @@
 """Stages 2 to 4 of a plan that keeps versions, with stage 3 in this process: the versions of a batch's keys are read, those
 that begin with a change are copied into the target, and those that were there end, change or go by a merge.
 
-For targets whose columns keep what they are given and compare it as Arrow does, see `has_lossless_columns`: windows over whole rows
-take the server several times as long as DuckDB takes for numbers, and a version that is copied straight in is written once.
+For targets whose columns keep what they are given and compare it as Arrow does, see `has_lossless_columns`: windows over
+whole rows take the server several times as long as DuckDB takes for numbers, and a version that is copied straight in is
+written once.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class SharedStaging:
         *,
         careful: bool,  # noqa: ARG002
     ) -> SuppliedRows:
-        """See `RowSupply.supply_rows`. Values were looked at, and refused by the server, where they were copied from."""
+        """Values were looked at, and refused by the server, where they were copied from."""
         if before != self.before:
             raise Retryable(f"the state of lane {write.lane.id} changed while its rows were copied")
         rejects = [rows for rows in (self.late, *(one.rejects for one in self.attempts)) if rows is not None]
@@ -141,27 +141,29 @@ class SharedStaging:
         return SuppliedRows(self, rejects, self.trimmed, truncates)
 
     def discard(self, cursor: psycopg.Cursor) -> None:
-        """See `RowSupply.discard`."""
         _drop_table(cursor, self.name)
 
     @property
     def count(self) -> int:
-        """See `Rows.count`."""
         return sum(one.rows for one in self.attempts)
 
     @property
     def bound(self) -> int:
-        """See `Rows.bound`."""
         return self.firsts[-1]
 
     def inline(self, fits: Mapping[str, ColumnFit]) -> str | None:  # noqa: ARG002
-        """See `Rows.inline`: they are on the server already."""
+        """None: the rows are on the server already."""
         return None
 
     def stage(
-        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
-    ) -> list[RefusedRow]:  # noqa: ARG002
-        """See `Rows.stage`. All columns, because rejects are read from there."""
+        self,
+        cursor: psycopg.Cursor,
+        target: PostgresTarget,
+        names: Sequence[str],  # noqa: ARG002
+        *,
+        careful: bool,  # noqa: ARG002
+    ) -> list[RefusedRow]:
+        """All columns, because rejects are read from there."""
         columns = [name for name in target.list_columns(whole=True) if name != ROW]
         into, given = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
         query = sql.SQL(

@@ -25,7 +25,7 @@ POLICIES = frozenset({"scd1", "append", "scd2"})
 
 
 class PostgresSink:
-    """`ports.sink.Sink` and `ports.reader.Selects` over `pyarrow.Table`; options `dsn`, `schema` (default `public`),
+    """`ports.sink.Sink` and `ports.reader.SelectsRows` over `pyarrow.Table`; options `dsn`, `schema` (default `public`),
     `query_timeout` (seconds, default 60) and `answer_timeout` (seconds, default 300).
 
     All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named `into`, whatever
@@ -45,35 +45,27 @@ class PostgresSink:
         self._reader = TableReader(dsn, given.schema_name, given.query_timeout)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`."""
         self.lanes.prepare(lane, plan)
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        """See `ports.sink.RemembersSchemas.schemas`."""
         return self.lanes.schemas(lane)
 
     def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        """See `ports.sink.RemembersSchemas.remember`."""
         self.lanes.remember(lane, version)
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
         return self.lanes.state(lane)
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`."""
         return self.lanes.apply(writes, reject)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`."""
         self.lanes.skip(lane, state)
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`."""
         self.lanes.reset(lane)
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """See `ports.sink.Drops.belongings`."""
         return self.lanes.list_artifacts(lane)
 
     def drop(self, lane: Lane) -> None:
@@ -81,7 +73,6 @@ class PostgresSink:
         self.lanes.drop(lane)
 
     def refuse_second_writer(self, lane: Lane) -> None:
-        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
         self.lanes.refuse_second_writer(lane)
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
@@ -89,25 +80,20 @@ class PostgresSink:
         return self.lanes.swap(lane, rebuilt, judge)
 
     def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
-        """See `ports.state_snapshots.Seeds.seed`."""
         from ..delta.restore_source import DeltaRestoreSource  # noqa: PLC0415 - who has no lake does not need its driver
 
         self.lanes.restore(lane, plan, DeltaRestoreSource(path, origin, plan))
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """See `ports.sink.Erases.erase`."""
         return self.lanes.erase(lane, key)
 
     def end_versions(self, lane: Lane) -> str:
-        """See `ports.sink.Erases.end_versions`."""
         return self.lanes.end_versions(lane)
 
     def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """See `ports.sink.Vacuums.vacuum`."""
         return self.lanes.vacuum(lane, retain, dry_run=dry_run)
 
     def tables(self) -> Sequence[str]:
-        """See `ports.reader.Reader.tables`."""
         return self._reader.tables()
 
     def read(
@@ -131,7 +117,7 @@ class PostgresSink:
         as_of: datetime | None = None,
         seconds: float | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Selects.select`; PostgreSQL has no earlier versions."""
+        """See `ports.reader.SelectsRows.select`; PostgreSQL has no earlier versions."""
         return self._reader.select(name, choose, version=version, as_of=as_of, seconds=seconds)
 
     def explain(self, lane: Lane, plan: ApplyPlan, fold: Dialect = DUCKDB) -> Mapping[str, str]:
@@ -141,10 +127,8 @@ class PostgresSink:
         return stages if view is None else {**stages, "view": view}
 
     def hurry(self) -> None:
-        """See `ports.sink.Hurries.hurry`."""
         self.lanes.hurry()
 
     def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
         self._reader.close()
         self.lanes.close()

@@ -83,7 +83,7 @@ class SwappableLanes(DroppableLanes):
     """`DroppableLanes` whose tables can be exchanged: `ports.sink.Swaps`."""
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """See `ports.sink.Swaps.swap`. Readers wait for the moment of the commit; one that began before the new table was
+        """Readers wait for the moment of the commit; one that began before the new table was
         complete, and would find it empty, is waited for."""
         number, other = self._acquire(lane), self._acquire(rebuilt)
         self._await_readers(rebuilt)

@@ -139,7 +139,10 @@ class PostgresTarget:
         """Statistics of the staging table (or of the completed rows): of what joins look at only."""
         names = [*(self.plan.merge_keys or (ROW,)), *(old_key_columns(self.plan) if whole else ())]
         names += [VERDICT] if repaired else []
-        return f"ANALYZE {quote_name(self.completed_table if repaired else self.stage)} ({', '.join(map(quote_name, names))})".encode()
+        return (
+            f"ANALYZE {quote_name(self.completed_table if repaired else self.stage)} "
+            f"({', '.join(map(quote_name, names))})".encode()
+        )
 
     def reconcile(
         self,
@@ -192,7 +195,10 @@ class PostgresTarget:
     def select_given_up(self) -> bytes:
         """The rows that cannot be completed or are late: which of the two, and what they lack."""
         columns = f"{quote_name(ROW)}, {quote_name(VERDICT)}, {quote_name(UNCHANGED)}"
-        query = f"SELECT {columns} FROM {quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} IN ('{INCOMPLETE}', '{LATE}')"
+        query = (
+            f"SELECT {columns} FROM {quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} IN "
+            f"('{INCOMPLETE}', '{LATE}')"
+        )
         return query.encode()
 
     def delete_tombstones(self, high: SequenceKey) -> bytes:
@@ -255,7 +261,8 @@ class PostgresTarget:
 
     def _create(self, name: str, more: str) -> bytes:
         return (
-            f"DROP TABLE IF EXISTS pg_temp.{quote_name(name)}; CREATE TEMP TABLE {quote_name(name)} ON COMMIT DELETE ROWS AS "
+            f"DROP TABLE IF EXISTS pg_temp.{quote_name(name)}; CREATE TEMP TABLE {quote_name(name)} ON COMMIT "
+            f"DELETE ROWS AS "
             f"{self.empty_select(more)}"
         ).encode()
 

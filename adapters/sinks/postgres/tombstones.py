@@ -59,7 +59,10 @@ def drop_tombstones(cursor: psycopg.Cursor, number: int) -> None:
 
 def delete_statement(ledger: str, plan: ApplyPlan, high: Sequence) -> str:
     """Remove the entries that are not above `high`."""
-    return f"DELETE FROM {ledger} AS l WHERE {not_above_condition(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), high)}"
+    return (
+        f"DELETE FROM {ledger} AS l WHERE "
+        f"{not_above_condition(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), high)}"
+    )
 
 
 def upsert_statement(ledger: str, plan: ApplyPlan, rows: str) -> str:

@@ -59,8 +59,9 @@ class JournalFile:
 
 @dataclass(frozen=True, slots=True)
 class BackfillState:
-    """How far the backfills of a table got. `run`: the number of the last; `below`, `begun`: see `ports.backfill.Taken`;
-    `system`, `form`: the database it was of, and the table's columns; `next`: an offset above all of the runs before."""
+    """How far the backfills of a table got. `run`: the number of the last; `below`, `begun`: see
+    `ports.backfill.BackfillSnapshot`; `system`, `form`: the database it was of, and the table's columns; `next`: an offset
+    above all of the runs before."""
 
     run: int
     stage: Stage

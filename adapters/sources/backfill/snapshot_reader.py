@@ -46,7 +46,6 @@ class TableBackfill:
         self._is_held = False
 
     def rows(self, report: Tell, *, from_scratch: bool = False) -> BackfillSnapshot:
-        """See `Backfill`."""
         self._lock()
         table = self._database.describe_table(self._name, self._keys)
         if self._plain_names:
@@ -62,7 +61,6 @@ class TableBackfill:
         return BackfillSnapshot(rows, resumed, known.below, table.keys, known.begun)
 
     def deletes(self, keys: pa.Table) -> int:
-        """See `Backfill`."""
         state = self._read_state()
         table = self._database.describe_table(self._name, self._keys)
         table = table.to_masked(self._masked.intersection(table.keys))
@@ -81,18 +79,15 @@ class TableBackfill:
         return int(gone.num_rows)
 
     def end(self) -> Position:
-        """See `Backfill`."""
         pieces = self._kept.list_files()
         return Position({self._kept.topic: pieces[-1].end} if pieces else {})
 
     def finish(self) -> None:
-        """See `Backfill`."""
         state = self._read_state()
         self._kept.write_state(replace(state, stage="done"))
         self._kept.remove_before(state.run)
 
     def close(self) -> None:
-        """See `Backfill`."""
         self._kept.unlock()
         self._is_held = False
 

@@ -22,8 +22,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JournalSource:
-    """`ports.backfill.Journal` over `pyarrow.Table`. Options: `state`, the folder in which the tables have folders of their
-    own; `batch_bytes`, about how many bytes of keys and values one batch has at most."""
+    """`ports.backfill.BackfillJournal` over `pyarrow.Table`. Options: `state`, the folder in which the tables have folders
+    of their own; `batch_bytes`, about how many bytes of keys and values one batch has at most."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._folder = Path(str(options["state"]))
@@ -31,19 +31,16 @@ class JournalSource:
         self._micros: dict[Path, int] = {}
 
     def owns(self, topic: str) -> bool:
-        """See `Journal`."""
         return topic.startswith(TOPICS)
 
     def beginning(self) -> Position:
-        """See `Journal`."""
         return Position({to_topic(table): pieces[0].first for table, pieces in self._list_files()})
 
     def end(self) -> Position:
-        """See `Journal`."""
         return Position({to_topic(table): pieces[-1].end for table, pieces in self._list_files()})
 
     def get_newest_time(self) -> datetime | None:
-        """See `Journal`. A file never changes, so each is asked once."""
+        """A file never changes, so each is asked once."""
         pieces = [piece for _, found in self._list_files() for piece in found]
         known = self._micros
         self._micros = {p.path: known[p.path] if p.path in known else _read_micros(p) for p in pieces}
@@ -60,7 +57,6 @@ class JournalSource:
         return list(list_files(self._folder / quote(place.topic.removeprefix(TOPICS), safe="")))
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
-        """See `Journal`."""
         for place, end in until.items():
             at = start.get(place, 0)
             for piece in self._find_files(place):

@@ -18,7 +18,7 @@ from .source import JournalSource
 
 
 class JournalSparkSource:
-    """`ports.backfill.Journal` over `pyspark.sql.DataFrame`. Options as of `JournalSource`, and `spark`, `stores`.
+    """`ports.backfill.BackfillJournal` over `pyspark.sql.DataFrame`. Options as of `JournalSource`, and `spark`, `stores`.
 
     The driver reads the files, which are of its machine; executors get the records, in one piece.
     """
@@ -28,24 +28,18 @@ class JournalSparkSource:
         self._journal = JournalSource(own)
 
     def owns(self, topic: str) -> bool:
-        """See `Journal`."""
         return self._journal.owns(topic)
 
     def beginning(self) -> Position:
-        """See `Journal`."""
         return self._journal.beginning()
 
     def end(self) -> Position:
-        """See `Journal`."""
         return self._journal.end()
 
     def get_newest_time(self) -> datetime | None:
-        """See `Journal`."""
         return self._journal.get_newest_time()
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[DataFrame]], None], stop: Stop) -> None:
-        """See `Journal`."""
-
         def given(batch: Batch[pa.Table]) -> None:
             apply_batch(replace(batch, frame=cache_frame(from_arrow(self._spark, batch.frame).coalesce(1))))
 

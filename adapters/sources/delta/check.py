@@ -42,7 +42,6 @@ class TableCheck(ABC):
         self._positions: Mapping[str, Any] = options.get("positions") or {}
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         try:
             return list(self._check_table())
         except ReplicatorError as problem:

@@ -35,7 +35,7 @@ class SourceDeltaTable:
             yield
 
     def newest(self) -> DeltaTable:
-        """See `LatestTable.newest`. Raises EnvironmentProblem when there is none."""
+        """Raises EnvironmentProblem when there is none."""
         return self._followed.newest()
 
     def open_version(self, version: int) -> DeltaTable:

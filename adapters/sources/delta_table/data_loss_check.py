@@ -54,5 +54,6 @@ def missing_feed_error(name: str, version: int) -> DataLoss:
     """A version was written while the feed was off."""
     return DataLoss(
         f"Version {version} of the table {name} was written without a change data feed.",
-        next_step=f"Set delta.enableChangeDataFeed on the table. Then {describe_reload_or_skip(until=_position_after(name, version))}",
+        next_step=f"Set delta.enableChangeDataFeed on the table. Then "
+        f"{describe_reload_or_skip(until=_position_after(name, version))}",
     )

@@ -93,7 +93,6 @@ class TableRows(ABC, Generic[F]):
         return self._to_position(first_whole_offset(newest) if self._main is None else start_offset(self._main.next))
 
     def after_snapshots(self, position: Position) -> Position:
-        """See `ports.source.HasSnapshots`."""
         return Position({place: skip_whole(offset) for place, offset in position.items()})
 
     def beginning(self) -> Position:
@@ -144,7 +143,6 @@ class _HookedReader(Generic[F]):
         self._main, self._look, self.deliver = main, look, main.deliver
 
     def refresh(self) -> None:
-        """See `Versions`."""
         self._look()
         self._main.refresh()
 

@@ -14,7 +14,7 @@ class LogOptions(BaseModel):
     """`topics` are names, globs, or regular expressions that start with `^`. `since`, `until`: only records whose time at
     the source, where they tell one, lies at or between these. `below`: by topic and partition the offset at which the log
     is taken to end; partitions that it does not name have no records then. `part`: who reads knows that first records may
-    have been removed, and asks for what there is; nobody is told of them as `ports.source.Shortened`. `batch_records` and
+    have been removed, and asks for what there is; nobody is told of them as `ports.source.LogTruncated`. `batch_records` and
     `batch_bytes` (of keys and values) bound one batch.
     """
 

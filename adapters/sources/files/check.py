@@ -29,7 +29,6 @@ class ArchiveCheck:
         self._place = read.place
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         try:
             files = self._form.files(self._place)
         except ReplicatorError as problem:

@@ -66,11 +66,9 @@ class ArchiveFormat:
         return sorted(find_files(path, self.suffixes))
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """See `FileFormat.lines`."""
         return iter(stream)
 
     def record(self, _: ArchiveFile, line: bytes, __: Number) -> ArchiveRecord | ValueError | None:
-        """See `FileFormat.record`."""
         text = line.strip()
         if not text:
             return None
@@ -80,12 +78,10 @@ class ArchiveFormat:
             return error
 
     def frame(self, _: ArchiveFile, chunk: pa.RecordBatch, __: int) -> pa.RecordBatch:
-        """See `FileFormat.frame`."""
         frame = chunk.select(RAW.names).cast(RAW)
         at = RAW.get_field_index("timestamp")
         return frame.set_column(at, RAW.field(at), null_out_of_range(frame.column(at)))
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `FileFormat.refuse`."""
         if missing := set(RAW.names) - set(schema.names):
             raise ConfigProblem(f"{file.path} is not an archive: it lacks the column(s) {', '.join(sorted(missing))}.")

@@ -60,11 +60,9 @@ class LineFileFormat:
         return found
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """See `FileFormat.lines`."""
         return iter(stream)
 
     def record(self, _: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """See `FileFormat.record`."""
         if not line.endswith(b"\n"):
             return ValueError("it has no end")
         value = line.strip()
@@ -91,7 +89,6 @@ class LineFileSource(ArchiveSource):
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """See `ArchiveSource.read_options`."""
         own = dict(options)
         topic = own.pop(TOPIC, None)
         if not isinstance(topic, str) or not topic:

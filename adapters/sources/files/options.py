@@ -22,7 +22,7 @@ class ArchiveOptions(BaseModel):
     batch. With `mode: batch` all that has accumulated is one: `batch_bytes` is the most it may hold, and `batch_records`
     bounds nothing. `settle`: the seconds that nobody must have written to a file before it counts as complete, where a file
     is read as a whole. `look_every`: after so many seconds files are listed anew, though nothing told of a change.
-    `message_bytes`: the longest record; a line may be `lines.LONGER` times longer.
+    `message_bytes`: the longest record; a line may be `line_reader.LONGER` times longer.
     `through`: of DMS's files only those are read that have these names below `path`, and those of their tables that come
     before them.
     """

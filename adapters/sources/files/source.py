@@ -49,7 +49,6 @@ class LocalDelivery:
         self.flush = self._batches.flush
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
-        """See `FileDelivery`."""
         for file in files:
             self._reading.read(file)
 
@@ -152,7 +151,6 @@ class ArchiveSource:
         return Position(dict(self._update_index().ends))
 
     def absent(self) -> str:
-        """See `ports.source.NamesFiles`."""
         if self._list_files():
             return ""
         return f"{self._options.place} holds none whose name ends in {', '.join(self._form.suffixes)}."
@@ -163,7 +161,6 @@ class ArchiveSource:
         return [str(f.path) for f in whole if open_parquet(f, self._form) is None] if self._form.growing else []
 
     def oldest(self) -> Position:
-        """See `ports.source.NamesFiles`."""
         return Position(
             {p: first for p, first in self._update_index().firsts.items() if not p.topic.startswith(PSEUDO_TOPIC)}
         )

@@ -41,8 +41,8 @@ class RowMasker:
         return rows
 
     def refuse_others(self, noted: Noted, columns: Collection[str], restart_step: str) -> None:
-        """Raise DataLoss where columns that are `columns` were written down under other masks, as it was `noted`, than these:
-        their values would stay as they are, and be others than those that come."""
+        """Raise DataLoss where columns that are `columns` were written down under other masks, as it was `noted`, than
+        these: their values would stay as they are, and be others than those that come."""
         now = self.mask_notes
         others = sorted(name for name in columns if noted.get(name) != now.get(name))
         if others:

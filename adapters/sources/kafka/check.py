@@ -33,7 +33,6 @@ class KafkaCheck:
         self._options = KafkaOptions.read(own)
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         found: list[Diagnosis] = []
         try:
             found.extend(self._check_cluster(Cluster(self._options)))

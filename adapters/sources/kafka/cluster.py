@@ -74,7 +74,8 @@ class Cluster:
             return tuple(self._admin.list_topics(timeout=timeout).topics)
 
     def partitions(self, timeout: float = TIMEOUT) -> tuple[TopicPartition, ...]:
-        """Every partition of the wanted topics that exist. One answer has them all; ids are in none but `describe_topics`."""
+        """Every partition of the wanted topics that exist. One answer has them all; ids are in none but
+        `describe_topics`."""
         with self._request("The topics could not be listed"):
             listed = self._admin.list_topics(timeout=timeout).topics
         return tuple(TopicPartition(name, n) for name, t in listed.items() if self.wanted(name) for n in t.partitions)

@@ -24,7 +24,10 @@ def check_compaction(subject: str, settings: Settings, readers: Mapping[str, Tab
     for topic in sorted(topic for topic, said in settings.items() if "compact" in said.get("cleanup.policy", "")):
         mine = _find_readers(topic, readers)
         if mine.every:
-            text = f"Topic {topic} is compacted, so it keeps the last change of a key, and {_join_names(mine.every)} every change."
+            text = (
+                f"Topic {topic} is compacted, so it keeps the last change of a key, and "
+                f"{_join_names(mine.every)} every change."
+            )
             step = "Set cleanup.policy=delete for it, or read it under the policy scd1 alone."
             yield Diagnosis("warning", subject, text, step)
         if mine.ignores_tombstones:

@@ -106,7 +106,6 @@ class KafkaSource:
         return Position(self._ends.ends())
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
-        """See `ports.source.NamesTopics`."""
         return self._cluster.wanted.find_unmatched_with_similar(self._cluster.names())
 
     def committed(self, position: Position) -> None:

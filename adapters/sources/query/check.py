@@ -27,7 +27,6 @@ class QueryCheck:
         self._schema = dict(options.get("schema") or {})
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         declared = {"schema": self._schema} if self._schema else {}
         keys = self._keys or ("?",)
         try:

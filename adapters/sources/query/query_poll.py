@@ -160,7 +160,7 @@ class QueryPoller(PacedPoller):
         super().__init__(self._polls.run, options.every)
 
     def begin(self) -> None:
-        """See `SnapshotPoller`. Retryable while nothing is known of the columns."""
+        """Retryable while nothing is known of the columns."""
         ends = time.monotonic() + FIRST_WITHIN
         while not self._polls.journal.has_rows and time.monotonic() < ends:
             self._wait(TURN)

@@ -31,7 +31,6 @@ class SnapshotsCheck:
         self._parquet = ParquetFormat(options["memory"]) if "memory" in options else ParquetFormat()
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         try:
             return [self._check_database() if "dsn" in self._place else self._check_folder(str(self._place["path"]))]
         except ReplicatorError as problem:

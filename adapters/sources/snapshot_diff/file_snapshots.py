@@ -126,11 +126,10 @@ class SnapshotFolder:
         self._path, self._anew, self._form = path, anew, form
 
     def has_news(self, known: Taken) -> bool:
-        """See `Supply`."""
         return any(found.version not in known for found in list_snapshots(self._path, self._form))
 
     def read_next(self, taken: Taken) -> ReadSnapshot | None:
-        """See `Supply`. DataLoss for one that was taken in and is another now, and for one below those that were."""
+        """DataLoss for one that was taken in and is another now, and for one below those that were."""
         for found in list_snapshots(self._path, self._form):
             if found.version in taken:
                 _refuse_other_size(found, found.read_remaining_size(self._form), taken[found.version])

@@ -57,8 +57,8 @@ class BackgroundTask:
 
 
 class PacedPoller:
-    """Of an `SnapshotPoller`, when it takes: at once, then `every` so many seconds, beside the stream. After `catch_up`, in which
-    `take` runs exactly once in the life of this object, it does not again."""
+    """Of an `SnapshotPoller`, when it takes: at once, then `every` so many seconds, beside the stream. After `catch_up`,
+    in which `take` runs exactly once in the life of this object, it does not again."""
 
     def __init__(self, take: Callable[[], bool], every: float) -> None:
         self._beside, self._every = BackgroundTask(take), every
@@ -66,7 +66,6 @@ class PacedPoller:
         self._once = self._was_read = False
 
     def waited_for(self) -> tuple[str, float] | None:
-        """See `SnapshotPoller`."""
         seconds = self._beside.running_seconds
         return None if seconds is None else ("asking its database", seconds)
 
@@ -75,7 +74,6 @@ class PacedPoller:
         self._wait(0)
 
     def catch_up(self, stop: Stop) -> None:
-        """See `SnapshotPoller`."""
         self._once = True
         while not self._was_read and not stop.is_set():
             self._wait(TURN)
@@ -97,7 +95,7 @@ class QuerySnapshotPoller(PacedPoller):
         super().__init__(self._journal.take_next, options.every)
 
     def begin(self) -> None:
-        """See `SnapshotPoller`. Retryable while the first snapshot is being read, by whom it may be."""
+        """Retryable while the first snapshot is being read, by whom it may be."""
         if not self._journal.has_snapshots:
             self._wait(FIRST_WITHIN)
         if not self._journal.has_snapshots:

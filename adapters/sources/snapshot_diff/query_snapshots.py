@@ -36,7 +36,7 @@ class QuerySnapshots:
         return True
 
     def read_next(self, taken: Taken) -> ReadSnapshot:
-        """See `Supply`. Raises as `SnapshotQuery.read_rows`."""
+        """Raises as `SnapshotQuery.read_rows`."""
         moment, rows = self._query.read_rows()
         read_at = datetime.fromtimestamp(moment // 1_000_000, UTC).isoformat()
         version = max(moment, max(taken, default=-1) + 1)

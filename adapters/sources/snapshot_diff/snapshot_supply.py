@@ -57,7 +57,7 @@ class SnapshotPoller(Protocol):
         """Take in all that there is now; nothing more comes in after that."""
 
     def waited_for(self) -> tuple[str, float] | None:
-        """See `ports.source.WaitsBeside`."""
+        """See `ports.source.WaitsForServer`."""
 
     def close(self) -> None:
         """End what is at work."""

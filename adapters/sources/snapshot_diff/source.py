@@ -64,7 +64,6 @@ class SnapshotJournalRows(TableRows[F]):
         return super().end()
 
     def waited_for(self) -> tuple[str, float] | None:
-        """See `ports.source.WaitsBeside`."""
         return self._intake.waited_for()
 
     def close(self) -> None:
@@ -100,7 +99,7 @@ class FolderPoller:
         self._journal = SnapshotJournal(options, self._folder)
 
     def begin(self) -> None:
-        """See `SnapshotPoller`. Retryable while the first may still be written to, EnvironmentProblem when there is none."""
+        """Retryable while the first may still be written to, EnvironmentProblem when there is none."""
         if not self._journal.has_snapshots and not self._journal.take_next() and not self._journal.has_snapshots:
             if self._folder.seconds_until_stable({}) > 0:
                 raise Retryable(f"The snapshot in {self._path} was written to a moment ago.")
@@ -111,7 +110,6 @@ class FolderPoller:
         self._journal.check_rules()
 
     def poll(self) -> None:
-        """See `SnapshotPoller`."""
         self._journal.take_next()
 
     def catch_up(self, stop: Stop) -> None:

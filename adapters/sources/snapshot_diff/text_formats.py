@@ -70,7 +70,6 @@ class TextFormat(ABC):
     most = 1 << 30
 
     def read(self, file: Path, room: int) -> pa.Table:
-        """See `SnapshotFormat`."""
         stamp = file.stat()
         try:
             with gzip.open(file) if file.name.endswith(".gz") else file.open("rb") as stream:
@@ -104,7 +103,6 @@ class CsvFormat(TextFormat):
                 raise ConfigProblem(f"Column {name!r} is {kind}, which CSV does not hold.", next_step=f"There are {NAMES}.")
 
     def parse_rows(self, text: bytes, file: Path) -> pa.Table:
-        """See `TextFormat`."""
         try:
             text.decode()
         except UnicodeDecodeError:
@@ -195,7 +193,6 @@ class JsonLinesFormat(TextFormat):
         self._decode = msgspec.json.Decoder(self._objects.wire).decode
 
     def parse_rows(self, text: bytes, file: Path) -> pa.Table:
-        """See `TextFormat`."""
         nodes = self._objects.nodes
         found: dict[str, list[pa.Array]] = {name: [pa.array([], node.type)] for name, node in nodes.items()}
         first = 0

@@ -18,7 +18,7 @@ twice the time (measured), of which all that reads and decodes has the less."""
 
 MAX_BEGUN = 8
 """Batches whose records are kept for more tables than one: the one at work, and those that come next
-(`ports.engine.WorksAhead`)."""
+(`ports.engine.Prefetches`)."""
 
 
 class RecordFrame(Generic[F]):
@@ -80,8 +80,8 @@ class RecordFrames(Sequence[F]):
 
 
 class BatchRecords(Generic[F]):
-    """The records of one batch after another; of a batch that several tables take the same ones. `from_buffer` where many gather
-    before they are committed."""
+    """The records of one batch after another; of a batch that several tables take the same ones. `from_buffer` where many
+    gather before they are committed."""
 
     def __init__(self, *, packed: bool) -> None:
         self._beside = ThreadPoolExecutor(1, "packing") if packed else None

@@ -104,7 +104,7 @@ class BulkLoader(Generic[F]):
         piece = SpillSlice(number, write.span, write.folded.rows, write.folded.counts, (), (), *flags)
         laid.rule = write.plan.rule
         laid.identity.update(write.identity)
-        parts = self._engine.apart(write.folded.frame, keys, SPILL_PARTITIONS)
+        parts = self._engine.partition_rows(write.folded.frame, keys, SPILL_PARTITIONS)
         _wrap_os_errors(lambda: laid.add_slice(piece, parts, item.raw))
         self._last[item.run.lane.id] = self._make_placeholder_write(item, laid)
         return laid.span.end

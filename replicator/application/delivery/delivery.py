@@ -88,8 +88,8 @@ class Delivery(Generic[F]):
     def deliver(
         self, items: Iterable[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest] = MappingProxyType({})
     ) -> None:
-        """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set. `publish_requests`:
-        what is complete then, by source, where that is more than the items say."""
+        """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set.
+        `publish_requests`: what is complete then, by source, where that is more than the items say."""
         items = tuple(items)
         self._publishing.begin_commit(items)
         if any(item.bundle and item.run.lane.id in self._aside for item in items):

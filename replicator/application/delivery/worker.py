@@ -33,8 +33,8 @@ ANSWER_SECONDS = 0.2
 class Worker(Generic[F]):
     """Drives one sink from one thread of its own; every call of the sink happens there.
 
-    An error that concerns the whole program ends the worker and goes to `RuntimeContext.fail`. `spill_folder`: a folder in which rows of new
-    targets wait for the end of the stream, where nobody watches for what is new.
+    An error that concerns the whole program ends the worker and goes to `RuntimeContext.fail`. `spill_folder`: a folder in
+    which rows of new targets wait for the end of the stream, where nobody watches for what is new.
     """
 
     def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], spill_folder: Path | None = None) -> None:
@@ -85,8 +85,8 @@ class Worker(Generic[F]):
         """Have `question` answered by the sink, on the worker's thread; before the writes that wait, where it is not one of
         many.
 
-        Repeated while the sink raises Retryable, which its lanes show meanwhile, and `RuntimeContext.idle_timeout` allows it; any other
-        error is the future's.
+        Repeated while the sink raises Retryable, which its lanes show meanwhile, and `RuntimeContext.idle_timeout` allows
+        it; any other error is the future's.
         """
         answer: Future[T] = Future()
         self._slot.ask(lambda: self._answer_question(question, answer))

@@ -77,7 +77,6 @@ class JsonLinesWriter:
         self._stream = stream
 
     def write(self, records: pa.Table) -> None:
-        """See `ArchiveWriter.write`."""
         at = records["timestamp"].cast(pa.int64())
         raw = records.select(RAW.names).set_column(RAW.get_field_index("timestamp"), "timestamp", at)
         for batch in raw.to_batches(max_chunksize=10_000):

@@ -33,8 +33,8 @@ class BackfillOutcome:
 
 @dataclass(frozen=True)
 class BackfillOperation:
-    """One backfill of one table. `wait_until_applied` returns once every lane of the table has applied everything up to a position, of
-    the stream and of what was written down; `end` says where the stream ends now."""
+    """One backfill of one table. `wait_until_applied` returns once every lane of the table has applied everything up to a
+    position, of the stream and of what was written down; `end` says where the stream ends now."""
 
     backfill: Backfill
     wait_until_applied: Callable[[Position], None]

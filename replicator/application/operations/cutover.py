@@ -21,9 +21,9 @@ def make_rebuild_lane(lane: Lane, into: str) -> Lane:
 
 @dataclass(frozen=True)
 class Cutover:
-    """A `ports.sink.Judge`: the lane goes on from where the rebuilt rows end. What it began with (`begun`) tells partitions
-    of which it has applied nothing. `transactions`: where its source has them, their topic has no rows of the table, so that
-    the rebuilt rows have no place there; and where lanes are held together at them, none may be ahead."""
+    """A `ports.sink.CutoverDecision`: the lane goes on from where the rebuilt rows end. What it began with (`begun`) tells
+    partitions of which it has applied nothing. `transactions`: where its source has them, their topic has no rows of the
+    table, so that the rebuilt rows have no place there; and where lanes are held together at them, none may be ahead."""
 
     lane: Lane
     begun: Position

@@ -62,8 +62,8 @@ class ErasureOperation:
         self._tell = report
 
     def run(self, erasure: Erasure, texts: Sequence[str], *, end_versions: bool = False) -> ErasureOutcome:
-        """Forget the key of `erasure`, whose hash is not set yet. With `end_versions` nothing can be read in older versions of
-        what held it either."""
+        """Forget the key of `erasure`, whose hash is not set yet. With `end_versions` nothing can be read in older
+        versions of what held it either."""
         hashes = self._list.open_hashes()
         found = self._find_existing(
             replace(erasure, hash=hashes.hash_key(erasure.source, erasure.table, erasure.columns, texts))
@@ -158,11 +158,11 @@ class _RecordSearch:
 
     def find_matches(self, raw: pa.Table) -> list[bool]:
         """For each record of a raw frame whether it is of the key."""
-        gone = self._withholding.withheld(raw)
+        gone = self._withholding.find_erased(raw)
         if gone is None:
             return [False] * raw.num_rows
         found = raw.filter(gone)
-        self.linked |= self._withholding.keys(found)
+        self.linked |= self._withholding.list_other_keys(found)
         for topic, key in zip(found["topic"].to_pylist(), found["key"].to_pylist(), strict=True):
             if key is not None and not self._is_plain(key):
                 self.messages.add(self._hashes.hash_message(topic, key))

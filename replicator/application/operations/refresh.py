@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What a refresh did. `kind`: `full`, `groups`, `is_empty` (rows of the inputs are the same, and only their versions
+    """What a refresh did. `kind`: `full`, `groups`, `none` (rows of the inputs are the same, and only their versions
     were noted) or `current` (nothing has changed, and nothing was committed). `rows`, `groups`: written."""
 
     name: str

@@ -31,9 +31,10 @@ class LaneReport:
     """One lane. `lag_records` to the end of its source as last asked, None while that does not answer, and where offsets do
     not tell how many records there are; `lag_seconds` is the age of the newest change applied, 0 when nothing is left, None
     when unknown. `position` as `Position.to_json`. `dead_letters`: how many open dead letters keep something from it
-    (`count_for_lane`), None while that is not known. `tombstones`: `describe_tombstones` the lane. `handed`: up to where its sink
-    was given everything. `schemas`: those that it has met, and the one it waits for, by number (`schema_versions.to_summary`).
-    `call`: the call of its sink that has been waited for longer than `LONG_CALL`: `doing`, and `since`, a time."""
+    (`count_for_lane`), None while that is not known. `tombstones`: `describe_tombstones` the lane. `handed`: up to where
+    its sink was given everything. `schemas`: those that it has met, and the one it waits for, by number
+    (`schema_versions.to_summary`). `call`: the call of its sink that has been waited for longer than `LONG_CALL`: `doing`,
+    and `since`, a time."""
 
     id: str
     table: str
@@ -64,8 +65,8 @@ class SourceReport:
     were rejected in stages `route` and `decode`; lanes got all others. While the source does not answer, or some partition
     of it fails, `away_since` (a time) and `error`; its end is then what it was when it last answered. `pace` where an
     engine runs the stream by itself; `transactions` where lanes are held together at them; `row_loss` where what sends the
-    records may lose some before. `call`: what the source has been waited for longer than `LONG_CALL`: `doing`, and `since`, a
-    time."""
+    records may lose some before. `call`: what the source has been waited for longer than `LONG_CALL`: `doing`, and
+    `since`, a time."""
 
     name: str
     records: int
@@ -97,8 +98,8 @@ class RejectCount:
 @dataclass(frozen=True, slots=True)
 class Report:
     """Everything at one moment. `engine_page`: where people can watch the engine work, if it has such a place.
-    `dead_letters`: `list_open_dead_letters`, None while that is not known. `dead_letter_call`: what their store has been asked for
-    longer than `LONG_CALL`: `doing`, `since` (a time), and `error`, what it said last."""
+    `dead_letters`: `list_open_dead_letters`, None while that is not known. `dead_letter_call`: what their store has been
+    asked for longer than `LONG_CALL`: `doing`, `since` (a time), and `error`, what it said last."""
 
     at: str
     engine_page: str | None

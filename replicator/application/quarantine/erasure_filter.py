@@ -48,7 +48,8 @@ class ErasedKeys:
 
 
 class ErasureFilter:
-    """`ports.decoder.Decoder`, by which records of forgotten rows are ignored, over another one; `ports.decoder.Withholds`.
+    """`ports.decoder.Decoder`, by which records of forgotten rows are ignored, over another one;
+    `ports.decoder.FiltersErased`.
 
     A record is of such a row when a change that it holds is, on either side: under the key that it has, or had before. Only
     the key columns are decoded for that, so that a record with another value that cannot be read is known too. Of
@@ -63,7 +64,6 @@ class ErasureFilter:
         self._specs: dict[tuple[str, str], TableSpec | None] = {}
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         said = self._decoder.route(raw)
         gone = self._find_erased_records(raw, said)
         if gone is None:
@@ -73,20 +73,17 @@ class ErasureFilter:
         return pa.table(columns, schema=ROUTE)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`. Of records that were routed, as `decode`."""
+        """Of records that were routed, as `decode`."""
         found: TableSpec = self._decoder.learn(sample, table, fingerprint)
         return found
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         return self._decoder.decode(raw, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return self._decoder.envelope(raw)
 
     def find_erased(self, raw: pa.Table) -> pa.Array | None:
-        """See `ports.decoder.Withholds.withheld`."""
         return self._find_erased_records(raw, self._decoder.route(raw)) if raw.num_rows else None
 
     def list_other_keys(self, raw: pa.Table) -> set[tuple[str, ...]]:
@@ -204,19 +201,16 @@ class ErasureFilter:
 
 class _TransactionErasureFilter(ErasureFilter):
     def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        """See `ports.decoder.TellsTransactions.marks`."""
         found: Sequence[TransactionMark] = self._decoder.marks(raw)
         return found
 
     def connector(self, raw: pa.Table) -> Connector | None:
-        """See `ports.decoder.TellsTransactions.connector`."""
         found: Connector | None = self._decoder.connector(raw)
         return found
 
 
 class _MaskingErasureFilter(ErasureFilter):
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`."""
         return self._decoder.mask_records(raw)
 
 

@@ -34,24 +34,21 @@ class PoisonRecordFilter:
             self._offsets.setdefault(TopicPartition(topic, partition), []).append(offset)
 
     def route(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.route`."""
         return self._decode_others(raw, self._decoder.route)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """See `ports.decoder.Decoder.learn`. Of records that were routed, as `decode`."""
+        """Of records that were routed, as `decode`."""
         found: TableSpec = self._decoder.learn(sample, table, fingerprint)
         return found
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`."""
         return self._decoder.decode(raw, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.Decoder.envelope`."""
         return self._decode_others(raw, self._decoder.envelope)
 
     def find_erased(self, raw: pa.Table) -> pa.Array | None:
-        """See `ports.decoder.Withholds.withheld`. What is spared is nobody's."""
+        """What is spared is nobody's."""
         if not isinstance(self._decoder, FiltersErased):
             return None
         spared = self.find_poison_records(raw)
@@ -82,13 +79,11 @@ class PoisonRecordFilter:
 
 class _TransactionPoisonFilter(PoisonRecordFilter):
     def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        """See `ports.decoder.TellsTransactions.marks`."""
         spared = self.find_poison_records(raw)
         found: Sequence[TransactionMark] = self._decoder.marks(raw if spared is None else raw.filter(pc.invert(spared)))
         return found
 
     def connector(self, raw: pa.Table) -> Connector | None:
-        """See `ports.decoder.TellsTransactions.connector`."""
         spared = self.find_poison_records(raw)
         found: Connector | None = self._decoder.connector(raw if spared is None else raw.filter(pc.invert(spared)))
         return found
@@ -96,7 +91,7 @@ class _TransactionPoisonFilter(PoisonRecordFilter):
 
 class _MaskingPoisonFilter(PoisonRecordFilter):
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """See `ports.decoder.KeepsPrivate.veiled`. What is spared is withheld where what cannot be read is."""
+        """What is spared is withheld where what cannot be read is."""
         spared = self.find_poison_records(raw)
         if spared is None:
             return self._decoder.mask_records(raw)

@@ -52,7 +52,8 @@ class SuspectedSpan:
 @dataclass(frozen=True, slots=True)
 class CrashNotes:
     """What outlives the program. `running`: it has begun, and not ended. `decoding`: what it decodes now, where that is
-    noted. `poison_records`: records that are to become dead letters; `rejected`: some became dead letters, perhaps open ones."""
+    noted. `poison_records`: records that are to become dead letters; `rejected`: some became dead letters, perhaps open
+    ones."""
 
     running: bool = False
     decoding: SuspectedSpan | None = None

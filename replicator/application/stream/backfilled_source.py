@@ -42,7 +42,6 @@ class BackfilledSource(Generic[F]):
         self._main.run(others, both, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
-        """See `Source`."""
         from_mine, from_others = self._split_position(start)
         to_mine, to_others = self._split_position(until)
         if to_others:
@@ -51,7 +50,7 @@ class BackfilledSource(Generic[F]):
             self._journal.read(from_mine, to_mine, apply_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        """See `Source`. Nothing of the journal is ever lost: what is removed is replaced by a newer snapshot."""
+        """Nothing of the journal is ever lost: what is removed is replaced by a newer snapshot."""
         others = self._split_position(position)[1]
         return self._main.losses(others, {t: known for t, known in identity.items() if not self._journal.owns(t)})
 
@@ -60,11 +59,10 @@ class BackfilledSource(Generic[F]):
         return Position({**self._main.start(), **self._journal.beginning()})
 
     def beginning(self) -> Position:
-        """See `Source`."""
         return Position({**self._main.beginning(), **self._journal.beginning()})
 
     def removed(self) -> Position:
-        """See `ports.source.Shortened`: of the stream, where it is one."""
+        """See `ports.source.LogTruncated`: of the stream, where it is one."""
         return self._main.removed() if isinstance(self._main, LogTruncated) else Position()
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
@@ -84,29 +82,25 @@ class BackfilledSource(Generic[F]):
         return self._main.oldest() if isinstance(self._main, NamesFiles) else Position()
 
     def end(self) -> Position:
-        """See `Source`."""
         return Position({**self._main.end(), **self._journal.end()})
 
     def get_concurrent_time(self) -> datetime | None:
-        """See `ports.backfill.ReadsBeside`."""
         return self._journal.get_newest_time()
 
     def committed(self, position: Position) -> None:
-        """See `Source`."""
         self._main.committed(self._split_position(position)[1])
 
     @property
     def engine(self) -> str:
-        """See `ports.telemetry.Paced`: that of the stream, whose pace it is."""
+        """See `ports.telemetry.HasPace`: that of the stream, whose pace it is."""
         return str(getattr(self._main, "engine", ""))
 
     def pace(self) -> Pace | None:
-        """See `ports.telemetry.Paced`: the stream's; None where nobody tells one."""
+        """See `ports.telemetry.HasPace`: the stream's; None where nobody tells one."""
         told: Callable[[], Pace | None] | None = getattr(self._main, "pace", None)
         return None if told is None else told()
 
     def close(self) -> None:
-        """See `Source`."""
         self._main.close()
 
     def _split_position(self, position: Position) -> tuple[Position, Position]:

@@ -94,9 +94,9 @@ class BatchDecoder(Generic[F]):
         drops: Sequence[Position] = (),
         seen: Callable[[F], None] | None = None,
     ) -> Sequence[SchemaSlice[F]]:
-        """The changes of one table's runs, a part per schema, in order. `catalog.Unusable` when the table cannot be
-        replicated. `topics`: where the table has its records. `drops`: where it was dropped; a part whose changes all come
-        after that begins there. `seen` is told of everything that was decoded, rejects included."""
+        """The changes of one table's runs, a part per schema, in order. `application.stream.catalog.UnusableTable` when
+        the table cannot be replicated. `topics`: where the table has its records. `drops`: where it was dropped; a part
+        whose changes all come after that begins there. `seen` is told of everything that was decoded, rejects included."""
         runs, found, at = tuple(runs), [], batch.span.start
         with self._noting(batch.span):
             for run in runs:

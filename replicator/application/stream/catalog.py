@@ -110,8 +110,8 @@ class Catalog(Generic[F]):
         self._learnt.pop(name, None)
 
     def plan_lane(self, lane: Lane, table: TableSpec, columns: TargetColumns = ALL_COLUMNS) -> ApplyPlan:
-        """The lane's plan for frames of `table`, of which it takes what `columns` says. ConfigProblem, with the line, when its
-        policy does not suit it."""
+        """The lane's plan for frames of `table`, of which it takes what `columns` says. ConfigProblem, with the line, when
+        its policy does not suit it."""
         known = self._plans.get(lane.id)
         if known is None or known[0] is not table or (known[1] is not columns and known[1] != columns):
             known = (table, columns, plan_lane(lane, table, columns))

@@ -21,7 +21,7 @@ class FileRegister:
         self._folder = folder
 
     def load(self, source: str) -> RegisterEntry:
-        """See `Register.load`. EnvironmentProblem when the file is there and cannot be read."""
+        """EnvironmentProblem when the file is there and cannot be read."""
         path = self._source_file(source)
         try:
             data = json.loads(path.read_bytes())
@@ -39,7 +39,7 @@ class FileRegister:
             ) from error
 
     def save(self, source: str, seen: RegisterEntry) -> None:
-        """See `Register.save`. EnvironmentProblem when the folder cannot be written."""
+        """EnvironmentProblem when the folder cannot be written."""
         topics = {table: sorted(names) for table, names in sorted(seen.topics.items())}
         beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
         try:

@@ -224,7 +224,7 @@ class LaneRegistry(Generic[F]):
         return self._excluded[sink]
 
     def describe_missing(self, run: LaneRun) -> Sequence[str]:
-        """See `missing_records`. Marks of transactions have no rows."""
+        """Marks of transactions have no rows."""
         rules = self._place.transactions
         marks = rules.topic if rules else ""
         return describe_missing(

@@ -31,8 +31,8 @@ from .catalog import ALL_COLUMNS, TargetColumns, plan_lane
 
 @dataclass(frozen=True, slots=True)
 class SchemaTransition:
-    """A lane met another schema. `decision` is what it does about it, `version` what is to be remembered of that; `is_known`:
-    it has met the schema before, and goes by what was decided then."""
+    """A lane met another schema. `decision` is what it does about it, `version` what is to be remembered of that;
+    `is_known`: it has met the schema before, and goes by what was decided then."""
 
     decision: SchemaDecision
     version: SchemaVersion

@@ -565,8 +565,8 @@ class SourcePipeline(Generic[F]):
             self.report_positions()
 
     def _record_outage(self, error: Retryable, *, answers: bool = False) -> None:
-        """Said once, and remembered until records come, or, where it `answers`, until `report_positions` succeeds: records of a
-        partition do not show that all are read."""
+        """Said once, and remembered until records come, or, where it `answers`, until `report_positions` succeeds: records
+        of a partition do not show that all are read."""
         known = self.progress.outage
         self.progress.outage = SourceOutage(known.since if known else self._shared.clock(), error.sentence, answers)
         tell = log.debug if known else log.warning

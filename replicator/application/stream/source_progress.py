@@ -34,11 +34,11 @@ class SourceCall:
 class SourceProgress:
     """What a source has brought so far, for people. `ignored`: how many of its `records` carry no change of a table that
     some lane has, by kind. `end` is where its stream ended when last asked; `outage` is set while it does not answer or
-    fails in part, `call` while the pipeline waits for it; `pace` where an engine runs the stream; `transaction_progress` where lanes
-    are held together at transactions. `unmatched`: `NamesTopics.unmatched` of a source that had no topic at all when it
-    was read to its end; `absent`, `damaged`: likewise, of `NamesFiles`. `excluded`: the topics that an event log does not
-    read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the records may
-    lose some before. `transactions`: the topic in which their ends are told, where lanes follow them."""
+    fails in part, `call` while the pipeline waits for it; `pace` where an engine runs the stream; `transaction_progress`
+    where lanes are held together at transactions. `unmatched`: `NamesTopics.unmatched` of a source that had no topic at
+    all when it was read to its end; `absent`, `damaged`: likewise, of `NamesFiles`. `excluded`: the topics that an event
+    log does not read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the
+    records may lose some before. `transactions`: the topic in which their ends are told, where lanes follow them."""
 
     records: int = 0
     ignored: Counter[str] = field(default_factory=Counter)

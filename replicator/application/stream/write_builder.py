@@ -45,8 +45,8 @@ class _SharedFolds(Generic[F]):
 class WriteBuilder(Generic[F]):
     """Makes the writes of one source's lanes. Used by the thread of the source only.
 
-    Moves a lane's `handed` and `sent`. Where nothing is to be written for a lane, only `handed` moves; `build_position_write` writes what
-    its position lags behind by.
+    Moves a lane's `handed` and `sent`. Where nothing is to be written for a lane, only `handed` moves;
+    `build_position_write` writes what its position lags behind by.
     """
 
     def __init__(

@@ -188,12 +188,10 @@ class TransactionBarrier(Generic[F]):
         return {table: names | {self._rules.topic} for table, names in {**known, **found}.items()}
 
     def partitions(self, table: str) -> Collection[TopicPartition]:
-        """See `transactions.Tables`."""
         topics = self._roster.topics.get(table, frozenset()) - {self._rules.topic}
         return [p for p in self.end if p.topic in topics and not p.topic.startswith(TOPICS)]
 
     def is_followed(self, table: str) -> bool:
-        """See `transactions.Tables`."""
         if table in self._roster.tables:
             return any(run.status is LaneStatus.RUNNING for run in self._roster.tables[table])
         rules = self._place.rules_for(table)

@@ -61,8 +61,8 @@ class CopiedTables(Protocol):
 
 
 class CompletenessEvidence:
-    """The transactions of one source in the order of their ends. `last_proven` is the newest that is proven: of every table that
-    is copied as many different changes were read as its end says, in one go of the connector.
+    """The transactions of one source in the order of their ends. `last_proven` is the newest that is proven: of every
+    table that is copied as many different changes were read as its end says, in one go of the connector.
 
     What cannot be proven is waited for, so that nothing later is named before, until nothing was read of it for `patience`
     seconds and the stream was read up to an end that was asked for after that. Then it is passed, and never named. By then

@@ -79,8 +79,8 @@ class PendingTransactions:
     `max_bytes` and something of it comes within `patience` seconds; then its changes go as they come, and
     `is_exact` is False until it is complete after all.
 
-    Rows may be given `concurrent_time` the transactions, which show none that ended after that moment, and may show any before:
-    `is_exact` is False until one that ended later is complete.
+    Rows may be given `concurrent_time` the transactions, which show none that ended after that moment, and may show any
+    before: `is_exact` is False until one that ended later is complete.
 
     Nothing is held back in two cases. `until` a position was read, where lanes begin to be held together whose older
     transactions nobody can tell; and while ends do not come (`lost`), until one does.

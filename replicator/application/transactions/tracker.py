@@ -26,8 +26,8 @@ class TransactionTracker(TransactionBarrier[F]):
     """An aligner that hands on every change at once. What is complete is never exact: parts of later transactions may be
     visible.
 
-    Of the topic of transactions a table is handed no more than what `completeness_evidence.CompletenessEvidence` says is complete: so a position in it
-    says the same as with lanes that are held together.
+    Of the topic of transactions a table is handed no more than what `completeness_evidence.CompletenessEvidence` says is
+    complete: so a position in it says the same as with lanes that are held together.
     """
 
     def __init__(
@@ -73,7 +73,6 @@ class TransactionTracker(TransactionBarrier[F]):
             self._proofs.begin_at(self.end, self._clock())
 
     def is_copied(self, table: str) -> bool:
-        """See `completeness_evidence.CopiedTables`."""
         rules = self._place.rules_for(table)
         return bool(self._roster.tables.get(table)) or (rules is not None and bool(rules.lanes))
 

@@ -1,7 +1,7 @@
 """The vocabulary of conditions, assignments and computed columns.
 
 What a policy uses is small, and rendered by `adapters.sql`: everything but `Call`, `Cast` and `Case`. These are for
-expressions of the configuration, which are typed by `domain.resolving` and evaluated over Arrow.
+expressions of the configuration, which are typed by `domain.transform.expression_resolver` and evaluated over Arrow.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class SentValue:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or an operator of `domain.functions`, by its name there."""
+    """A function or an operator of `domain.transform.functions`, by its name there."""
 
     name: str
     arguments: tuple[Expr, ...]

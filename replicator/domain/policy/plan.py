@@ -71,7 +71,7 @@ class ReconcileRule:
     `identity`: columns (of the rows frame) by which a row of the target is related.
     `guard`: `newer_condition` drops a row whose sequence is not above the related row's; `absent` drops one that is there.
     `complete`: values that were not sent are taken from the related row, or from the row of the old key after a key
-    change; where there is none, or it is void (`_reset_column`), or marked as deleted, the row is rejected as INCOMPLETE.
+    change; where there is none, or it is void (`_reset`), or marked as deleted, the row is rejected as INCOMPLETE.
     `uses_tombstones`: a row at or below a remembered delete of its key, or a remembered truncate, is dropped as superseded.
     `counted` (with `absent`): the last element of the sequence does not identify (`TableSpec.counted`). Of rows at or below
     `get_resent_limit` the n-th of one identity is there when the target has n of them.
@@ -86,7 +86,7 @@ class ReconcileRule:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPlan:
-    """Stage 3 of a plan that keeps every version of a row (`sql.history`), in place of `ReconcileRule`.
+    """Stage 3 of a plan that keeps every version of a row (`sql.scd2`), in place of `ReconcileRule`.
 
     An upsert that differs from the version it follows in a column of `tracked` begins a version; one that does not is taken
     into it, whose columns `untracked` then hold what it says. What the versions do not show is remembered beside the target:
@@ -109,20 +109,20 @@ class Truncate:
 class ApplyPlan:
     """Everything that decides how changes of one table become rows of one target.
 
-    `fold`: `last` leaves one row per key, `is_empty` keeps every change in arrival order. `merge_keys`, `clauses`: the
-    MERGE of stage 4 over the rows frame: the columns of `target` plus `_find_operation`; without merge keys rows are appended.
+    `fold`: `last` leaves one row per key, `none` keeps every change in arrival order. `merge_keys`, `clauses`: the
+    MERGE of stage 4 over the rows frame: the columns of `target` plus `_op`; without merge keys rows are appended.
     `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.
     `soft_deletes`: neither deletes nor truncates remove rows, they mark them in `_cdc_deleted` and `_cdc_deleted_at`. In the
     rows frame `_cdc_deleted` is NULL for a delete that brings no values (those of the target's row stay, and without one
     nothing is written), and true for one that does: the row was written and deleted within the batch.
-    `watermark`: the grace after which a change is late (`domain.watermark`); None: however late, it is written. Under a
-    watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
+    `watermark`: the grace after which a change is late (`domain.policy.watermark`); None: however late, it is written.
+    Under a watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
     `history`: the target keeps every version; then `reconcile` says nothing but what identifies a change.
-    `retention`: how long deletes are remembered, under a plan with a ledger (`domain.retention`); None: for ever.
+    `retention`: how long deletes are remembered, under a plan with a ledger (`domain.policy.retention`); None: for ever.
     `versions`: the schemas that the sink is to remember from then on, each unless it does, once it has done to a target that
     is there what `SchemaVersion.reshaping` says.
-    `row_transforms`: what becomes of the table's changes before the fold (`ports.engine.Engine.shape`). `table` is the table as that
-    leaves it.
+    `row_transforms`: what becomes of the table's changes before the fold (`ports.engine.Engine.transform_rows`). `table`
+    is the table as that leaves it.
     """
 
     policy: str
@@ -151,7 +151,7 @@ class ApplyPlan:
 
     @property
     def has_column_versions(self) -> bool:
-        """Of each column the newest value counts (`sql.by_column`); stage 3 is that, and `reconcile` says nothing but what
+        """Of each column the newest value counts (`sql.per_column`); stage 3 is that, and `reconcile` says nothing but what
         identifies a change."""
         return self.table.has_column_versions
 
@@ -220,14 +220,14 @@ class Counts:
 class Facts:
     """What the fold saw, so that stages 2 and 3 run only when they can matter.
 
-    `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `has_unchanged`: some folded row
-    lacks a value; `has_key_changes`: some folded row has an old key, or is a delete of which the target's row has to be asked;
-    `has_doubtful_deletes`: so it is for a delete whose image may not be whole, or whose transaction the target's row does not tell;
-    `has_deletes`: some folded row is a delete; `truncated_at`: the sequence of the last truncate, `truncate_time` its event time;
-    `newest` the greatest event time in microseconds since 1970, or None. `truncates`: for a history, every truncate, in order of
-    sequence. `max_delete`: the highest sequence of a delete, of all changes of the batch.
-    Under a watermark, of the changes that it concerns: `oldest`, the least event time, and `max_event_times`, the greatest one of
-    each partition.
+    `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `has_unchanged`: some
+    folded row lacks a value; `has_key_changes`: some folded row has an old key, or is a delete of which the target's row
+    has to be asked; `has_doubtful_deletes`: so it is for a delete whose image may not be whole, or whose transaction the
+    target's row does not tell; `has_deletes`: some folded row is a delete; `truncated_at`: the sequence of the last
+    truncate, `truncate_time` its event time; `newest` the greatest event time in microseconds since 1970, or None.
+    `truncates`: for a history, every truncate, in order of sequence. `max_delete`: the highest sequence of a delete, of
+    all changes of the batch. Under a watermark, of the changes that it concerns: `oldest`, the least event time, and
+    `max_event_times`, the greatest one of each partition.
     """
 
     lowest: Sequence | None = None
@@ -247,8 +247,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class DeleteHorizon:
-    """What had been deleted by a moment, in microseconds since 1970: nothing above the sequence `max_sequence`. `truncated`, where
-    deletes leave rows: the highest truncate by then, which counts as a delete there."""
+    """What had been deleted by a moment, in microseconds since 1970: nothing above the sequence `max_sequence`.
+    `truncated`, where deletes leave rows: the highest truncate by then, which counts as a delete there."""
 
     until: int
     max_sequence: Sequence
@@ -259,15 +259,16 @@ class DeleteHorizon:
 class LaneState:
     """What a sink keeps beside a target, committed together with its rows.
 
-    `position`: applied up to here. `max_sequence`: the highest sequence applied. `truncated_at`: the sequence of the last truncate:
-    a change at or below it is superseded. `max_tombstone`: the highest sequence of a remembered delete.
+    `position`: applied up to here. `max_sequence`: the highest sequence applied. `truncated_at`: the sequence of the last
+    truncate: a change at or below it is superseded. `max_tombstone`: the highest sequence of a remembered delete.
     `identity`: per topic the broker's own id of it, so that a re-created topic is noticed. `rule`: that of the plan under
-    which rows were written (`ApplyPlan.rule`); empty when nothing was. `max_event_time`: per partition the greatest event time
-    among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark. `truncates`: every
-    truncate of a history. `purged_up_to`: remembered deletes that were older than the retention are gone, none above its
-    sequence; `delete_horizons`: what had been deleted by which moment since (`domain.retention`). `purge_pending`: they are perhaps still
-    to be removed. `side_table_version`: the version of what a lake keeps beside the target that belongs to these rows, where it
-    has several. `copied_from`: the target that these rows came from, where what is kept beside them is still to be taken from.
+    which rows were written (`ApplyPlan.rule`); empty when nothing was. `max_event_time`: per partition the greatest event
+    time among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark. `truncates`:
+    every truncate of a history. `purged_up_to`: remembered deletes that were older than the retention are gone, none above
+    its sequence; `delete_horizons`: what had been deleted by which moment since (`domain.policy.retention`).
+    `purge_pending`: they are perhaps still to be removed. `side_table_version`: the version of what a lake keeps beside
+    the target that belongs to these rows, where it has several. `copied_from`: the target that these rows came from, where
+    what is kept beside them is still to be taken from.
     """
 
     position: Position = field(default_factory=Position)

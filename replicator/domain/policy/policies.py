@@ -71,8 +71,8 @@ def newer_condition(table: TableSpec) -> Expr:
 def scd1(table: TableSpec) -> ApplyPlan:
     """Current rows: the newest change of a key decides; a delete removes the row (hard delete). Of columns that the table
     keeps (`TableSpec.ignore_null`) a NULL changes nothing where there is a row. With `TableSpec.soft_deletes` the row stays,
-    with the values it had, until an upsert brings it back. With `TableSpec.has_column_versions` the newest change of each column
-    decides."""
+    with the values it had, until an upsert brings it back. With `TableSpec.has_column_versions` the newest change of each
+    column decides."""
     _refuse_keyless(table, "scd1")
     if table.has_column_versions:
         return _scd1_column_versions(table)

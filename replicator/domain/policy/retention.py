@@ -32,8 +32,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class LatenessLimit:
-    """What tells late changes of a batch: those at or below `max_purged` whose key is absent. A remembered delete at or below
-    `truncated` says nothing of its key: a truncate came after it. `clears`: the batch truncates the rows below it."""
+    """What tells late changes of a batch: those at or below `max_purged` whose key is absent. A remembered delete at or
+    below `truncated` says nothing of its key: a truncate came after it. `clears`: the batch truncates the rows below it."""
 
     max_purged: Sequence
     truncated: Sequence | None = None
@@ -151,7 +151,8 @@ def to_json(state: LaneState, encode: Callable[[Sequence], object]) -> dict[str,
 
 
 def from_json(data: Mapping[str, Any], state: LaneState, decode: Callable[[Any], Sequence | None]) -> LaneState:
-    """`state` with what `to_json` wrote; `decode` is the other way of `written`. TypeError or ValueError for anything else."""
+    """`state` with what `to_json` wrote; `decode` is the other way of `written`. TypeError or ValueError for anything
+    else."""
 
     def deleted(entry: Any) -> DeleteHorizon:
         until, high, *more = entry

@@ -29,7 +29,8 @@ def can_be_late(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
 
 
 def advance_event_times(plan: ApplyPlan, facts: Facts, state: LaneState) -> Mapping[TopicPartition, int]:
-    """`LaneState.max_event_time` after a write. Nothing without a watermark: one that is added later begins with nothing known."""
+    """`LaneState.max_event_time` after a write. Nothing without a watermark: one that is added later begins with nothing
+    known."""
     return {} if plan.watermark is None else Position(state.max_event_time).advanced_to(facts.max_event_times).offsets
 
 

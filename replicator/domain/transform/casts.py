@@ -16,8 +16,8 @@ def has_text(kind: pa.DataType) -> bool:
 
 
 def is_hashable(kind: pa.DataType) -> bool:
-    """Values of this type have a text by which they can be masked (`erasures.texts`): all but those that hold others, and
-    spans of time."""
+    """Values of this type have a text by which they can be masked (`erasures.to_key_texts`): all but those that hold
+    others, and spans of time."""
     kind = to_plain_type(kind)
     scalar = t.is_floating(kind) or t.is_time(kind) or t.is_timestamp(kind) or t.is_fixed_size_binary(kind)
     return bool(scalar or has_text(kind) or t.is_binary_view(kind))

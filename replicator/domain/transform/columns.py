@@ -1,5 +1,5 @@
-"""What a lane makes of single columns: which names, types and values its target has. `replicator.testing.model_column_transforms` says
-the same, one change at a time."""
+"""What a lane makes of single columns: which names, types and values its target has.
+`replicator.testing.model_column_transforms` says the same, one change at a time."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ MaskKind = Literal["nothing", "fixed", "hmac", "truncate"]
 class Mask:
     """What is kept of a column's values. NULL stays NULL.
 
-    `nothing`: NULL. `fixed`: `text`, whatever the value. `hmac`: HMAC-SHA-256 of the value's text (`erasures.texts`) under
-    `key`, in 64 hexadecimal digits. `truncate`: the first `length` characters of the value's text, `-`, and the first 16
-    digits of that HMAC, so that equal values stay equal, and others apart. `aliases`: other names of the column, under one of
-    which it may be there instead.
+    `nothing`: NULL. `fixed`: `text`, whatever the value. `hmac`: HMAC-SHA-256 of the value's text
+    (`erasures.to_key_texts`) under `key`, in 64 hexadecimal digits. `truncate`: the first `length` characters of the
+    value's text, `-`, and the first 16 digits of that HMAC, so that equal values stay equal, and others apart. `aliases`:
+    other names of the column, under one of which it may be there instead.
     """
 
     kind: MaskKind

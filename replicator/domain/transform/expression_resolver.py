@@ -1,4 +1,4 @@
-"""From an expression as it is written to one with types (`domain.typed`)."""
+"""From an expression as it is written to one with types (`domain.transform.typed_expressions`)."""
 
 from __future__ import annotations
 

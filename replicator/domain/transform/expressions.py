@@ -1,7 +1,7 @@
 """Expressions of the configuration on the columns of a source: conditions, and what computed columns are made of.
 
-They are written with `domain.expr` over the side `source`, with SQL's three-valued logic. In a condition what was not sent
-is unknown: neither NULL nor anything else. One that is unknown for a row does not hold.
+They are written with `domain.policy.expr` over the side `source`, with SQL's three-valued logic. In a condition what was
+not sent is unknown: neither NULL nor anything else. One that is unknown for a row does not hold.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class RowTransforms:
     `where`: a create or update for which the condition does not hold, be it unknown, is a delete of its row, whatever
     `without_deletes` says; where not `rows_leave` it is left out instead. Of one that is a delete or a truncate by now it is
     not asked. One that did not send a column which the condition names is rejected.
-    `sequence_by`: the sequence begins with the elements (`domain.elements`) of these columns and ends with the
+    `sequence_by`: the sequence begins with the elements (`domain.sequence_elements`) of these columns and ends with the
     decoder's own: changes which tie come in the order of the source's log. A change in which one of them is NULL, or
     was not sent, is rejected.
     `columns`: the columns that there are from then on, keys included. What orders changes, or is asked by a condition, need
@@ -37,9 +37,9 @@ class RowTransforms:
     `soft_deletes`: a delete leaves the row, so of its values it sends none; its image only tells whose row it is.
     `column_transforms`: what becomes of single columns, last of all: everything else names columns as the source does.
     `has_column_versions`: of each column the newest value counts, whatever came of the others, and in whatever order.
-    `target_columns`: the columns are these, with these types, whatever the table has: what it lacks is NULL, what it has beside them
-    is left out, and a change with a value that its type does not hold is rejected (of a delete such a value is NULL).
-    `renamed`: old names of some of them, under which values may come.
+    `target_columns`: the columns are these, with these types, whatever the table has: what it lacks is NULL, what it has
+    beside them is left out, and a change with a value that its type does not hold is rejected (of a delete such a value is
+    NULL). `renamed`: old names of some of them, under which values may come.
     """
 
     sequence_by: tuple[str, ...] = ()

@@ -47,9 +47,9 @@ class ExpressionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypedExpr:
-    """One step. `operation`: `column` (whose name is `value`), `make_constant` (`value`), `as` (another type for the same value),
+    """One step. `operation`: `column` (whose name is `value`), `constant` (`value`), `as` (another type for the same value),
     `cast`, `narrowed` (of a decimal), `and`, `or`, `not`, `is null`, a comparison, `case` (condition, value, ..., else),
-    `coalesce`, or a function of `domain.functions`, with `value` for what it is told beside its operands."""
+    `coalesce`, or a function of `domain.transform.functions`, with `value` for what it is told beside its operands."""
 
     operation: str
     type: pa.DataType

@@ -90,7 +90,11 @@ RECORD = parse_schema({
         objectName=["null", "string"],
         processTimestamps=["null", {"type": "array", "items": "long"}],
         tags={"type": "map", "values": "string"},
-        fields=["null", "string", {"type": "array", "items": _make_record_type("Field", name="string", dataTypeNumber="int")}],
+        fields=[
+            "null",
+            "string",
+            {"type": "array", "items": _make_record_type("Field", name="string", dataTypeNumber="int")},
+        ],
         beforeImages=["null", "string", {"type": "array", "items": _IMAGE}],
         afterImages=[
             "null", "string", {"type": "array", "items": [k if isinstance(k, str) else k["name"] for k in _IMAGE]}

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from adapters.dispatch.event_store import DeltaEventStore, PostgresEventStore
+from adapters.sinks.delta.event_store import DeltaEventStore
+from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.testing.event_store_contract import EventStoreContract
 from replicator.testing.fake_event_store import FakeEventStore
 

@@ -47,19 +47,19 @@ class TestPostgresProjector(ProjectedDatabase):
     def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Wherever in its transaction, and where it does not hear of its commit; a first one, and one of groups."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         for then in ("full", "groups"):
-            for place in ("oid_of", "remove", "insert", "note"):
+            for place in ("read_oid", "delete_groups", "insert_rows", "write_refresh"):
                 with monkeypatch.context() as killing:
                     killing.setattr("adapters.gold.postgres_tables." + place, _die)
                     with pytest.raises(Killed):
                         self._refresh(make_projection())
-                assert not self._is_made() if then == "full" else ("Rome", 1, 5) in self._found()
+                assert not self._is_made() if then == "full" else ("Rome", 1, 5) in self._read_sums()
             self._heard_nothing(monkeypatch)
             assert self._refresh(make_projection()).kind == "current"
-            self.add("orders", rows.slice(2, 1))
+            self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
-        assert ("Rome", 3, 15) in self._found() and self.commits("sums") == 3
+        assert ("Rome", 3, 15) in self._read_sums() and self.commits("sums") == 3
 
     def test_what_others_gave_the_table_stays(self) -> None:
         """Grants, indexes, comments, columns; through a full refresh, and through one of another query."""
@@ -68,7 +68,7 @@ class TestPostgresProjector(ProjectedDatabase):
         name = self._quoted("sums")
         self._asked("DROP ROLE IF EXISTS gold_reader", "CREATE ROLE gold_reader", f"GRANT SELECT ON {name} TO gold_reader")
         self._asked(f"CREATE INDEX gold_city ON {name} (city)", f"ALTER TABLE {name} ADD COLUMN mine int")
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
         assert self._refresh(make_projection(key=None)).kind == "current"
         assert (
@@ -76,7 +76,7 @@ class TestPostgresProjector(ProjectedDatabase):
             == "the projection was changed"
         )
         assert self.rows("sums").column_names == ["city", "orders", "mine", "last", "half"]
-        assert ("Rome", 2, None, "c", 5.0) in self._found()
+        assert ("Rome", 2, None, "c", 5.0) in self._read_sums()
         ((may, has),) = self._asked(
             "SELECT has_table_privilege('gold_reader', c.oid, 'SELECT'), relhasindex FROM pg_class c WHERE relname = 'sums'"
         )
@@ -88,19 +88,19 @@ class TestPostgresProjector(ProjectedDatabase):
         """Also what they do while a refresh is at work: they wait for it."""
         self._first()
         self._refresh(make_projection())
-        found = self._found()
+        found = self._read_sums()
         self._asked(wrote.format(self._quoted("sums")))
         done = self._refresh(make_projection())
         assert (done.kind, done.reason) == ("full", "no earlier refresh of it can be gone on from")
-        assert self._found() == found
+        assert self._read_sums() == found
         assert self._refresh(make_projection()).kind == "current"
 
     def test_a_refresh_waits_for_others_and_does_not_lose_what_they_did(self) -> None:
         """Their rows are not there yet when it looks, nor when it begins to write."""
         rows = self._first()
         self._refresh(make_projection())
-        found = self._found()
-        self.add("orders", rows.slice(2, 1))
+        found = self._read_sums()
+        self.append_rows("orders", rows.slice(2, 1))
         with ThreadPoolExecutor(1) as pool, psycopg.connect(self.dsn) as others:
             others.execute(f"INSERT INTO {self._quoted('sums')} (city) VALUES ('Nowhere')".encode())
             refreshing = pool.submit(self._refresh, make_projection())
@@ -110,13 +110,13 @@ class TestPostgresProjector(ProjectedDatabase):
             with pytest.raises(Retryable, match="somebody else wrote"):
                 refreshing.result()
         assert self._refresh(make_projection()).kind == "full"
-        assert self._found() == {*found - {("Rome", 1, 5)}, ("Rome", 2, 10)}
+        assert self._read_sums() == {*found - {("Rome", 1, 5)}, ("Rome", 2, 10)}
 
     def test_others_wait_for_a_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """And what they then do is noticed."""
         rows = self._first()
         self._refresh(make_projection())
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
 
         def meanwhile(*given: Any) -> None:
             with psycopg.connect(self.dsn, autocommit=True) as others:
@@ -140,11 +140,11 @@ class TestPostgresProjector(ProjectedDatabase):
         tables = f"ALL TABLES IN SCHEMA {self._quoted()}, _replicator"
         self._asked(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO gold_writer")
         self.options["sinks"]["pg"]["dsn"] = self.dsn.replace("user=tester", "user=gold_writer")
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
         with pytest.raises(EnvironmentProblem):
             self._refresh(_of_all(make_projection(query=OTHER, fingerprint="another")))
-        assert ("Rome", 2, 10) in self._found()
+        assert ("Rome", 2, 10) in self._read_sums()
         self._asked("DROP OWNED BY gold_writer", "DROP ROLE gold_writer")
 
     def test_without_the_guard_everything_is_computed(self) -> None:
@@ -158,14 +158,14 @@ class TestPostgresProjector(ProjectedDatabase):
     def test_a_table_that_was_dropped_is_made_again(self) -> None:
         self._first()
         self._refresh(make_projection())
-        found = self._found()
+        found = self._read_sums()
         self._asked(f"DROP TABLE {self._quoted('sums')}")
         assert self._refresh(make_projection()).kind == "full"
-        assert self._found() == found
+        assert self._read_sums() == found
 
     def test_a_value_that_the_server_does_not_take(self) -> None:
         """Nothing is written, and no value is told."""
-        self.put("orders", pa.table([[1], ["s3cr3t\0"], [2], ["x"]], schema=SCHEMA))
+        self.replace_rows("orders", pa.table([[1], ["s3cr3t\0"], [2], ["x"]], schema=SCHEMA))
         with pytest.raises(Fatal) as refused:
             self._refresh(make_projection())
         assert "s3cr3t" not in str(refused.value) and not self._is_made()
@@ -188,14 +188,14 @@ class TestPostgresProjector(ProjectedDatabase):
         """When versions are to end."""
         self._first()
         projector = self.new_projector()
-        ProjectionRefresher(projector, "tests").refresh(self._there(make_projection()))
-        assert projector.end_versions(self._there(make_projection())) == ""
+        ProjectionRefresher(projector, "tests").refresh(self._set_sink(make_projection()))
+        assert projector.end_versions(self._set_sink(make_projection())) == ""
         assert self._asked("SELECT relpages > 0 FROM pg_class WHERE relname = 'sums'") == [(True,)]
         projector.close()
 
     def _first(self) -> pa.Table:
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         return rows
 
     def _heard_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:

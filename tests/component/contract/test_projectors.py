@@ -33,9 +33,9 @@ class TestLocalProjector(ProjectedLake):
         """What has changed cannot be told then, so everything is computed."""
         self.settings = feed
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         self._refresh(make_projection())
-        self.put("orders", rows.slice(1))
+        self.replace_rows("orders", rows.slice(1))
         table = DeltaTable(self.folder / "orders")
         table.vacuum(0, dry_run=False, enforce_retention_duration=False)
         done = self._refresh(make_projection())
@@ -44,47 +44,47 @@ class TestLocalProjector(ProjectedLake):
     def test_old_files_that_go_while_they_are_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """As when they are cleaned away after they were looked for."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         self._refresh(make_projection())
-        self.put("orders", rows.slice(1))
+        self.replace_rows("orders", rows.slice(1))
         DeltaTable(self.folder / "orders").vacuum(0, dry_run=False, enforce_retention_duration=False)
         monkeypatch.setattr(version_diff, "_is_incomplete", lambda _: False)
         done = self._refresh(make_projection())
         assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
-        assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
+        assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
 
     def test_a_damaged_file_of_the_result(self) -> None:
         """Its rows cannot stay; they can be computed."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         self._refresh(make_projection())
         for path in (self.folder / "sums").glob("*.parquet"):
             path.write_bytes(path.read_bytes()[:-9])
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         with pytest.raises(Fatal, match=r"table lake\.sums cannot be rewritten"):
             self._refresh(make_projection())
         assert ProjectionRefresher(self.new_projector(), "tests").refresh(make_projection(), full=True).kind == "full"
-        assert ("Rome", 2, 10) in self._found()
+        assert ("Rome", 2, 10) in self._read_sums()
 
     def test_a_log_that_does_not_reach_back(self) -> None:
         """As after the table's log retention."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         self._refresh(make_projection())
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         folder = LocalFolder(self.folder / "orders")
         assert end_versions(folder, open_table(folder)) == ""
         done = self._refresh(make_projection())
         assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
-        assert ("Rome", 2, 10) in self._found()
+        assert ("Rome", 2, 10) in self._read_sums()
 
     def test_a_refresh_that_dies_is_done_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Before its commit nothing has happened, after it everything."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         self._refresh(make_projection())
-        for place, then in (("looked_up", "groups"), ("_settle", "current")):
-            self.add("orders", rows.slice(2, 1))
+        for place, then in (("looked_up", "groups"), ("_finish_commit", "current")):
+            self.append_rows("orders", rows.slice(2, 1))
             before = self.commits("sums")
             dying = LocalProjector(self.options)
             monkeypatch.setattr(dying, place, _die)
@@ -92,57 +92,57 @@ class TestLocalProjector(ProjectedLake):
                 ProjectionRefresher(dying, "tests").refresh(make_projection())
             assert self._refresh(make_projection()).kind == then
             assert self.commits("sums") == before + 1
-        assert ("Rome", 3, 15) in self._found()
+        assert ("Rome", 3, 15) in self._read_sums()
 
     def test_what_the_last_refresh_read_is_not_opened_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
         refreshing.refresh(make_projection())
         for count in (2, 3, 4):
-            self.add("orders", rows.slice(2, 1))
+            self.append_rows("orders", rows.slice(2, 1))
             with monkeypatch.context() as patched:
                 if count > 2:  # The first refresh has made the table, and the second has opened it.
                     patched.setattr(DeltaTable, "__init__", _die)
                 assert refreshing.refresh(make_projection()).kind == "groups"
-            assert ("Rome", count, 5 * count) in self._found()
+            assert ("Rome", count, 5 * count) in self._read_sums()
 
     def test_versions_of_a_table_that_was_there_before_are_not_compared_with(self) -> None:
         """The other table has the same place, and versions of the same numbers."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
         refreshing.refresh(make_projection())
         shutil.rmtree(self.folder / "orders")
-        self.put("orders", rows.slice(1))
+        self.replace_rows("orders", rows.slice(1))
         assert self._refresh(make_projection()).kind == "full"
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         done = refreshing.refresh(make_projection())
         assert (done.kind, done.groups) == ("groups", 1)
 
     def test_an_input_that_is_put_back_from_a_copy(self) -> None:
         """It has the same id, and after a while other versions of the same numbers."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows.slice(0, 2))
+        self.replace_rows("orders", rows.slice(0, 2))
         shutil.copytree(self.folder / "orders", self.folder / "copy")
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
         refreshing.refresh(make_projection())
-        assert self._found() == {("Oslo", 2, 30), ("Rome", 1, 5)}
+        assert self._read_sums() == {("Oslo", 2, 30), ("Rome", 1, 5)}
         shutil.rmtree(self.folder / "orders")
         shutil.copytree(self.folder / "copy", self.folder / "orders")
-        self.add("orders", rows.slice(3, 1))
-        self.add("orders", rows.slice(4, 1))
+        self.append_rows("orders", rows.slice(3, 1))
+        self.append_rows("orders", rows.slice(4, 1))
         refreshing.refresh(make_projection())
-        assert self._found() == {("Oslo", 2, 30), (None, 1, 1), ("it's", 1, 7)}
+        assert self._read_sums() == {("Oslo", 2, 30), (None, 1, 1), ("it's", 1, 7)}
 
     def _refreshed_by_groups(self) -> tuple[pa.Table, ProjectionRefresher, Path]:
         """The rows of the input, what has refreshed it twice, and the log of the result."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
         refreshing.refresh(make_projection())
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         refreshing.refresh(make_projection())
         return rows, refreshing, self.folder / "sums" / "_delta_log"
 
@@ -151,36 +151,36 @@ class TestLocalProjector(ProjectedLake):
         """Older commits are the same files; others may have refreshed it since."""
         rows, refreshing, log = self._refreshed_by_groups()
         before = {path.name for path in log.iterdir()}
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         refreshing.refresh(make_projection())
         for path in log.iterdir():
             if path.name not in before:
                 path.unlink()
         for _ in range(others):
-            self.add("orders", rows.slice(4, 1))
+            self.append_rows("orders", rows.slice(4, 1))
             self._refresh(make_projection())
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         refreshing.refresh(make_projection())
-        assert self._found() == {("Oslo", 2, 30), ("Rome", 4, 20), (None, 1, 1), ("it's", 1 + others, 7 * (1 + others))}
+        assert self._read_sums() == {("Oslo", 2, 30), ("Rome", 4, 20), (None, 1, 1), ("it's", 1 + others, 7 * (1 + others))}
 
     def test_another_commit_in_the_place_of_the_last_one(self) -> None:
         """Not every writer refuses to write over what was put back."""
         _, refreshing, log = self._refreshed_by_groups()
         max(log.glob("*.json")).unlink()
-        self.add("sums", self.rows("sums").slice(0, 1))
+        self.append_rows("sums", self.rows("sums").slice(0, 1))
         done = refreshing.refresh(make_projection())
-        assert (done.kind, self._found()) == ("full", {("Oslo", 2, 30), ("Rome", 2, 10), (None, 1, 1), ("it's", 1, 7)})
+        assert (done.kind, self._read_sums()) == ("full", {("Oslo", 2, 30), ("Rome", 2, 10), (None, 1, 1), ("it's", 1, 7)})
 
     def test_a_table_that_moves_on_after_it_was_looked_at(self) -> None:
         """Also where the same projector has looked at the inputs again meanwhile."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         self._refresh(make_projection())
         projector = self.new_projector()
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         reads, last = projector.reads(make_projection()), projector.last(make_projection())
         assert last is not None
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         self._refresh(make_projection())
         projector.reads(make_projection())
         with pytest.raises(Retryable):
@@ -189,17 +189,19 @@ class TestLocalProjector(ProjectedLake):
                 RefreshWork(frozenset({"Rome"})),
                 RefreshRecord("run", make_projection().fingerprint, reads, "groups", ""),
             )
-        assert ("Rome", 3, 15) in self._found()
+        assert ("Rome", 3, 15) in self._read_sums()
 
     @pytest.mark.parametrize(("kind", "most"), [("HUGEINT", 2**62), ("UHUGEINT", 2**127)])
     def test_sums_that_are_too_large(self, kind: str, most: int) -> None:
         """Whole numbers have 64 bits on other engines."""
-        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA))
+        self.replace_rows(
+            "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
+        )
         query = (
             f"SELECT city, SUM(CAST(amount AS {kind})) AS orders, CAST({{}} AS {kind}) AS total FROM orders GROUP BY city"
         )
         self._refresh(make_projection(query=query.format(5)))
-        assert self._found() == {("Oslo", 30, 5), ("Rome", 5, 5), (None, 1, 5), ("it's", 7, 5)}
+        assert self._read_sums() == {("Oslo", 30, 5), ("Rome", 5, 5), (None, 1, 5), ("it's", 7, 5)}
         with pytest.raises(Fatal, match=r"total|128"):
             self._refresh(make_projection(query=query.format(most * 2 - 1 + (most == 2**62)), fingerprint="another"))
 
@@ -208,11 +210,11 @@ class TestLocalProjector(ProjectedLake):
         """One that has come is an error; of one that went everything is computed."""
         monkeypatch.setattr(data_files, "FEW_ROWS", few)
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
-        self.put("orders", rows)
+        self.replace_rows("orders", rows)
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
         refreshing.refresh(make_projection())
         before = {*(self.folder / "orders").glob("*.parquet")}
-        self.add("orders", rows.slice(2, 1))
+        self.append_rows("orders", rows.slice(2, 1))
         (come,) = {*(self.folder / "orders").glob("*.parquet")} - before
         kept = come.read_bytes()
         come.unlink()
@@ -223,11 +225,13 @@ class TestLocalProjector(ProjectedLake):
             refreshing.refresh(make_projection())
         come.write_bytes(kept)
         assert refreshing.refresh(make_projection()).kind == "groups"
-        assert ("Rome", 2, 10) in self._found()
+        assert ("Rome", 2, 10) in self._read_sums()
 
     def test_rows_that_are_marked_as_deleted_are_refused(self) -> None:
         """Arrow's datasets do not know of them."""
-        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA))
+        self.replace_rows(
+            "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
+        )
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
         refreshing.refresh(make_projection())
         table = DeltaTable(self.folder / "orders")

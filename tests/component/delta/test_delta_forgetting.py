@@ -63,7 +63,7 @@ def test_the_ledger_shrinks(lake: Path) -> None:
     assert remembered(lake) == [1, 3, 4]
     with_sink(lake, items(5), 5, hour=19.5)
     assert remembered(lake) == [4]
-    assert state(lake).purged_up_to.high == (3,)
+    assert state(lake).purged_up_to.max_sequence == (3,)
 
 
 @pytest.mark.parametrize("removed", [False, True])

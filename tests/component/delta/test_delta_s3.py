@@ -152,7 +152,7 @@ def test_killed_instance_loses_and_doubles_nothing(s3: ObjectStore, point: str) 
     assert_equals_model(lake)
 
 
-@pytest.mark.parametrize("at", ["prune", "_landed"])
+@pytest.mark.parametrize("at", ["prune", "_has_landed"])
 def test_a_store_that_goes_away_after_a_commit(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     """The commit is there, and this instance made it: nobody is fenced."""
     sink = ready(lake := s3.lake())
@@ -162,7 +162,7 @@ def test_a_store_that_goes_away_after_a_commit(s3: ObjectStore, monkeypatch: pyt
         raise Retryable("the store is away")
 
     with monkeypatch.context() as patch:
-        if at == "_landed":
+        if at == "_has_landed":
             patch.setattr(LaneLog, "commit", lost_answer(LaneLog.commit))
         patch.setattr(LaneLog, at, away)
         with pytest.raises(Retryable):

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
 
-from adapters.dispatch.event_store import DeltaEventStore
+from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.domain.events import make_event
 
 DOCUMENT = PROJECT / "docs" / "events.md"

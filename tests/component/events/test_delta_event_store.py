@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from support.event_writers import begin, versions, writer
 
-from adapters.dispatch.event_store import DeltaEventStore
 from adapters.sinks.delta import event_store as module
+from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.domain.events import NewEvent, VersionConflict
 from replicator.testing.event_store_contract import HOSTILE, make_sample_event

@@ -8,9 +8,10 @@ import time
 import psycopg
 import pytest
 
-from adapters.dispatch.event_store import PostgresEventLanes, PostgresEventStore
 from adapters.engines.local import LocalEngine
 from adapters.postgres import event_table
+from adapters.sinks.postgres.event_lanes import PostgresEventLanes
+from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.domain.errors import DataLoss, Fatal, ReplicatorError
 from replicator.testing.event_lanes_base import make_sample_event
 from replicator.testing.sink_base import fail_on_rejects, refuse_rejects

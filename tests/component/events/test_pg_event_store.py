@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from support.event_writers import begin, versions, writer
 
-from adapters.dispatch.event_store import PostgresEventStore
+from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.application.operations.event_emitter import EventEmitter
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, Retryable
 from replicator.domain.events import EventLimits, make_event

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from paths import PROJECT
 
-from adapters.dispatch.event_store import DeltaEventStore
 from adapters.gold import LocalProjector
+from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.application.operations.refresh import ProjectionRefresher, RefreshResult
 from replicator.domain.events import NewEvent
 from replicator.settings import load_settings

@@ -140,7 +140,7 @@ def test_one_look_that_fails_ends_no_statement(
     _, dsn = path
     looks, look = iter([(None, None)]), answer_timeout.read_backend_activity
     monkeypatch.setattr(answer_timeout, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
-    with opened(dsn, answer_timeout=0.1) as sink, sink.lanes.session.using("waiting") as cursor:
+    with opened(dsn, answer_timeout=0.1) as sink, sink.lanes.session.cursor("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"
 

@@ -61,15 +61,15 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 1), (9, 9)")
     feed = Feed(ITEMS)
     with opened(postgres_dsn) as sink:
-        assert not sink.belongings(feed.lane), "no lane has written it"
+        assert not sink.list_artifacts(feed.lane), "no lane has written it"
         sink.drop(feed.lane)
         assert fetch(postgres_dsn, "SELECT to_regnamespace('_replicator')") == [(None,)]
         put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
-        (table,) = [one for one in sink.belongings(feed.lane) if one.stays]
+        (table,) = [one for one in sink.list_artifacts(feed.lane) if one.stays]
         assert table.what == "table" and "there before" in table.stays
         sink.drop(feed.lane)
         assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items") == [(9, 9)]
-        assert not sink.belongings(feed.lane) and sink.state(feed.lane) is None
+        assert not sink.list_artifacts(feed.lane) and sink.state(feed.lane) is None
         feed.offset = 0
         put(sink, feed.write({"id": 1, "v": 7}))
         assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY 1") == [(1,), (9,)]

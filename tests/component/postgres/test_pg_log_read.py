@@ -300,7 +300,7 @@ def test_topics_of_all_names_are_read_apart(postgres_server: Any, indexed: bool,
         source.read(
             source.start(),
             source.end(),
-            lambda batch, to=seen: to.record_failure(batch.frame.to_pylist()),
+            lambda batch, to=seen: to.extend(batch.frame.to_pylist()),
             threading.Event(),
         )
         assert [(row["topic"], row["partition"], row["offset"]) for row in seen] == [

@@ -37,7 +37,7 @@ class Secured:
         certificate.private_key_pem.write_to_path(str(data / "server.key"))
         (data / "server.crt").write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
         (data / "server.key").chmod(0o600)
-        self.server.user.own(data / "server.key", data / "server.crt")
+        self.server.user.take_ownership(data / "server.key", data / "server.crt")
         self.server.run("pg_ctl", "restart", "-w", "-m", "fast")
 
     def client(self, user: str) -> str:
@@ -67,7 +67,7 @@ def secured(postgres_server: Any, tmp_path_factory: pytest.TempPathFactory) -> I
         (data / "pg_hba.conf").write_text(f"{rules}hostssl all all 127.0.0.1/32 trust\n")
         with (data / "postgresql.conf").open("a") as config:
             config.write("ssl = on\nssl_ca_file = 'ca.crt'\n")
-        server.user.own(data / "ca.crt")
+        server.user.take_ownership(data / "ca.crt")
         of = Secured(server, folder, authority)
         of.shows(authority.issue_cert("127.0.0.1"))
         yield of

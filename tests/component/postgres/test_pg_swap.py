@@ -62,7 +62,7 @@ def test_the_table_the_state_and_what_is_remembered_are_exchanged(filled: tuple[
     later = replace(feed, lane=LANE)
     sink.prepare(LANE, later.plan)
     old = Feed(WIDER, LANE)
-    put(sink, replace(old.write({"id": 2, "v": 0, "w": "back"}), beside=True))
+    put(sink, replace(old.write({"id": 2, "v": 0, "w": "back"}), out_of_band=True))
     assert fetch(dsn, OLD_ROWS) == NEW, "the delete is remembered"
     put(sink, later.write({"id": 4, "v": 4, "w": "x"}))
     assert fetch(dsn, OLD_ROWS) == [*NEW, (4, 4)]

@@ -96,7 +96,7 @@ def test_what_is_said_for_other_targets_is_theirs(change):
 def test_events_can_be_chosen(change):
     said = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
     lane = change(ENTRY, said).load().settings.resolve_lanes("outbox.event.order")[1]
-    assert lane.shape.words == ("where type = 'OrderPlaced'",) and not lane.shape.rows_leave
+    assert lane.shape.description == ("where type = 'OrderPlaced'",) and not lane.shape.rows_leave
 
 
 def test_projections_of_the_store_follow_its_lanes(change):

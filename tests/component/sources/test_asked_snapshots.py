@@ -276,7 +276,9 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("kill", [(m, after) for m in ("_keep", "_commit", "_note") for after in (False, True)])
+@pytest.mark.parametrize(
+    "kill", [(m, after) for m in ("_store_rows", "_commit_changes", "_write_notes") for after in (False, True)]
+)
 def test_a_kill_at_any_moment_gives_nothing_twice(shop, tmp_path, monkeypatch, seed, kill):
     """However often reading is killed, the changes lead from each state to the next, in rising versions."""
     moment, after = kill

@@ -392,7 +392,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("moment", ["_keep", "_commit", "_note"])
+@pytest.mark.parametrize("moment", ["_store_rows", "_commit_changes", "_write_notes"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, moment, after):
     states = successive(random.Random(seed), 6)

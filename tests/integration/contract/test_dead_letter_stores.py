@@ -12,7 +12,7 @@ from servers.kafka import Broker
 
 from adapters.sinks.delta.dead_letters import DeltaDeadLetters
 from adapters.sinks.kafka import KafkaDeadLetters
-from adapters.sinks.postgres.dead_letter_store import PostgresDeadLetters
+from adapters.sinks.postgres.dead_letters import PostgresDeadLetters
 from replicator.testing.dead_letter_contract import DeadLetterContract
 from replicator.testing.fakes import FakeDeadLetters
 

@@ -234,9 +234,9 @@ def test_a_reject_is_written_while_letters_are_counted(letters: dict[str, Any], 
 def test_several_processes_may_write(letters: dict[str, Any]) -> None:
     program = (
         "import json, sys; from adapters.sinks.kafka import KafkaDeadLetters\n"
-        "from replicator.testing.dead_letter_contract import letter\n"
+        "from replicator.testing.dead_letter_contract import make_dead_letter\n"
         "store = KafkaDeadLetters(json.loads(sys.argv[1]))\n"
-        "for i in range(10): store.write([letter(i), letter(100 * int(sys.argv[2]) + i)])"
+        "for i in range(10): store.write([make_dead_letter(i), make_dead_letter(100 * int(sys.argv[2]) + i)])"
     )
     command = [sys.executable, "-c", program, json.dumps(letters)]
     writers = [subprocess.Popen([*command, str(number)]) for number in (1, 2)]

@@ -204,7 +204,7 @@ def test_it_says_for_how_long_it_waits_for_its_database(lite, tmp_path):
     assert one.waited_for() is None
     with lite.engine.connect() as holding:
         holding.exec_driver_sql("BEGIN EXCLUSIVE")
-        one.look()
+        one.before_refresh()
         time.sleep(1)
         doing, seconds = one.waited_for()
         assert doing == "asking its database" and 0.5 < seconds < 5

@@ -15,7 +15,7 @@ from replicator.domain.errors import EnvironmentProblem, Fenced
 HOLDER = """
 import sys, time, pathlib
 from replicator.application.instance_lock import InstanceLock
-InstanceLock(pathlib.Path(sys.argv[1]), "shop").hold()
+InstanceLock(pathlib.Path(sys.argv[1]), "shop").acquire()
 print("held", flush=True)
 time.sleep(600)
 """

@@ -333,7 +333,7 @@ def test_what_a_load_rejects_is_a_letter_with_its_record(tmp_path: Path) -> None
     assert program.shared.lanes.list_runs()[0].counts.rejected == len(large)
 
 
-@pytest.mark.parametrize("what", [(LocalEngine, "parting", "another hash"), (spill_files, "FORMAT", 2)])
+@pytest.mark.parametrize("what", [(LocalEngine, "partitioner", "another hash"), (spill_files, "FORMAT", 2)])
 def test_what_another_program_laid_down_is_laid_down_anew(what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another hash would put a key elsewhere."""
     history, pieces = steady()

@@ -99,11 +99,13 @@ def test_rows_of_private_tables_are_masked_before_they_are_written_down(tmp_path
     ]
     columns = (PgColumn("id", True, "int", "int4", "b", -1), PgColumn("email", False, "text", "text", "b", -1))
     table = BackfillTable("d", "public", "orders", columns, ("id",))
-    forms = {reader._form(table) for reader in readers}
+    forms = {reader._describe_form(table) for reader in readers}
     assert len(forms) == 3 and not any("a" * 16 in form for form in forms)
     events = DebeziumEvents(table, PostgresDatabase.log)
     row = events.encode_read('{"id":1,"email":"ann@example.com"}', SnapshotPoint((7,), 5))
-    *masked, plain = [str(reader._kept.made([events.encode_key('{"id":1}')], [row])["value"][0]) for reader in readers]
+    *masked, plain = [
+        str(reader._kept.build_records([events.encode_key('{"id":1}')], [row])["value"][0]) for reader in readers
+    ]
     assert "ann@example.com" in plain and all("ann@" not in one for one in masked) and masked[0] != masked[1]
 
 

@@ -27,7 +27,7 @@ def test_commands_reach_a_daemon_whose_port_is_taken(
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         elsewhere = f"http.address=127.0.0.1:{stranger.getsockname()[1]}"
         daemon: Any = Container(loaded=read_config(project / "config" / "replicator.yaml", None, (elsewhere,)))
-        daemon.instance().hold()
+        daemon.instance().acquire()
         page = daemon.monitor()
         page.start(daemon.views())
         (file,) = project.rglob(FILE)
@@ -68,7 +68,7 @@ def test_a_daemon_that_commands_cannot_find_says_so(project: Path, is_taken: boo
         daemon: Any = Container(loaded=loaded)
         (get_state_folder(loaded) / FILE).mkdir(parents=True)
         notes: list[str] = []
-        page = _start_page(cast(Any, SimpleNamespace(note=notes.append)), daemon)
+        page = _start_page(cast(Any, SimpleNamespace(print_note=notes.append)), daemon)
         page.close()
     assert [note.startswith("warning: Commands such as `status` do not find the daemon: ") for note in notes] == [
         False,

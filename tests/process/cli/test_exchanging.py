@@ -112,10 +112,10 @@ class Killed(BaseException):
     """What nothing catches."""
 
 
-STEPS = [(step, "before") for step in ("up_to_the_lane", "_hand_letters_on", "_swap", "remove")]
+STEPS = [(step, "before") for step in ("catch_up_with_lane", "_copy_dead_letters", "_swap_tables", "remove_rebuild")]
 
 
-@pytest.mark.parametrize(("step", "when"), [*STEPS, ("remove", "after")])
+@pytest.mark.parametrize(("step", "when"), [*STEPS, ("remove_rebuild", "after")])
 def test_killed_anywhere_it_is_finished_when_it_is_repeated(
     project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
 ) -> None:
@@ -133,7 +133,7 @@ def test_killed_anywhere_it_is_finished_when_it_is_repeated(
         patched.setattr(table_swap, step, killed)
         with pytest.raises(Killed):
             answer("replay", "public.orders")
-    assert rows(project) == (after if step == "remove" else before)
+    assert rows(project) == (after if step == "remove_rebuild" else before)
     answer("replay", "public.orders")
     assert rows(project) == after and nothing_left(project)
 

@@ -10,8 +10,8 @@ from support.cli_program import answer_of, run_program
 
 STOPPED_AT_THE_END = """
 import signal, sys
-from replicator.application.operations.projection_scheduler import Keeper
-from replicator.application.operations.checkpoint_scheduler import Snapshotting
+from replicator.application.operations.projection_scheduler import ProjectionScheduler
+from replicator.application.operations.checkpoint_scheduler import CheckpointScheduler
 from replicator.application.supervisor import Supervisor
 from replicator.cli import main
 
@@ -25,7 +25,7 @@ def run_until_signal(self, **options):
 def begin(*_):
     sys.exit("begun after the signal")
 
-Supervisor.run, Keeper.refresh_all, Snapshotting.take_due = run_until_signal, begin, begin
+Supervisor.run, ProjectionScheduler.refresh_all, CheckpointScheduler.take_due = run_until_signal, begin, begin
 main(["run", "--until-caught-up", "--json", "-q"])
 """
 

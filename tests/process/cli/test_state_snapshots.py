@@ -121,7 +121,7 @@ def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypa
     whole = shop.replayed(tmp_path / "whole", from_snapshot=False)[:-1]
     shelf = checkpoints.find_store(shop.loaded, shop.lane)
     assert shelf is not None
-    for step in ("publish", "copy"):
+    for step in ("publish_draft", "copy_checkpoint"):
         with monkeypatch.context() as patched:
             patched.setattr(CheckpointStore, step, killed)
             with pytest.raises(Killed):

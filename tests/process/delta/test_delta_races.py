@@ -218,7 +218,7 @@ import resource, signal, sys
 sys.path.insert(0, sys.argv[2])
 from support.delta_writes import *
 from adapters.sinks.delta.sink import DeltaRsSink
-from replicator.testing.sink_base import no_rejects
+from replicator.testing.sink_base import refuse_rejects
 sink = DeltaRsSink({"path": sys.argv[1]})
 write = write_of([("c", {"id": i, "v": "x" * 50 + str(i * 7919)}) for i in range(20000)], 1)
 sink.prepare(write.lane, write.plan)
@@ -226,7 +226,7 @@ if sys.argv[3] == "limit":
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
 try:
-    sink.apply([write], no_rejects)
+    sink.apply([write], refuse_rejects)
 except Exception as error:
     print(type(error).__name__, error)
 """

@@ -254,7 +254,7 @@ def _children() -> list[str]:
             words, parent = (place / "cmdline").read_bytes(), (place / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue
-        if b"engines.local.decoding" in words and int(parent) == os.getpid():
+        if b"engines.prefetch.worker_main" in words and int(parent) == os.getpid():
             found.append(place.name)
     return found
 
@@ -262,7 +262,7 @@ def _children() -> list[str]:
 def test_a_process_ends_with_the_one_that_began_it() -> None:
     """However that ends."""
     program = (
-        "import sys, time; from adapters.engines.prefetch.worker_process import Child; c = Child()\n"
+        "import sys, time; from adapters.engines.prefetch.worker_process import DecodeWorker; c = DecodeWorker()\n"
         "while not c.is_ready(): time.sleep(0.01)\n"
         "print(c.close.peek()[2][1].pid, flush=True); time.sleep(60)"
     )

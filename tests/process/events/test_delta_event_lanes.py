@@ -15,9 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 from paths import PROJECT
 from support.event_writers import begin, versions, writer
 
-from adapters.dispatch.event_store import DeltaEventLanes, DeltaEventStore
 from adapters.engines.local import LocalEngine
 from adapters.sinks.delta import event_lanes as module
+from adapters.sinks.delta.event_lanes import DeltaEventLanes
+from adapters.sinks.delta.event_store import DeltaEventStore
 from replicator.domain.errors import ConfigProblem, ReplicatorError
 from replicator.testing.event_lanes_base import make_sample_event
 from replicator.testing.sink_base import refuse_rejects
@@ -139,12 +140,12 @@ def test_compaction_keeps_every_event(folder):
 LANE = """
 import json, os, sys
 from adapters.engines.local import LocalEngine
-from adapters.dispatch.event_store import DeltaEventLanes
+from adapters.sinks.delta.event_lanes import DeltaEventLanes
 from replicator.domain.errors import Retryable
-from replicator.testing.sink_base import no_rejects
-from replicator.testing.stored_outbox import Outbox, Sent
+from replicator.testing.sink_base import refuse_rejects
+from replicator.testing.stored_outbox import OutboxRecords, SentEvent
 path, count, steps = json.loads(sys.argv[1])
-engine, outbox = LocalEngine(), Outbox({0: [Sent(n, "C101", "Customer") for n in range(count)]})
+engine, outbox = LocalEngine(), OutboxRecords({0: [SentEvent(n, "C101", "Customer") for n in range(count)]})
 sink = DeltaEventLanes({"path": path, "compact_every": 5})
 left = [steps]
 
@@ -153,7 +154,8 @@ def step(*_):
     if left[0] == 0:
         os.kill(os.getpid(), 9)
 
-from adapters.delta import event_lanes, positions
+from adapters.delta import position_files
+from adapters.sinks.delta import event_lanes
 def stepped(owner, name):
     call = getattr(owner, name)
     def wrapped(*args, **kwargs):
@@ -162,18 +164,18 @@ def stepped(owner, name):
         step()
         return done
     setattr(owner, name, wrapped)
-stepped(positions.Positions, "announce")
+stepped(position_files.PositionFiles, "announce")
 stepped(event_lanes, "write_deltalake")
-stepped(event_lanes, "synced")
+stepped(event_lanes, "sync_table")
 state = sink.state(outbox.lane)
-at = state.position[outbox.place(0)] if state else 0
+at = state.position[outbox.get_partition(0)] if state else 0
 print("ready", flush=True)
 sys.stdin.readline()
 while at < count:
-    write = outbox.write(engine, max(0, at - 1), min(count, at + 2))
+    write = outbox.make_write(engine, max(0, at - 1), min(count, at + 2))
     try:
         sink.prepare(write.lane, write.plan)
-        sink.apply([write], no_rejects)
+        sink.apply([write], refuse_rejects)
     except Retryable:
         continue
     at = min(count, at + 2)

@@ -191,7 +191,7 @@ class Told:
     def __init__(self) -> None:
         self.asked: list[Any] = []
 
-    def rows(self, tell, *, anew=False):
+    def rows(self, report, *, from_scratch=False):
         self.asked.append("rows")
         return BackfillSnapshot(3, False, (800,), ("id",), "2024-01-01")
 
@@ -273,13 +273,14 @@ def test_targets_whose_key_has_other_values_are_not_searched():
         "masked": ColumnRule(mask=MASK),
     }
     lanes = [
-        lane(into, remade=ColumnTransforms((("id", rule), ("note", ColumnRule(drop=True))))) for into, rule in rules.items()
+        lane(into, column_transforms=ColumnTransforms((("id", rule), ("note", ColumnRule(drop=True)))))
+        for into, rule in rules.items()
     ]
     wanted, why = find_deletable_lanes(lanes, ("id",))
     assert [one.into for one in wanted] == ["renamed"]
     assert [sentence.partition(" no ")[0] for sentence in why] == ["Of lake.cast", "Of lake.masked"]
     asked = []
-    left = lambda one, _: pa.table({one.shape.column_transforms.now("id"): [1, 2], "x": [0, 0]})  # noqa: E731
+    left = lambda one, _: pa.table({one.row_transforms.column_transforms.get_new_name("id"): [1, 2], "x": [0, 0]})  # noqa: E731
     reading = SimpleNamespace(deletes=lambda keys: asked.append(keys.to_pydict()) or keys.num_rows)
     found = BackfillOperation(reading, lambda _: None, Position, left, lambda _: None, lambda: None)
     assert found._delete_missing(wanted, BackfillSnapshot(0, False, (5,), ("id",), "")) == 2 and asked == [{"id": [1, 2]}]

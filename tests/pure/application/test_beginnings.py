@@ -82,6 +82,6 @@ def test_a_partition_that_ends_below_where_it_began(logs):
     assert offsets(world, "b.items", "t") == list(range(14))
     if logs:
         lane = running.lanes.find("raw.s").lane
-        resync_stopped(running.sinks["raw"], running.source, running.pipeline.place.register, lane)
+        resync_stopped(running.sinks["raw"], running.source, running.pipeline.context.register, lane)
         assert other_files().once() is ExitCode.OK
         assert offsets(world, "raw.s", "t") == list(range(14))

@@ -19,7 +19,7 @@ MANY = [change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
 def dropped(world, lane_id, machine=None):
     """The program is stopped, and a lane dropped; what was kept of it."""
     running = world.start(machine)
-    sink, register = running.sinks[lane_id.partition(".")[0]], running.pipeline.place.register
+    sink, register = running.sinks[lane_id.partition(".")[0]], running.pipeline.context.register
     lane = next(lane for table in world.lanes for lane in world.rules(table).lanes if lane.id == lane_id)
     kept = list_artifacts(sink, register, ["s", "other"], lane)
     drop_lane(sink, register, ["s", "other"], lane)

@@ -68,7 +68,7 @@ def assert_right(world: World, running: Running) -> None:
         assert [r.offset for r in world.targets[f"b.{name}"].log] == [r.offset for r in of_table]
     assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in world.log]
     assert running.shared.rejects.total == sum(r.kind == "bad_decode" for r in world.log)
-    assert {run.status for run in running.lanes.all()} == {LaneStatus.RUNNING}
+    assert {run.status for run in running.lanes.list_runs()} == {LaneStatus.RUNNING}
 
 
 def assert_counted_once(world: World, flow: SourceProgress) -> None:
@@ -86,7 +86,7 @@ def test_the_stream_goes_on(monkeypatch: pytest.MonkeyPatch, method: str):
             assert running.once() == 0
             assert_right(world, running)
             if method in DECODING:
-                assert_counted_once(world, running.pipeline.flow)
+                assert_counted_once(world, running.pipeline.progress)
             if not fails.has_failed:
                 assert number > 1, "it is never called"
                 return
@@ -117,7 +117,7 @@ def test_a_lane_that_is_behind_catches_up(monkeypatch: pytest.MonkeyPatch, metho
 
 
 def await_running(running: Running) -> None:
-    until(lambda: {run.status for run in running.lanes.all()} == {LaneStatus.RUNNING})
+    until(lambda: {run.status for run in running.lanes.list_runs()} == {LaneStatus.RUNNING})
 
 
 def await_all(world: World, offset: int, *lanes: str) -> None:

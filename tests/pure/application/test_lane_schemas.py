@@ -324,7 +324,7 @@ def test_what_a_table_gets_by_schemas_behind_a_border(first, second, rules, alte
 
 def test_what_a_table_gets_is_called_as_in_the_target_and_a_first_schema_is_of_all_times():
     remade = ColumnTransforms((("note", ColumnRule(rename="remark")),))
-    of = lane(shape=RowTransforms(column_transforms=remade))
+    of = lane(row_transforms=RowTransforms(column_transforms=remade))
     schema = LaneSchema(of)
     for at, met in ((30, table(NAME)), (40, table(NAME, NOTE))):
         schema.apply_transition(schema.find_transition(met, Position({TopicPartition("t", 0): at}), NOW))

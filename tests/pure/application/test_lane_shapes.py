@@ -25,7 +25,7 @@ class Shaped(World):
         rules = super().rules(table)
         if rules is None:
             return None
-        lanes = tuple(lane if lane.sink == "a" else replace(lane, shape=IGNORING) for lane in rules.lanes)
+        lanes = tuple(lane if lane.sink == "a" else replace(lane, row_transforms=IGNORING) for lane in rules.lanes)
         return TableRules(lanes, rules.keys, rules.event_logs)
 
 
@@ -45,20 +45,20 @@ def test_each_lane_has_its_own_rejects_and_counts():
     assert all(letter.record == repr(LOG[1]).encode() for letter in some.letters.values())
     assert set(some.targets["a.items"].rows) == {2, 13}
     assert set(some.targets["b.items"].rows) == set(some.targets["c.items"].rows) == {1, 2}
-    counts = {run.lane.id: run.counts for run in running.lanes.all()}
+    counts = {run.lane.id: run.counts for run in running.lanes.list_runs()}
     assert counts["b.items"] == counts["c.items"] == Counts(applied=2, folded=1, filtered=1, rejected=1)
     assert counts["a.items"].total == len(LOG) and not counts["a.items"].filtered
 
 
 def test_lanes_of_one_shape_share_what_was_made(monkeypatch):
     made = []
-    shape = TupleEngine.shape
+    shape = TupleEngine.transform_rows
 
     def counted(self, changes, plan):
         made.append(len(changes))
         return shape(self, changes, plan)
 
-    monkeypatch.setattr(TupleEngine, "shape", counted)
+    monkeypatch.setattr(TupleEngine, "transform_rows", counted)
     assert world().start().once() is ExitCode.OK
     assert made == [len(LOG)]
 
@@ -107,4 +107,4 @@ def test_what_leaves_nothing_still_moves_the_position():
     assert {offset for _, offset in some.targets["b.items"].state.position.items()} == {2}
     again = some.start()
     assert again.once() is ExitCode.OK
-    assert all(run.counts.total == 0 for run in again.lanes.all())
+    assert all(run.counts.total == 0 for run in again.lanes.list_runs())

@@ -68,7 +68,7 @@ def test_a_sink_that_is_away_with_a_full_slot_does_not_hold_the_others():
     running.sinks["a"].before_apply = refuse
     running.in_background()
     until(lambda: reached(world, "b.items", 40))
-    assert not running.workers["a"].has_room() and running.lanes.find("a.items").shown is LaneStatus.RETRYING
+    assert not running.workers["a"].has_room() and running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
     away.clear()
     until(lambda: reached(world, "a.items", 40))
     assert running.stop() is ExitCode.OK
@@ -97,7 +97,7 @@ def test_a_lane_that_catches_up_in_many_chunks_into_a_sink_that_is_away_holds_no
     failure[0] = Retryable("the server is away")
     running.source.piece = len(log)
     control(running).resume("a.items").result(5)
-    until(lambda: running.lanes.find("a.items").shown is LaneStatus.RETRYING)
+    until(lambda: running.lanes.find("a.items").shown_status is LaneStatus.RETRYING)
     running.source.feed(change(len(log), "c", 100))
     until(lambda: reached(world, "b.items", len(log) + 1), 5)
     failure.clear()
@@ -193,7 +193,7 @@ def test_resync_while_the_program_does_not_run():
     world.targets["a.items"].rows.clear()
     second = world.start()
     lane = world.rules("public.items").lanes[0]
-    resync_stopped(second.sinks["a"], second.source, second.pipeline.place.register, lane)
+    resync_stopped(second.sinks["a"], second.source, second.pipeline.context.register, lane)
     assert world.start().once() is ExitCode.OK
     assert world.targets["a.items"].rows == model(MANY)
 
@@ -228,7 +228,7 @@ def test_resync_is_refused_where_rows_would_be_missing(change, lane):
         control(running).resync(lane).result(5)
     assert ("`replicator backfill public.items`" in str(refused.value)) == (lane == "a.items")
     assert running.lanes.find(lane).status is LaneStatus.RUNNING and running.stop() is ExitCode.OK
-    place, of_lane = running.pipeline.place, running.lanes.find(lane).lane
+    place, of_lane = running.pipeline.context, running.lanes.find(lane).lane
     assert describe_missing_when_stopped(running.source, place.register, of_lane)
     assert {name: dict(target.rows) or list(target.log) for name, target in world.targets.items()} == before
 
@@ -332,7 +332,7 @@ def test_a_sink_that_is_away_at_the_start_does_not_hold_the_others():
     running.sinks["a"].state = state
     running.in_background()
     until(lambda: reached(world, "b.items", 50))
-    assert running.lanes.find("a.items").shown is LaneStatus.RETRYING
+    assert running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
     away[0] = False
     until(lambda: reached(world, "a.items", 50))
     assert running.stop() is ExitCode.OK
@@ -366,7 +366,7 @@ def test_two_tables_with_one_target_keep_the_first():
     running = world.start()
     assert running.once() is ExitCode.CONFIG
     assert len(world.targets["b.items"].log) == 1
-    assert "into" in next(r for r in running.lanes.all() if r.status is LaneStatus.SUSPENDED).problem.next_step
+    assert "into" in next(r for r in running.lanes.list_runs() if r.status is LaneStatus.SUSPENDED).problem.next_step
 
 
 def test_the_first_of_two_tables_keeps_its_target_at_the_next_start():
@@ -494,7 +494,7 @@ def test_a_skip_forgets_the_event_times_of_a_log_that_is_gone():
     world.start().once()
     running, lane = world.start(), world.rules("public.items").lanes[0]
     target = world.targets["a.items"]
-    target.state = replace(target.state, reached={T0: 5, t1: 7})
+    target.state = replace(target.state, max_event_time={T0: 5, t1: 7})
     assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 41}), frozenset())).max_event_time == {T0: 5, t1: 7}
     assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 0}), frozenset({T0}))).max_event_time == {t1: 7}
 
@@ -528,6 +528,6 @@ def test_another_policy_suspends_the_lane_until_it_is_loaded_anew():
     assert problem.sentence == "Lane b.items holds rows written under 'scd1 by id', and the configuration now says 'append'."
     assert "replicator lanes resync b.items" in problem.next_step and "replicator.yaml:7" in problem.next_step
     assert reached(world, "a.items", 41) and not reached(world, "b.items", 41)
-    resync_stopped(running.sinks["b"], running.source, running.pipeline.place.register, running.lanes.find("b.items").lane)
+    resync_stopped(running.sinks["b"], running.source, running.pipeline.context.register, running.lanes.find("b.items").lane)
     assert world.start().once() is ExitCode.OK
     assert [r.offset for r in world.targets["b.items"].log] == list(range(41))

@@ -81,9 +81,9 @@ def test_random_histories(seed):
     store, register, letters = FakeStore(), MemoryRegister({}, Machine()), FakeDeadLetters()
     faults = [PassCall(), FailAfterApply(), PassCall(), FailBefore()]
     code, shared = start(store, pieces[: len(pieces) // 2], register, letters, faults)
-    assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+    assert code is ExitCode.OK, [run.problem for run in shared.lanes.list_runs()]
     code, shared = start(store, pieces, register, letters, faults)
-    assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+    assert code is ExitCode.OK, [run.problem for run in shared.lanes.list_runs()]
     if not history.changes():
         return
     table = history.table()
@@ -115,7 +115,7 @@ def test_random_histories_of_lanes_with_a_shape(seed):
     faults = [PassCall(), FailAfterApply(), PassCall(), FailBefore()]
     for some in (pieces[: len(pieces) // 2], pieces):
         code, shared = start(store, some, register, letters, faults, lanes_of=shaped_only)
-        assert code is ExitCode.OK, [run.problem for run in shared.lanes.all()]
+        assert code is ExitCode.OK, [run.problem for run in shared.lanes.list_runs()]
     if not history.changes():
         return
     table = history.table()
@@ -141,6 +141,6 @@ def test_a_sink_without_watermarks_is_not_given_one(monkeypatch):
     raw, store = make_raw_frame(history, 0, len(history.events)), FakeStore()
     code, shared = start(store, [raw], MemoryRegister({}, Machine()), FakeDeadLetters(), [])
     assert code is ExitCode.CONFIG
-    (suspended,) = [run for run in shared.lanes.all() if run.problem]
+    (suspended,) = [run for run in shared.lanes.list_runs() if run.problem]
     assert suspended.lane.id == "late.x" and not store.rows("late.x")
     assert "does not know watermarks" in suspended.problem.sentence and "c:1" in suspended.problem.next_step

@@ -91,7 +91,7 @@ def test_lanes_that_are_behind_take_turns(monkeypatch):
     """No turn is longer because there are more of them, and each gets its own."""
     shop = world(new_patience=0.0, state_patience=0.0, catch_up_turn=0.005)
     running = shop.start()
-    source, turn = running.source, running.pipeline._catch_up.turn
+    source, turn = running.source, running.pipeline._catch_up.run_turn
     slowly(monkeypatch, running.sinks["a"], "state")  # The stream goes on before they are placed.
     slowly(monkeypatch, source, "read")
     turns = []
@@ -102,7 +102,7 @@ def test_lanes_that_are_behind_take_turns(monkeypatch):
         turns.append(len(source.reads) - before)
         return left
 
-    monkeypatch.setattr(running.pipeline._catch_up, "turn", counted)
+    monkeypatch.setattr(running.pipeline._catch_up, "run_turn", counted)
     assert running.once() == 0
     check(shop)
     assert sum(turns) > 10 and max(turns) <= 3
@@ -114,13 +114,13 @@ def test_the_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
     shop = World(records, cuts=(1,) * len(records), lanes=lanes, logs=(), options=replace(QUICK, new_patience=0.005))
     running = shop.start()
     slowly(monkeypatch, running.sinks["a"], "state")
-    settle, waits, roster = running.pipeline.roster.settle, [], running.pipeline.roster
+    settle, waits, roster = running.pipeline.registry.place_answered, [], running.pipeline.registry
 
     def counted(patience):
-        waits.append((patience > 0, roster.waits))
+        waits.append((patience > 0, roster.has_pending))
         settle(patience)
 
-    monkeypatch.setattr(roster, "settle", counted)
+    monkeypatch.setattr(roster, "place_answered", counted)
     assert running.once() == 0
     check(shop)
     assert sum(patient for patient, _ in waits) < len(NEW)
@@ -152,9 +152,9 @@ def test_a_look_for_late_records_does_not_compare_every_lane_with_every_partitio
     shop = world()
     running = shop.start()
     assert running.once() == 0
-    roster, looks = running.pipeline.roster, []
-    monkeypatch.setattr(roster, "covers", lambda run, partition: looks.append(partition) or False)
-    roster.suspend_late()
+    roster, looks = running.pipeline.registry, []
+    monkeypatch.setattr(roster, "is_covered", lambda run, partition: looks.append(partition) or False)
+    roster.suspend_incomplete()
     assert not looks, "no file came late"
 
 

@@ -111,14 +111,14 @@ def test_a_lane_that_comes_later_than_an_event_log_has_its_rejects_counted():
     log = [change(0, "c", 1), *(Rec("t", 0, n, kind="bad_decode", key=n) for n in range(1, 6))]
     world = World(log, lanes={"public.items": []})
     running = world.start()
-    assert running.once() is ExitCode.OK and running.supervisor.rejected == 0
+    assert running.once() is ExitCode.OK and running.supervisor.rejected_count == 0
     world.lanes = {"public.items": [("a", "scd1"), ("b", "append")]}
     running = world.start()
     assert running.once() is ExitCode.OK and len(world.letters) == 5
-    assert (running.supervisor.rejected, running.telemetry.rejects.total()) == (5, 5)
+    assert (running.supervisor.rejected_count, running.telemetry.rejects.total()) == (5, 5)
     world.lanes["public.items"].append(("c", "append"))
     again = world.start()
-    assert again.once() is ExitCode.OK and again.supervisor.rejected == 0, "they were counted for the other lanes"
+    assert again.once() is ExitCode.OK and again.supervisor.rejected_count == 0, "they were counted for the other lanes"
     world.targets.clear()
     world.options = replace(QUICK, max_rejects=4)
     assert world.start().once() is ExitCode.REJECTS
@@ -131,7 +131,7 @@ def test_a_record_that_a_sink_rejects_in_two_attempts_is_counted_once():
         writes, lambda lane, rows: [reject(lane, rows) for _attempt in range(2)]
     )
     assert running.once() is ExitCode.OK
-    assert running.telemetry.rejects.total() == running.supervisor.rejected == 1
+    assert running.telemetry.rejects.total() == running.supervisor.rejected_count == 1
 
 
 def test_a_store_that_fails_ends_the_program_with_its_own_next_step_and_code():
@@ -144,7 +144,7 @@ def test_a_store_that_fails_ends_the_program_with_its_own_next_step_and_code():
     assert problem.next_step == "Raise max.message.bytes. Then start again: nothing is lost."
     running.letters.read = lambda which: (_ for _ in ()).throw(error)
     with pytest.raises(DeadLetterStoreDown, match="cannot be read from"):
-        running.shared.rejects.open_letters("s")
+        running.shared.rejects.list_open("s")
 
 
 def test_a_store_that_is_away_is_waited_for_then_gives_up():
@@ -252,13 +252,13 @@ def test_lanes_pass_records_that_hold_no_change_for_them(kind, once):
         time.sleep(0.2)
         assert running.machine.calls.count("a.skip") == written <= 5, "an idle lane is left alone"
         assert running.stop() is ExitCode.OK
-    report = {lane.lane.id: lane.applied for lane in running.lanes.all()}
+    report = {lane.lane.id: lane.applied for lane in running.lanes.list_runs()}
     assert report["a.items"][T0] == report["b.items"][T0] == 11 and world.targets["a.items"].rows == rows
     # Nothing is read again, and nothing is missed when the records are gone.
     again = world.start()
     again.source.lost = lambda position: {T0: "begins at 11"} if position.get(T0, 99) < 11 else {}
     again.source.feed(change(11, "c", 11))
-    assert again.once() is ExitCode.OK and again.supervisor.rejected == 0
+    assert again.once() is ExitCode.OK and again.supervisor.rejected_count == 0
     assert set(world.targets["a.items"].rows) == {*rows, 11}
 
 
@@ -266,7 +266,7 @@ def test_while_letters_cannot_be_counted_their_number_is_unknown_and_the_log_say
     running = World(BAD).start()
     running.once()
     counts, count_open = running.shared.rejects.open, running.letters.count_open
-    known = counts.known
+    known = counts.counts
     assert known and running.telemetry.open == known
 
     def refuse():
@@ -277,8 +277,8 @@ def test_while_letters_cannot_be_counted_their_number_is_unknown_and_the_log_say
             running.letters.count_open = count
             counts.recount()
             is_known = count is count_open
-            assert counts.known == (known if is_known else None)
+            assert counts.counts == (known if is_known else None)
             assert running.telemetry.open == (known if is_known else {})
     sentences = [entry["sentence"] for entry in logged if entry["log_level"] == "warning"]
     assert sentences == ["the store does not answer"] * 2, "one for each time in a row"
-    assert running.supervisor._has_new_letters()
+    assert running.supervisor._has_new_dead_letters()

@@ -68,7 +68,7 @@ def test_rows_wait_for_so_long_and_their_lane_says_so() -> None:
     until = time.monotonic() + 10
     while "a.parents" not in world.targets or running.lanes.find("a.items").waiting is None:
         assert time.monotonic() < until
-    assert running.lanes.find("a.items").shown == "retrying" and not impatient
+    assert running.lanes.find("a.items").shown_status == "retrying" and not impatient
     while not impatient:
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -86,7 +86,7 @@ def test_rows_wait_as_long_as_new_tables_are_made(monkeypatch: pytest.MonkeyPatc
     world = World([CHILDREN[0], *others, PARENTS[0]], cuts=(1, 1000), lanes=lanes, logs=(), options=options)
     running, impatient = with_foreign_key(world)
     prepare, passed = running.sinks["a"].prepare, [0.0]
-    running.pipeline.place.workers["a"]._delivery._clock = lambda: passed[0]
+    running.pipeline.context.workers["a"]._delivery._clock = lambda: passed[0]
 
     def slow(*args: Any) -> None:
         passed[0] += 0.02

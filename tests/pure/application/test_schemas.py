@@ -202,5 +202,5 @@ def test_writes_with_a_gap_or_another_plan_are_not_joined():
     running.once()
     table = [item for item in items if item.write.plan.policy == "scd1"]
     assert not can_join_pair(table[0], table[2])
-    moving = next(i for i, item in enumerate(table) if item.write.folded.facts.moves)
+    moving = next(i for i, item in enumerate(table) if item.write.folded.facts.has_key_changes)
     assert not can_join_pair(table[moving - 1], table[moving])

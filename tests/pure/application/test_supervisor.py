@@ -188,7 +188,7 @@ def test_retryable_of_a_sink_is_repeated_and_shown():
     shown = []
 
     def away(writes):
-        shown.append(running.lanes.find("a.items").shown)
+        shown.append(running.lanes.find("a.items").shown_status)
         if failures:
             raise failures.pop()
 
@@ -196,7 +196,7 @@ def test_retryable_of_a_sink_is_repeated_and_shown():
     assert running.once() is ExitCode.OK
     assert shown[0] is LaneStatus.RUNNING and shown[1:] == [LaneStatus.RETRYING] * (len(shown) - 1)
     assert len(shown) >= 3
-    assert running.lanes.find("a.items").shown is LaneStatus.RUNNING
+    assert running.lanes.find("a.items").shown_status is LaneStatus.RUNNING
     assert world.targets["a.items"].rows == model(HISTORY)
 
 
@@ -235,7 +235,7 @@ def test_retryable_of_the_source_goes_on_from_the_current_position():
 
 
 def test_a_source_that_is_away_says_since_when():
-    world = World(HISTORY, cuts=(1,), options=replace(QUICK, tell_every=0))
+    world = World(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0))
     running = world.start()
     status = StatusReporter(running.supervisor._pipelines, running.shared)
     seen, failures = [], [Retryable("broker away"), Retryable("still away")]
@@ -255,23 +255,23 @@ def test_a_source_that_is_away_says_since_when():
 
 
 def test_a_source_with_a_failing_partition_stays_away_while_the_others_are_read():
-    running = World(HISTORY, cuts=(1,), options=replace(QUICK, tell_every=0)).start()
+    running = World(HISTORY, cuts=(1,), options=replace(QUICK, report_every=0)).start()
     status, seen = StatusReporter(running.supervisor._pipelines, running.shared), []
 
     def committed(position):
-        seen.append(running.pipeline.flow.away)
+        seen.append(running.pipeline.progress.outage)
         raise Retryable("t[1] fails")
 
     running.source.committed = committed
     with capture_logs() as logged:
         assert running.once() is ExitCode.OK
-    assert seen[0] is None and len(seen) > len(HISTORY) and set(seen[1:]) == {running.pipeline.flow.away}
+    assert seen[0] is None and len(seen) > len(HISTORY) and set(seen[1:]) == {running.pipeline.progress.outage}
     assert [entry["sentence"] for entry in logged if entry["log_level"] == "warning"] == ["t[1] fails"]
     report = status.report()
     assert report.sources[0].error == "t[1] fails" and {lane.lag_records for lane in report.lanes} == {0}
     assert running.telemetry.lags[0] > running.telemetry.lags[-1] == 0
     running.source.committed = seen.append
-    running.pipeline.tell_source()
+    running.pipeline.report_positions()
     assert status.report().sources[0].away_since is None
 
 
@@ -325,18 +325,18 @@ def test_a_source_that_is_waited_for_says_what_for_and_since_when():
 
 
 def test_a_program_whose_source_stays_away_is_alive():
-    running = World(HISTORY, options=replace(QUICK, tell_every=1000)).start()
+    running = World(HISTORY, options=replace(QUICK, report_every=1000)).start()
 
     def away(*_args, **_more):
         raise Retryable("broker away")
 
     running.source.run = away
     running.in_background()
-    began = running.pipeline.turned
+    began = running.pipeline.last_beat
     deadline = time.monotonic() + 10
-    while running.pipeline.turned == began and time.monotonic() < deadline:
+    while running.pipeline.last_beat == began and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert running.pipeline.turned > began
+    assert running.pipeline.last_beat > began
     assert running.stop() is ExitCode.OK
 
 
@@ -454,7 +454,7 @@ def test_a_long_write_is_no_silence_although_another_sink_fails_meanwhile():
 
 def test_a_program_whose_only_sink_stays_away_is_alive():
     world = World(HISTORY, cuts=(1,), lanes={"public.items": [("a", "scd1")]}, logs=())
-    world.options = replace(QUICK, handover_bytes=1, tell_every=1000, drain=0.1)
+    world.options = replace(QUICK, handover_bytes=1, report_every=1000, drain=0.1)
     running = world.start()
     running.sinks["a"].apply = refuse_for_ever
     running.in_background()
@@ -462,9 +462,9 @@ def test_a_program_whose_only_sink_stays_away_is_alive():
     while running.workers["a"].has_room() and time.monotonic() < deadline:
         time.sleep(0.001)
     began = time.monotonic()
-    while running.pipeline.turned <= began + 0.5 and time.monotonic() < deadline:
+    while running.pipeline.last_beat <= began + 0.5 and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert running.pipeline.turned > began + 0.5, "it waits for room, which is no reason to restart it"
+    assert running.pipeline.last_beat > began + 0.5, "it waits for room, which is no reason to restart it"
     running.stop()
 
 
@@ -500,11 +500,11 @@ def test_the_lag_is_of_what_a_lane_reads():
 
 def test_the_lag_is_unknown_where_offsets_do_not_count_records():
     running = World(HISTORY).start()
-    running.pipeline.flow.is_sparse = True
+    running.pipeline.progress.is_sparse = True
     assert running.once() is ExitCode.OK
     status = StatusReporter([running.pipeline], running.shared)
     assert {lane.lag_records for lane in status.report().lanes} == {0}
     running.source.feed(change(1 << 40, "c", 4))
-    running.pipeline.tell_source()
+    running.pipeline.report_positions()
     assert {lane.lag_records for lane in status.report().lanes} == {None}
     assert (status.report().sources[0].lag_records, running.telemetry.lags[-1]) == (None, None)

@@ -114,7 +114,7 @@ def test_tables_that_nobody_follows_are_not_waited_for():
 
 
 def test_what_lanes_were_complete_up_to_at_the_start_is_not_waited_for():
-    stream = Stream(floor={"items": Position({MARKS: 1})})
+    stream = Stream(passed_marks={"items": Position({MARKS: 1})})
     stream.changes("1", "orders")
     stream.end("1", orders=1, items=1)
     assert stream.last == "1"

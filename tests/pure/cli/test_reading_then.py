@@ -21,7 +21,7 @@ def test_a_wrong_condition_is_not_looked_for_in_the_log(tmp_path: Path, monkeypa
     from adapters.sinks.delta.sink import DeltaRsSink
 
     write_deltalake(str(tmp_path / "t"), pa.table({"id": [1]}))
-    loaded: Any = SimpleNamespace(settings=SimpleNamespace(sinks={"lake": ANY}, lanes_for=lambda _: []))
+    loaded: Any = SimpleNamespace(settings=SimpleNamespace(sinks={"lake": ANY}, resolve_lanes=lambda _: []))
     monkeypatch.setattr("replicator.wiring.adapters.build_sink", lambda *_: DeltaRsSink({"path": str(tmp_path)}))
     monkeypatch.setattr("replicator.wiring.target_reader.list_lanes", lambda _: [])
     told: list[str] = []

@@ -167,7 +167,8 @@ def test_a_key_is_rejected_whatever_the_rule(form: str) -> None:
     (temporal_values.timestamp_reader(1_000_000_000), {2**63 - 1: "infinity", -(2**63): "-infinity"}),
     (temporal_values.time_reader(1_000_000), {86_400_000_000: "24:00:00.000000", -3_020_399_000_001: "-838:59:59.000001"}),
     (temporal_values.time_reader(1_000_000_000), {86_400_000_000_001: "24:00:00.000000001"}),
-    (temporal_values.iso_timestamp_reader(temporal_values.UTC_US), {"-0043-03-15T00:00:00Z": "0044-03-15 00:00:00Z BC", "infinity": "infinity"}),
+    (temporal_values.iso_timestamp_reader(temporal_values.UTC_US),
+     {"-0043-03-15T00:00:00Z": "0044-03-15 00:00:00Z BC", "infinity": "infinity"}),
 ])  # fmt: skip
 def test_texts_of_numbers(node: ValueReader, values: Mapping[Any, str]) -> None:
     assert make_lenient(node, "text").build([*values, None]).to_pylist() == [*values.values(), None]

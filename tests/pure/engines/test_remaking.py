@@ -184,7 +184,7 @@ TOTAL = Call("*", (source("number"), source("price")))
 )
 def test_what_cannot_be_computed_of_changes_is_refused(shape, told):
     with pytest.raises(ConfigProblem, match=told):
-        shape.of(TABLE)
+        shape.apply_to(TABLE)
     of_one = AddedColumn(expression=Call("+", (source("id"), source("number"))))
     assert (
         RowTransforms(has_column_versions=True, column_transforms=ColumnTransforms(additions=(("a", of_one),)))
@@ -281,4 +281,4 @@ WHERE = Compare("=", source("text"), Lit("a"))
 )
 def test_where_that_does_not_suit_a_table_is_refused(shape):
     with pytest.raises(ConfigProblem, match="'where'"):
-        shape.of(TABLE)
+        shape.apply_to(TABLE)

@@ -157,4 +157,4 @@ def test_functions_are_of_the_pipeline_around_them(staff):
         dp.create_streaming_table("lake.more")
     targets = [[f"{e['sink']}.{e['into']}" for t in p.config()["tables"] for e in t["to"]] for p in (staff, inner)]
     assert targets == [["lake.history"], ["lake.employees"]]
-    assert staff.check().where("tables", 0, "to", 0).rpartition(":")[0].endswith("test_refused_calls.py")
+    assert staff.check().describe_origin("tables", 0, "to", 0).rpartition(":")[0].endswith("test_refused_calls.py")

@@ -108,7 +108,7 @@ def test_where_is_for_the_lane_and_leaves_changes_out_under_append(folder):
     shapes = [lane.shape for table in ("public.orders", "audit.log") for lane in settings.resolve_lanes(table)]
     assert {shape.where for shape in shapes} == {Compare("<", source("id"), Lit(5))}
     assert [shape.rows_leave for shape in shapes] == [True, True, False]
-    assert "where id < 5" in shapes[0].words
+    assert "where id < 5" in shapes[0].description
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_computed_column_is_read_once(folder):
     assert lane.shape.column_transforms == ColumnTransforms(
         (("a", ColumnRule(drop=True)),), (("b", AddedColumn(cast=pa.string(), expression=made)),)
     )
-    assert list(lane.shape.column_transforms.words) == ["without a", f"b as {told}"]
+    assert list(lane.shape.column_transforms.description) == ["without a", f"b as {told}"]
 
 
 def test_what_a_lane_makes_of_columns_is_told_without_secrets():
@@ -270,7 +270,7 @@ def test_names_and_casts_that_may_be(folder):
     )
     other = said("tables[1]", amount={"expression": "price * 2", "cast": "date"})
     words = [
-        lane.shape.column_transforms.words
+        lane.shape.column_transforms.description
         for lane in folder.load(overrides=[swapped]).settings.resolve_lanes("public.orders")
     ]
     assert [list(one) for one in words] == [["a called b", "b called a", "without c", "d called c"], []]

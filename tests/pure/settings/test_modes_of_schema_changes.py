@@ -17,20 +17,20 @@ def rules(folder, *overrides):
 @pytest.mark.parametrize("mode", list(SchemaChangeMode)[1:])
 def test_one_mode_is_that_of_every_kind(folder, mode):
     folder.change(SAID, f"        schema_changes: {mode}")
-    assert {rules(folder).mode(kind) for kind in SchemaChangeKind} == {mode}
+    assert {rules(folder).get_mode(kind) for kind in SchemaChangeKind} == {mode}
 
 
 def test_a_mapping_says_it_for_each_kind(folder):
     every = ", ".join(f"{kind}: fail" for kind in SchemaChangeKind)
     folder.change(SAID, f"        schema_changes: {{{every}}}")
-    assert {rules(folder).mode(kind) for kind in SchemaChangeKind} == {SchemaChangeMode.FAIL}
+    assert {rules(folder).get_mode(kind) for kind in SchemaChangeKind} == {SchemaChangeMode.FAIL}
 
 
 def test_others_are_those_that_are_not_named_and_the_nearest_level_counts_whole(folder):
     folder.change(SAID, "        schema_changes: {dropped: quarantine, others: try_evolve}")
     found = rules(folder, "defaults.schema_changes={added: fail}")
     assert found == SchemaRules({SchemaChangeKind.DROPPED: SchemaChangeMode.QUARANTINE}, SchemaChangeMode.TRY_EVOLVE)
-    assert (found.get_mode(SchemaChangeKind.ADDED), found.mode(SchemaChangeKind.DROPPED)) == (
+    assert (found.get_mode(SchemaChangeKind.ADDED), found.get_mode(SchemaChangeKind.DROPPED)) == (
         SchemaChangeMode.TRY_EVOLVE,
         SchemaChangeMode.QUARANTINE,
     )

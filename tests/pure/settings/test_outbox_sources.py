@@ -33,7 +33,7 @@ def test_the_decoder_is_told_what_tables_and_columns_are_called(folder, outbox):
 
 def test_it_needs_to_say_nothing(folder, outbox):
     outbox()
-    assert adapters.build_decoder(folder.load(), "recorded")._routing._options.outbox.table_of("a") == "outbox.event.a"
+    assert adapters.build_decoder(folder.load(), "recorded")._routing._options.outbox.to_table("a") == "outbox.event.a"
 
 
 WRONG = [

@@ -145,10 +145,10 @@ def test_where_null_changes_nothing(folder):
     around = ["defaults.ignore_null_updates=true", "tables[1].ignore_null_updates_column_list=[at]"]
     folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n")
     loaded = folder.load(overrides=around)
-    mirror, lake = (lane.shape.keeping for lane in loaded.settings.resolve_lanes("public.orders"))
+    mirror, lake = (lane.shape.ignore_null for lane in loaded.settings.resolve_lanes("public.orders"))
     assert (mirror, lake) == (None, ColumnSelection(("at",)))
-    assert loaded.settings.resolve_lanes("public.any")[0].shape.keeping == ColumnSelection((), excluded=True)
-    assert loaded.settings.resolve_lanes("audit.log")[0].shape.keeping is None
+    assert loaded.settings.resolve_lanes("public.any")[0].shape.ignore_null == ColumnSelection((), excluded=True)
+    assert loaded.settings.resolve_lanes("audit.log")[0].shape.ignore_null is None
     folder.change(ENTRY, f"{ENTRY}        ignore_null_updates: false\n        ignore_null_updates_column_list: [at]\n")
     assert folder.only().code == "contradiction"
     line = folder.change(APPEND, f"{APPEND}    ignore_null_updates: true\n")

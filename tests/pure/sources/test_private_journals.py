@@ -152,7 +152,7 @@ def test_a_mask_of_a_name_that_is_not_there_yet_changes_nothing(tmp_path: Path) 
     """The other name of a column that the source may rename."""
     export(tmp_path, 1, [ALICE], SCHEMA)
     _, at = read(snapshots(tmp_path))
-    more = {**MASKS, "email": CUT.of_names(["mail"]), "mail": CUT.of_names(["email"])}
+    more = {**MASKS, "email": CUT.with_aliases(["mail"]), "mail": CUT.with_aliases(["email"])}
     assert read(snapshots(tmp_path, more), at)[0].num_rows == 0
     export(tmp_path, 2, [(*ALICE, "alice@example.org")], pa.schema([*SCHEMA, ("mail", pa.string())]))
     records, _ = read(snapshots(tmp_path, more), at)

@@ -286,7 +286,7 @@ def suite_of(engine):
 
 
 def test_a_fold_that_forgets_the_delete_in_the_middle():
-    """Values that were deleted come back where the next image is partial: `_reset_column` is what says so."""
+    """Values that were deleted come back where the next image is partial: `_reset` is what says so."""
 
     def fold(self, changes, plan):
         folded = LocalEngine.fold(self, changes, plan)

@@ -52,7 +52,7 @@ class TestSparkEngine(OnSpark, EngineContract):
             history = make_random_history(number, 40, keys=("composite",), first=case.first_types)
             plan, local = case.plan("scd1", history.table()), LocalEngine()
             arrow = local.unite([frame for _, frame in history.runs(0, len(history.events))], history.table())
-            mine, other = local.transform_rows(arrow, plan), engine().shape(self.to_frame(arrow), plan)
+            mine, other = local.transform_rows(arrow, plan), engine().transform_rows(self.to_frame(arrow), plan)
             columns = mine.frame.schema.names
             for one, two in ((mine.frame, other.frame), (mine.rejects, other.rejects)):
                 assert to_canonical_rows(self.to_arrow(two).to_pylist(), columns) == to_canonical_rows(
@@ -70,7 +70,7 @@ class TestSparkEngine(OnSpark, EngineContract):
         table = TableSpec("public.t", tuple(Column(name, pa.int64()) for name in names), names[:1], 1)
         row = {TOPIC: "t", PARTITION: 0, OFFSET: 0, OP: "c", "_seq_1": 0, **dict.fromkeys(names, 7)}
         frame = self.to_frame(pa.Table.from_pylist([row], changes_schema(table)))
-        shaped = engine().shape(frame, plan_for("scd1", table, shape=RowTransforms(soft_deletes=True))).frame
+        shaped = engine().transform_rows(frame, plan_for("scd1", table, shape=RowTransforms(soft_deletes=True))).frame
         assert [[found[name] for name in names] for found in self.to_arrow(shaped).to_pylist()] == [[7, 7, 7]]
 
     def test_the_connector_is_that_of_the_newest_records_and_looked_for_once(self):

@@ -64,7 +64,7 @@ class Named:
         """Applies the rows at the offsets where the lane stands, by a sink that is new each time."""
         sink, made = self.open(spark=spark), engine() if spark else LocalEngine()
         try:
-            state, plan = sink.state(lane), plan_for(lane.policy, self.table, shape=lane.shape)
+            state, plan = sink.state(lane), plan_for(lane.policy, self.table, shape=lane.row_transforms)
             start = state.position[PLACE] if state else 0
             places = [{TOPIC: PLACE.topic, PARTITION: 0, OFFSET: start + i, "_seq_1": start + i} for i in range(len(rows))]
             records = [{**place, OP: "c", **row} for place, row in zip(places, rows, strict=True)]

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from support.spark_case import OPTIONS, OnSpark
 
-from adapters.dispatch.event_store import DeltaEventStore, PostgresEventStore
-from adapters.dispatch.event_store.spark import SparkEventStore, delta_lanes, postgres_lanes
+from adapters.dispatch.spark_event_lanes import delta_lanes, postgres_lanes
+from adapters.sinks.delta.event_store import DeltaEventStore
+from adapters.sinks.delta.spark.event_store import SparkEventStore
+from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.testing.event_lanes_contract import EventLanesContract
 
 LIMITS = {"limits": {"message_bytes": 1500}}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from support.spark_case import OPTIONS
 
-from adapters.dispatch.event_store import DeltaEventStore
-from adapters.dispatch.event_store.spark import SparkEventStore
+from adapters.sinks.delta.event_store import DeltaEventStore
+from adapters.sinks.delta.spark.event_store import SparkEventStore
 from replicator.domain.events import VersionConflict
 from replicator.testing.event_store_contract import HOSTILE, EventStoreContract, make_sample_event
 

@@ -29,7 +29,9 @@ class TestSparkProjector(ProjectedLake):
 
     def test_rows_that_are_marked_as_deleted(self) -> None:
         """Which rows of a file are is not known without reading it, so everything is computed."""
-        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA))
+        self.replace_rows(
+            "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
+        )
         self._refresh(make_projection())
         there = f"delta.`{self.folder / 'orders'}`"
         engine().spark.sql(f"ALTER TABLE {there} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
@@ -38,11 +40,13 @@ class TestSparkProjector(ProjectedLake):
         engine().spark.sql(f"DELETE FROM {there} WHERE id = 1")
         assert DeltaTable(self.folder / "orders").file_uris() == paths, "the same file, of which a row is deleted"
         assert self._refresh(make_projection()).kind == "full"
-        assert self._found() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
+        assert self._read_sums() == {("Oslo", 1, 20), ("Rome", 1, 5), (None, 1, 1), ("it's", 1, 7)}
 
     def test_what_others_commit_right_after_is_not_the_refresh(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The rows that they remove come back."""
-        self.put("orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA))
+        self.replace_rows(
+            "orders", pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
+        )
         refreshing = ProjectionRefresher(self.new_projector(), "tests")
         refreshing.refresh(make_projection())
 
@@ -51,14 +55,14 @@ class TestSparkProjector(ProjectedLake):
             return confirm_commit(table, attempt)
 
         rows = pa.Table.from_pylist([{"id": 9, "city": "Rome", "amount": 1, "note": "x"}], SCHEMA)
-        self.add("orders", rows)
+        self.append_rows("orders", rows)
         with monkeypatch.context() as patched:
             patched.setattr(spark, "confirm_commit", late)
             done = refreshing.refresh(make_projection())
         assert done.version == self.commits("sums") - 2
-        self.add("orders", rows)
+        self.append_rows("orders", rows)
         assert refreshing.refresh(make_projection()).kind == "full"
-        assert self._found() == {("Oslo", 2, 30), ("Rome", 3, 7), (None, 1, 1), ("it's", 1, 7)}
+        assert self._read_sums() == {("Oslo", 2, 30), ("Rome", 3, 7), (None, 1, 1), ("it's", 1, 7)}
 
 
 @pytest.mark.long

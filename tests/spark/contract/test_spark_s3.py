@@ -13,13 +13,13 @@ from support.stored_rows import StoredRowsStream
 from support.table_of_rows import ReadsRows
 
 from adapters.delta.stored_folder import StoredFolder
-from adapters.dispatch.event_log.spark import DeltaSparkEventLog
 from adapters.engines.local import LocalEngine
 from adapters.jvm.jars import find_groups
 from adapters.object_store.options import Storage
 from adapters.observability.checks.spark import SparkCheck
 from adapters.sinks.delta.event_log import DeltaEventLog
 from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.spark.event_log import DeltaSparkEventLog
 from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.sources.delta.spark import delta_spark_source
 from adapters.spark import merge

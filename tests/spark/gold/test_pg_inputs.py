@@ -14,8 +14,8 @@ from paths import PROJECT
 from support.pg_gold import JOINED, SUMS, Shop, rows_of
 from support.small_spark import SMALL
 
-from adapters.dispatch.event_store import PostgresEventStore
 from adapters.gold import LocalProjector
+from adapters.sinks.postgres.event_store import PostgresEventStore
 from replicator.application.operations.refresh import ProjectionRefresher
 from replicator.domain.errors import Fatal
 from replicator.domain.events import NewEvent

@@ -206,7 +206,7 @@ def test_a_look_is_at_topics_that_moved_and_at_some_others_in_turn(monkeypatch: 
     now = 100.0
     monkeypatch.setattr(topic_poller, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(topic_poller, "SOME", 10)
-    looked = TopicPoller(cast(Any, SimpleNamespace(described=described)), topics, 30, grow=False)
+    looked = TopicPoller(cast(Any, SimpleNamespace(describe_topics=described)), topics, 30, grow=False)
     known = [TopicPartition(name, 0) for name in topics]
     assert not looked.is_due(["t0"])
     for now in (101.0, 102.0, 103.0, 104.0):  # noqa: B007
@@ -229,7 +229,7 @@ def test_a_partition_whose_first_offset_the_broker_does_not_know_yet_is_found_la
     firsts = {PLACE: -1001, OTHER: 0}
     cluster: Any = SimpleNamespace(
         partitions=lambda timeout: (PLACE, OTHER),
-        described=lambda names, timeout: {"t": Topic("1", 2)},
+        describe_topics=lambda names, timeout: {"t": Topic("1", 2)},
         firsts=lambda partitions, timeout: {p: firsts[p] for p in partitions},
     )
     looked = TopicPoller(cluster, {}, 30, grow=True)

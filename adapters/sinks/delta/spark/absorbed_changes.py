@@ -1,4 +1,5 @@
-"""What a history does not show of its changes, written and read on the executors; the same table as `delta.marks`'."""
+"""What a history does not show of its changes, written and read on the executors; the same table as
+`sinks.delta.absorbed_changes`'."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from .tombstones import THROUGH_DRIVER, is_applied, is_of_others
 
 
 class SparkAbsorbedChanges:
-    """See `delta.marks.DeltaMarks`."""
+    """See `sinks.delta.absorbed_changes.DeltaAbsorbedChanges`."""
 
     def __init__(self, session: LazySession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._session = session
@@ -31,7 +32,7 @@ class SparkAbsorbedChanges:
         self._upkeep = TableMaintenance(compact_every)
 
     def record(self, lane: Lane, plan: ApplyPlan, marks: DataFrame) -> bool:
-        """Remember `marks`, with `_find_operation` and columns of the target; True when there are any. Visible on return."""
+        """Remember `marks`, with `_op` and columns of the target; True when there are any. Visible on return."""
         path = self._lake.tombstones(lane.into)
         marks = keep_parents(marks.drop(PLACE), marks)
         few = marks.limit(THROUGH_DRIVER + 1).toArrow()
@@ -53,7 +54,7 @@ class SparkAbsorbedChanges:
     def lookup(
         self, lane: Lane, plan: ApplyPlan, rows: DataFrame, related: DataFrame, applied: Position, *, again: bool = False
     ) -> DataFrame:
-        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_find_operation` and the target's columns;
+        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
         what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left. `_place`: -1."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):

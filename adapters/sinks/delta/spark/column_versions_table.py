@@ -1,5 +1,5 @@
 """What is kept of the keys of a lane with a sequence for each column, read and written on the executors; the same table as
-`delta.beside`'s."""
+`sinks.delta.column_versions_table`'s."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from .tombstones import THROUGH_DRIVER
 
 
 class SparkColumnVersions(DeltaColumnVersions):
-    """See `delta.beside.DeltaBeside`."""
+    """See `sinks.delta.column_versions_table.DeltaColumnVersions`."""
 
     def __init__(self, session: LazySession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         super().__init__(lake, compact_every)
         self._session = session
 
     def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
-        """See `DeltaColumnVersions.open_table`."""
         table = super().open_table(lane, plan, version, kept)
         if version is None:
             # It was made anew, with versions that the one before it had too, and Spark remembers tables by their place.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from deltalake import DeltaTable
@@ -11,15 +12,18 @@ from pyspark.sql import functions as sf
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.ports.frames import Write
 
+from ....delta.options import LakeOptions
 from ....spark.frames import column, keep_parents
 from ....spark.merge import append_stage
 from ....spark.redelivery import drop_applied
-from ..event_log import DAY, POSITION, LogClearing, refuse_logged_records
+from ....spark.session import split_options_lazily
+from ..event_log import DAY, POSITION, LogClearing, LogTable, refuse_logged_records
 from ..staged_write import StagedWrite
+from .lane_sink import SparkLaneSink
 
 
 class SparkLogAppend(LogClearing):
-    """`delta.lane.Stages` for the event log, over Spark's frames."""
+    """`sinks.delta.lane.WriteStages` for the event log, over Spark's frames."""
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
         """Every row above the position. Redelivery is told by the position alone."""
@@ -29,3 +33,14 @@ class SparkLogAppend(LogClearing):
         rows = keep_parents(frame.withColumn(DAY, sf.to_date(moment)), frame)
         counts = Counts(applied=write.folded.rows - trimmed, duplicate=trimmed)
         return StagedWrite(append_stage(rows) if counts.applied else None, replace(state), counts, None)
+
+
+class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
+    """The event log as one Delta table; options as of `DeltaEventLog`, and `spark`."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        own, self._session = split_options_lazily(options)
+        said = LakeOptions.from_options(own)
+        lake = said.lake
+        self._session.add_store(lake.root, said.storage)
+        super().__init__(lake, SparkLogAppend(lake.root), said)

@@ -34,7 +34,7 @@ class SparkEventStore(DeltaEventStore):
         super().__init__(own, SparkTableWriter(self._session))
 
     def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
-        """See `DeltaEventStore`. Also where the snapshot is not the newest any more, by a commit that stored no events."""
+        """Also where the snapshot is not the newest any more, by a commit that stored no events."""
         attempt = Attempt(APP, transaction.version, str(uuid4()), self._path)
         with translate_errors(f"writing {NAME}"):
             frame = from_arrow(self._session.spark, rows)

@@ -20,7 +20,6 @@ class SparkLaneSink(LaneSink[DataFrame]):
     _session: LazySession
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`."""
         with translate_errors(f"writing {', '.join(write.lane.id for write in writes)}"):
             # Frames bring the session they were made in, which may not know of this sink's store yet.
             _ = self._session.spark

@@ -1,4 +1,5 @@
-"""Stages 2 to 4 on Spark for tables that mirror a source: `adapters.sinks.delta.mirror` for frames that stay on the executors."""
+"""Stages 2 to 4 on Spark for tables that mirror a source: `adapters.sinks.delta.mirror` for frames that stay on the
+executors."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ Related = Callable[[], DataFrame]
 
 
 class SparkMirror:
-    """`delta.lane.Stages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema and version."""
+    """`sinks.delta.lane.WriteStages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema
+    and version."""
 
     def __init__(
         self, session: LazySession, ledger: SparkTombstones, marks: SparkAbsorbedChanges, beside: SparkColumnVersions
@@ -71,7 +73,6 @@ class SparkMirror:
         self._histories = SparkScd2(session, marks)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
-        """See `delta.lane.Stages.stage`."""
         with translate_errors(f"writing {write.lane.id}"):
             return self._stage(snapshot, state, write)
 
@@ -298,13 +299,13 @@ Refusal = tuple[Column, str]
 
 
 def _null_refusals(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
-    """As `delta.fit.filled`."""
+    """As `delta.conform.require_values`."""
     strict = [f.name for f in read_schema(snapshot) if not f.nullable and f.name in rows.columns]
     return [(column(n).isNull(), out_of_range_reason(f"column {n!r} of the target must not be null")) for n in strict]
 
 
 def _partition_refusals(rows: DataFrame, partitions: list[str]) -> list[Refusal]:
-    """As `delta.partitions.nameable`."""
+    """As `delta.partitions.split_unnameable`."""
     texts = [n for n in partitions if n in rows.columns and isinstance(rows.schema[n].dataType, StringType)]
     return [(_is_empty_name(n), unnameable_reason(n)) for n in texts]
 
@@ -333,7 +334,7 @@ def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> t
     for condition, reason in reversed(refusals):
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
     if plan.soft_deletes:
-        # As `delta.fit.without`: a delete that brings bad values brings none.
+        # As `delta.conform.reject_rows`: a delete that brings bad values brings none.
         marks = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
         rows = keep_parents(rows.withColumn(CDC_DELETED, marks), rows)
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error

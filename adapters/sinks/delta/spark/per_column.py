@@ -1,9 +1,9 @@
-"""Stages 2 to 4 on Spark for tables with a sequence for each column: `adapters.sinks.delta.per_column` for frames that stay on the
-executors.
+"""Stages 2 to 4 on Spark for tables with a sequence for each column: `adapters.sinks.delta.per_column` for frames that
+stay on the executors.
 
 Spark brings together by key what changes, what the target has of these keys, and what is kept of them beside it. Then each
-task decides about the keys in its part, as one process does about all (`sql.local_by_column`). Truncates concern every key:
-they are few, and each task has them all.
+task decides about the keys in its part, as one process does about all (`apply.per_column_in_process`). Truncates concern
+every key: they are few, and each task has them all.
 """
 
 from __future__ import annotations

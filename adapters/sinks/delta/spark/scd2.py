@@ -1,5 +1,5 @@
-"""Stages 2 to 4 on Spark for tables that keep every version of a row: `adapters.sinks.delta.scd2` for frames that stay on the
-executors."""
+"""Stages 2 to 4 on Spark for tables that keep every version of a row: `adapters.sinks.delta.scd2` for frames that stay on
+the executors."""
 
 from __future__ import annotations
 

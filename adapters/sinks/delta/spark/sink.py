@@ -67,7 +67,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         super().__init__(lake, lanes, ledger, writer)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`. ConfigProblem when a name in the catalog is somebody else's."""
+        """ConfigProblem when a name in the catalog is somebody else's."""
         if self._names is not None:
             # Before there is a table that has no name.
             self._names.refuse_foreign_name(lane, find_view(plan))
@@ -76,14 +76,13 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
             self._names.ensure(lane, find_view(plan))
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`. Every lane is asked for it at the start, also one that then has nothing to write."""
+        """Every lane is asked for it at the start, also one that then has nothing to write."""
         state = super().state(lane)
         if self._names is not None and state is not None:
             self._names.ensure_once(lane, find_lane_view(lane))
         return state
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """See `ports.sink.Drops.belongings`."""
         found = super().list_artifacts(lane)
         if self._names is None:
             return found
@@ -95,7 +94,7 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         return [*found, *self._names.list_artifacts(lane, stays=kind == "found")]
 
     def drop(self, lane: Lane) -> None:
-        """See `ports.sink.Drops.drop`. Names go last, when the table is gone."""
+        """Names go last, when the table is gone."""
         if not self.list_artifacts(lane):
             return
         super().drop(lane)
@@ -103,7 +102,6 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
             self._names.remove_names(lane)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """See `ports.sink.Explains`."""
         self._layout_columns(lane, plan)
         stages = explain(to_stored_plan(plan), SPARK, SPARK.quote_name(lane.into), fold=SPARK)
         return stages if self._names is None else {**stages, **self._names.catalog_table(lane).stages(find_view(plan))}

@@ -1,4 +1,4 @@
-"""Remembered deletes of a target, written and read on the executors; the same table as `delta.ledger`'s."""
+"""Remembered deletes of a target, written and read on the executors; the same table as `sinks.delta.tombstones`'s."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ THROUGH_DRIVER = 10_000
 
 
 def is_applied(applied: Position) -> Column:
-    """See `delta.ledger.applied_only`."""
+    """See `sinks.delta.tombstones.select_applied`."""
     event = [sf.regexp_extract(column(EVENT_ID), EVENT.replace("?P<", "?<"), group) for group in (1, 2)]
     ends = [sf.lit(text) for p, offset in applied.items() for text in (f"{p.topic}-{p.partition}", offset)]
     end = sf.create_map(*ends)[event[0]] if ends else sf.lit(None)
@@ -35,13 +35,13 @@ def is_applied(applied: Position) -> Column:
 
 
 def is_of_others(rows: DataFrame) -> Column:
-    """See `delta.ledger.others_only`. A write beside the stream is small."""
+    """See `sinks.delta.tombstones.exclude_rows`. A write beside the stream is small."""
     own = [row[0] for row in rows.select(column(EVENT_ID)).distinct().collect()]
     return ~column(EVENT_ID).isin(own)
 
 
 class SparkTombstones:
-    """`ports.sink.TombstoneLedger` over Spark's frames, for rows frames only. Who records holds the lane's lock."""
+    """`ports.sink.TombstoneStore` over Spark's frames, for rows frames only. Who records holds the lane's lock."""
 
     def __init__(self, session: LazySession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._session = session
@@ -78,7 +78,7 @@ class SparkTombstones:
         return keep_parents(found.select(columns), rows)
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
-        """See `ports.sink.TombstoneLedger.forget`. Done by the driver."""
+        """Done by the driver."""
         path = self._ensure_table(lane, plan)
         with translate_errors(f"tombstones of {lane.into}"):
             delete_entries(open_table(path), plan, high)

@@ -58,43 +58,33 @@ class SparkPostgresLanes:
         self._staging: set[str] = set()
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """See `ports.sink.Sink.prepare`."""
         self._lanes.prepare(lane, plan)
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        """See `ports.sink.RemembersSchemas.schemas`."""
         return self._lanes.schemas(lane)
 
     def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        """See `ports.sink.RemembersSchemas.remember`."""
         self._lanes.remember(lane, version)
 
     def state(self, lane: Lane) -> LaneState | None:
-        """See `ports.sink.Sink.state`."""
         return self._lanes.state(lane)
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`."""
-
         def refused(lane: Lane, rows: pa.Table) -> None:
             reject(lane, from_arrow(self._session.spark, rows))
 
         return self._lanes.apply_supplied(self._supply_writes(writes), refused)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """See `ports.sink.Sink.skip`."""
         self._lanes.skip(lane, state)
 
     def reset(self, lane: Lane) -> None:
-        """See `ports.sink.Sink.reset`."""
         self._lanes.reset(lane)
 
     def hurry(self) -> None:
-        """See `ports.sink.Hurries.hurry`."""
         self._lanes.hurry()
 
     def close(self) -> None:
-        """See `ports.sink.Sink.close`."""
         self._lanes.close()
 
     def _supply_writes(self, writes: Sequence[Write[DataFrame]]) -> list[Write[RowSupply]]:

@@ -24,15 +24,12 @@ class PostgresSparkSink(SparkPostgresLanes):
         super().__init__(self._postgres.lanes, self._postgres.capabilities, session, through_driver)
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """See `ports.sink.Drops.belongings`."""
         return self._postgres.list_artifacts(lane)
 
     def drop(self, lane: Lane) -> None:
-        """See `ports.sink.Drops.drop`."""
         self._postgres.drop(lane)
 
     def refuse_second_writer(self, lane: Lane) -> None:
-        """See `ports.sink.RefusesSecondWriter.refuse_second_writer`."""
         self._postgres.refuse_second_writer(lane)
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
@@ -40,9 +37,7 @@ class PostgresSparkSink(SparkPostgresLanes):
         return self._postgres.swap(lane, rebuilt, judge)
 
     def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
-        """See `ports.state_snapshots.Seeds.seed`."""
         self._postgres.restore_state(lane, plan, origin, path)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """See `ports.sink.Explains`."""
         return self._postgres.explain(lane, plan, SPARK)

@@ -34,7 +34,6 @@ class MariaDbCheck:
         self._wanted = tuple(options.get("tables", ()))
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """See `ports.diagnosis.Check.diagnose`."""
         try:
             with translate_errors("looking at it"), closing(connect(self._dsn, ANSWER_SECONDS)) as connection:
                 return list(self._check_server(connection))

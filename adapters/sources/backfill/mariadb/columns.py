@@ -52,9 +52,9 @@ Raw = str | bytes
 
 @dataclass(frozen=True, slots=True)
 class MariaDbValueFormat:
-    """How values of a column are sent. `json`: what JSON has for one, ValueError where it has nothing. `select_template`: an SQL
-    expression that gives it, of the column `{c}`. `typed`: an expression that makes of a text what the column is compared
-    with in its own order; None where there is none."""
+    """How values of a column are sent. `json`: what JSON has for one, ValueError where it has nothing. `select_template`:
+    an SQL expression that gives it, of the column `{c}`. `typed`: an expression that makes of a text what the column is
+    compared with in its own order; None where there is none."""
 
     schema: Schema
     json: Callable[[Any], str]
@@ -80,7 +80,6 @@ class MariaDbColumn:
 
     @property
     def schema(self) -> Schema:
-        """See `database.Column`."""
         return self.required_form.schema
 
     @property
@@ -89,7 +88,6 @@ class MariaDbColumn:
         return "unsigned" in self.sql
 
     def to_masked(self) -> MariaDbColumn:
-        """See `database.Column`."""
         return replace(self, sql="text", type=MASKED)
 
     @property

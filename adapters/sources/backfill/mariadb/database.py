@@ -44,7 +44,6 @@ class MariaDbLog:
     )
 
     def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
-        """See `Log`."""
         file, position, row = moment.place
         return {"table": table.name, "server_id": 0, "file": f"binlog.{file:06}", "pos": position, "row": row}
 
@@ -63,18 +62,15 @@ class MariaDbDatabase:
         self._precise = options.get("bigint_unsigned") == "precise"
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[MariaDbColumn]:
-        """See `Database`."""
         with translate_errors(f"backfilling {table}"), closing(connect(self._dsn)) as connection:
             return describe_readable_table(connection, table, keys, precise=self._precise)
 
     def identity(self) -> str:
-        """See `Database`."""
         with translate_errors("backfilling a table"), closing(connect(self._dsn)) as connection:
             return str(fetch_rows(connection, IDENTITY)[0][0])
 
     @contextmanager
     def open_snapshot(self, table: BackfillTable[MariaDbColumn], report: Tell) -> Iterator[_MariaDbSnapshot]:  # noqa: ARG002
-        """See `Database`."""
         name = f"{table.schema}.{table.name}"
         with translate_errors(f"backfilling {name}"), open_snapshot(self._dsn) as (connection, moment):
             # From here on nobody can alter the table; and the user may read all of its columns.
@@ -86,7 +82,6 @@ class MariaDbDatabase:
     def locate_rows(
         self, table: BackfillTable[MariaDbColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
     ) -> Iterator[tuple[str, int]]:
-        """See `Database`."""
         columns = table.key_columns
         values = [[column.to_raw(value) for value in keys[column.name].to_pylist()] for column in columns]
         rows = list(zip(*values, strict=True))
@@ -132,7 +127,7 @@ class _MariaDbSnapshot:
         return int(found[0][0]) or None if found and found[0][0] is not None else None
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
-        """See `Snapshot`. Some rows at a time: a client that takes its time with one long result is dropped."""
+        """Some rows at a time: a client that takes its time with one long result is dropped."""
         table = self.table
         of_key = [table.columns.index(column) for column in table.key_columns]
         row_of, key_of = _JsonWriter(table, table.columns), _JsonWriter(table, table.key_columns)

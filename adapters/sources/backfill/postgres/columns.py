@@ -55,11 +55,9 @@ class PostgresColumn:
 
     @property
     def schema(self) -> Schema:
-        """See `database.Column`."""
         return self.required_form.schema
 
     def to_masked(self) -> PostgresColumn:
-        """See `database.Column`."""
         return PostgresColumn(self.name, self.required, "text", MASKED, "b", -1)
 
     @property

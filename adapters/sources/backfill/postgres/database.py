@@ -37,7 +37,6 @@ class PostgresLog:
     )
 
     def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
-        """See `Log`."""
         return {"sequence": json.dumps([str(moment.place[0]), "0"]), "schema": table.schema, "table": table.name}
 
     def transaction(self, moment: SnapshotPoint) -> None:
@@ -54,18 +53,15 @@ class PostgresDatabase:
         self._publication, self._slot = str(options["publication"]), str(options["slot"])
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[PostgresColumn]:
-        """See `Database`."""
         with _translate_errors(table), closing(self._session.open(autocommit=True)) as connection:
             return describe_readable_table(connection, table, self._publication, self._slot, keys)
 
     def identity(self) -> str:
-        """See `Database`."""
         with _translate_errors("a table"):
             return read_system_id(self._session)
 
     @contextmanager
     def open_snapshot(self, table: BackfillTable[PostgresColumn], report: Tell) -> Iterator[_PostgresSnapshot]:
-        """See `Database`."""
         name = f"{table.schema}.{table.name}"
         report(f"{name}: waiting for the transactions that are open in the source")
         with _translate_errors(name), open_snapshot(self._session, self._publication) as (connection, moment):
@@ -74,7 +70,6 @@ class PostgresDatabase:
     def locate_rows(
         self, table: BackfillTable[PostgresColumn], keys: pa.Table, borders: Sequence[Sequence[str]]
     ) -> Iterator[tuple[str, int]]:
-        """See `Database`."""
         columns = table.key_columns
         names = [f"k{i}" for i, _ in enumerate(columns)]
         cast = ", ".join(f"c.{n}::{c.sql} AS {quote_name(c.name)}" for n, c in zip(names, columns, strict=True))
@@ -116,7 +111,6 @@ class _PostgresSnapshot:
         return row[0] if row and row[0] > 0 else None
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
-        """See `Snapshot`."""
         with self.connection.cursor("backfill") as cursor:
             cursor.itersize = FETCH
             cursor.execute(_rows_query(self.table, after).encode(), list(after) if after is not None else None)

@@ -51,19 +51,17 @@ class EventLogSource(LogSource[F]):
         return self.load
 
     def bounds(self) -> LogBounds:
-        """See `LogSource.bounds`."""
         return self._log.read_latest()[1]
 
     def follow_from(self, start: Position) -> DeltaLogReader[F]:
-        """See `LogSource.follow_from`."""
         return DeltaLogReader(self._log, self.make_loader(), self._window_size(), start, self._below, ahead=self.ahead)
 
     def read_between(self, start: Position, until: Position) -> DeltaLogReader[F]:
-        """See `LogSource.read_between`. Only files that reach into what is asked for are opened."""
+        """Only files that reach into what is asked for are opened."""
         return DeltaLogReader(self._log, self.load, self._window_size(), start, until)
 
     def removed(self) -> Position:
-        """See `ports.source.Shortened`; nothing for who asks for a part."""
+        """See `ports.source.LogTruncated`; nothing for who asks for a part."""
         if self._options.part:
             return Position()
         firsts = self.bounds().firsts
@@ -97,7 +95,6 @@ class DeltaSource(EventLogSource[pa.Table]):
         return self._load(self._files, window, pace)
 
     def make_loader(self) -> Load[pa.Table]:
-        """See `EventLogSource.make_loader`."""
         return lambda _, window, pace: self._load(self._of_run, window, pace)
 
     def _load(self, files: OpenLogFiles, window: ReadWindow, pace: WindowSize) -> Batch[pa.Table]:

@@ -52,7 +52,8 @@ class LogSnapshot:
 
 
 class EventLogTable:
-    """The event log at `path` (see `SourceDeltaTable`); `wanted` says which topics matter. Not for several threads at once."""
+    """The event log at `path` (see `SourceDeltaTable`); `wanted` says which topics matter. Not for several threads at
+    once."""
 
     def __init__(self, path: str, wanted: Callable[[str], bool], storage: Storage | None = None) -> None:
         self._opened = SourceDeltaTable(path, MISSING, storage)

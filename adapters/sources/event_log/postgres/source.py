@@ -51,8 +51,8 @@ class PostgresLogSource(LogSource[pa.Table]):
 
     Each look, and each stretch that is handed over, is of one moment of the table, so that of records, and of how far the
     lanes that write it say they are, none is later than the others. Connections are open no longer than records come;
-    while they do, the server keeps that moment. Without an index of `event_log_reader.INDEX` it sorts the records that are asked
-    for, on its disk where they are many.
+    while they do, the server keeps that moment. Without an index of `event_log_reader.INDEX` it sorts the records that are
+    asked for, on its disk where they are many.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -61,19 +61,16 @@ class PostgresLogSource(LogSource[pa.Table]):
         self._log = PostgresLogTable(self._options.place, self._wanted)
 
     def bounds(self) -> LogBounds:
-        """See `LogSource.bounds`."""
         return self._log.read_latest().bounds.limit_to(self._below)
 
     def follow_from(self, start: Position) -> PostgresLogReader:
-        """See `LogSource.follow_from`."""
         return PostgresLogReader(self._log, self._options, start, self._below)
 
     def read_between(self, start: Position, until: Position) -> PostgresLogReader:
-        """See `LogSource.read_between`."""
         return PostgresLogReader(self._log, self._options, start, until)
 
     def removed(self) -> Position:
-        """See `ports.source.Shortened`: nothing removes records from such a log yet."""
+        """See `ports.source.LogTruncated`: nothing removes records from such a log yet."""
         return Position()
 
     def empty_batch(self, span: Span) -> Batch[pa.Table]:

@@ -62,11 +62,10 @@ class SinkFileFormat:
         return list_sink_files(path, self._settle)
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """See `Form.lines`."""
         return iter(stream)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """See `Form.record`. ConfigProblem for a file that goes on where the next one begins, EnvironmentProblem where keys
+        """ConfigProblem for a file that goes on where the next one begins, EnvironmentProblem where keys
         or headers end too early."""
         at = number()
         found = self._make_record(file, at)

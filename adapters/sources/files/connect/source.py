@@ -27,7 +27,7 @@ class ConnectFilesSource(ImmutableFilesSource):
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """See `ArchiveSource.read_options`. Objects settle too: keys and headers come after the values."""
+        """Objects settle too: keys and headers come after the values."""
         own: dict[str, Any] = {"settle": SETTLED_SECONDS, **options}
         read = ArchiveOptions.read(own)
         return read, SinkFileFormat(read.settle or 0.0)

@@ -35,15 +35,14 @@ class DmsCsvFormat:
         self._known: tuple[ArchiveFile, str, DmsFileName, Headers] | None = None
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `Form.files` and `listing.listed`."""
+        """See `Form.files` and `file_list.list_files`."""
         return list_files(path, self.suffixes)
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """See `Form.lines`."""
         return self._rows.join_lines(stream, self.longest)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """See `Form.record`. Fatal for a file with more rows than offsets have room for."""
+        """Fatal for a file with more rows than offsets have room for."""
         at = number()
         topic, name, headers = self._common_fields(file)
         if at == 1 and len(headers) > 1:

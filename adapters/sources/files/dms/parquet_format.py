@@ -32,7 +32,7 @@ class DmsParquetFormat:
         self._operation = operation_column
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `Form.files` and `listing.listed`."""
+        """See `Form.files` and `file_list.list_files`."""
         return list_files(path, self.suffixes)
 
     def lines(self, _: Iterable[bytes]) -> Iterator[bytes]:
@@ -43,7 +43,6 @@ class DmsParquetFormat:
         """See `Form.record`: there are no lines."""
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """See `Form.frame`."""
         name, count = parse_name(file.path), chunk.num_rows
         refuse_full(file, name, first + count - 1)
         offsets = [name.first + first + row for row in range(count)]

@@ -25,7 +25,6 @@ class DmsFilesSource(ImmutableFilesSource):
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """See `ArchiveSource.read_options`."""
         own: dict[str, Any] = dict(options)
         dialect = read_dialect(own.pop(CSV, None))
         operation = str(own.pop("operation_column", "") or "Op")

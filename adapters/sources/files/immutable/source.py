@@ -37,8 +37,8 @@ class ImmutableFilesSource(ArchiveSource):
     """`ArchiveSource` of files that nobody writes to again, and whose names say the order. Classes say `naming`, what names
     say, and `read_options`.
 
-    A file counts once nobody has written to it for `stable_files.SETTLED_SECONDS`, and holds back later ones of its table until
-    then. Keep at least the newest file of every table: without any, the table counts as gone. One that turns up before
+    A file counts once nobody has written to it for `stable_files.SETTLED_SECONDS`, and holds back later ones of its table
+    until then. Keep at least the newest file of every table: without any, the table counts as gone. One that turns up before
     others that were read, or has another size than it had, is a DataLoss.
     """
 

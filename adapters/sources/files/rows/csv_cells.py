@@ -14,7 +14,8 @@ NOT_A_ROW = Reject(RejectCode.MALFORMED, "the row has quotes that do not stand a
 
 
 class CsvCellParser:
-    """Takes rows of a dialect apart, as `adapters.decoders.common.dms_rows.CsvDialect` says: null is written without quotes."""
+    """Takes rows of a dialect apart, as `adapters.decoders.common.dms_rows.CsvDialect` says: null is written without
+    quotes."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._delimiter, self._null = dialect.delimiter, dialect.null_value

@@ -43,7 +43,6 @@ class RowFileFormat:
         return found
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """See `Form.lines`."""
         return iter(stream)
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
@@ -69,7 +68,6 @@ class JsonRowFormat(RowFileFormat):
     divisible = True
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
-        """See `Form.record`."""
         at = number()
         value = strip_line(line, first=at == 1).strip()
         return self._empty_record(file, at)._replace(value=value) if value else None
@@ -87,7 +85,6 @@ class CsvRowFormat(RowFileFormat):
         self._known: tuple[ArchiveFile, Sequence[str] | Reject] | None = None
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """See `Form.lines`."""
         return self._rows.join_lines(stream, self.longest)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:

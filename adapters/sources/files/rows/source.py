@@ -26,7 +26,6 @@ class RowsFilesSource(ImmutableFilesSource):
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """See `ArchiveSource.read_options`."""
         own: dict[str, Any] = dict(options)
         files = own.pop(FILES, None)
         if files not in SUFFIXES:

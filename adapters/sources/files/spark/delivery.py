@@ -111,7 +111,6 @@ class SparkDelivery:
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
-        """See `Delivery`."""
         moved: frozenset[str] = frozenset()
         for wave in group_splits(self._plan.plan_splits(files), self._options.batch_bytes):
             moved |= self._read_splits([piece for piece in wave if piece.file.label not in moved])
@@ -156,7 +155,7 @@ class SparkDelivery:
         self._apply(Batch(part, span, records, size))
 
     def flush(self, *, even_empty: bool = False) -> bool:
-        """See `Delivery`. Of records there are none left; positions may be."""
+        """Of records there are none left; positions may be."""
         span = self._delivered.next_span()
         if not (span.end or even_empty):
             return False

@@ -55,7 +55,7 @@ class SparkOffsetIndex(OffsetIndex):
         self._plan = SplitPlan(form, split_size(spark, options))
 
     def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
-        """See `OffsetIndex.update`. Nothing is kept, so that all is read in one job."""
+        """Nothing is kept, so that all is read in one job."""
         pieces, moved = self._plan.plan_splits(files), frozenset[str]()
         while pieces:
             try:

@@ -62,7 +62,6 @@ class KafkaSparkSource(KafkaSource):
                 self._spark.streams.removeListener(self._pace)
 
     def pace(self) -> Pace | None:
-        """See `ports.telemetry.Paced`."""
         return self._pace.pace
 
     def _open_stream(self, position: Position, *, once: bool) -> StreamingRecords:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...sinks.delta.event_lanes import DeltaEventLanes
-from ...sinks.delta.spark.event_store import SparkEventStore
-from ...sinks.postgres.event_lanes import PostgresEventLanes
-from ...spark.driver_sink import DriverSink
-from ...spark.session import split_options_lazily
-
-__all__ = ["SparkEventStore", "delta_lanes", "postgres_lanes"]
+from ..sinks.delta.event_lanes import DeltaEventLanes
+from ..sinks.postgres.event_lanes import PostgresEventLanes
+from ..spark.driver_sink import DriverSink
+from ..spark.session import split_options_lazily
 
 
 def delta_lanes(options: Mapping[str, object]) -> DriverSink:

@@ -15,10 +15,10 @@ def event_log_sink(options: Mapping[str, object]) -> Sink[pa.Table]:
     check_location(options)
     # Each half is loaded only when asked for, so that one does not need the other's driver.
     if "path" in options:
-        from ...sinks.delta.event_log import DeltaEventLog  # noqa: PLC0415
+        from ..sinks.delta.event_log import DeltaEventLog  # noqa: PLC0415
 
         return DeltaEventLog(options)
-    from ...sinks.postgres.event_log import PostgresEventLog  # noqa: PLC0415
+    from ..sinks.postgres.event_log import PostgresEventLog  # noqa: PLC0415
 
     return PostgresEventLog(options)
 

@@ -1,0 +1,179 @@
+"""Names of `replicator.ports` and `replicator.testing` up to 0.1, which adapters of third parties import.
+
+An old name gives the new object and warns. This module goes with version 0.3."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_TABLE = """
+ports.backfill: Journal=BackfillJournal ReadsBeside=ReadsConcurrently Taken=BackfillSnapshot
+ports.dead_letters: EVERY=ALL_DEAD_LETTERS LetterGroup=DeadLetterGroup Which=DeadLetterFilter
+ports.decoder: KeepsPrivate=MasksRecords TellsTransactions=ReadsTransactionMarks Withholds=FiltersErased
+ports.engine: SeesTransactions=TracksTransactions WorksAhead=Prefetches
+ports.frames: Applied=ApplyOutcome Folded=FoldedChanges LaneApplied=LaneOutcome Rejected=RejectedRecord
+    Routed=RoutedBatch Run=RecordSlice Shaped=TransformedChanges
+ports.laying > ports.bulk_load: Loads=BulkLoads PartsByKey=PartitionsByKey
+ports.projector: Replaced=ReplaceResult
+ports.read_side: NotThere=NotFound Target=ReadTarget Wanted=PageRequest
+ports.reader: Selects=SelectsRows TellsVersions=ListsVersions
+ports.register: Seen=RegisterEntry
+ports.sink: Belonging=LaneArtifact Compacted=CompactionResult Erased=ErasureResult Judge=CutoverDecision
+    RemembersSchemas=StoresSchemas TombstoneLedger=TombstoneStore Vacuumed=VacuumResult
+ports.source: Shortened=LogTruncated WaitsBeside=WaitsForServer
+ports.state_snapshots > ports.checkpoints: Seeds=RestoresState Shortens=TruncatesLog TellsTimes=FindsLogCuts
+    Unfit=CheckpointUnsupported
+ports.telemetry: Paced=HasPace
+testing.contract: REASON=OVERRIDE_REASON needs=require
+testing.dead_letter_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_letter
+testing.debezium: column_kinds=list_column_types raw_frame=make_raw_frame
+testing.decoder_contract: bad_records=make_bad_records halves=split_in_two
+testing.decoder_fuzz: ALONE=ALONE_RECORDS Fuzz=DecoderFuzz code=get_code difference=find_difference fewest=find_fewest
+    note=note_progress same=is_same shorter=shorten_value shown=to_texts smallest=find_smallest
+testing.delivery: Delivering=DeliveryRun Target=SinkTarget arrivals=list_arrivals canonical=to_canonical
+    canonical_rows=to_canonical_rows keeping_deletes=make_retention_plans lane_of=make_lane under=make_watermark_plans
+testing.engine_ahead > testing.engine_prefetch: EngineAhead=EnginePrefetchContract
+testing.engine_contract: UNSEEN=UNSEEN_SHAPE fake_raw=make_fake_raw odd_records=make_odd_records
+testing.engine_parts > testing.engine_partitions: EngineParts=EnginePartitions NUMBER=PARTITIONS
+testing.engine_shapes > testing.engine_row_transforms: EngineShapes=EngineRowTransforms MOVE=KEY_CHANGE
+    expressions=list_expressions
+testing.event_lanes_base: Place=EventStoreFixture emitted=make_sample_event until_done=retry_until_done
+testing.event_store_contract: FIRST=FIRST_TIME GREEK=UNICODE_TEXT ODD=ODD_TEXT emitted=make_sample_event
+testing.fake_decoder: decoded=decode_value encoded=encode_change
+testing.fakes: advanced=advance_state batch=make_batch bounds=find_bounds places=list_positions
+testing.faults: Pass=PassCall Reject=RefuseCall
+testing.histories: Delivery=BatchDelivery any_history=any_histories at_once=statement_end_histories cuts=batch_cuts
+    random_history=make_random_history scrambled=scrambled_histories shapes=stream_shapes
+testing.kinds > testing.value_types: KEY_KINDS=KEY_TYPES KINDS=VALUE_TYPES Kind=ValueType instant=encode_instant
+    micros=to_micros number=encode_number unscaled=encode_decimal
+testing.lane_shapes > testing.row_transform_cases: All=EveryColumn Case=TransformCase KEEPING=EVERY_NULL_IGNORED
+    KEYED=KEYED_TYPES ORDERLY=ORDERED_TYPES Others=AllButV1 among=make_among_condition element=to_element
+    is_no_text=make_other_text_condition is_text=make_text_condition shaped_histories=transform_histories
+testing.model: alike=is_alike fold=fold_changes shows_another=is_other_row
+testing.model_columns > testing.model_column_versions: ByColumn=Scd1ColumnVersions
+testing.model_expressions: value_of=evaluate
+testing.model_remade > testing.model_column_transforms: Computing=ModelComputedColumn Remaking=ModelColumnTransforms
+    Told=NoValue Unfit=UnrepresentableValue
+testing.model_shapes > testing.model_row_transforms: Shaped=TransformingPolicy Wanted=ModelRowTransforms
+testing.mutations: DOWN=NESTED_SHARE MARK=RAW_MARK altered_bytes=alter_bytes altered_csv=alter_csv
+    altered_json=alter_json
+testing.plain_plan: plain=to_plain sequence_of=get_sequence
+testing.projector_contract: FIRST=FIRST_ROWS SUMS=SUM_QUERY sums=make_projection
+testing.remade_shapes > testing.column_transform_cases: Both=TransformPair GONE=NOTHING_MASK HIDDEN=FIXED_MASK
+    changed=make_changed_pair clear=to_masked_text computing=make_computed_pair digest=hash_text louder=compute_louder
+    small=to_small text=to_text thrice=compute_thrice whole=to_whole
+testing.seeds_contract > testing.restore_contract: Begins=RestoreCase KINDS=RESTORE_CASES REMEMBERED=REMEMBERED_CASES
+    SeedsContract=RestoreContract remembering=read_state softly=plan_soft_deletes told=to_comparable
+testing.sink_ageing > testing.sink_soft_deletes: AGEING=AGEING_STEPS SOFT=SOFT_CASES SinkAgeing=SinkSoftDeletes
+testing.sink_base: full_disk=fail_on_rejects moved=move_position no_rejects=refuse_rejects simple=make_history
+    stored=to_stored_sequence writes=make_writes
+testing.sink_beside > testing.sink_out_of_band: LeftOut=OutOfBandRun NOWHERE=EMPTY_SPAN SinkBeside=SinkOutOfBand
+testing.sink_columns > testing.sink_column_versions: PARTS=PARTIAL_CHANGES SinkColumns=SinkColumnVersions
+    in_parts=partial_histories plans=plan_column_versions
+testing.sink_contract: KEYED=KEYED_TYPES LedgerContract=TombstoneContract SOFT=SOFT_DELETES alike=make_alike
+    applied=find_applied attempt=try_write softly=plan_soft_deletes span=make_span
+testing.sink_drops: DELETED=DELETE_HISTORY KEYED=KEYED_TABLE
+testing.sink_erasing > testing.sink_erasure: KEYED=KEYED_TABLE SinkErasing=SinkErasure
+testing.sink_loads > testing.sink_bulk_load: HalfWay=FailingPartitions MORE=MORE_HISTORY NUMBER=PARTITIONS
+    SinkLoads=SinkBulkLoad
+testing.sink_retention: KEPT=RETENTION at=make_time between=make_span came=make_changes forgotten=get_purged_sequence
+    moments=make_times refuse=refuse_rejects told=expect_rows
+testing.sink_shapes > testing.sink_row_transforms: CUT=CUT_TEXT LEFT=LEFT_ROWS Lines=LaneStream PARTIAL=PARTIAL_TABLE
+    STAYS=REMAINING_ROLES SinkShapes=SinkRowTransforms TEXTUAL=TEXT_TABLE TIMED=TIMED_TABLE TOLD=PARTIAL_CHANGES
+testing.sink_swaps: anew=make_rebuild_lane as_rebuilt=decide_rebuilt
+testing.sink_watermarks: Arriving=ArrivingChange ONCE=FIRST_CHANGES after=find_position arrived=make_arrivals
+    at=make_time resent=make_resent
+testing.source: Event=SourceEvent Shape=StreamShape
+testing.source_contract: Reader=BatchRecorder Stream=SourceStream dict_of=headers_to_dict filled=drop_empty
+    partition_of=get_partition place=get_position records=make_records whole=make_whole_span
+testing.stored_outbox: BEGAN=FIRST_TIME NAMES=COLUMN_NAMES Outbox=OutboxRecords Sent=SentEvent
+testing.tpcc.conditions: violated=find_violations
+testing.tpcc.debezium: debezium_records=make_debezium_records
+testing.tpcc.dts: dts_records=make_dts_records
+testing.tpcc.formats: canal_records=make_canal_records dms_files=make_dms_files dms_records=make_dms_records
+    maxwell_records=make_maxwell_records millis=to_millis raw_frame=make_raw_frame
+testing.tpcc.simulator: Change=RowChange
+testing.tpcc.tables: Table=TpccTable
+"""
+"""`old module > new module: Old=New ...`, below `replicator`; names that are not there have not changed."""
+
+PACKAGE = "replicator."
+
+
+def _read_table() -> Mapping[str, tuple[str, Mapping[str, str]]]:
+    """By old module: the new one, and new names by old ones."""
+    found: dict[str, tuple[str, Mapping[str, str]]] = {}
+    for line in _TABLE.replace("\n    ", " ").strip().splitlines():
+        modules, _, names = line.partition(":")
+        old, _, new = modules.partition(" > ")
+        pairs = (pair.split("=") for pair in names.split())
+        found[PACKAGE + old] = (PACKAGE + (new or old), {name: renamed for name, renamed in pairs})  # noqa: C416 - a pair is a list
+    return found
+
+
+ALIASES = _read_table()
+
+
+def _find_alias(module: str) -> Callable[[str], Any]:
+    """The `__getattr__` of a module that had other names, or another name."""
+    target, names = ALIASES[module]
+
+    def find(name: str) -> Any:
+        if name not in names and (module == target or name.startswith("__")):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        found = getattr(import_module(target), names.get(name, name))
+        text = f"{module}.{name} is now {target}.{names.get(name, name)}; the old name goes with version 0.3"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return found
+
+    return find
+
+
+class _OldModule(Loader):
+    """Loads a module that has moved: every name is looked up in the new one."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__getattr__ = _find_alias(module.__name__)  # type: ignore[method-assign]
+
+
+class _OldNames(Loader):
+    """Loads a module that is still there, with its old names beside the new ones."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        module.__getattr__ = _find_alias(module.__name__)  # type: ignore[method-assign]
+
+    def __getattr__(self, name: str) -> Any:
+        """What else the module's own loader can do: tools ask it for the source."""
+        return getattr(self._loader, name)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname not in ALIASES:
+            return None
+        if ALIASES[fullname][0] != fullname:
+            return ModuleSpec(fullname, _OldModule())
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((spec for spec in others if spec is not None), None)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _OldNames(spec.loader)
+        return spec
+
+
+def install() -> None:
+    """Make the old names importable. Once per process, before anything of these packages is imported."""
+    sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,35 @@
+"""Old names of the ports and the published contracts."""
+
+import importlib
+import pickle
+
+import pytest
+
+from replicator._compat import ALIASES
+from replicator.ports import bulk_load, sink
+
+
+@pytest.mark.parametrize("module", ALIASES)
+def test_old_name_gives_the_new_object_and_warns(module):
+    target, names = ALIASES[module]
+    for old, new in names.items():
+        with pytest.warns(DeprecationWarning, match=f"{module}.{old} is now {target}.{new}"):
+            found = getattr(importlib.import_module(module), old)
+        assert found is getattr(importlib.import_module(target), new)
+
+
+def test_unchanged_name_of_a_moved_module_is_found():
+    from replicator.ports import laying
+
+    with pytest.warns(DeprecationWarning, match="ports.laying.BulkLoads is now"):
+        assert laying.BulkLoads is bulk_load.BulkLoads
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = sink.Nothing
+
+
+@pytest.mark.filterwarnings("error")
+def test_new_name_does_not_warn():
+    assert pickle.loads(pickle.dumps(sink.LaneArtifact)) is sink.LaneArtifact
