@@ -83,10 +83,10 @@ def _measure(case: Case, raw: pa.Table, rounds: int) -> dict[str, Any]:
     size = sum(frame["value"].nbytes for _, frames in runs for frame in frames)
     ours, plain, reading, again = [], [], [], []
     for _ in range(rounds):
-        ours.append(_seconds(runs, lambda table, frame: _decoded(case.decoder, table, frame)))
+        ours.append(_seconds(runs, lambda table, frame: _decode_frame(case.decoder, table, frame)))
         plain.append(_seconds(runs, case.plain))
         reading.append(_seconds(runs, case.reading) if case.reading else 0)
-        again.append(_seconds(runs, lambda table, frame: _decoded(case.decoder, table, frame)))
+        again.append(_seconds(runs, lambda table, frame: _decode_frame(case.decoder, table, frame)))
     routing = min(_seconds(runs, lambda _, frame: case.decoder.route(frame)) for _ in range(2))
     return {
         "records": records, "bytes": size, "decoder": records / min(ours), "plain": records / min(plain),
@@ -95,7 +95,7 @@ def _measure(case: Case, raw: pa.Table, rounds: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _decoded(decoder: Decoder, table: TableSpec, frame: pa.Table) -> None:
+def _decode_frame(decoder: Decoder, table: TableSpec, frame: pa.Table) -> None:
     errors = decoder.decode(frame, table)[ERROR]
     assert errors.null_count == len(errors), errors.drop_null()[0]
 
@@ -129,12 +129,12 @@ def _json(decoder: Decoder, name: str) -> Case:
         decode = decoders[table.name]
         return [decode(text) for text in frame["value"].to_pylist()]
 
-    def built(table: TableSpec, frame: pa.Table) -> pa.Table:
+    def build_row(table: TableSpec, frame: pa.Table) -> pa.Table:
         rows = _rows(name, read(table, frame))
         columns = zip(*map(msgspec.structs.astuple, rows), strict=True)
         return pa.table({c.name: pa.array(values) for c, values in zip(table.columns, columns, strict=True)})
 
-    return Case(decoder, built, "msgspec, typed, and columns", read)
+    return Case(decoder, build_row, "msgspec, typed, and columns", read)
 
 
 def _rows(name: str, messages: Sequence[Any]) -> list[Any]:

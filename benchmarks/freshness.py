@@ -85,7 +85,7 @@ def measure(rate: int, seconds: float, warm_up: float) -> dict[str, Any]:
             rows = Rows(connection, rate, seconds, warm_up)
             phases = [_lanes(stack, rows), _jdbc(stack, rows)]
         stack.drop_source(PREFIX)
-        sent = _sent(stack.bootstrap_servers, len(rows.committed))
+        sent = _read_send_times(stack.bootstrap_servers, len(rows.committed))
     waited = sorted(sent[i] - rows.committed[i] for phase in phases for i in phase.counted)
     found, controls = {"topic": {"commit": percentiles(waited)}}, {}
     for phase in phases:
@@ -127,7 +127,7 @@ def _jdbc(stack: EmbeddedStack, rows: Rows) -> Phase:
     return Phase(observers, counted)
 
 
-def _sent(bootstrap: str, rows: int) -> dict[int, float]:
+def _read_send_times(bootstrap: str, rows: int) -> dict[int, float]:
     """When the source connector sent each id, by the timestamps of its records: what came before is not the program's."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-fresh", "enable.auto.commit": "false"})
     consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])

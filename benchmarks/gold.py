@@ -60,15 +60,17 @@ class Example:
 def _users(random: np.random.Generator, group: np.ndarray) -> pa.Table:
     number = pa.array(np.arange(len(group)))
     days = FIRST_DAY + random.integers(0, 400, len(group))
-    return pa.table({"user_id": number, "name": _named("user ", number), "city": _cities(group), "last_login": _days(days)})
+    return pa.table(
+        {"user_id": number, "name": _name_rows("user ", number), "city": _cities(group), "last_login": _days(days)}
+    )
 
 
 def _cities(group: np.ndarray) -> pa.Array:
-    return _named("city ", pa.array(group))
+    return _name_rows("city ", pa.array(group))
 
 
 def _states(groups: int) -> pa.Table:
-    return pa.table({"city": _cities(np.arange(groups)), "state": _named("state ", pa.array(np.arange(groups) % 50))})
+    return pa.table({"city": _cities(np.arange(groups)), "state": _name_rows("state ", pa.array(np.arange(groups) % 50))})
 
 
 def _orders(random: np.random.Generator, group: np.ndarray) -> pa.Table:
@@ -82,7 +84,7 @@ def _orders(random: np.random.Generator, group: np.ndarray) -> pa.Table:
     })  # fmt: skip
 
 
-def _named(what: str, number: pa.Array) -> pa.Array:
+def _name_rows(what: str, number: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(what, pc.cast(number, pa.string()), "")
 
 

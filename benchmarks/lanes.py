@@ -30,7 +30,7 @@ def measure(stack: EmbeddedStack, name: str, filled: Filled) -> dict[str, Any]:
     spent = cpu_seconds(server)
     figures = python("benchmarks.child", str(config), out=folder / "figures.json")
     figures["server_cpu"] = cpu_seconds(server) - spent
-    figures["bytes"] = sum(_written(folder, sink) for sink in sinks)
+    figures["bytes"] = sum(_count_written(folder, sink) for sink in sinks)
     if POSTGRES in sinks:
         figures["bytes"] += relation_bytes(dsn, "rows") + wal_position(dsn) - wal
     if figures["events"] != filled.events:
@@ -78,7 +78,7 @@ def _number(dsn: str, query: str) -> int:
     return int(row[0]) if row and row[0] is not None else 0
 
 
-def _written(folder: Path, sink: str) -> int:
+def _count_written(folder: Path, sink: str) -> int:
     return sum(p.stat().st_size for p in (folder / sink).rglob("*") if p.is_file())
 
 

@@ -29,7 +29,7 @@ def measure(events: int, lane: str) -> dict[str, Any]:
         dsn = stack.create_database("target", "bench_memory")
         config = write_config(folder, LANES[lane], stack.bootstrap_servers, dsn)
         began = time.monotonic()
-        samples = _watched(config, folder)
+        samples = _watch_memory(config, folder)
         seconds = time.monotonic() - began
     half = samples[len(samples) // 2 :]
     return {
@@ -70,7 +70,7 @@ def slope(samples: list[int]) -> float:
     return sum((i - middle) * (s - mean) for i, s in enumerate(samples)) / spread
 
 
-def _watched(config: Path, folder: Path) -> list[int]:
+def _watch_memory(config: Path, folder: Path) -> list[int]:
     """Resident memory of the child that runs `config`, from its start to its end."""
     log = folder / "daemon.log"
     with log.open("w") as out:

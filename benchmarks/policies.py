@@ -76,7 +76,7 @@ def _by_hand(run: dict[str, Any]) -> list[tuple[list[dict[str, Any]], int]]:
     return [(run[name], width) for name, width in (("versions", 18), ("alone", 7)) if run[name]]
 
 
-def _loaded(case: Case) -> LaneState:
+def _load_lane(case: Case) -> LaneState:
     """The state of a lane that has loaded the table."""
     return LaneState(Position({AT: 0}), max_sequence=(1,), rule=case.plan.rule)
 
@@ -87,7 +87,7 @@ def _lake(case: Case) -> Path:
     sink.prepare(lane(case), case.plan)
     for piece in case.base():
         write_deltalake(str(folder / "items"), piece, mode="append")
-    sink.skip(lane(case), _loaded(case))
+    sink.skip(lane(case), _load_lane(case))
     sink.close()
     return folder
 
@@ -135,7 +135,7 @@ def _load(dsn: str, case: Case) -> None:
         rows = f"SELECT {values} FROM generate_series(0, {case.rows - 1}) AS g"
         connection.execute(f"INSERT INTO items ({columns}) {rows}".encode())
         connection.execute("VACUUM ANALYZE items")
-    sink.skip(lane(case), _loaded(case))
+    sink.skip(lane(case), _load_lane(case))
     sink.close()
 
 

@@ -38,26 +38,26 @@ def lane(case: Case) -> Lane:
     return Lane(**{**{f: getattr(LANE, f) for f in LANE.__dataclass_fields__}, "policy": case.policy})
 
 
-class Took(NamedTuple):
+class ElapsedTime(NamedTuple):
     """Seconds by the clock, and of the processors for this process and its children (a Spark driver's, not a server's)."""
 
     seconds: float
     cpu: float
 
 
-class Watch:
+class Stopwatch:
     """Runs from its making on."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic(), _spent()
+        self._began = time.monotonic(), _read_processor_time()
 
-    def took(self) -> Took:
+    def read_elapsed(self) -> ElapsedTime:
         """What has gone by."""
         began, spent = self._began
-        return Took(time.monotonic() - began, _spent() - spent)
+        return ElapsedTime(time.monotonic() - began, _read_processor_time() - spent)
 
 
-def _spent() -> float:
+def _read_processor_time() -> float:
     me = psutil.Process()
     times = [one.cpu_times() for one in (me, *me.children(recursive=True))]
     return float(sum(t.user + t.system for t in times))
@@ -68,15 +68,15 @@ def no_rejects(_: Lane, rows: Any) -> None:
     raise AssertionError(rows)
 
 
-def applied(case: Case, engine: Any, sink: Any, frame: Any) -> Took:
+def apply_batch(case: Case, engine: Any, sink: Any, frame: Any) -> ElapsedTime:
     """Seconds for fold and apply."""
-    watch = Watch()
+    watch = Stopwatch()
     folded = engine.fold(frame, case.plan)
     sink.apply([Write(lane(case), case.plan, folded, case.span)], no_rejects)
-    return watch.took()
+    return watch.read_elapsed()
 
 
-def in_process(case: Case, sink: Any) -> Took:
+def in_process(case: Case, sink: Any) -> ElapsedTime:
     """Seconds for fold and apply in this process, after as large a batch into a small table: what is loaded once in the life
     of a program that applies many batches, is not the batch's."""
     engine, small = LocalEngine(), replace(case, rows=SMALL)
@@ -84,33 +84,33 @@ def in_process(case: Case, sink: Any) -> Took:
     for which in (first, lane(case)):
         sink.prepare(which, case.plan)
     sink.apply([Write(first, case.plan, engine.fold(small.frame(), case.plan), small.span)], no_rejects)
-    took = applied(case, engine, sink, case.frame())
+    took = apply_batch(case, engine, sink, case.frame())
     sink.close()
     return took
 
 
-def delta_rs(case: Case, place: str) -> Took:
+def delta_rs(case: Case, place: str) -> ElapsedTime:
     """The program's own, in process."""
     return in_process(case, DeltaRsSink({"path": place}))
 
 
-def delta_rs_plain(case: Case, place: str) -> Took:
+def delta_rs_plain(case: Case, place: str) -> ElapsedTime:
     """By hand."""
     changes, table = case.frame(), DeltaTable(f"{place}/items")
     values = {c: f"s.{c}" for c in case.table.column_names}
-    watch = Watch()
+    watch = Stopwatch()
     merger = table.merge(case.last(changes), "t.id = s.id", source_alias="s", target_alias="t", streamed_exec=False)
     merger = merger.when_matched_delete("s._op = 'd'").when_matched_update(values)
     merger.when_not_matched_insert(values, "s._op <> 'd'").execute()
-    return watch.took()
+    return watch.read_elapsed()
 
 
-def postgres(case: Case, place: str) -> Took:
+def postgres(case: Case, place: str) -> ElapsedTime:
     """The program's own, in process."""
     return in_process(case, PostgresSink({"dsn": place, "schema": "public"}))
 
 
-def postgres_plain(case: Case, place: str) -> Took:
+def postgres_plain(case: Case, place: str) -> ElapsedTime:
     """By hand."""
     names = case.table.column_names
     sets = ", ".join(f"{n} = s.{n}" for n in names if n != "id")
@@ -125,7 +125,7 @@ def postgres_plain(case: Case, place: str) -> Took:
     )
 
 
-def postgres_versions(case: Case, place: str) -> Took:
+def postgres_versions(case: Case, place: str) -> ElapsedTime:
     """A history by hand, of changes in order: what is open ends, and each change is a version up to the next."""
     names = ", ".join(case.table.column_names)
     next_one = "lead(_offset + 2) OVER (PARTITION BY id ORDER BY _offset)"
@@ -139,7 +139,7 @@ def postgres_versions(case: Case, place: str) -> Took:
     )
 
 
-def postgres_alone(case: Case, place: str) -> Took:
+def postgres_alone(case: Case, place: str) -> ElapsedTime:
     """What no history can do without: the versions that begin are copied and inserted, without looking for anything."""
     names = ", ".join(case.table.column_names)
     return _by_hand(
@@ -147,7 +147,7 @@ def postgres_alone(case: Case, place: str) -> Took:
     )
 
 
-def _by_hand(case: Case, place: str, *statements: str) -> Took:
+def _by_hand(case: Case, place: str, *statements: str) -> ElapsedTime:
     """Seconds for the changes, copied into a table `s`, and these statements, in a session that has done the same with a
     small table."""
     small = replace(case, rows=SMALL)
@@ -160,12 +160,12 @@ def _by_hand(case: Case, place: str, *statements: str) -> Took:
         return _by_statements(connection, case, statements)
 
 
-def _by_statements(connection: psycopg.Connection, case: Case, statements: Sequence[str]) -> Took:
+def _by_statements(connection: psycopg.Connection, case: Case, statements: Sequence[str]) -> ElapsedTime:
     columns = ("_op", "_offset", *case.table.column_names)
     source = case.frame()
     rows = list(zip(*(source[n].to_pylist() for n in columns), strict=True))
     shape = f"SELECT ''::text AS _op, 0::bigint AS _offset, {', '.join(columns[2:])} FROM items LIMIT 0"
-    watch = Watch()
+    watch = Stopwatch()
     connection.execute(f"CREATE TEMP TABLE s ON COMMIT DROP AS {shape}".encode())
     with connection.cursor().copy(f"COPY s ({', '.join(columns)}) FROM STDIN".encode()) as copy:
         for row in rows:
@@ -174,10 +174,10 @@ def _by_statements(connection: psycopg.Connection, case: Case, statements: Seque
     for statement in statements:
         connection.execute(statement.encode())
     connection.commit()
-    return watch.took()
+    return watch.read_elapsed()
 
 
-TARGETS: dict[str, Callable[[Case, str], Took]] = {
+TARGETS: dict[str, Callable[[Case, str], ElapsedTime]] = {
     "delta-rs": delta_rs,
     "delta-rs-plain": delta_rs_plain,
     "postgres": postgres,
@@ -192,7 +192,7 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def main(targets: dict[str, Callable[[Case, str], Took]]) -> None:
+def main(targets: dict[str, Callable[[Case, str], ElapsedTime]]) -> None:
     """Measure what the command line says."""
     _, text, target, where, out = sys.argv
     took = targets[target](Case(**json.loads(text)), where)

@@ -12,35 +12,35 @@ from adapters.spark.frames import from_arrow
 from adapters.spark.session import open_session
 
 from .applying import Case
-from .policies_child import Took, Watch, applied, lane, main
+from .policies_child import ElapsedTime, Stopwatch, apply_batch, lane, main
 
 QUIET = {"spark.ui.enabled": "false"}
 
 
-def spark(case: Case, place: str) -> Took:
+def spark(case: Case, place: str) -> ElapsedTime:
     """The program's own, on Spark."""
     engine = SparkEngine({"spark": QUIET})
     frame = from_arrow(engine.spark, case.frame()).persist()
     frame.count()
     sink = DeltaSparkSink({"path": place, "spark": QUIET})
     sink.prepare(lane(case), case.plan)
-    took = applied(case, engine, sink, frame)
+    took = apply_batch(case, engine, sink, frame)
     sink.close()
     return took
 
 
-def spark_plain(case: Case, place: str) -> Took:
+def spark_plain(case: Case, place: str) -> ElapsedTime:
     """By hand, in a session like the program's own."""
     changes = from_arrow(open_session(QUIET), case.frame()).persist()
     changes.count()
     values = {c: f"s.{c}" for c in case.table.column_names}
-    watch = Watch()
+    watch = Stopwatch()
     newest = Window.partitionBy("id").orderBy(sf.desc("_offset"))
     source = changes.withColumn("_n", sf.row_number().over(newest)).where("_n = 1")
     merger = SparkTable.forPath(source.sparkSession, f"{place}/items").alias("t").merge(source.alias("s"), "t.id = s.id")
     merger = merger.whenMatchedDelete("s._op = 'd'").whenMatchedUpdate(set=values)
     merger.whenNotMatchedInsert("s._op <> 'd'", values).execute()
-    return watch.took()
+    return watch.read_elapsed()
 
 
 if __name__ == "__main__":

@@ -61,16 +61,16 @@ def measure(rows: int, groups: int, share: float, rounds: int, layouts: Sequence
 
 def case(refreshing: ProjectionRefresher, layout: str, projection: Projection, touched: int) -> dict[str, Any]:
     """Both refreshes, after so many groups were touched."""
-    part, taken = timed(refreshing, projection, full=False)
+    part, taken = measure_refresh(refreshing, projection, full=False)
     if (part.kind, part.groups) != ("groups", touched):
         raise SystemExit(f"{projection.name}: {part.groups} groups instead of {touched}, {part.kind}: {part.reason}")
-    whole, of_all = timed(refreshing, projection, full=True)
-    _, again = timed(refreshing, projection, full=True)
+    whole, of_all = measure_refresh(refreshing, projection, full=True)
+    _, again = measure_refresh(refreshing, projection, full=True)
     return {"layout": layout, "query": projection.name, "touched": touched, "rows": part.rows, "of": whole.rows,
             **dict(zip(TAKEN, (*taken, *of_all, *again), strict=True))}  # fmt: skip
 
 
-def timed(
+def measure_refresh(
     refreshing: ProjectionRefresher, projection: Projection, *, full: bool
 ) -> tuple[RefreshResult, tuple[float, float]]:
     """Memory that changing the input took is given back before, not at whose expense it happens to be: it is 40 ms."""
@@ -146,11 +146,11 @@ def show(figures: Mapping[str, Any]) -> None:
     for case in figures["cases"]:
         table.add_row(
             case["layout"], case["query"], f"{case['touched']:,}", f"{case['rows']:,}", f"{case['of']:,}",
-            *_beside(case["part"], case["full"], case["again"]),
-            *_beside(case["part_cpu"], case["full_cpu"], case["again_cpu"]),
+            *_format_ratios(case["part"], case["full"], case["again"]),
+            *_format_ratios(case["part_cpu"], case["full_cpu"], case["again_cpu"]),
         )  # fmt: skip
     Console(width=170).print(table)
 
 
-def _beside(part: float, full: float, again: float) -> tuple[str, ...]:
+def _format_ratios(part: float, full: float, again: float) -> tuple[str, ...]:
     return f"{part:.2f}", f"{full:.2f}", f"{part / full:.2f}", f"{again / full:.2f}"

@@ -60,7 +60,7 @@ def _replay(config: Path, policy: str, events: int, made: Mapping[str, Any]) -> 
     for left in (folder / "lake", folder / "state"):
         shutil.rmtree(left, ignore_errors=True)
     options = ["--lane", f"{LAKE}.rows", "--into", into, "--policy", policy, "-c", str(config), "--json"]
-    ran = timed([sys.executable, "-c", REPLAY, "replay", "public.rows", *options], folder / "replay.out")
+    ran = measure_command([sys.executable, "-c", REPLAY, "replay", "public.rows", *options], folder / "replay.out")
     said = json.loads((folder / "replay.out").read_text())["result"]
     if said["records"] != events:
         raise RuntimeError(f"of {events} records {said['records']} were replayed")
@@ -75,7 +75,7 @@ def _replay(config: Path, policy: str, events: int, made: Mapping[str, Any]) -> 
 def _duckdb(folder: Path, column: str, policy: str, made: Mapping[str, Any]) -> dict[str, Any]:
     out = folder / "duckdb.json"
     command = [sys.executable, "-m", "benchmarks.replay_child", "duckdb", str(folder / "log"), column, policy, str(out)]
-    ran = timed(command, folder / "duckdb.out")
+    ran = measure_command(command, folder / "duckdb.out")
     _refuse_other(f"DuckDB, {policy} of {column}", json.loads(out.read_text()), made)
     return ran
 
@@ -85,7 +85,7 @@ def _refuse_other(what: str, found: Mapping[str, Any], made: Mapping[str, Any]) 
         raise RuntimeError(f"{what}: {found} instead of {made}")
 
 
-def timed(command: Sequence[str], out: Path) -> dict[str, Any]:
+def measure_command(command: Sequence[str], out: Path) -> dict[str, Any]:
     """Run a command to its end, its output in `out`: seconds, processor seconds of it, the most memory that it had."""
     log = out.with_suffix(".log")
     with out.open("w") as text, log.open("w") as errors:

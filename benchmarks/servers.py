@@ -67,10 +67,10 @@ def cpu_seconds(process: psutil.Process) -> float:
     """CPU time of a process, its children that have ended, and those that live."""
     times = process.cpu_times()
     spent = times.user + times.system + times.children_user + times.children_system
-    return spent + sum(_own(child) for child in process.children(recursive=True))
+    return spent + sum(_start_own_server(child) for child in process.children(recursive=True))
 
 
-def _own(process: psutil.Process) -> float:
+def _start_own_server(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()
     except psutil.NoSuchProcess:

@@ -73,10 +73,13 @@ def _ours(stack: EmbeddedStack, filled: Filled, batch: int, spark: Mapping[str, 
     found = python("benchmarks.spark_child", str(config), str(folder / "lake" / "rows"), out=folder / "figures.json")
     target = str(folder / "lake" / "rows")
     _check(target, filled)
-    return {**found, **({"beside_merge": beside_merge(found["batches"], found["merges"])} if found["merges"] else {})}
+    return {
+        **found,
+        **({"beside_merge": measure_time_outside_merge(found["batches"], found["merges"])} if found["merges"] else {}),
+    }
 
 
-def beside_merge(batches: Sequence[float], merges: Sequence[float]) -> float:
+def measure_time_outside_merge(batches: Sequence[float], merges: Sequence[float]) -> float:
     """Median seconds from commit to commit that are not the MERGE statement's own; of the later half of the merges, when
     Java is warm. While one batch is merged, the next is read and decoded. The commit that makes a table is no MERGE."""
     later = -(-len(merges) // 2)

@@ -32,8 +32,8 @@ TEST = "test_mutated_records_are_accounted_for"
 
 
 def main() -> int:
-    options = parsed()
-    suites = listed(options.k)
+    options = parse_arguments()
+    suites = list_suites(options.k)
     counts: dict[str, Counter[str]] = {decoder: Counter() for decoder in suites}
     asked = dict.fromkeys(suites, 0)
     """Inputs that were tried, or are being tried."""
@@ -44,7 +44,7 @@ def main() -> int:
             decoder = min(asked, key=lambda name: asked[name])
             while len(running) < options.jobs and asked[decoder] < options.inputs and time.monotonic() < end:
                 for suite, inputs in shares(suites[decoder], min(options.round, options.inputs - asked[decoder])):
-                    running[pool.submit(tried, suite, next(seeds), inputs)] = decoder
+                    running[pool.submit(try_inputs, suite, next(seeds), inputs)] = decoder
                     asked[decoder] += inputs
                 decoder = min(asked, key=lambda name: asked[name])
             if not running:
@@ -62,7 +62,7 @@ def shares(suites: Sequence[str], inputs: int) -> list[tuple[str, int]]:
     return [(suite, -(-inputs // len(suites))) for suite in suites]
 
 
-def parsed() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of each decoder")
     parser.add_argument("--minutes", type=float, default=600, help="no new process is started after so many")
@@ -73,7 +73,7 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def listed(part: str) -> dict[str, list[str]]:
+def list_suites(part: str) -> dict[str, list[str]]:
     """The suites of each decoder, by the name of what it decodes: that of the package its suite imports."""
     command = [
         sys.executable,
@@ -102,7 +102,7 @@ def decoder_of(suite: str) -> str:
     return next((name for name in names if parameter and parameter.startswith(name.partition("_")[0])), names[0])
 
 
-def tried(suite: str, seed: int, inputs: int) -> Counter[str]:
+def try_inputs(suite: str, seed: int, inputs: int) -> Counter[str]:
     """What became of so many inputs of the suite with this seed."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     said = {"REPLICATOR_INPUTS": str(inputs), "REPLICATOR_SEED": str(seed), "REPLICATOR_PROGRESS": str(folder / "progress")}

@@ -43,7 +43,7 @@ SUITES = {
 
 
 def main() -> int:
-    options = parsed()
+    options = parse_arguments()
     print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, seed {options.seed}")
     print("| suite | histories | seconds | outcome |\n| --- | --- | --- | --- |", flush=True)
     failed = 0
@@ -53,7 +53,7 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def parsed() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)

@@ -14,7 +14,7 @@ from ..sql.fold_windows import first_places, guarded_select, last_windows
 from ..sql.reconcile import reconcile_select
 from ..sql.render import render_merge
 from ..sql.scd2 import absorbed_select, events_select, versions_select
-from ..sql.scd2_events import Scd2Input, carried_columns, related_select
+from ..sql.scd2_events import Scd2Input, carried_columns, select_candidates
 from ..sql.watermark import late_select
 from .reconcile_in_process import places_select
 from .scd2_in_process import IMAGE
@@ -73,7 +73,9 @@ def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
     """Of a history: the versions at hand, what is known of their keys, what is to be written, and what to be remembered.
     Shown for a batch whose lowest sequence is 0, without truncates, and in which every value was sent."""
     known = _scd2_input(plan, dialect)
-    related = [related_select(plan, dialect, "target", known.rows, known.lowest, moves=False)] if dialect != DUCKDB else []
+    related = (
+        [select_candidates(plan, dialect, "target", known.rows, known.lowest, moves=False)] if dialect != DUCKDB else []
+    )
     return [
         *related,
         events_select(plan, dialect, known),

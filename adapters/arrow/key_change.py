@@ -1,6 +1,6 @@
 """Changes that must be kept together or apart when a stream is cut.
 
-A key change is a delete of the old key (`_moved_to`) followed by a create of the new one (`_moved_from`). Values that the
+A key change is a delete of the old key (`_moved_to`) followed by a create of the new one (`_find_old_key`). Values that the
 create does not send are those the old row had just before, so both halves must meet a target that still, and already,
 holds that row as it was. Other values that were not sent are those of the key's own row, which must not have been deleted,
 truncated or moved there within the segment: which of the target's rows would then be meant, depends on how much of the
@@ -53,7 +53,7 @@ DOUBTFUL = "_doubtful"
 Key = tuple[object, ...]
 
 
-def find_unsettled(changes: pa.Table) -> Position:
+def find_open_key_changes(changes: pa.Table) -> Position:
     """See `ports.engine.Engine.find_open_key_changes`."""
     if OLD_KEY not in changes.column_names or not pc.any(changes[KEY_CHANGE_DELETE]).as_py():
         return Position()

@@ -95,12 +95,12 @@ def list_read_columns(plan: ApplyPlan) -> list[str]:
 
 def find_owners(changes: pa.Table, plan: ApplyPlan) -> dict[int, RowOwner]:
     """By its number, of every delete half of a key change, whose row it is of. `changes`: in the order of arrival."""
-    near = _find_related(changes, plan.table.keys)
+    near = _find_vacated_keys(changes, plan.table.keys)
     judge = _OwnerFinder(changes.select(list_read_columns(plan)).take(near), plan)
     return {near[i].as_py(): whose for i, whose in judge.find_owners().items()}
 
 
-def _find_related(changes: pa.Table, names: Sequence[str]) -> pa.Array:
+def _find_vacated_keys(changes: pa.Table, names: Sequence[str]) -> pa.Array:
     """The numbers of the changes of keys that some row left, and of truncates."""
     numbered = rename_plainly(changes.select(list(names))).append_column("n", pa.array(range(changes.num_rows), pa.int64()))
     keys = numbered.column_names[:-1]

@@ -63,7 +63,7 @@ class ParquetSlices:
         room = self._budget if longest is None else min(self._budget, longest)
         groups = list(self._groups)
         for chunk in reader.iter_batches(self._rows, row_groups=groups, columns=self._names) if groups else ():
-            yield from _split_chunk(chunk, room)
+            yield from _split_rows(chunk, room)
 
     def unpack(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows in the types of the file's own schema."""
@@ -172,7 +172,7 @@ def _longest_value(dictionary: pa.Array) -> float:
     return float(pc.max(pc.binary_length(dictionary)).as_py() or 0) if len(dictionary) else inf
 
 
-def _split_chunk(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+def _split_rows(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """The rows in parts of no more text than that, each with the bytes of its text; a row that has more is alone."""
     is_packed = any(_has_dictionary(field.type) for field in chunk.schema)
     if not is_packed and chunk.nbytes <= room:

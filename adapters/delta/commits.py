@@ -130,7 +130,7 @@ class LaneLog:
         """
         before = self.version(snapshot)
         if self._positions.has_version(before + 1):
-            self._refuse_moved(before)
+            self._refuse_newer_commit(before)
         announced = self._positions.announce(before + 1, state, span)
         self.announced = announced.version
         attempt = Attempt(self._app, announced.version, announced.attempt, self._path, encode_position(self._app, state))
@@ -156,10 +156,10 @@ class LaneLog:
         told = (f"{entry.get(ATTEMPT)} {entry.get(USER_METADATA)}" for entry in self.open().history(RECENT))
         if any(attempt in said for said in told):
             return True
-        self._refuse_moved(before)
+        self._refuse_newer_commit(before)
         return False
 
-    def _refuse_moved(self, before: int) -> None:
+    def _refuse_newer_commit(self, before: int) -> None:
         """Raise Fenced when the lane has committed since it stood at `before`."""
         now = self.version(self.open())
         if now > before:

@@ -14,8 +14,8 @@ from replicator.domain.sequence import Sequence, SequenceValue
 
 def state_to_json(state: LaneState) -> dict[str, object]:
     """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark,
-    `cuts` where a history was truncated, `beside` where it counts, `took` where something is still to be taken, and of
-    deletes that are forgotten only where there are some."""
+    `cuts` where a history was truncated, `beside` where it counts, `read_elapsed` where something is still to be taken,
+    and of deletes that are forgotten only where there are some."""
     return {
         "position": state.position.to_json(),
         "high": _sequence_to_json(state.max_sequence),

@@ -45,10 +45,10 @@ def check_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list
     not have, or whose values cannot make partitions."""
     which = "only text, whole numbers, booleans and dates can make partitions"
 
-    def fits(kept: pa.Field) -> bool:
+    def is_usable(kept: pa.Field) -> bool:
         return _can_partition(kept.type)
 
-    return select_columns(lane, plan, "partition_by", wanted, fits=fits, which=which, stays="partitions")
+    return select_columns(lane, plan, "partition_by", wanted, fits=is_usable, which=which, stays="partitions")
 
 
 def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
     """The columns of `domain.event_log.EVENT_LOG`, one row per record, in order. Of a record that is withheld, the place and
     the time alone."""
     withheld = decoder.find_erased(raw) if isinstance(decoder, FiltersErased) else None
-    raw = raw if withheld is None else _blank_withheld(raw, withheld)
+    raw = raw if withheld is None else _blank_erased_records(raw, withheld)
     raw = decoder.mask_records(raw) if isinstance(decoder, MasksRecords) else raw
     envelope = decoder.envelope(raw)
     known = {
@@ -39,7 +39,7 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
     return pa.table(columns)
 
 
-def _blank_withheld(raw: pa.Table, withheld: pa.Array) -> pa.Table:
+def _blank_erased_records(raw: pa.Table, withheld: pa.Array) -> pa.Table:
     """Without key, value and headers of those."""
     for name in ("headers", "key", "value"):
         field = raw.schema.field(name)

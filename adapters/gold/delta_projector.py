@@ -297,7 +297,7 @@ def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
     )
 
 
-def refuse_lacking_keys(projection: Projection, columns: Iterable[str]) -> None:
+def refuse_missing_keys(projection: Projection, columns: Iterable[str]) -> None:
     """Raise Fatal when the rows of a query do not have the columns of `keys`."""
     there = {name.lower() for name in columns}
     for name in projection.keys:

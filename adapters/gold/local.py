@@ -20,7 +20,7 @@ from ..delta.tables import FILE_BYTES, read_schema
 from ..delta.types import to_storable
 from ..sql.dialect import DELTA_RS
 from .data_files import has_few_rows, has_only_groups
-from .delta_projector import refuse_lacking_keys, repeated_keys_error
+from .delta_projector import refuse_missing_keys, repeated_keys_error
 from .duckdb_queries import (
     Rows,
     describe_query_error,
@@ -179,7 +179,7 @@ class LocalProjector(HybridProjector):
             order = projection.partition_by if groups == within else None
             found = run_query(connection, projection.query, order, within)
         self._ahead.release()
-        refuse_lacking_keys(projection, found.column_names)
+        refuse_missing_keys(projection, found.column_names)
         if groups is not None and within is None:
             found = filter_groups(found, projection.partition_by or "", groups)
         if projection.keys and has_repeated_keys(found, projection.keys):

@@ -22,7 +22,7 @@ from ..postgres.ddl import DIALECT
 from ..postgres.lane_state import META
 from ..postgres.names import quote_name
 from ..postgres.target_location import TableLocation
-from ..postgres.types import ColumnFit, fit_column, new_type
+from ..postgres.types import ColumnConversion, find_conversion, new_type
 from ..sql.dialect import text_literal
 
 REFRESHES = sa.Table(
@@ -128,13 +128,13 @@ def read_refresh_state(cursor: psycopg.Cursor, place: TableLocation, *, lock: bo
     return RefreshState(table, LastRefresh(relation, number, others, json.loads(columns), json.loads(record)))
 
 
-def fit_columns(schema: pa.Schema, label: str) -> dict[str, tuple[str, ColumnFit]]:
+def find_conversions(schema: pa.Schema, label: str) -> dict[str, tuple[str, ColumnConversion]]:
     """By column its type in PostgreSQL, and how values get into it. Fatal for a type that has none."""
     out = {}
     for field in schema:
         column = Column(field.name, field.type)
         there = new_type(column)
-        found = None if pa.types.is_interval(field.type) else fit_column(column, there)
+        found = None if pa.types.is_interval(field.type) else find_conversion(column, there)
         if found is None:
             raise Fatal(
                 f"column {field.name!r} of {label} would be {field.type}, which is kept in no type of PostgreSQL",
@@ -187,7 +187,7 @@ def delete_groups(cursor: psycopg.Cursor, place: TableLocation, column: str | No
     cursor.execute(which.encode(), ([one for one in groups if one is not None], None in groups), prepare=False)
 
 
-def insert_rows(cursor: psycopg.Cursor, place: TableLocation, rows: pa.Table, fits: Mapping[str, ColumnFit]) -> None:
+def insert_rows(cursor: psycopg.Cursor, place: TableLocation, rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> None:
     """Add rows. Fatal for a value that its column does not hold."""
     wanted = pa.schema([pa.field(name, fits[name].arrow) for name in rows.column_names])
     try:

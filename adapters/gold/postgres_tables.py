@@ -26,7 +26,7 @@ from .postgres_refreshes import (
     create_table,
     delete_groups,
     diff_columns,
-    fit_columns,
+    find_conversions,
     insert_rows,
     install_guard,
     read_oid,
@@ -116,7 +116,10 @@ class PostgresTables:
             column = None if projection.partition_by is None else group_column(projection, rows.schema).name
             delete_groups(cursor, place, column, work.groups)
             insert_rows(
-                cursor, place, rows, {name: one for name, (_, one) in fit_columns(rows.schema, projection.label).items()}
+                cursor,
+                place,
+                rows,
+                {name: one for name, (_, one) in find_conversions(rows.schema, projection.label).items()},
             )
         write_refresh(cursor, place, projection.name, LastRefresh(oid, found.number + 1, False, columns, record.to_json()))
 
@@ -133,7 +136,7 @@ class PostgresTables:
         projection, place = of
         refuse_group_type(projection, schema)
         check_columns(schema.names, projection.label)
-        kinds = {name: kind for name, (kind, _) in fit_columns(schema, projection.label).items()}
+        kinds = {name: kind for name, (kind, _) in find_conversions(schema, projection.label).items()}
         gone, added = diff_columns(found, kinds)
         if found.table is None:
             create_table(cursor, place, kinds, table_remark(projection))

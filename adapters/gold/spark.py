@@ -19,13 +19,13 @@ from ..delta.commits import Attempt
 from ..delta.types import storage_type, to_storable
 from ..spark.errors import translate_errors
 from ..spark.frames import column, from_arrow, quote_name, to_arrow
-from ..spark.merge import commit_session, confirm_commit, refuse_moved
+from ..spark.merge import commit_session, confirm_commit, refuse_changed_table
 from ..spark.object_stores import to_spark_path
 from ..spark.session import split_options_lazily
 from ..spark.table_writer import SparkTableWriter
 from ..spark.types import arrow_schema, spark_schema
 from ..sql.dialect import SPARK
-from .delta_projector import refuse_lacking_keys, repeated_keys_error
+from .delta_projector import refuse_missing_keys, repeated_keys_error
 from .duckdb_queries import has_repeated_keys
 from .hybrid_projector import HybridProjector
 from .refresh_records import RECORD, app_id, group_column, groups_filter, groups_filter_on, next_number
@@ -128,7 +128,7 @@ class SparkProjector(HybridProjector):
         found = spark.sql(projection.query)
         if groups is not None and projection.partition_by is not None:
             found = found.where(groups_filter(projection.partition_by, groups, SPARK))
-        refuse_lacking_keys(projection, found.columns)
+        refuse_missing_keys(projection, found.columns)
         return found
 
     def _register_input(self, spark: SparkSession, one: ProjectionInput, record: RefreshRecord) -> DataFrame:
@@ -144,7 +144,7 @@ class SparkProjector(HybridProjector):
         folder = self._target_folder(projection)
         said = json.dumps({RECORD: record.to_json(), "attempt": str(uuid4())})
         attempt = Attempt(app_id(projection), next_number(table, projection), said, folder)
-        refuse_moved(table, attempt)
+        refuse_changed_table(table, attempt)
         with commit_session(rows.sparkSession, attempt):
             writer = rows.write.format("delta").mode("overwrite").option("txnAppId", attempt.app)
             writer = writer.option("txnVersion", attempt.version).option("userMetadata", said)

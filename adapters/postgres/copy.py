@@ -31,7 +31,7 @@ def copy_rows(cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, f
     """Send `rows`, whose columns are those of the statement, in the literal forms `forms`. Encoding one chunk overlaps with
     the server reading the one before."""
     with cursor.copy(statement) as copy:
-        for batch in rows.to_batches(max_chunksize=chunk_rows(rows)):
+        for batch in rows.to_batches(max_chunksize=get_rows_per_slice(rows)):
             send_copy_data(copy, to_csv(batch, forms))
 
 
@@ -41,7 +41,7 @@ def send_copy_data(copy: psycopg.Copy, data: bytes | memoryview) -> None:
         copy.write(data[start : start + MESSAGE_BYTES])
 
 
-def chunk_rows(rows: pa.Table) -> int:
+def get_rows_per_slice(rows: pa.Table) -> int:
     """How many rows are encoded at once."""
     width: int = max(1, rows.nbytes // max(1, rows.num_rows))
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // width))

@@ -26,7 +26,7 @@ from .errors import translate_error
 from .names import quote_name
 from .relation_kinds import refuse_kind
 from .schema_evolution import reshape
-from .types import AnyType, ColumnFit, fit_column, new_type
+from .types import AnyType, ColumnConversion, find_conversion, new_type
 
 log = logging.getLogger(__name__)
 DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
@@ -191,17 +191,17 @@ def _widen_table(connection: sa.Connection, schema: str, name: str, missing: Seq
         connection.exec_driver_sql(f"ALTER TABLE {quote_name(schema, name).replace('%', '%%')} ADD COLUMN {definition}")
 
 
-def fit_columns(name: str, there: ExistingTable, plan: ApplyPlan) -> dict[str, ColumnFit]:
+def find_conversions(name: str, there: ExistingTable, plan: ApplyPlan) -> dict[str, ColumnConversion]:
     """How each column of the plan gets into the table; Fatal for the first one that cannot without loss."""
     out = {}
     for column in plan.target:
         found: AnyType = there.columns[column.name]["type"]
-        out[column.name] = _fit_column(name, column, found)
+        out[column.name] = _find_conversion(name, column, found)
     return out
 
 
-def _fit_column(name: str, column: Column, found: AnyType) -> ColumnFit:
-    fitting = fit_column(column, found)
+def _find_conversion(name: str, column: Column, found: AnyType) -> ColumnConversion:
+    fitting = find_conversion(column, found)
     if fitting is None:
         wanted = new_type(column).compile(DIALECT)
         raise Fatal(

@@ -116,7 +116,7 @@ NEW: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], AnyType]
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFit:
+class ColumnConversion:
     """How values of a source column get into a column of the target.
 
     `arrow`: the type they must be cast to without loss first. `form`: see `pg_literals`. `length`: the most characters the
@@ -128,84 +128,87 @@ class ColumnFit:
     length: int | None = None
 
 
-def fit_column(column: Column, there: AnyType) -> ColumnFit | None:
+def find_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     """How `column` fits the type a target column has; None when no assignment without loss exists. Values that do not
-    fit are found row by row: by the cast to `ColumnFit.arrow`, otherwise by the server, which refuses and never rounds."""
+    fit are found row by row: by the cast to `ColumnConversion.arrow`, otherwise by the server, which refuses and never
+    rounds."""
     if column.source_type == BYTE_ORDER and getattr(there, "collation", None) not in BYTEWISE:
         return None
     if isinstance(there, sa.ARRAY):
-        return _fit_array(column, there)
+        return _find_array_conversion(column, there)
     if isinstance(there, pg.DOMAIN):
-        return fit_column(column, there.data_type)
+        return find_conversion(column, there.data_type)
     if isinstance(there, pg.JSON):
-        return _fit_json(column)
+        return _find_json_conversion(column)
     for kind, rule in EXISTING:
         if isinstance(there, kind):
             return rule(column, there)
-    return ColumnFit(column.type) if is_text(column.type) else None
+    return ColumnConversion(column.type) if is_text(column.type) else None
 
 
-def _fit_array(column: Column, there: sa.ARRAY[object]) -> ColumnFit | None:
+def _find_array_conversion(column: Column, there: sa.ARRAY[object]) -> ColumnConversion | None:
     if not t.is_list(column.type) or not _is_scalar(column.type.value_type):
         return None
-    item = fit_column(replace(column, type=column.type.value_type), there.item_type)
-    return ColumnFit(pa.list_(item.arrow), ARRAY_FORM) if item else None
+    item = find_conversion(replace(column, type=column.type.value_type), there.item_type)
+    return ColumnConversion(pa.list_(item.arrow), ARRAY_FORM) if item else None
 
 
-def _fit_json(column: Column) -> ColumnFit | None:
+def _find_json_conversion(column: Column) -> ColumnConversion | None:
     takes = is_text(column.type) or t.is_nested(column.type)
-    return ColumnFit(column.type, JSON_FORM) if takes else None
+    return ColumnConversion(column.type, JSON_FORM) if takes else None
 
 
-def _fit_text(column: Column, there: AnyType) -> ColumnFit | None:
+def _find_text_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     internal = type(there) is sa.String  # `name` and "char", which cut what is too long
     if internal or is_bytes(column.type):
         return None
     form = JSON_FORM if t.is_nested(column.type) else PLAIN_FORM
-    return ColumnFit(column.type, form, getattr(there, "length", None))
+    return ColumnConversion(column.type, form, getattr(there, "length", None))
 
 
-def _fit_integer(column: Column, there: AnyType) -> ColumnFit | None:
+def _find_integer_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     exact = t.is_integer(column.type) or t.is_decimal(column.type)
     width = {sa.SmallInteger: pa.int16(), sa.BigInteger: pa.int64()}
-    return ColumnFit(next((a for c, a in width.items() if isinstance(there, c)), pa.int32())) if exact else None
+    return ColumnConversion(next((a for c, a in width.items() if isinstance(there, c)), pa.int32())) if exact else None
 
 
-def _fit_float(column: Column, there: AnyType) -> ColumnFit | None:
+def _find_float_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     narrow = isinstance(there, sa.REAL) or (getattr(there, "precision", None) or 53) <= 24
     if t.is_integer(column.type):
-        return ColumnFit(pa.float32() if narrow else pa.float64())
+        return ColumnConversion(pa.float32() if narrow else pa.float64())
     fits = t.is_floating(column.type) and not (narrow and t.is_float64(column.type))
-    return ColumnFit(column.type) if fits else None
+    return ColumnConversion(column.type) if fits else None
 
 
-def _fit_numeric(column: Column, there: AnyType) -> ColumnFit | None:
+def _find_numeric_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     precision, scale = getattr(there, "precision", None), getattr(there, "scale", None) or 0
     text = is_text(column.type) and column.source_type in DECIMALS
     if precision is None:
-        return ColumnFit(column.type) if text or _is_number(column.type) else None
+        return ColumnConversion(column.type) if text or _is_number(column.type) else None
     if t.is_integer(column.type) and scale >= 0:
-        return ColumnFit(column.type)
+        return ColumnConversion(column.type)
     if not (text or t.is_decimal(column.type)) or precision > 76:
         return None
-    return ColumnFit(pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
+    return ColumnConversion(pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
 
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 
-def _fit_timestamp(column: Column, there: AnyType) -> ColumnFit | None:
+def _find_timestamp_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     if not t.is_timestamp(column.type):
         return None
-    return ColumnFit(pa.timestamp(_unit(there), column.type.tz))
+    return ColumnConversion(pa.timestamp(_unit(there), column.type.tz))
 
 
-def _fit_time(column: Column, there: AnyType) -> ColumnFit | None:
+def _find_time_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     if is_text(column.type):
-        return ColumnFit(column.type) if column.source_type == ZONED_TIME and getattr(there, "timezone", False) else None
+        return (
+            ColumnConversion(column.type) if column.source_type == ZONED_TIME and getattr(there, "timezone", False) else None
+        )
     unit = _unit(there)
-    return ColumnFit(pa.time64("us") if unit == "us" else pa.time32(unit)) if t.is_time(column.type) else None
+    return ColumnConversion(pa.time64("us") if unit == "us" else pa.time32(unit)) if t.is_time(column.type) else None
 
 
 def _unit(there: AnyType) -> str:
@@ -216,30 +219,30 @@ def _unit(there: AnyType) -> str:
     return "ms" if digits >= 3 else "s"
 
 
-def _fit_interval(column: Column, there: AnyType) -> ColumnFit | None:
+def _find_interval_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
     whole = getattr(there, "precision", None) is None and getattr(there, "fields", None) is None
     known = t.is_duration(column.type) or (is_text(column.type) and column.source_type == INTERVAL)
-    return ColumnFit(column.type) if whole and known else None
+    return ColumnConversion(column.type) if whole and known else None
 
 
-def _only(holds: Callable[[pa.DataType], bool]) -> Callable[[Column, AnyType], ColumnFit | None]:
-    return lambda column, _: ColumnFit(column.type) if holds(column.type) else None
+def _only(holds: Callable[[pa.DataType], bool]) -> Callable[[Column, AnyType], ColumnConversion | None]:
+    return lambda column, _: ColumnConversion(column.type) if holds(column.type) else None
 
 
-EXISTING: tuple[tuple[type[AnyType], Callable[[Column, AnyType], ColumnFit | None]], ...] = (
+EXISTING: tuple[tuple[type[AnyType], Callable[[Column, AnyType], ColumnConversion | None]], ...] = (
     (sa.Enum, _only(is_text)),
-    (sa.String, _fit_text),
-    (pg.CITEXT, _fit_text),
-    (sa.Integer, _fit_integer),
-    (sa.Float, _fit_float),
-    (sa.Numeric, _fit_numeric),
+    (sa.String, _find_text_conversion),
+    (pg.CITEXT, _find_text_conversion),
+    (sa.Integer, _find_integer_conversion),
+    (sa.Float, _find_float_conversion),
+    (sa.Numeric, _find_numeric_conversion),
     (sa.Boolean, _only(t.is_boolean)),
     (sa.LargeBinary, _only(is_bytes)),
-    (sa.DateTime, _fit_timestamp),
+    (sa.DateTime, _find_timestamp_conversion),
     (sa.Date, _only(t.is_date)),
-    (sa.Time, _fit_time),
-    (sa.Interval, _fit_interval),
-    (pg.INTERVAL, _fit_interval),
+    (sa.Time, _find_time_conversion),
+    (sa.Interval, _find_interval_conversion),
+    (pg.INTERVAL, _find_interval_conversion),
     (pg.OID, _only(lambda _: False)),
     (pg.MONEY, _only(lambda _: False)),
 )

@@ -36,10 +36,10 @@ class DriverSink:
         return self._sink.state(lane)
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
-        def refused(lane: Lane, rows: pa.Table) -> None:
+        def reject_rows(lane: Lane, rows: pa.Table) -> None:
             reject(lane, from_arrow(self._session.spark, rows))
 
-        return self._sink.apply([_collect_rows(write) for write in writes], refused)
+        return self._sink.apply([_collect_rows(write) for write in writes], reject_rows)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         self._sink.skip(lane, state)

@@ -67,7 +67,7 @@ def write_stage(
         return append_stage(rows.select([column(c.name) for c in plan.target]))
 
     def merge(snapshot: DeltaTable, attempt: Attempt) -> None:
-        refuse_moved(snapshot, attempt)
+        refuse_changed_table(snapshot, attempt)
         condition = merge_condition(plan, SPARK)
         meets = sf.expr(condition) if clear is not None or cuts else _limit_to_partitions(sf.expr(condition), partitions)
         with commit_session(rows.sparkSession, attempt) as session:
@@ -104,7 +104,7 @@ def overwrite_stage(rows: DataFrame) -> Operation:
     """`rows`, and their columns, instead of those of the table."""
 
     def overwrite(snapshot: DeltaTable, attempt: Attempt) -> None:
-        refuse_moved(snapshot, attempt)
+        refuse_changed_table(snapshot, attempt)
         _save_rows(rows, "overwrite", {"overwriteSchema": "true"}, snapshot, attempt)
 
     return overwrite
@@ -132,7 +132,7 @@ def delete_stage(session: LazySession, condition: str | None = None) -> Operatio
     """Removes the rows for which the condition holds, or every row."""
 
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
-        refuse_moved(snapshot, attempt)
+        refuse_changed_table(snapshot, attempt)
         with commit_session(session.spark, attempt) as spark:
             SparkTable.forPath(spark, to_spark_path(attempt.table.uri)).delete(condition)
         snapshot.update_incremental()
@@ -147,7 +147,7 @@ def remove_key_stage(row: DataFrame) -> Operation:
     """Removes the rows that equal `row` in its columns, out of the files of the table too: none of these is only marked."""
 
     def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
-        refuse_moved(snapshot, attempt)
+        refuse_changed_table(snapshot, attempt)
         same = " AND ".join(f"t.{quote_name(name)} = s.{quote_name(name)}" for name in row.columns)
         with commit_session(row.sparkSession, attempt) as session:
             session.conf.set(MARKS, "false")
@@ -173,7 +173,7 @@ def _limit_to_partitions(condition: Column, partitions: Partitions) -> Column:
     return condition
 
 
-def refuse_moved(snapshot: DeltaTable, attempt: Attempt) -> None:
+def refuse_changed_table(snapshot: DeltaTable, attempt: Attempt) -> None:
     """Raise LostRace when the table is not what stage 2 read any more: Spark would write to what is there now. In an object
     store a version can also be another one than it was: there Spark replaces what somebody wrote in the same moment."""
     now = open_table(attempt.table)

@@ -109,7 +109,7 @@ def verdict_expression(
     if ledger:
         branches += _ordering_verdicts(plan, dialect, "l")
     if floor is not None and plan.reconcile.guard == "newer":
-        branches.append((_at_or_below_floor(plan, dialect, floor), SUPERSEDED))
+        branches.append((_at_or_below_sequence(plan, dialect, floor), SUPERSEDED))
     if forgetting is not None:
         branches.append((_late_condition(plan, dialect, forgetting, ledger=ledger), LATE))
     if plan.reconcile.complete:
@@ -208,13 +208,13 @@ def missing_values_reject(names: Collection[str]) -> Reject:
     return Reject(RejectCode.INCOMPLETE, f"no value was sent for {lacking}, and there is no row to take it from")
 
 
-def _at_or_below_floor(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
+def _at_or_below_sequence(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
     return not_above_condition(dialect, "r", cdc_sequence_columns(plan.table.sequence), floor)
 
 
 def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit, *, ledger: bool) -> str:
     """The change is as old as deletes that are forgotten, and nothing is known of its key."""
-    key, old = plan.table.keys[0], _at_or_below_floor(plan, dialect, forgetting.max_purged)
+    key, old = plan.table.keys[0], _at_or_below_sequence(plan, dialect, forgetting.max_purged)
     absent = [f"{dialect.column('t', key)} IS NULL"]
     absent += [cleared_condition(plan, dialect, forgetting.clears)] if forgetting.clears is not None else []
     unknown = [f"{dialect.column('l', key)} IS NULL"]

@@ -34,7 +34,7 @@ THERE = "_cdc__there"
 class Scd2Input:
     """The relations that events come from, as SQL text, and what is to be told apart in them.
 
-    `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `related_select` (None where the
+    `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `select_candidates` (None where the
     target is known to have no such version: what it would be compared with is left out then). `absorbed`: what is
     remembered of these keys (None where nothing can matter), with `_op` and the columns of the target. Both have `_place`,
     which is negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
@@ -57,7 +57,7 @@ class Scd2Input:
     applied_at: str = ""
 
 
-def related_select(
+def select_candidates(
     plan: ApplyPlan,
     dialect: Dialect,
     target: str,

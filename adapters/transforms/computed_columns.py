@@ -15,7 +15,7 @@ from replicator.domain.transform.expression_resolver import resolve_expression
 
 from .casts import cast_values
 from .expressions import ExpressionRows
-from .kernels import combine_chunks, first_reasons, lossy_cast_reasons
+from .kernels import combine_arrays, first_reasons, lossy_cast_reasons
 
 NO_TEXT = pa.scalar(None, pa.string())
 UPSERTS = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
@@ -47,8 +47,8 @@ def compute_column(
     if values.type != kind:
         done, lost = cast_values(pa.chunked_array([values]), kind)
         values, failed = (
-            combine_chunks(done, kind),
-            first_reasons(failed, lossy_cast_reasons(combine_chunks(lost, pa.bool_()), kind)),
+            combine_arrays(done, kind),
+            first_reasons(failed, lossy_cast_reasons(combine_arrays(lost, pa.bool_()), kind)),
         )
     upsert = pc.is_in(columns[OP], value_set=UPSERTS).combine_chunks()
     partly, wholly = _find_missing(columns, node.columns, keys, lacking)

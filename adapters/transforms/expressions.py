@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from replicator.domain.transform.typed_expressions import TypedExpr
 
-from .kernels import STEPS, Found, Texts, combine_chunks, first_reasons
+from .kernels import STEPS, Found, Texts, combine_arrays, first_reasons
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ExpressionRows:
     def _evaluate(self, node: TypedExpr) -> Found:  # noqa: PLR0911  (a case each)
         match node.operation:
             case "column":
-                return combine_chunks(self.columns[node.value], node.type), None
+                return combine_arrays(self.columns[node.value], node.type), None
             case "constant":
                 return pa.repeat(pa.scalar(node.value, node.type), self.count), None
             case "and" | "or":

@@ -27,7 +27,7 @@ WHOLE_FROM = 2.0**52
 """Floats that are no smaller have no fraction."""
 
 
-def combine_chunks(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def combine_arrays(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     """A column in one piece."""
     return values.combine_chunks() if values.num_chunks else pa.array([], kind)
 
@@ -142,7 +142,7 @@ def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 def _cast_values(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     done, lost = cast_values(pa.chunked_array([operands[0]]), node.type)
-    return combine_chunks(done, node.type), lossy_cast_reasons(combine_chunks(lost, pa.bool_()), node.type)
+    return combine_arrays(done, node.type), lossy_cast_reasons(combine_arrays(lost, pa.bool_()), node.type)
 
 
 def lossy_cast_reasons(where: pa.Array, kind: pa.DataType) -> Texts:
@@ -159,7 +159,7 @@ def _compare(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def _to_text(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
-    return combine_chunks(to_texts(pa.chunked_array([operands[0]])), node.type), None
+    return combine_arrays(to_texts(pa.chunked_array([operands[0]])), node.type), None
 
 
 def _join_texts(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:

@@ -111,14 +111,14 @@ class Supervisor(Generic[F]):
 
     def _close_all(self) -> None:
         for pipeline in self._pipelines:
-            self._close_logged(pipeline.report_positions, pipeline.context.name)
-            self._close_logged(pipeline.context.source.close, pipeline.context.name)
+            self._close_or_log(pipeline.report_positions, pipeline.context.name)
+            self._close_or_log(pipeline.context.source.close, pipeline.context.name)
         for worker in self._workers:
-            self._close_logged(worker.close_sink, worker.name)
+            self._close_or_log(worker.close_sink, worker.name)
         self._shared.rejects.open.recount()
-        self._close_logged(self._dead_letters.close, "dead letters")
+        self._close_or_log(self._dead_letters.close, "dead letters")
 
-    def _close_logged(self, close: Callable[[], None], name: str) -> None:
+    def _close_or_log(self, close: Callable[[], None], name: str) -> None:
         try:
             close()
         except Exception:

@@ -70,7 +70,7 @@ def sequence_columns(count: int) -> tuple[str, ...]:
 
 
 def key_struct(table: TableSpec) -> pa.StructType:
-    """The type of `_moved_from`: the key columns as one struct."""
+    """The type of `_find_old_key`: the key columns as one struct."""
     return pa.struct([(k, table.column(k).type) for k in table.keys])
 
 
@@ -82,8 +82,8 @@ def changes_schema(table: TableSpec) -> pa.Schema:
     `_tx` transaction id or null. `_error` null, or `CODE: sentence` of `errors.Reject`: such a row is a reject and its
     other values do not count. `_unsent` names the columns whose value was not sent (unchanged TOAST, partial image),
     null when all were; on the delete half of a key change also those of which that is not known: such a doubtful image has
-    values in them. `_moved_from` is the old key on the create half of a key change, `_moved_to` is true on its delete half;
-    both null otherwise. For `d` the columns hold the before image as sent; for `t` all are null.
+    values in them. `_find_old_key` is the old key on the create half of a key change, `_moved_to` is true on its delete
+    half; both null otherwise. For `d` the columns hold the before image as sent; for `t` all are null.
     """
     moved = [pa.field(OLD_KEY, key_struct(table))] if table.keys else []
     return pa.schema(

@@ -36,7 +36,7 @@ class EventStore(Protocol):
     ) -> Sequence[Event]:
         """The events of a type or of one aggregate, stored up to and including `until`, by time, those of an aggregate by
         version; the first `limit` of them. None when there are none (test_events_outlive_the_store,
-        test_events_are_chosen)."""
+        test_events_are_filtered)."""
 
     def version(self, aggregate_type: str, aggregate_id: str) -> int:
         """The aggregate's version; 0 when it has no events (test_versions_are_counted_per_aggregate)."""

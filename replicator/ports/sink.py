@@ -64,8 +64,8 @@ class Sink(Protocol[F]):
         Rows that a target refuses for what other rows hold (a foreign key, a unique value) are tried again after all others
         of the call. Those that are refused still are rejected, unless the write `may_wait`: then RowsWait, and nothing is
         committed.
-        A write that changes no row still moves the position (test_empty_write_moves_position). The state that is committed
-        with the rows names the plan's rule (test_state_is_committed_with_the_rows).
+        A write that changes no row still moves the position (test_empty_write_advances_position). The state that is
+        committed with the rows names the plan's rule (test_state_is_committed_with_the_rows).
 
         Under a watermark changes that are late (`domain.policy.watermark`) go to `reject` as LATE, and nothing else comes
         of them; of the others, of which the fold has left all, changes that come twice are one

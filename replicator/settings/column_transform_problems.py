@@ -46,7 +46,7 @@ def _check_names(table: TableView, entry: EntryView) -> Iterator[PathProblem]:
     """Two columns of one name, and names of columns that targets have beside the source's."""
     rules = list_rules(table, entry)
     now = {name: get_new_name(name, rule) for name, (_, rule) in rules.items()}
-    others = [name for name in table.declared or () if name not in rules and is_chosen(entry, name)]
+    others = [name for name in table.declared or () if name not in rules and is_selected(entry, name)]
     own = [*others, *(name for name, (_, rule) in rules.items() if not is_added(rule))]
     twice = {name.casefold() for name in find_duplicates([*filter(None, now.values()), *others], own)}
     for name, (path, rule) in rules.items():
@@ -74,7 +74,7 @@ def is_added(rule: Rule) -> bool:
     return any(key in rule for key in ADDING_KEYS)
 
 
-def is_chosen(entry: EntryView, name: str) -> bool:
+def is_selected(entry: EntryView, name: str) -> bool:
     """The lists of columns of the entry have the column."""
     for key in LISTS:
         names = entry.row_transforms.get(key, ((), None))[1]

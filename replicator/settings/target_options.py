@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 
-from .column_transform_problems import LISTS, get_new_name, is_added, is_chosen, list_rules
+from .column_transform_problems import LISTS, get_new_name, is_added, is_selected, list_rules
 from .config_view import ConfigView, EntryView, TableView
 from .fields import DURATION, to_timedelta
 from .findings import Path, PathProblem, describe_path, quote_name
@@ -87,11 +87,11 @@ def _check_layout_columns(table: TableView, entry: EntryView) -> Iterator[PathPr
                     else ("renames", f"write {quote_name(get_new_name(column, rule))}")
                 )
                 yield PathProblem(path, "contradiction", f"{named}, which {describe_path(at)} {does}", step)
-            elif not is_added(rule) and not is_chosen(entry, column):
+            elif not is_added(rule) and not is_selected(entry, column):
                 by = next(entry.row_transforms[key][0] for key in LISTS if key in entry.row_transforms)
                 yield PathProblem(path, "contradiction", f"{named}, which {describe_path(by)} leaves out", OTHER_COLUMN_HINT)
             elif table.declared is not None and name not in (*table.declared, *sources):
-                known = [*(n for n in table.declared if n not in rules and is_chosen(entry, n)), *sources]
+                known = [*(n for n in table.declared if n not in rules and is_selected(entry, n)), *sources]
                 hint = suggest_name(name, known) or table.known
                 yield PathProblem(path, "unknown_column", f"{named}, which is {table.unknown}", hint)
             elif rule.get("mask") in SINGLE_VALUE_MASKS:

@@ -37,10 +37,10 @@ def validate(data: Any, root: FilePath, settled: set[Path]) -> tuple[Settings | 
         return Settings.model_validate(data, context={"root": root}), []
     except ValidationError as error:
         details = error.errors(include_input=False, include_url=False)
-        return None, [p for p in map(_make_problem, details) if not _is_settled(p, settled)]
+        return None, [p for p in map(_make_problem, details) if not _is_reported(p, settled)]
 
 
-def _is_settled(problem: PathProblem, settled: set[Path]) -> bool:
+def _is_reported(problem: PathProblem, settled: set[Path]) -> bool:
     """The path or one around it was judged already; or what is said to be missing inside it was removed."""
     path = problem.path
     removed = problem.code == "place" and any(known[: len(path)] == path for known in settled)

@@ -233,11 +233,11 @@ def find_smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]],
     end = time.monotonic() + PATIENCE
     records = find_fewest(records, lambda some: time.monotonic() < end and fails(some))
     for place in range(len(records)):
-        records = shorten_value(records, place, lambda some: time.monotonic() < end and fails(some))
+        records = truncate_value(records, place, lambda some: time.monotonic() < end and fails(some))
     return records
 
 
-def shorten_value(records: Sequence[Record], place: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
+def truncate_value(records: Sequence[Record], place: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
     """The records with less of the value of one."""
 
     def having(value: bytes) -> Sequence[Record]:

@@ -150,7 +150,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         rows = self.to_arrow(engine.fold(self.read_changes(history), plan).frame).to_pylist()
         assert [row["v1"] is None for row in rows if row["_op"] == "d"] == [False]
 
-    def test_fold_marks_void_rows(self) -> None:
+    def test_fold_flags_void_rows(self) -> None:
         """`_reset` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""
         engine = self.new_engine()
         moved = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("move", 0, 1, salt=9, mask=1))

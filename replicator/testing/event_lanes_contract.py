@@ -176,7 +176,7 @@ class EventLanesContract(EventLanesHistories):
                 place.apply_write(sink, outbox.make_write(engine, 2, 4))
             assert len(place.store().read("order")) == 1
 
-    def test_an_empty_write_moves_the_position(self) -> None:
+    def test_an_empty_write_advances_the_position(self) -> None:
         """And one of which every event is known too; neither stores anything."""
         outbox, engine = self.outbox(SentEvent(0), SentEvent(0)), self.new_engine()
         with self.open_place() as place:

@@ -167,7 +167,7 @@ class EventStoreContract(Contract):
             assert before <= written[3].created_at <= datetime.now(UTC)
             assert store.version("Customer", "C101") == 2
 
-    def test_events_are_chosen(self) -> None:
+    def test_events_are_filtered(self) -> None:
         """By aggregate, and as they were at a time, that moment included."""
         news = [
             make_sample_event(1, minutes=3),

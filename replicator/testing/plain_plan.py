@@ -124,7 +124,7 @@ APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdi
 
 def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
     """Apply one folded row to `target`; `related` is the target as it was before the first row of the write."""
-    marks, came = _make_delete_marks(folded) if plan.soft_deletes else {}, folded
+    marks, came = _make_delete_flags(folded) if plan.soft_deletes else {}, folded
     if KEEP_EXISTING in (folded[UNCHANGED] or ()):
         folded = {**folded, UNCHANGED: None}
     row = to_row(plan, folded) | marks
@@ -189,7 +189,7 @@ def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
     return {OP: folded[OP]} | {c.name: made.get(c.name, folded.get(c.name)) for c in plan.target}
 
 
-def _make_delete_marks(folded: Mapping[str, Any]) -> Row:
+def _make_delete_flags(folded: Mapping[str, Any]) -> Row:
     """What soft deletes are told by; no value yet for a delete that lacks values."""
     is_delete = folded[OP] == Op.DELETE
     lacks = is_delete and folded[UNCHANGED] is not None

@@ -379,7 +379,7 @@ class SinkContract(
 
     # Operators.
 
-    def test_skip_moves_the_state_alone(self) -> None:
+    def test_skip_changes_the_state_alone(self) -> None:
         """`skip` sets the state; the rows stay."""
         history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:

@@ -44,7 +44,7 @@ class SinkPositions(SinkBase):
             assert dict(state.identity) == IDENTITY
             assert state.rule == write.plan.rule
 
-    def test_empty_write_moves_position(self) -> None:
+    def test_empty_write_advances_position(self) -> None:
         """A write without rows commits its position and changes nothing else."""
         history = make_history(*make_writes(0), Statement("skip"), *make_writes(1))
         with self.target() as target:
@@ -58,7 +58,7 @@ class SinkPositions(SinkBase):
             self.assert_holds(target, history, empty, 1)
             sink.close()
 
-    def test_stale_write_moves_position(self) -> None:
+    def test_stale_write_advances_position(self) -> None:
         """A write whose rows are all known already commits its position too."""
         history = make_history(*make_writes(0, 1), Statement("resend", salt=1))
         with self.target() as target:

@@ -33,12 +33,12 @@ def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, workers: build.W
             return log_retention.make_asker(loaded)(log, question)
         return workers[log].ask(question).result(ANSWER_SECONDS)
 
-    def told(problems: Mapping[str, Problem]) -> list[dict[str, Any]]:
+    def describe_checkpoints(problems: Mapping[str, Problem]) -> list[dict[str, Any]]:
         return report_checkpoints(loaded, {run.lane.id: run.lane.table for run in lanes.list_runs()}, problems)
 
     wanted = any(checkpoints.get_schedule(loaded, log) is not None for log in loaded.settings.sinks)
     find, positions = partial(_list_scheduled, loaded, lanes), partial(_list_positions, lanes)
-    return CheckpointScheduler(find, positions, partial(_truncate_logs, loaded, ask), told, wanted=wanted)
+    return CheckpointScheduler(find, positions, partial(_truncate_logs, loaded, ask), describe_checkpoints, wanted=wanted)
 
 
 def report_checkpoints(

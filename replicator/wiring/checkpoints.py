@@ -164,11 +164,11 @@ def copy_newest(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetim
     """Let `folder` hold the newest snapshot that a replay of the lane up to then can begin with, and nothing else; None for
     none."""
 
-    def copied(found: Checkpoint) -> Checkpoint:
+    def copy_checkpoint(found: Checkpoint) -> Checkpoint:
         cast(CheckpointStore, find_store(loaded, lane)).copy_checkpoint(found, folder)
         return found
 
-    return use_checkpoint(lambda: find_newest(loaded, lane, until), copied)
+    return use_checkpoint(lambda: find_newest(loaded, lane, until), copy_checkpoint)
 
 
 def find_newest(loaded: Loaded, lane: LaneSettings, until: datetime | LogCut | None = None) -> Checkpoint | None:

@@ -94,7 +94,7 @@ def _read_rows(
             raise ConfigProblem("a query names a version and a time", next_step="Give one of the two.")
         return request.read_from(reader, target[1])
     try:
-        lane = _find_logged_lane(loaded, target)
+        lane = _find_event_log_lane(loaded, target)
     except ConfigProblem:
         if request.from_log or isinstance(request.as_of, Position):
             raise
@@ -106,7 +106,7 @@ def _read_rows(
     return _read_as_of(loaded, lane, reader, request, report)
 
 
-def _find_logged_lane(loaded: Loaded, target: tuple[str, str]) -> LaneSettings:
+def _find_event_log_lane(loaded: Loaded, target: tuple[str, str]) -> LaneSettings:
     lane = find_lane(loaded, *target, [lane.table for lane in list_lanes(loaded) if lane.table])
     find_log(loaded, lane.table)
     return lane

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 OWN = {"replicator", "adapters"}
 
 
-def imported(path):
+def list_imports(path):
     """The packages that a module imports when it is imported itself."""
     for node in ast.parse(path.read_text()).body:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -21,7 +21,7 @@ def imported(path):
         yield from (name.partition(".")[0] for name in names)
 
 
-def normalized(name):
+def normalize_name(name):
     """As PEP 503 has it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -36,7 +36,7 @@ def test_the_local_engine_needs_only_what_is_installed_with_it():
     """The lock has more: what tests need."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     said = [*project["dependencies"], *project["optional-dependencies"]["stack"]]
-    declared = {normalized(re.match(r"[A-Za-z0-9_.-]+", text)[0]) for text in said}
+    declared = {normalize_name(re.match(r"[A-Za-z0-9_.-]+", text)[0]) for text in said}
     assert set(TAKEN_ALONG.values()) <= declared
     homes = packages_distributions()
     files = [p for own in OWN for p in (ROOT / own).rglob("*.py") if "spark" not in str(p.relative_to(ROOT))]
@@ -44,8 +44,8 @@ def test_the_local_engine_needs_only_what_is_installed_with_it():
     missing = {}
     for path in files:
         known = declared | TAKEN_ALONG.keys() | (OF_TESTS if "testing" in path.parts else set())
-        for name in set(imported(path)) - OWN - set(sys.stdlib_module_names):
-            if not set(map(normalized, homes.get(name, [name]))) & known:
+        for name in set(list_imports(path)) - OWN - set(sys.stdlib_module_names):
+            if not set(map(normalize_name, homes.get(name, [name]))) & known:
                 missing.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert not missing
 

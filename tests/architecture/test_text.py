@@ -28,7 +28,7 @@ COMMAND = re.compile(
 OWN = "tests/architecture/test_text.py"
 
 
-def tracked():
+def read_tracked_files():
     """Every committed text file, with its content."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
@@ -56,12 +56,12 @@ def test_names_say_what_things_are():
 
 
 def test_no_file_knows_a_machine():
-    bad = {name: found.group() for name, text in tracked() if (found := MACHINE.search(text))}
+    bad = {name: found.group() for name, text in read_tracked_files() if (found := MACHINE.search(text))}
     assert not bad
 
 
 def test_files_speak_of_the_project_only():
-    bad = {name: found.group() for name, text in tracked() if (found := TALK.search(text))}
+    bad = {name: found.group() for name, text in read_tracked_files() if (found := TALK.search(text))}
     assert not bad
 
 
@@ -75,7 +75,7 @@ def commands_with_passwords(text):
 
 
 def test_no_documented_command_has_a_password_among_its_arguments():
-    pages = {name: text for name, text in tracked() if name.endswith(".md")}
+    pages = {name: text for name, text in read_tracked_files() if name.endswith(".md")}
     assert sum(len(BLOCK.findall(text)) for text in pages.values()) > 100
     assert {name: found for name, text in pages.items() if (found := commands_with_passwords(text))} == {}
 

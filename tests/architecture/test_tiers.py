@@ -44,7 +44,7 @@ def test_what_a_tier_may_touch(tier, touch, monkeypatch):
         assert not touched
 
 
-def test_what_a_thread_touches_counts():
+def test_access_of_a_thread_counts():
     with limited_to("pure") as touched:
         thread = Thread(target=caught, args=(bind,))
         thread.start()

@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
 
 
 @pytest.fixture(scope="module")
-def followed(server: MariaDb) -> Iterator[MariaDb]:
+def streamed_server(server: MariaDb) -> Iterator[MariaDb]:
     reader = BinlogReader(server.port, own=True, counted=True)
     reader.create()
     yield server
@@ -67,38 +67,40 @@ TABLES = {
 
 
 @pytest.mark.parametrize("case", TABLES)
-def test_tables_without_an_exact_form(followed: MariaDb, tmp_path: Path, case: str) -> None:
+def test_tables_without_an_exact_form(streamed_server: MariaDb, tmp_path: Path, case: str) -> None:
     columns, sentence = TABLES[case]
-    followed.execute(f"DROP TABLE IF EXISTS t; CREATE TABLE t {columns}")
+    streamed_server.execute(f"DROP TABLE IF EXISTS t; CREATE TABLE t {columns}")
     with pytest.raises(ConfigProblem, match=sentence):
-        read(followed, tmp_path)
+        read(streamed_server, tmp_path)
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_keys_need_an_index_and_days_that_exist(followed: MariaDb, tmp_path: Path) -> None:
-    followed.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (id int NOT NULL, n int NOT NULL, day date)")
+def test_keys_need_an_index_and_days_that_exist(streamed_server: MariaDb, tmp_path: Path) -> None:
+    streamed_server.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (id int NOT NULL, n int NOT NULL, day date)")
     with pytest.raises(ConfigProblem, match="no unique index over id, n"):
-        read(followed, tmp_path, keys=["id", "n"])
-    followed.execute("ALTER TABLE t ADD UNIQUE (n, id); INSERT INTO t VALUES (1, 1, '2024-01-01')")
-    assert read(followed, tmp_path, keys=["id", "n"]) == 1
-    followed.execute("SET sql_mode = ''; INSERT INTO t VALUES (1, 2, '2024-00-00')")
+        read(streamed_server, tmp_path, keys=["id", "n"])
+    streamed_server.execute("ALTER TABLE t ADD UNIQUE (n, id); INSERT INTO t VALUES (1, 1, '2024-01-01')")
+    assert read(streamed_server, tmp_path, keys=["id", "n"]) == 1
+    streamed_server.execute("SET sql_mode = ''; INSERT INTO t VALUES (1, 2, '2024-00-00')")
     with pytest.raises(Fatal, match=r"day of shop\.t holds a value"):
-        read(followed, tmp_path / "anew", keys=["n", "id"])
+        read(streamed_server, tmp_path / "anew", keys=["n", "id"])
     with pytest.raises(ConfigProblem, match=r"no table shop\.missing"):
-        read(followed, tmp_path, table="shop.missing")
+        read(streamed_server, tmp_path, table="shop.missing")
 
 
-def test_servers_whose_changes_do_not_follow(followed: MariaDb, tmp_path: Path) -> None:
-    followed.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY); SET GLOBAL binlog_row_image = MINIMAL")
+def test_servers_whose_changes_do_not_follow(streamed_server: MariaDb, tmp_path: Path) -> None:
+    streamed_server.execute(
+        "DROP TABLE IF EXISTS t; CREATE TABLE t (id int PRIMARY KEY); SET GLOBAL binlog_row_image = MINIMAL"
+    )
     with pytest.raises(EnvironmentProblem, match="binlog_row_image of the source's server is MINIMAL"):
-        read(followed, tmp_path / "image")
-    followed.execute("SET GLOBAL binlog_row_image = FULL")
-    check = MariaDbCheck("db", {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{followed.port}", "tables": ["shop.*", "no.*"]})
+        read(streamed_server, tmp_path / "image")
+    streamed_server.execute("SET GLOBAL binlog_row_image = FULL")
+    check = MariaDbCheck("db", {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{streamed_server.port}", "tables": ["shop.*", "no.*"]})
     assert [(d.severity, d.sentence) for d in check.diagnose() if d.severity != "ok"] == [
         ("warning", "No table of the server is called no.*.")
     ]
-    assert read(followed, tmp_path / "fine") == 0
-    followed.execute("XA START 'a'; INSERT INTO t VALUES (1); XA END 'a'; XA PREPARE 'a'; XA COMMIT 'a'")
+    assert read(streamed_server, tmp_path / "fine") == 0
+    streamed_server.execute("XA START 'a'; INSERT INTO t VALUES (1); XA END 'a'; XA PREPARE 'a'; XA COMMIT 'a'")
     with pytest.raises(EnvironmentProblem, match="XA PREPARE"):
-        read(followed, tmp_path / "prepared")
+        read(streamed_server, tmp_path / "prepared")
     assert [d.severity for d in check.diagnose()].count("warning") == 2

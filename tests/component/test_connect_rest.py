@@ -66,6 +66,6 @@ def test_a_start_resumes_a_paused_connector() -> None:
 
 
 @pytest.mark.parametrize("after", [[("FAILED", "no slot")], [("RESTARTING", ""), ("FAILED", "no slot")]])
-def test_another_failure_is_told_at_once(after: Tasks) -> None:
+def test_another_failure_is_reported_at_once(after: Tasks) -> None:
     with worker([("FAILED", "refused"), *after]) as rest, pytest.raises(EnvironmentProblem, match="no slot"):
         rest.wait_running("it", 5, before=rest.state("it"))

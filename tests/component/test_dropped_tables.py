@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.changing import Project, Row, flat
+from support.schema_changes import Project, Row, flat
 
 TOPIC = "flat"
 DROP = ("ERASE", None)
 
 
-def made(*ids: int, **more: Any) -> list[tuple[str, dict[str, Any]]]:
+def make_inserts(*ids: int, **more: Any) -> list[tuple[str, dict[str, Any]]]:
     return [("INSERT", {"id": i, "name": f"n{i}", **more}) for i in ids]
 
 
@@ -45,7 +45,7 @@ def history(of: Project, lane: str = "lake.t") -> list[tuple[int, str, Any, list
     return [(v["number"], v["state"], v["position"], v["changes"]) for v in found["schemas"]]
 
 
-def at(offset: int) -> dict[str, dict[str, int]]:
+def make_position(offset: int) -> dict[str, dict[str, int]]:
     return {TOPIC: {"0": offset}}
 
 
@@ -56,34 +56,34 @@ def test_a_drop_amid_a_batch_stops_the_lane_of_its_table_below_it(tmp_path):
     """Changes of the same and of another table stand before and behind it."""
     here = project(tmp_path, "{table_dropped: fail}", "other")
     other = [("other:INSERT", {"id": i, "name": "o"}) for i in range(3)]
-    before, behind = [*made(1), other[0], *made(2), other[1]], [other[2], *made(3, note="x")]
+    before, behind = [*make_inserts(1), other[0], *make_inserts(2), other[1]], [other[2], *make_inserts(3, note="x")]
     feed(here, "a", stream(*before, DROP, ("other:ERASE", None), *behind))
     lanes = here.run()
     lane = lanes["lake.t"]
-    assert (lane["status"], lane["position"]) == ("suspended", at(4))
+    assert (lane["status"], lane["position"]) == ("suspended", make_position(4))
     assert lane["error"] == "The schema of table public.t changed: the table was dropped."
     assert "`schema_changes: {table_dropped: evolve}` (config/replicator.yaml:" in lane["next_step"]
     assert "`replicator lanes resume lake.t --accept-schema 2`" in lane["next_step"]
     assert ids(here) == [1, 2]
     assert lanes["lake.other"]["error"] is None and ids(here, "other") == [0, 1, 2]
-    assert history(here)[1:] == [(2, "pending", at(4), GONE)]
-    assert history(here, "lake.other")[1:] == [(2, "applied", at(5), GONE)]
+    assert history(here)[1:] == [(2, "pending", make_position(4), GONE)]
+    assert history(here, "lake.other")[1:] == [(2, "applied", make_position(5), GONE)]
 
 
 def test_a_lane_that_waits_does_so_after_a_restart_and_is_not_asked_again(tmp_path):
     here = project(tmp_path, "quarantine")
-    feed(here, "a", stream(*made(1), DROP))
+    feed(here, "a", stream(*make_inserts(1), DROP))
     for _ in range(2):
         lane = here.run()["lake.t"]
-        assert (lane["status"], lane["position"]) == ("suspended", at(1))
+        assert (lane["status"], lane["position"]) == ("suspended", make_position(1))
         assert "--accept-schema 2` lets the lane go on" in lane["next_step"]
-    feed(here, "b", stream(*made(2), start=2))
+    feed(here, "b", stream(*make_inserts(2), start=2))
     assert here.run()["lake.t"]["status"] == "suspended" and ids(here) == [1]
     assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     for _ in range(2):
         assert here.run()["lake.t"]["error"] is None
         assert ids(here) == [1, 2]
-        assert history(here)[1:] == [(2, "applied", at(1), GONE)]
+        assert history(here)[1:] == [(2, "applied", make_position(1), GONE)]
     feed(here, "c", stream(DROP, start=3))
     assert "--accept-schema 3`" in here.run()["lake.t"]["next_step"], "another drop is another question"
 
@@ -91,26 +91,26 @@ def test_a_lane_that_waits_does_so_after_a_restart_and_is_not_asked_again(tmp_pa
 def test_a_drop_that_nothing_follows_is_remembered(tmp_path):
     """Also where the program has seen no row since it was started; and told once, however often it is read."""
     here = project(tmp_path, "")
-    feed(here, "a", stream(*made(1)))
+    feed(here, "a", stream(*make_inserts(1)))
     here.run()
     feed(here, "b", stream(DROP, start=1))
     for _ in range(2):
         assert here.run()["lake.t"]["error"] is None
-        assert history(here)[1:] == [(2, "applied", at(1), GONE)]
-    feed(here, "c", stream(*made(1, note="x"), start=2))
+        assert history(here)[1:] == [(2, "applied", make_position(1), GONE)]
+    feed(here, "c", stream(*make_inserts(1, note="x"), start=2))
     assert here.run()["lake.t"]["error"] is None
     added = ["column 'note' (string (varchar(40))) was added"]
-    assert history(here)[1:] == [(2, "applied", at(1), GONE), (3, "applied", at(2), added)]
+    assert history(here)[1:] == [(2, "applied", make_position(1), GONE), (3, "applied", make_position(2), added)]
     assert here.rows("lake", "t") == [{"id": 1, "name": "n1", "note": "x"}]
 
 
 @pytest.mark.parametrize("before", [[], [("other:INSERT", {"id": 1, "name": "o"})]], ids=["alone", "behind another table"])
-def test_what_a_table_that_was_made_anew_has_is_judged_after_the_drop(tmp_path, before):
+def test_the_schema_of_a_recreated_table_is_judged_after_the_drop(tmp_path, before):
     """Its schema changes where its first record stands, not where the batch begins."""
     here = project(tmp_path, "{table_dropped: fail, added: quarantine}", "other")
-    feed(here, "a", stream(*made(1)))
+    feed(here, "a", stream(*make_inserts(1)))
     here.run()
-    feed(here, "b", stream(*before, DROP, *made(2, note="x"), start=1))
+    feed(here, "b", stream(*before, DROP, *make_inserts(2, note="x"), start=1))
     place = 1 + len(before)
     lane = here.run()["lake.t"]
     assert lane["error"].endswith("the table was dropped.")
@@ -118,30 +118,30 @@ def test_what_a_table_that_was_made_anew_has_is_judged_after_the_drop(tmp_path, 
     lane = here.run()["lake.t"]
     assert "'note'" in lane["error"] and "--accept-schema 3" in lane["next_step"]
     met = [(state, where) for _, state, where, _ in history(here)[1:]]
-    assert met == [("applied", at(place)), ("pending", at(place + 1))]
+    assert met == [("applied", make_position(place)), ("pending", make_position(place + 1))]
     assert ids(here) == [1]
 
 
 def test_a_drop_before_the_first_row_or_of_no_table_or_of_one_that_is_not_configured_is_none(tmp_path):
     here = project(tmp_path, "fail")
     none = [{**flat("", 2, "ERASE"), "topic": TOPIC}]
-    feed(here, "a", [*stream(DROP, ("else:ERASE", None)), *none, *stream(*made(1), ("else:ERASE", None), start=3)])
+    feed(here, "a", [*stream(DROP, ("else:ERASE", None)), *none, *stream(*make_inserts(1), ("else:ERASE", None), start=3)])
     assert here.run()["lake.t"]["error"] is None
     assert ids(here) == [1] and len(history(here)) == 1
 
 
-def test_a_drop_that_is_told_in_another_topic_is_none(tmp_path):
+def test_a_drop_reported_in_another_topic_is_ignored(tmp_path):
     """There it has no place among the records of the table."""
     here = project(tmp_path, "fail")
-    feed(here, "a", [*stream(*made(1)), {**flat("t", 0, "ERASE"), "topic": "statements"}])
-    feed(here, "b", stream(*made(2), start=1))
+    feed(here, "a", [*stream(*make_inserts(1)), {**flat("t", 0, "ERASE"), "topic": "statements"}])
+    feed(here, "b", stream(*make_inserts(2), start=1))
     assert here.run()["lake.t"]["error"] is None
     assert ids(here) == [1, 2]
 
 
-def test_a_lane_that_is_loaded_anew_passes_a_drop_that_was_accepted(tmp_path):
+def test_a_lane_loaded_again_passes_an_accepted_drop(tmp_path):
     here = project(tmp_path, "quarantine")
-    feed(here, "a", stream(*made(1), DROP, *made(2)))
+    feed(here, "a", stream(*make_inserts(1), DROP, *make_inserts(2)))
     here.run()
     assert here.ask("lanes", "resume", "lake.t", "--accept-schema", "2")["exit"] == 0
     here.run()
@@ -152,7 +152,7 @@ def test_a_lane_that_is_loaded_anew_passes_a_drop_that_was_accepted(tmp_path):
 
 def test_status_and_plan_show_it(tmp_path):
     here = project(tmp_path, "{table_dropped: quarantine}")
-    feed(here, "a", stream(*made(1), DROP))
+    feed(here, "a", stream(*make_inserts(1), DROP))
     here.run()
     (lane,) = here.ask("status")["result"]["lanes"]
     assert lane["schemas"][-1]["changes"] == GONE and lane["schemas"][-1]["state"] == "pending"

@@ -55,7 +55,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def followed(mariadb_server: MariaDb) -> Iterator[MariaDb]:
+def streamed_server(mariadb_server: MariaDb) -> Iterator[MariaDb]:
     reader = BinlogReader(mariadb_server.port, own=True, counted=True)
     reader.create()
     yield mariadb_server
@@ -66,14 +66,14 @@ Row = tuple[int, ...]
 """A row, as the number of its value in each column."""
 
 
-def test_an_unfinished_one_goes_on_behind_the_last_key(followed: MariaDb, tmp_path: Path) -> None:
+def test_an_unfinished_one_goes_on_behind_the_last_key(streamed_server: MariaDb, tmp_path: Path) -> None:
     """And every delete has the place at which its row would have been read."""
     every: list[Row] = list(product(*(range(len(values)) for _, values, _, _ in VALUES.values())))
-    there, name = every[::2], followed.database().rpartition("/")[2]
+    there, name = every[::2], streamed_server.database().rpartition("/")[2]
     columns = ", ".join(f"{column} {kind}" for column, (kind, *_) in VALUES.items())
     create = f"USE {name}; CREATE TABLE t ({columns}, PRIMARY KEY ({', '.join(VALUES)}))"
-    followed.execute(f"{create}; INSERT INTO t VALUES {', '.join(f'({literals(row)})' for row in there)}")
-    options = {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{followed.port}", "table": f"{name}.t", "state": str(tmp_path)}
+    streamed_server.execute(f"{create}; INSERT INTO t VALUES {', '.join(f'({literals(row)})' for row in there)}")
+    options = {"dsn": f"mariadb://cdc:cdc@127.0.0.1:{streamed_server.port}", "table": f"{name}.t", "state": str(tmp_path)}
     first = MariaDbBackfill({**options, "piece_rows": 40})
     with pytest.raises(Killed):
         first.rows(_kill)
@@ -81,15 +81,15 @@ def test_an_unfinished_one_goes_on_behind_the_last_key(followed: MariaDb, tmp_pa
     before = {row_of(payload["after"]) for payload in payloads(tmp_path)}
     later = set(Random(5).sample(there, 20))
     for row in later:
-        followed.execute(f"DELETE FROM {name}.t WHERE ({', '.join(VALUES)}) = ({literals(row)})")
+        streamed_server.execute(f"DELETE FROM {name}.t WHERE ({', '.join(VALUES)}) = ({literals(row)})")
     second = MariaDbBackfill({**options, "piece_rows": 15})
     taken = second.rows(lambda _: None)
     read = [row_of(payload["after"]) for payload in payloads(tmp_path)]
     assert taken.resumed and len(before) == 40 and len(read) == taken.rows == len({*read})
     assert {*read} == before | ({*there} - later)
-    assert second.deletes(held(every)) == len(every) - len(read)
+    assert second.deletes(read_target_rows(every)) == len(every) - len(read)
     second.close()
-    order = ordered(followed, name, every)
+    order = sort_on_server(streamed_server, name, every)
     border = max(order.index(row) for row in before)
     deletes = [payload for payload in payloads(tmp_path) if payload["op"] == "d"]
     low, high = taken.below[-1], max(payload["source"]["row"] for payload in deletes)
@@ -107,7 +107,7 @@ def literals(row: Row) -> str:
     return ", ".join(values[number] for number, (_, values, _, _) in zip(row, VALUES.values(), strict=True))
 
 
-def held(rows: list[Row]) -> pa.Table:
+def read_target_rows(rows: list[Row]) -> pa.Table:
     """The rows as a target has them."""
     columns = enumerate(VALUES.items())
     return pa.table({name: pa.array([said[3][row[i]] for row in rows], said[2]) for i, (name, said) in columns})
@@ -122,7 +122,7 @@ def row_of(said: Mapping[str, Any]) -> Row:
     return tuple(written.index(said[name]) for name, written in WRITTEN.items())
 
 
-def ordered(database: MariaDb, name: str, rows: list[Row]) -> list[Row]:
+def sort_on_server(database: MariaDb, name: str, rows: list[Row]) -> list[Row]:
     """All of them in the order of a server that has them all."""
     values = ", ".join(f"({literals(row)}, {number})" for number, row in enumerate(rows))
     database.execute(f"USE {name}; CREATE TABLE o LIKE t; ALTER TABLE o ADD n int; INSERT INTO o VALUES {values}")

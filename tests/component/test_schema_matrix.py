@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.changing import Project
+from support.schema_changes import Project
 from support.schema_matrix import (
     CASES,
     MODES,

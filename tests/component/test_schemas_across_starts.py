@@ -6,8 +6,8 @@ import json
 
 import pytest
 from paths import GOLDEN
-from support.changing import Project, record
 from support.debezium_events import ID, column
+from support.schema_changes import Project, record
 
 pytestmark = pytest.mark.postgres
 
@@ -17,7 +17,7 @@ SINKS = ("lake", "mirror")
 NAME, TITLE = column("name", "string"), column("title", "string")
 
 
-def ended(project: Project, cuts: list[int]) -> dict[str, list[dict[str, object]]]:
+def run_until_stopped(project: Project, cuts: list[int]) -> dict[str, list[dict[str, object]]]:
     """The rows of each target when the program was stopped at these records."""
     for start, end in zip([0, *cuts], [*cuts, len(RECORDS)], strict=True):
         project.feed(f"{start:03}", RECORDS[start:end])
@@ -26,19 +26,19 @@ def ended(project: Project, cuts: list[int]) -> dict[str, list[dict[str, object]
     return {sink: project.rows(sink, "products") for sink in SINKS}
 
 
-def test_a_column_that_new_records_lack_is_null_wherever_the_program_was_stopped(tmp_path, postgres_server):
+def test_a_column_missing_from_new_records_is_null_wherever_the_program_stopped(tmp_path, postgres_server):
     """SKU-4 is deleted and created anew after `title` was renamed: as a full image without it, it has none."""
-    whole = ended(Project(tmp_path / "whole", {"products": ""}, postgres_server.database()), [])
+    whole = run_until_stopped(Project(tmp_path / "whole", {"products": ""}, postgres_server.database()), [])
     assert whole["lake"] and [row["sku"] for row in whole["lake"]] == ["SKU-1", "SKU-2", "SKU-3", "SKU-4"]
     (fourth,) = (row for row in whole["lake"] if row["sku"] == "SKU-4")
     assert (fourth["title"], fourth["product_title"]) == (None, "again")
     for cuts in ([4], [4, 11]):
         project = Project(tmp_path / "-".join(map(str, cuts)), {"products": ""}, postgres_server.database())
-        assert ended(project, cuts) == whole, cuts
+        assert run_until_stopped(project, cuts) == whole, cuts
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2", "append"])
-def test_values_that_were_not_sent_are_kept_beside_a_column_that_is_gone(tmp_path, postgres_dsn, policy):
+def test_unchanged_values_are_kept_when_another_column_was_dropped(tmp_path, postgres_dsn, policy):
     project = Project(tmp_path, {"t": ""}, postgres_dsn, f", policy: {policy}")
     old, new = [ID, NAME, TITLE], [ID, NAME]
     project.feed("a", [record("t", 0, old, [ID], after={"id": 1, "name": "a", "title": "t"})])

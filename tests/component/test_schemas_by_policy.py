@@ -4,8 +4,8 @@ stopped in between."""
 from __future__ import annotations
 
 import pytest
-from support.changing import Project, record
 from support.debezium_events import ID, column
+from support.schema_changes import Project, record
 
 pytestmark = pytest.mark.postgres
 

@@ -168,7 +168,7 @@ def _bytes(value: Any) -> bytes | None:
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
 
 
-def replayed(log: Iterable[Row], topic: str, key: str = "id") -> Rows:
+def replay_log(log: Iterable[Row], topic: str, key: str = "id") -> Rows:
     """The table that the log's events of one topic add up to."""
     rows: dict[Any, Row | None] = {}
     for _, images in read_images(log, topic, key):
@@ -190,8 +190,8 @@ def read_images(log: Iterable[Row], topic: str, key: str = "id") -> Iterator[tup
             gone[before[key]] = rows[before[key]]
             images = {before[key]: None}
         else:
-            base = rows.get(after[key]) or gone.get(_moved_from(event, key)) or {}
-            images = {after[key]: {n: base[n] if v == PLACEHOLDER else decoded(n, v) for n, v in after.items()}}
+            base = rows.get(after[key]) or gone.get(_find_old_key(event, key)) or {}
+            images = {after[key]: {n: base[n] if v == PLACEHOLDER else encode_value(n, v) for n, v in after.items()}}
         rows |= images
         yield event, images
 
@@ -211,8 +211,8 @@ def _each_once(events: Iterable[Row]) -> Iterator[Row]:
             yield event
 
 
-def recorded(records: Iterable[Record]) -> Iterator[Row]:
-    """Records as an event log would have them, as far as `replayed` reads it."""
+def to_log_records(records: Iterable[Record]) -> Iterator[Row]:
+    """Records as an event log would have them, as far as `replay_log` reads it."""
     for r in records:
         payload = r.payload or {"op": None, "before": None, "after": None}
         headers = json.dumps([[name, (value or b"").decode()] for name, value in r.headers])
@@ -220,13 +220,13 @@ def recorded(records: Iterable[Record]) -> Iterator[Row]:
         yield {**place, "headers": headers, **{name: payload[name] for name in ("op", "before", "after")}}
 
 
-def _moved_from(event: Row, key: str) -> Any:
+def _find_old_key(event: Row, key: str) -> Any:
     old = dict(json.loads(event["headers"] or "[]")).get("__debezium.oldkey")
     parsed = json.loads(old) if isinstance(old, str) else old
     return parsed.get("payload", parsed)[key] if parsed else None
 
 
-def decoded(name: str, value: Any) -> Any:
+def encode_value(name: str, value: Any) -> Any:
     """A value of the shipped tables as Debezium encodes it with the shipped connector."""
     if value is None:
         return None

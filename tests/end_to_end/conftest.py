@@ -56,7 +56,7 @@ def make_world(stack: EmbeddedStack, tmp_path: Path) -> Iterator[MakeWorld]:
 
 
 @pytest.fixture
-def shipped(make_world: MakeWorld) -> World:
+def shipped_world(make_world: MakeWorld) -> World:
     """The databases, the tables in the targets, and the connector as they are shipped, the targets as on the first day; only
     ports and folders differ."""
     world = make_world("cdc", SHIPPED)

@@ -59,14 +59,14 @@ class Daemon:
 
     def until(self, condition: Callable[[], T], what: str, seconds: float = PATIENCE) -> T:
         """The first true value of `condition`, looked at again and again; fails when the daemon ends meanwhile."""
-        return until(condition, what, seconds, failing=self._ended)
+        return until(condition, what, seconds, failing=self._describe_exit)
 
     def until_status(self, lane: str, *wanted: str, seconds: float = PATIENCE) -> dict[str, Any]:
         """The lane's report once its status is one of `wanted`."""
         self.until(lambda: self.lane(lane)["status"] in wanted, f"{lane} is {' or '.join(wanted)}", seconds)
         return self.lane(lane)
 
-    def _ended(self) -> str:
+    def _describe_exit(self) -> str:
         return "" if self.alive else f"the daemon ended with exit code {self.process.returncode}:\n{self.tail()}"
 
     def tail(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from .compare import Row, Rows, read_images, recorded
+from .compare import Row, Rows, read_images, to_log_records
 from .topics import Record
 
 
@@ -33,7 +33,7 @@ def read_versions(records: Sequence[Record], topic: str) -> Rows:
     """The versions that a reader of the topic writes down, by key and the position in the source's log where each begins."""
     found: dict[Any, Row] = {}
     began: dict[Any, int] = {}
-    for event, images in read_images(recorded(records), topic):
+    for event, images in read_images(to_log_records(records), topic):
         position = json.loads(event["value"])["payload"]["source"]["lsn"]
         for key, row in images.items():
             if key in began:

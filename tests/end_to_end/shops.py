@@ -55,17 +55,17 @@ def logs_differ(world: World, tables: Sequence[str] = TABLES, logs: Sequence[str
         wanted = [r for r in records if r.topic.startswith(f"{world.prefix}.public.")]
         lines += [f"{log}: {line}" for line in compare.incomplete(found, wanted)]
         for table in tables if not lines else ():
-            rows = compare.replayed(found, world.topic(table))
+            rows = compare.replay_log(found, world.topic(table))
             lines += [f"{log}, {table}: {d}" for d in compare.differences(source_rows(world, table), rows)]
     return lines
 
 
 def topics_differ(world: World, tables: Sequence[str] = TABLES) -> list[str]:
     """How the records in the topics add up to something other than the source: what no target can be blamed for."""
-    log = list(compare.recorded(world.topics.read([world.topic(table) for table in tables])))
+    log = list(compare.to_log_records(world.topics.read([world.topic(table) for table in tables])))
     lines: list[str] = []
     for table in tables:
-        rows = compare.replayed(log, world.topic(table))
+        rows = compare.replay_log(log, world.topic(table))
         lines += [f"topic, {table}: {d}" for d in compare.differences(source_rows(world, table), rows)]
     return lines
 

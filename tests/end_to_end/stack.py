@@ -99,11 +99,11 @@ class World:
         """Wait until the worker has stored how far the connector got in the log. Killed before, it would take its snapshot
         again, which knows nothing of rows deleted since the first."""
 
-        def stored() -> bool:
+        def has_stored_offset() -> bool:
             mine = [r for r in self.topics.read(["_connect_offsets"]) if self.connector.encode() in (r.key or b"")]
             return bool(mine) and b"lsn_commit" in (mine[-1].value or b"")
 
-        until(stored, f"the place of {self.connector} in the log is stored")
+        until(has_stored_offset, f"the place of {self.connector} in the log is stored")
 
     @property
     def connector(self) -> str:

@@ -73,7 +73,7 @@ def load(world: World) -> Iterator[Load]:
     assert running.failure is None, running.failure
 
 
-def reached(world: World, sql: str) -> list[tuple[Any, ...]]:
+def query_source(world: World, sql: str) -> list[tuple[Any, ...]]:
     with closing(psycopg.connect(world.source, autocommit=True)) as connection:
         cursor = connection.execute(sql.encode())
         return cursor.fetchall() if cursor.description else []
@@ -81,7 +81,7 @@ def reached(world: World, sql: str) -> list[tuple[Any, ...]]:
 
 def test_tables_that_are_altered_under_load(make_world: MakeWorld) -> None:
     world = make_world("altered")
-    reached(world, TABLE)
+    query_source(world, TABLE)
     world.register()
     to = ", ".join(f"{{sink: {mirror}, dropped_columns: remove, renamed_columns: {{name: title}}}}" for mirror in MIRRORS)
     world.overrides.append(f'tables=[{{match: "public.gauges", source: shop, to: [{to}]}}]')
@@ -90,10 +90,10 @@ def test_tables_that_are_altered_under_load(make_world: MakeWorld) -> None:
         for statement in STATEMENTS:
             before = running.statements
             await_nothing(lambda before=before: [] if running.statements > before + 60 else ["more rows"], statement, daemon)
-            reached(world, statement)
+            query_source(world, statement)
         last = running.statements
         await_nothing(lambda: [] if running.statements > last + 60 else ["more rows"], "rows after the last", daemon)
-    reached(world, "UPDATE gauges SET title = 'end', n = n")
+    query_source(world, "UPDATE gauges SET title = 'end', n = n")
     await_nothing(lambda: differences(world), "every mirror equals the source", daemon)
     await_caught_up(world, daemon, [f"{mirror}.gauges" for mirror in MIRRORS])
     lanes = daemon.lanes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from servers.schema_registry import gate
+from servers.schema_registry import open_proxy
 
 from .compare import Row
 from .shops import MIRRORS, await_caught_up, await_nothing, log_rows, mirrors_differ
@@ -32,8 +32,8 @@ def test_avro_from_a_connector_into_every_target(world: World, registry: str) ->
     """The registry is away while the program starts."""
     world.create_shop()
     world.register(**converters(registry))
-    with gate(registry) as before:
-        before.shut()
+    with open_proxy(registry) as before:
+        before.refuse_connections()
         world.overrides += ["sources.shop.format=debezium_avro", f'sources.shop.registry={{"url": "{before.url}"}}']
         daemon = world.daemon()
         daemon.until(lambda: "does not answer" in daemon.log.read_text(errors="replace"), "the registry is away")

@@ -32,7 +32,7 @@ SINKS = ("lake", "target")
 Rows = dict[int, dict[str, Any]]
 
 
-def prepared(world: World, script: str = CREATE, **more: Any) -> World:
+def prepared_world(world: World, script: str = CREATE, **more: Any) -> World:
     """The table, and a pipeline that keeps it and its history in a lake and in PostgreSQL, and its records in a log."""
     world.execute(script)
     world.overrides[0] = f'sources.shop.topics=["{world.topic("items")}"]'
@@ -62,7 +62,7 @@ def place(payloads: Sequence[Mapping[str, Any]]) -> int:
     return int(found)
 
 
-def between(world: World, low: int, high: int) -> list[Record]:
+def select_records_between(world: World, low: int, high: int) -> list[Record]:
     """The connector's records whose commit before lies between two places."""
     found = []
     for record in world.topics.read([world.topic("items")]):
@@ -73,7 +73,7 @@ def between(world: World, low: int, high: int) -> list[Record]:
     return found
 
 
-def replayed(rows: Rows, records: Iterable[Record]) -> Rows:
+def replay_changes(rows: Rows, records: Iterable[Record]) -> Rows:
     """The rows after the changes."""
     now = dict(rows)
     for payload in (record.payload for record in records):
@@ -93,7 +93,7 @@ def read_up_to_now(world: World, daemon: Daemon) -> None:
 def test_a_table_is_loaded_while_it_changes(world: World) -> None:
     """The place of a snapshot in the stream is exact: what the first one showed, and the changes that stand between the two,
     add up to what the second one shows, row by row."""
-    prepared(world).register(**{"snapshot.mode": "no_data"})
+    prepared_world(world).register(**{"snapshot.mode": "no_data"})
     daemon = world.daemon()
     daemon.until(daemon.status, "the daemon answers")  # Without one the command would be the pipeline.
     with Clerk(world.source):
@@ -105,13 +105,13 @@ def test_a_table_is_loaded_while_it_changes(world: World) -> None:
     assert second["rows"] == len(read_rows(after)) and not second["resumed"]
     read_up_to_now(world, daemon)
     low = place(before)
-    meanwhile = between(world, low, place(after))
+    meanwhile = select_records_between(world, low, place(after))
     assert len(meanwhile) > 10
-    assert replayed(read_rows(before), meanwhile) == read_rows(after)
+    assert replay_changes(read_rows(before), meanwhile) == read_rows(after)
     assert all(lane["counts"]["rejected"] == 0 for lane in daemon.lanes().values())
     lanes = ["lake.items", "lake.versions", "target.items", "target.versions"]
     assert first["deletes_of"] == lanes and first["without"] == []
-    expected = versions_of(read_rows(before), between(world, low, 1 << 62))
+    expected = versions_of(read_rows(before), select_records_between(world, low, 1 << 62))
     for sink, rows in histories(world).items():
         later = [r for r in rows if r["_cdc_last_seq_1"] >= low]
         assert sorted((r["id"], r["note"], r["turn"], r["_cdc_end_seq_1"] is None) for r in later) == expected, sink
@@ -134,7 +134,7 @@ def versions_of(rows: Rows, records: Iterable[Record]) -> list[tuple[Any, ...]]:
 
 def test_rows_that_were_deleted_while_nobody_listened_are_deleted(world: World) -> None:
     """The slot is lost, and with it changes that no stream will bring: the next backfill finds them, without a daemon."""
-    prepared(world).register(**{"snapshot.mode": "no_data"})
+    prepared_world(world).register(**{"snapshot.mode": "no_data"})
     assert world.ask("backfill", "public.items")["rows"] == ROWS
     assert current(world) == []
     world.stack.drop_source(world.prefix)
@@ -160,7 +160,7 @@ def test_rows_that_were_deleted_while_nobody_listened_are_deleted(world: World) 
 
 def test_rows_are_written_down_as_debezium_sends_them(world: World) -> None:
     """Whatever their types: the columns of a target are the same, whoever brought its first row."""
-    prepared(world, TYPES, keys=["id"]).register(**{"snapshot.mode": "initial"})
+    prepared_world(world, TYPES, keys=["id"]).register(**{"snapshot.mode": "initial"})
     until(lambda: len(world.topics.read([world.topic("items")])) == 4, "the connector has read the rows")
     world.ask("backfill", "public.items")
     sent = {r.payload["after"]["id"]: r for r in world.topics.read([world.topic("items")]) if r.payload}
@@ -230,7 +230,7 @@ def columns(schema: Mapping[str, Any]) -> list[Any]:
 
 def test_a_killed_backfill_goes_on(world: World) -> None:
     """What was written down stays; rows read later stand higher, and what was deleted in between comes by the stream."""
-    prepared(world, CREATE.replace(str(ROWS), "52000")).register(**{"snapshot.mode": "no_data"})
+    prepared_world(world, CREATE.replace(str(ROWS), "52000")).register(**{"snapshot.mode": "no_data"})
     process = subprocess.Popen(world.arguments("backfill", "public.items"), cwd=world.folder, env=world.environ)
     until(lambda: list((world.folder / "state").glob("*/backfills/shop/public.items/*.parquet")), "a piece is written down")
     process.kill()
@@ -241,13 +241,16 @@ def test_a_killed_backfill_goes_on(world: World) -> None:
     outcome = world.ask("backfill", "public.items")
     assert outcome["resumed"] and outcome["rows"] < 52_000
     last = world.topics.ends([world.topic("items")])[world.topic("items"), 0]
-    until(lambda: len(between(world, 0, 1 << 62)) >= 2 * 52_000 // 3, f"the connector has sent what was changed, to {last}")
+    until(
+        lambda: len(select_records_between(world, 0, 1 << 62)) >= 2 * 52_000 // 3,
+        f"the connector has sent what was changed, to {last}",
+    )
     assert world.run_until_caught_up() == 0
     assert current(world) == [] and world.dead_letters() == []
 
 
 def test_what_cannot_be_backfilled_is_refused(world: World) -> None:
-    prepared(world)
+    prepared_world(world)
     without_slot = world.answer("backfill", "public.items", code=3)
     assert "slot" in without_slot["error"]["sentence"] and "no_data" in without_slot["error"]["next_step"]
     assert "matches 'public.nothing'" in world.answer("backfill", "public.nothing", code=2)["error"]["sentence"]

@@ -35,7 +35,7 @@ MARK = "INSERT INTO items VALUES (0, 'mark', 1) ON DUPLICATE KEY UPDATE turn = t
 Rows = dict[int, dict[str, Any]]
 
 
-def prepared(world: World, database: MariaDb, script: str, **more: Any) -> str:
+def prepared_world(world: World, database: MariaDb, script: str, **more: Any) -> str:
     """A database with the table, and a pipeline that keeps it and its history in a lake and in PostgreSQL."""
     name = database.database().rpartition("/")[2]
     database.execute(f"USE {name}; {script}")
@@ -102,7 +102,7 @@ def test_rows_are_written_down_as_debezium_sends_them(
     mode: str, world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService
 ) -> None:
     """Whatever their types, and whether the connector reads them or follows their changes."""
-    name = prepared(world, mariadb_server, TYPES, bigint_unsigned=mode)
+    name = prepared_world(world, mariadb_server, TYPES, bigint_unsigned=mode)
     topic = f"{world.prefix}.{name}.items"
     with connector(world, mariadb_server, mariadb_worker, name, **{"bigint.unsigned.handling.mode": mode}):
         until(lambda: len(world.topics.read([topic])) == 3, "the connector has read the rows")
@@ -209,7 +209,7 @@ class Clerk:
 def test_a_table_is_loaded_while_it_changes(world: World, mariadb_server: MariaDb, mariadb_worker: ConnectService) -> None:
     """The place of a snapshot in the connector's stream is exact: the first one, with the changes that stand between the
     two, is the second one. What no stream brings, the second one does."""
-    name = prepared(world, mariadb_server, CREATE)
+    name = prepared_world(world, mariadb_server, CREATE)
     table = f"{name}.items"
     with connector(world, mariadb_server, mariadb_worker, name, **{"snapshot.mode": "no_data"}):
         until(lambda: is_followed(world, mariadb_server, name), f"the connector follows {name}")
@@ -228,7 +228,7 @@ def test_a_table_is_loaded_while_it_changes(world: World, mariadb_server: MariaD
     stream = [record.payload for record in world.topics.read([f"{world.prefix}.{name}.items"]) if record.payload]
     low, high = place(before[0]), place(after[0])
     meanwhile = [payload for payload in stream if low < place(payload) < high]
-    rows = replayed(read_rows(before), meanwhile)
+    rows = replay_changes(read_rows(before), meanwhile)
     assert len(meanwhile) > 10 and second["deleted"] == 20
     assert {key: row for key, row in rows.items() if key <= UNSEEN} == read_rows(after)
 
@@ -247,7 +247,7 @@ def read_rows(payloads: Iterable[Mapping[str, Any]]) -> Rows:
     return {p["after"]["id"]: p["after"] for p in payloads if p["op"] == "r"}
 
 
-def replayed(rows: Rows, changes: Iterable[Mapping[str, Any]]) -> Rows:
+def replay_changes(rows: Rows, changes: Iterable[Mapping[str, Any]]) -> Rows:
     """The rows after the changes."""
     now = dict(rows)
     for change in changes:

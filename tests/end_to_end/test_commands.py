@@ -41,9 +41,9 @@ METRICS = {
 
 
 @pytest.fixture
-def at_work(shipped: World) -> Iterator[tuple[World, Daemon]]:
+def at_work(shipped_world: World) -> Iterator[tuple[World, Daemon]]:
     """The shipped pipeline in step with its source, a customer of this test's own inserted and then updated."""
-    world, daemon = shipped, shipped.daemon()
+    world, daemon = shipped_world, shipped_world.daemon()
     await_equal(world, daemon)
     world.execute("DELETE FROM customers WHERE email = %s", EMAIL)
     world.execute("INSERT INTO customers (first_name, last_name, email, city) VALUES ('Lise', 'M', %s, 'Wien')", EMAIL)

@@ -93,13 +93,13 @@ def test_the_current_state_comes_from_what_is_left(world: World) -> None:
 
 def check_doctor(world: World, topic: str) -> None:
     """It says who would miss what, and nothing of those who would not."""
-    assert told(world, topic) == []
+    assert read_doctor_warnings(world, topic) == []
     world.rewrite_config(tables({"sink": "lake", "policy": "scd2"}, {"sink": "target", "policy": "append"}, {"sink": "raw"}))
-    [text] = told(world, topic)
+    [text] = read_doctor_warnings(world, topic)
     assert "event log raw, lake under scd2, target under append want every change" in text
 
 
-def told(world: World, topic: str) -> list[str]:
+def read_doctor_warnings(world: World, topic: str) -> list[str]:
     """What `doctor` warns of that topic."""
     found = json.loads(world.program("doctor", "--json").stdout)["result"]
     return [d["sentence"] for d in found if d["severity"] == "warning" and f"{topic} is compacted" in d["sentence"]]

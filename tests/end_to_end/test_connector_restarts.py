@@ -161,14 +161,14 @@ def of_table(dsn: str, table: str) -> set[int]:
     return {key for (key,) in rows(dsn, f"SELECT id FROM {table}")}
 
 
-def sent(world: World, table: str) -> set[int]:
+def read_sent_ids(world: World, table: str) -> set[int]:
     topics = world.topics.names(world.topic(table))
     return {r.payload["after"]["id"] for r in world.topics.read(topics) if r.payload is not None} if topics else set()
 
 
 def lacking(world: World) -> dict[str, set[int]]:
     """Rows of the source that were not sent."""
-    found = {table: of_table(world.source, table) - sent(world, table) for table in TABLES}
+    found = {table: of_table(world.source, table) - read_sent_ids(world, table) for table in TABLES}
     return {table: keys for table, keys in found.items() if keys}
 
 

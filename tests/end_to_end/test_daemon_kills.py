@@ -40,7 +40,7 @@ def await_running(world: World, daemon: Daemon, extra: int = 0) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [KILLS])
 @pytest.mark.parametrize("seed", [SEED])  # A parameter, so that reports name it; REPLICATOR_SEED sets it.
-def test_killed_at_random_moments(shop: World, seed: int, kills: int) -> None:
+def test_killed_at_random_times(shop: World, seed: int, kills: int) -> None:
     world, chance = shop, random.Random(seed)
     world.overrides.append(f"tables={APPEND}")
     load = Load(world.source, (seed % 1000, seed % 1000 + 1))

@@ -22,7 +22,7 @@ CITY = "UPDATE customers SET city = %s"
 
 
 @pytest.fixture
-def stopped(shop: World) -> World:
+def stop_in_step(shop: World) -> World:
     """A pipeline that was in step with its source, and was stopped."""
     daemon = shop.daemon()
     await_equal(shop, daemon)
@@ -52,7 +52,7 @@ def until_suspended(daemon: Daemon) -> Mapping[str, Mapping[str, Any]]:
     return lanes
 
 
-def named(lane: Mapping[str, Any], verb: str) -> list[str]:
+def find_command(lane: Mapping[str, Any], verb: str) -> list[str]:
     """The command with this verb that a lane's report names, as arguments."""
     commands = [shlex.split(text) for text in re.findall(r"`([^`]*)`", lane["next_step"])]
     found = [command for command in commands if verb in command]
@@ -66,8 +66,8 @@ def agree(world: World, *command: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_records_deleted_below_a_lanes_position(stopped: World) -> None:
-    world = stopped
+def test_records_deleted_below_a_lanes_position(stop_in_step: World) -> None:
+    world = stop_in_step
     change_unseen(world)
     world.topics.delete_below(world.topic("customers"), end_of(world, "customers") - 2)
     assert world.run_until_caught_up() == DATA_LOSS
@@ -75,14 +75,14 @@ def test_records_deleted_below_a_lanes_position(stopped: World) -> None:
     lanes = until_suspended(daemon)
     assert "gone" in lanes["lake.customers"]["error"]
     # Two lanes while the daemon runs, two while it does not; of each pair one loads anew, and one accepts the loss.
-    agree(world, *named(lanes["lake.customers"], "skip"))
-    agree(world, *named(lanes["raw.shop"], "skip"))
-    agree(world, *named(lanes["datalake.customers"], "resync"))
+    agree(world, *find_command(lanes["lake.customers"], "skip"))
+    agree(world, *find_command(lanes["raw.shop"], "skip"))
+    agree(world, *find_command(lanes["datalake.customers"], "resync"))
     for lane in ("lake.customers", "raw.shop", "datalake.customers"):
         daemon.until_status(lane, "running")
     assert daemon.stop() == 0
-    agree(world, *named(lanes["target.customers"], "skip"))
-    agree(world, *named(lanes["raw_pg.shop"], "resync"))
+    agree(world, *find_command(lanes["target.customers"], "skip"))
+    agree(world, *find_command(lanes["raw_pg.shop"], "resync"))
     again = world.daemon()
     world.execute(CITY, "seen by all again")
     await_equal(world, again)
@@ -91,8 +91,8 @@ def test_records_deleted_below_a_lanes_position(stopped: World) -> None:
     assert again.stop() == 0
 
 
-def test_a_topic_created_again_while_the_daemon_is_stopped(stopped: World) -> None:
-    world = stopped
+def test_a_topic_created_again_while_the_daemon_is_stopped(stop_in_step: World) -> None:
+    world = stop_in_step
     world.topics.delete(world.topic("customers"))
     world.execute(CITY, "into the new topic")
     until(lambda: end_of(world, "customers") >= len(source_rows(world, "customers")), "the topic is there again")
@@ -101,7 +101,7 @@ def test_a_topic_created_again_while_the_daemon_is_stopped(stopped: World) -> No
     lanes = until_suspended(daemon)
     assert "created again" in lanes["lake.customers"]["error"]
     for name in LOST:
-        agree(world, *named(lanes[name], "resync"))
+        agree(world, *find_command(lanes[name], "resync"))
     await_equal(world, daemon)
     await_caught_up(world, daemon)
     assert daemon.stop() == 0
@@ -118,6 +118,6 @@ def test_a_topic_created_again_while_it_is_read(shop: World) -> None:
     again = world.daemon()
     lanes = until_suspended(again)
     for name in LOST:
-        agree(world, *named(lanes[name], "resync"))
+        agree(world, *find_command(lanes[name], "resync"))
     await_equal(world, again)
     assert again.stop() == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from support.accounting import unaccounted
+from support.accounting import count_unaccounted
 
 from . import compare
 from .daemon import Daemon, until
@@ -57,7 +57,7 @@ def differ(world: World) -> list[str]:
     ]
 
 
-def letters(world: World) -> dict[str, dict[str, Any]]:
+def list_dead_letters(world: World) -> dict[str, dict[str, Any]]:
     return {f"{each['event_id']} {each['lane']}".strip(): each for each in world.dead_letters()}
 
 
@@ -82,7 +82,7 @@ def test_poison_is_explained_let_in_and_replayed(world: World) -> None:
     # Seven more changes, and the tombstone behind the delete.
     until(lambda: len(world.topics.read([world.topic("notes")])) == 2 + len(POISON) + 8, "everything is in the topic")
     check_accounts(world)
-    found = letters(world)
+    found = list_dead_letters(world)
     assert {found.pop(event)["code"] for event in by_hand} == {"MALFORMED"}
     assert sorted((each["lane"], each["code"]) for each in found.values()) == [
         *[("", "TOO_LARGE")] * 3, ("lake.notes", "INCOMPLETE"), ("target.notes", "INCOMPLETE"),
@@ -99,7 +99,7 @@ def test_poison_is_explained_let_in_and_replayed(world: World) -> None:
     said = world.answer("dlq", "replay", code=1)["result"]
     assert (said["replayed"], said["rejected"], said["left"]) == (len(found), len(POISON), {})
     assert differ(world) == []
-    assert {event: each["state"] for event, each in letters(world).items()} == {
+    assert {event: each["state"] for event, each in list_dead_letters(world).items()} == {
         **dict.fromkeys(by_hand, "open"), **dict.fromkeys(found, "replayed"),
     }  # fmt: skip
     assert world.ask("dlq", "purge", "--yes") == {"purged": len(found) + len(POISON)}
@@ -117,15 +117,15 @@ def check_accounts(world: World) -> None:
     daemon = world.daemon()
     daemon.until(lambda: {lane["lag_records"] for lane in daemon.lanes().values()} == {0}, "everything is applied")
     # Open dead letters are counted now and then.
-    daemon.until(lambda: open_letters(daemon) == len(POISON) + 5, "open dead letters are shown")
+    daemon.until(lambda: list_open_dead_letters(daemon) == len(POISON) + 5, "open dead letters are shown")
     status, metrics = daemon.status(), daemon.page("/metrics")
     assert status is not None and [source["records"] for source in status["sources"]] == [2 + len(POISON) + 8]
     for sink in ("lake", "target"):
-        assert unaccounted(status, metrics, sink) == {"shop": (0, 0)}, sink
+        assert count_unaccounted(status, metrics, sink) == {"shop": (0, 0)}, sink
     assert daemon.stop() == 0
 
 
-def open_letters(daemon: Daemon) -> int:
+def list_open_dead_letters(daemon: Daemon) -> int:
     return sum(group["open"] for group in (daemon.status() or {}).get("dead_letters") or ())
 
 

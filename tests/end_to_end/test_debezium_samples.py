@@ -69,7 +69,7 @@ def execute(world: World, script: Iterable[str]) -> None:
             connection.execute(statement.encode())
 
 
-def expected(world: World, table: str, *, final: bool) -> Rows:
+def read_expected_rows(world: World, table: str, *, final: bool) -> Rows:
     """The source's rows, in the form that every target has the values in, with the exceptions."""
     rows = compare.by_key(compare.postgres_table(world.source, "public", table), *KEYS[table])
     out = {key: dict(row) for key, row in rows.items() if key not in REJECTED_ROWS.get(table, {})}
@@ -80,16 +80,16 @@ def expected(world: World, table: str, *, final: bool) -> Rows:
     return out if final else {k: {n: v for n, v in row.items() if n != "loyalty"} for k, row in out.items()}
 
 
-def found(world: World, mirror: str, table: str) -> Rows:
+def read_mirror_rows(world: World, mirror: str, table: str) -> Rows:
     return compare.by_key(mirror_table(world, mirror, table), *KEYS[table])
 
 
 def differences(world: World, *, final: bool) -> list[str]:
     lines: list[str] = []
     for table in KEYS:
-        wanted = {k: in_targets(row) for k, row in expected(world, table, final=final).items()}
+        wanted = {k: in_targets(row) for k, row in read_expected_rows(world, table, final=final).items()}
         for mirror in MIRRORS:
-            rows = {k: in_targets(row) for k, row in found(world, mirror, table).items()}
+            rows = {k: in_targets(row) for k, row in read_mirror_rows(world, mirror, table).items()}
             lines += [f"{mirror}.{table}: {d}" for d in compare.differences(wanted, rows)]
     return lines
 

@@ -22,7 +22,7 @@ SELECT 'wide', repeat(md5(i::text), 60), 1 FROM generate_series(1, 100) i"""
 
 
 @contextmanager
-def frozen(world: World) -> Iterator[None]:
+def freeze_server(world: World) -> Iterator[None]:
     """The target's server answers its clients no more: it neither refuses nor works."""
     admin = world.stack.dsn("target", "postgres", superuser=True)
     found = rows(admin, "SELECT pid FROM pg_stat_activity WHERE datname = %s", world.databases["target"])
@@ -42,7 +42,7 @@ def test_a_slow_target(shop: World) -> None:
     world.overrides.append(f"limits.batch_bytes={BOUND}")
     daemon = world.daemon()
     await_equal(world, daemon)
-    with frozen(world):
+    with freeze_server(world):
         for city in ("first", "second", "third"):
             world.execute("UPDATE customers SET city = %s", city)
             await_equal(world, daemon, mirrors=("lake", "datalake"))

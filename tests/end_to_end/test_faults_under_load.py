@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.accounting import unaccounted
+from support.accounting import count_unaccounted
 
 from .appended import Change, change_of
 from .compare import by_key, differences, lake_table, postgres_table
@@ -140,7 +140,7 @@ def find_unaccounted(world: World, daemon: Daemon) -> list[str]:
     for source in status["sources"]:
         assert source["records"] > 0
         for sink in (sink for sink in POLICIES if sink.endswith("_whole") == (source["name"] == "whole")):
-            left = unaccounted({**status, "sources": [source]}, metrics, sink)[source["name"]]
+            left = count_unaccounted({**status, "sources": [source]}, metrics, sink)[source["name"]]
             lines += [f"{sink}: {left} of {source['name']}"] if left != (0, 0) else []
     return lines
 

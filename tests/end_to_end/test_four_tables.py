@@ -6,7 +6,7 @@ import json
 from collections import Counter
 
 import pytest
-from support.accounting import unaccounted
+from support.accounting import count_unaccounted
 
 from .daemon import Daemon
 from .shops import LOGS, MIRRORS, await_caught_up, await_equal, await_nothing, logs_differ, mirrors_differ
@@ -19,8 +19,8 @@ SEEDS = (11, 12)
 TRANSACTIONS = 250
 
 
-def test_all_five_targets_equal_the_source(shipped: World) -> None:
-    world, daemon = shipped, shipped.daemon()
+def test_all_five_targets_equal_the_source(shipped_world: World) -> None:
+    world, daemon = shipped_world, shipped_world.daemon()
     load = Load(world.source, SEEDS, TRANSACTIONS, rest=0)
     assert load.finish() > 1.5 * TRANSACTIONS
     await_equal(world, daemon)
@@ -31,7 +31,7 @@ def test_all_five_targets_equal_the_source(shipped: World) -> None:
     await_nothing(lambda: lags(daemon), "every lane knows that nothing is left", daemon, 30)
     check_accounts(world, world.ask("status"))
     check_metrics(world, daemon.metrics())
-    assert unaccounted(world.ask("status"), daemon.page("/metrics"), "lake") == {"shop": (0, 0)}
+    assert count_unaccounted(world.ask("status"), daemon.page("/metrics"), "lake") == {"shop": (0, 0)}
     assert daemon.stop() == 0
 
 

@@ -76,19 +76,19 @@ UPDATE customers SET note = 'changed' WHERE id > 1;
 NOPK = Counter({("r", 1, "x"): 2, ("u", 1, "y"): 2, ("d", 1, "y"): 1})
 
 
-def moment(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
 def instant(text: str) -> datetime:
-    return moment(text).replace(tzinfo=UTC)
+    return parse_time(text).replace(tzinfo=UTC)
 
 
 READ: Mapping[str, Callable[[str], Any]] = {
     **dict.fromkeys(("id", "bu"), Decimal),
     **dict.fromkeys(("active", "y", "tu", "customer_id", "order_id", "line_no", "qty", "loyalty"), int),
     **dict.fromkeys(("credit", "total"), Decimal),
-    **dict.fromkeys(("created_at", "dt0"), moment),
+    **dict.fromkeys(("created_at", "dt0"), parse_time),
     **dict.fromkeys(("updated_at", "dflt"), instant),
     **dict.fromkeys(("avatar", "bin16"), bytes.fromhex),
     "bits": lambda text: int(text).to_bytes(2, "little"),

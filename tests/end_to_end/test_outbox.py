@@ -111,7 +111,7 @@ def configure(world: World) -> str:
     return router
 
 
-def held(world: World) -> dict[str, list[Mapping[str, Any]]]:
+def read_events(world: World) -> dict[str, list[Mapping[str, Any]]]:
     """The events that each of the four targets holds."""
     kinds = ("order", "payment")
     return {
@@ -127,16 +127,16 @@ def event(row: Mapping[str, Any]) -> Event:
     return row["aggregatetype"], row["aggregateid"], row["type"], json.loads(kept) if isinstance(kept, str) else kept
 
 
-def lacking(world: World, events: Mapping[str, Event]) -> list[str]:
+def list_incomplete_targets(world: World, events: Mapping[str, Event]) -> list[str]:
     """Every target that does not hold each of the events exactly once."""
-    return [name for name, rows in held(world).items() if sorted(told(rows)) != sorted(told_by(events))]
+    return [name for name, rows in read_events(world).items() if sorted(format_rows(rows)) != sorted(format_events(events))]
 
 
-def told(rows: list[Mapping[str, Any]]) -> list[str]:
+def format_rows(rows: list[Mapping[str, Any]]) -> list[str]:
     return [json.dumps([str(row["id"]), event(row)], sort_keys=True) for row in rows]
 
 
-def told_by(events: Mapping[str, Event]) -> list[str]:
+def format_events(events: Mapping[str, Event]) -> list[str]:
     return [json.dumps([key, said], sort_keys=True) for key, said in events.items()]
 
 
@@ -153,19 +153,19 @@ def test_every_event_arrives_once_with_its_row(world: World) -> None:
     writing.start()
     for kill in range(KILLS):
         daemon = world.daemon()
-        daemon.until(lambda least=8 * (kill + 1): len(held(world)["target"]) >= least, "events arrive")  # type: ignore[misc]
+        daemon.until(lambda least=8 * (kill + 1): len(read_events(world)["target"]) >= least, "events arrive")  # type: ignore[misc]
         daemon.kill()
     writing.join(60)
     assert not shop.failures and not writing.is_alive()
     daemon = world.daemon()
-    daemon.until(lambda: not lacking(world, shop.events), "every event is in every target once")
-    first = held(world)
+    daemon.until(lambda: not list_incomplete_targets(world, shop.events), "every event is in every target once")
+    first = read_events(world)
     topics = [world.topic("outbox"), *world.topics.names(router)]
     sent = world.topics.read(topics)
     world.topics.send_again(sent)
     ends = world.topics.ends(topics)
-    daemon.until(lambda: all(reached(daemon.lanes(), ends)), "what was sent again was read")
-    assert held(world) == first and lacking(world, shop.events) == []
+    daemon.until(lambda: all(has_read_all(daemon.lanes(), ends)), "what was sent again was read")
+    assert read_events(world) == first and list_incomplete_targets(world, shop.events) == []
     orders = {str(row["id"]) for row in postgres_table(world.source, "public", "orders")}
     for rows in (postgres_table(world.target, "public", "orders"), lake_table(world.lake / "orders")):
         assert {str(row["id"]) for row in rows} == orders == {said[1] for said in shop.events.values()}
@@ -173,7 +173,7 @@ def test_every_event_arrives_once_with_its_row(world: World) -> None:
     assert daemon.stop() == 0
 
 
-def reached(lanes: Mapping[str, Any], ends: Mapping[tuple[str, int], int]) -> list[bool]:
+def has_read_all(lanes: Mapping[str, Any], ends: Mapping[tuple[str, int], int]) -> list[bool]:
     """Whether each lane has read those of these topics to their ends that its table comes from."""
     positions = [lane["position"] for lane in lanes.values()]
     at = [found[topic][str(p)] >= end for found in positions for (topic, p), end in ends.items() if topic in found]

@@ -45,10 +45,10 @@ class Reader:
         self.looks, self.seen = 0, [look()]
         self.failures: list[BaseException] = []
         self._look, self._end = look, threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread = threading.Thread(target=self._read_rows, daemon=True)
         self._thread.start()
 
-    def _read(self) -> None:
+    def _read_rows(self) -> None:
         try:
             while not self._end.wait(0.01):
                 self.looks += 1
@@ -82,14 +82,14 @@ def spoil(world: World, sink: str) -> None:
         run(world.target, SPOILT)
         return
 
-    def spoilt() -> bool:
+    def try_to_spoil() -> bool:
         try:
             DeltaTable(str(world.lake / "changes")).update({"note": "'spoilt'"}, predicate=f"id > {MOVING}")
         except CommitFailedError:
             return False
         return True
 
-    until(spoilt, "the lake's table is spoilt")
+    until(try_to_spoil, "the lake's table is spoilt")
 
 
 def made_so_far(world: World, sink: str) -> int:
@@ -109,18 +109,18 @@ def killed_half_way(world: World, sink: str) -> int:
         )
         try:
             what = f"some rows of {sink} are made anew"
-            until(lambda: made_so_far(world, sink), what, PATIENCE, failing=lambda: _over(going))
+            until(lambda: made_so_far(world, sink), what, PATIENCE, failing=lambda: _describe_end(going))
         finally:
             going.kill()
             going.wait(60)
     return made_so_far(world, sink)
 
 
-def _over(going: subprocess.Popen[bytes]) -> str:
+def _describe_end(going: subprocess.Popen[bytes]) -> str:
     return "" if going.poll() is None else f"it ended with {going.returncode}"
 
 
-def replayed(world: World, sink: str) -> dict[str, Any]:
+def run_replay(world: World, sink: str) -> dict[str, Any]:
     """What a replay says that runs to its end."""
     done = subprocess.run(
         world.arguments("replay", "public.items", "--lane", f"{sink}.changes", "--json"), cwd=world.folder,
@@ -158,7 +158,7 @@ def test_killed_half_way_and_repeated_while_the_lane_runs(world: World, sink: st
     with Clerk(world.source):
         half = killed_half_way(world, sink)
         assert 0 < half < ROWS
-        said = replayed(world, sink)
+        said = run_replay(world, sink)
         log = len(lake_table(world.lake / "cdc_events"))
         assert said["rejected"] == 0 and 0 < said["records"] <= log - half, (said, half, log)
         time.sleep(0.5)  # The lane goes on.

@@ -69,7 +69,7 @@ def test_the_engines_follow_each_other(small: World) -> None:
         seen = load.committed
         daemon.until(lambda seen=seen: load.committed > seen + 15, "there is load")  # type: ignore[misc]
         await_applied(daemon)
-        with one_sink_ahead(world, daemon) if engine else nullcontext():
+        with hold_target_back(world, daemon) if engine else nullcontext():
             daemon.kill()
     load.end()
     daemon = world.daemon(*SPARK)
@@ -80,15 +80,17 @@ def test_the_engines_follow_each_other(small: World) -> None:
 
 
 @contextmanager
-def one_sink_ahead(world: World, daemon: Daemon) -> Iterator[None]:
+def hold_target_back(world: World, daemon: Daemon) -> Iterator[None]:
     """The lake has a batch that the target has not: somebody else holds its table."""
 
-    def at(lane: str) -> int:
+    def get_position(lane: str) -> int:
         return sum(offset for partitions in daemon.lane(lane)["position"].values() for offset in partitions.values())
 
     with psycopg.connect(world.target) as holder:
         holder.execute("LOCK TABLE public.orders IN EXCLUSIVE MODE")
-        daemon.until(lambda: at("lake.orders") > at("target.orders"), "the lake is ahead of the target", PATIENCE)
+        daemon.until(
+            lambda: get_position("lake.orders") > get_position("target.orders"), "the lake is ahead of the target", PATIENCE
+        )
         yield
 
 

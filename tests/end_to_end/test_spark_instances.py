@@ -67,7 +67,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
             daemon.kill()
 
 
-def at(daemon: Daemon) -> int:
+def get_offset(daemon: Daemon) -> int:
     """Where the lane stands."""
     return sum(offset for partitions in daemon.lane(LANE)["position"].values() for offset in partitions.values())
 
@@ -76,7 +76,7 @@ def test_the_loser_says_who_holds_the_lake_and_the_first_goes_on(project: Projec
     """At once where it shares the state folder; with one of its own when it has something to write."""
     first = project.daemon()
     end = len(project.archive.read_text().splitlines())
-    first.until(lambda: at(first) >= end, "the archive is applied", PATIENCE)
+    first.until(lambda: get_offset(first) >= end, "the archive is applied", PATIENCE)
     second = project.daemon()
     assert second.wait() == 5
     assert f"Another instance of pipeline shop runs (process {first.process.pid})" in second.tail()
@@ -85,6 +85,6 @@ def test_the_loser_says_who_holds_the_lake_and_the_first_goes_on(project: Projec
     end = project.grow()
     assert third.wait(PATIENCE) == 5
     assert f"lane {LANE} is already written by another instance (process {first.process.pid})" in third.log.read_text()
-    first.until(lambda: at(first) == end, "the first goes on", PATIENCE)
+    first.until(lambda: get_offset(first) == end, "the first goes on", PATIENCE)
     assert first.lane(LANE)["status"] == "running"
     assert first.stop() == 0

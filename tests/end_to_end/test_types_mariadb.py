@@ -34,15 +34,15 @@ def source(database: MariaDb) -> Table:
     said = {column.name: types.SAID.get(column.name, ("{}", str)) for column in types.COLUMNS}
     asked = {name: expression.format(f"`{name}`") for name, (expression, _) in said.items()}
     rows = database.rows("kept", {"id": "id", "touched": "touched", **asked})
-    return meaning(types.COLUMNS, [_read(row, said) for row in rows])
+    return meaning(types.COLUMNS, [read_values(row, said) for row in rows])
 
 
-def _read(row: dict[str, str | None], said: dict[str, types.Asked]) -> dict[str, Any]:
+def read_values(row: dict[str, str | None], said: dict[str, types.Asked]) -> dict[str, Any]:
     own = {name: int(row[name] or 0) for name in ("id", "touched")}
     return {**own, **{name: None if row[name] is None else read(row[name] or "") for name, (_, read) in said.items()}}
 
 
-def held(world: World, table: str) -> dict[str, Table]:
+def read_sink_values(world: World, table: str) -> dict[str, Table]:
     """What the rows of a table mean in each sink."""
     found = {"lake": lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
     return {sink: meaning(types.COLUMNS, rows) for sink, rows in found.items()}
@@ -62,12 +62,12 @@ def test_values_of_every_type_are_kept_or_rejected(
         both = [{"sink": "lake"}, {"sink": "target"}]
         world.rewrite_config({"tables": [{"match": f"shop.{table}", "source": "shop", "to": both} for table in TABLES]})
         daemon = world.daemon()
-        await_equal(daemon, source(database), lambda: held(world, "kept"), "the rows of the snapshot")
+        await_equal(daemon, source(database), lambda: read_sink_values(world, "kept"), "the rows of the snapshot")
         write(database, "kept", ROWS + 1, names, rows_of(types.COLUMNS, ROWS, SEED + 1))
         database.execute("UPDATE kept SET touched = touched + 1 WHERE id % 3 = 0; DELETE FROM kept WHERE id % 10 = 9;")
-        await_equal(daemon, source(database), lambda: held(world, "kept"), "the changes")
+        await_equal(daemon, source(database), lambda: read_sink_values(world, "kept"), "the changes")
         for i, (column, value) in enumerate((*types.BEYOND, ("i", "7"))):
             write(database, "beyond", i, [column], [[value]])
-        await_rejected(world, daemon, lambda: held(world, "beyond"), [column for column, _ in types.BEYOND])
+        await_rejected(world, daemon, lambda: read_sink_values(world, "beyond"), [column for column, _ in types.BEYOND])
         assert daemon.stop() == 0
     database.execute("DROP TABLE kept, beyond;")

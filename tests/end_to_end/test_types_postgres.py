@@ -43,7 +43,7 @@ def write(world: World, table: str, first: int, columns: Sequence[Typed], rows: 
         connection.commit()
 
 
-def held(world: World, table: str) -> dict[str, Table]:
+def read_sink_values(world: World, table: str) -> dict[str, Table]:
     """What the rows of a table mean in each sink."""
     found = {"lake": lake_table(world.lake / table), "target": postgres_rows(world.target, table)}
     return {sink: meaning(types.COLUMNS, rows) for sink, rows in found.items()}
@@ -51,7 +51,7 @@ def held(world: World, table: str) -> dict[str, Table]:
 
 def check(world: World, daemon: Daemon, what: str) -> None:
     source = meaning(types.COLUMNS, postgres_rows(world.source, "kept"))
-    await_equal(daemon, source, lambda: held(world, "kept"), what)
+    await_equal(daemon, source, lambda: read_sink_values(world, "kept"), what)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_values_of_every_type_are_kept_or_rejected(world: World, form: str, requ
     by_name = {column.name: column for column in types.COLUMNS}
     for i, (name, value) in enumerate((*types.BEYOND, ("i4", "7"))):
         write(world, "beyond", i, [by_name[name]], [[value]])
-    await_rejected(world, daemon, lambda: held(world, "beyond"), [name for name, _ in types.BEYOND])
+    await_rejected(world, daemon, lambda: read_sink_values(world, "beyond"), [name for name, _ in types.BEYOND])
     assert daemon.stop() == 0

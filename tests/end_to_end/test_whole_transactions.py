@@ -150,7 +150,7 @@ def ends(world: World) -> list[str]:
     return [payload["id"] for payload in told if payload["status"] == "END"]
 
 
-def expected(names: list[str], clerks: list[Clerk]) -> dict[str, Orders]:
+def compute_expected(names: list[str], clerks: list[Clerk]) -> dict[str, Orders]:
     """What the source held after each of these transactions."""
     done = {number: change for clerk in clerks for number, change in clerk.done.items()}
     now: dict[int, str] = {}
@@ -184,7 +184,7 @@ def test_no_order_is_seen_without_its_items(world: World) -> None:
         last = ends(world)[-1]
         daemon.until(lambda: rows(world.target, TOLD) == [(last, True, [])], f"the watermark is {last}")
         daemon.until(lambda: in_lake(world).get("transaction") == last, f"the watermark of the lake is {last}")
-    after = expected(ends(world), clerks)
+    after = compute_expected(ends(world), clerks)
     assert not reader.torn
     assert {name: after[name] for name in reader.states} == reader.states
     assert after[last] == orders(world.source)

@@ -84,7 +84,7 @@ class Topics:
         """Write keys and values: bytes as they are, None as null, anything else as JSON."""
         producer = Producer({"bootstrap.servers": self._servers, "log_level": 0, "linger.ms": 20})
         for key, value in records:
-            producer.produce(topic, _encoded(value), _encoded(key), partition)
+            producer.produce(topic, encode_record(value), encode_record(key), partition)
             producer.poll(0)
         assert producer.flush(SECONDS) == 0
 
@@ -128,5 +128,5 @@ class Topics:
         return low, high
 
 
-def _encoded(value: Any) -> bytes | None:
+def encode_record(value: Any) -> bytes | None:
     return value if isinstance(value, bytes | None) else json.dumps(value).encode()

@@ -84,11 +84,11 @@ def await_equal(daemon: Daemon, source: Table, held: Callable[[], Mapping[str, T
     """Wait until every sink has the rows of the source, then compare their values; of each column the first difference."""
     touched = {key: row["touched"] for key, row in source.items()}
 
-    def there() -> bool:
+    def is_equal() -> bool:
         return all({key: row["touched"] for key, row in rows.items()} == touched for rows in held().values())
 
     try:
-        daemon.until(there, f"{what} are there", PATIENCE)
+        daemon.until(is_equal, f"{what} are there", PATIENCE)
     except AssertionError as late:
         lanes = [f"{name}: {lane['counts']} {lane['error']}" for name, lane in daemon.lanes().items()]
         raise AssertionError("\n".join([str(late), daemon.tail(), *lanes])) from None
@@ -167,7 +167,7 @@ def clock(value: Any) -> time:
     return time.fromisoformat(value) if isinstance(value, str) else value
 
 
-def moment(value: Any) -> datetime:
+def make_timestamp(value: Any) -> datetime:
     """A timestamp."""
     assert isinstance(value, datetime)
     return value
@@ -230,14 +230,13 @@ def digits(precision: int, scale: int) -> Make:
 
     def make(random: Random) -> str:
         unscaled = random.randrange(10 ** random.randint(1, precision))
-        return (
-            f"{random.choice('-+')}{Decimal(unscaled).scaleb(-scale, None) if precision < 29 else _scaled(unscaled, scale)}"
-        )
+        number = Decimal(unscaled).scaleb(-scale, None) if precision < 29 else scale_number(unscaled, scale)
+        return f"{random.choice('-+')}{number}"
 
     return make
 
 
-def _scaled(unscaled: int, scale: int) -> str:
+def scale_number(unscaled: int, scale: int) -> str:
     text = str(unscaled).rjust(scale + 1, "0")
     return f"{text[:-scale]}.{text[-scale:]}" if scale else text
 

@@ -23,7 +23,7 @@ from .typed import (
     digits,
     document,
     floating,
-    moment,
+    make_timestamp,
     number,
     octets,
     same,
@@ -35,7 +35,7 @@ from .typed import (
 FINITE = ("nan", "NaN", "inf", "Inf")
 
 
-def quoted(make: Make) -> Make:
+def quote_value(make: Make) -> Make:
     """The value as text, whatever is in it."""
     return lambda random: text(make(random))
 
@@ -55,12 +55,12 @@ def some_bits(length: int) -> Make:
 def finite(make: Make) -> Make:
     """There is neither NaN nor infinity."""
 
-    def found(random: Random) -> str:
+    def choose_value(random: Random) -> str:
         while any(word in (value := make(random)) for word in FINITE):
             pass
         return value
 
-    return found
+    return choose_value
 
 
 def six_digits(random: Random) -> str:
@@ -68,7 +68,7 @@ def six_digits(random: Random) -> str:
     return f"{float(finite(any_single)(random)):.6g}"
 
 
-def chosen(*values: str) -> Make:
+def choose_from(*values: str) -> Make:
     return lambda random: random.choice(values)
 
 
@@ -102,7 +102,7 @@ def spot(value: Any) -> tuple[bytes, int]:
 
 
 COLUMNS = (
-    Typed("flag", "boolean", ("0", "1"), chosen("true", "false"), number),
+    Typed("flag", "boolean", ("0", "1"), choose_from("true", "false"), number),
     Typed("ti", "tinyint", ("-128", "127"), whole(-128, 127), number),
     Typed("tu", "tinyint unsigned", ("0", "255"), whole(0, 255), number),
     Typed("si", "smallint", ("-32768", "32767"), whole(-(2**15), 2**15 - 1), number),
@@ -118,29 +118,31 @@ COLUMNS = (
     Typed("d65", "decimal(65,30)", ("9" * 35 + "." + "9" * 30, "-0." + "0" * 29 + "1"), digits(65, 30), number),
     Typed("f", "float", ("0.1", "3.40282e38", "-1.17549e-38"), six_digits, single),
     Typed("fd", "double", ("0.1", "1.7976931348623157e308", "-2.2250738585072014e-308"), finite(any_double), floating),
-    Typed("b1", "bit(1)", ("b'0'", "b'1'"), chosen("b'0'", "b'1'"), bits),
+    Typed("b1", "bit(1)", ("b'0'", "b'1'"), choose_from("b'0'", "b'1'"), bits),
     Typed("b9", "bit(9)", ("b'100000010'", "b'000000000'"), some_bits(9), bits),
     Typed("b64", "bit(64)", (f"b'{'1' * 64}'",), some_bits(64), bits),
-    Typed("dt", "date", ("'1582-10-15'", "'9999-12-31'"), quoted(lambda r: stamp(0, places=0)(r)[:10]), day),
-    Typed("t0", "time", ("'00:00:00'", "'23:59:59'"), quoted(stamp(11, places=0)), clock),
-    Typed("t6", "time(6)", ("'23:59:59.999999'", "'00:00:00.000001'"), quoted(stamp(11)), clock),
-    Typed("dt0", "datetime", ("'1582-10-15 00:00:00'", "'9999-12-31 23:59:59'"), quoted(stamp(0, places=0)), moment),
-    Typed("dt3", "datetime(3)", ("'1969-12-31 23:59:59.999'",), quoted(stamp(0, places=3)), moment),
-    Typed("dt6", "datetime(6)", ("'9999-12-31 23:59:59.999999'",), quoted(stamp(0)), moment),
+    Typed("dt", "date", ("'1582-10-15'", "'9999-12-31'"), quote_value(lambda r: stamp(0, places=0)(r)[:10]), day),
+    Typed("t0", "time", ("'00:00:00'", "'23:59:59'"), quote_value(stamp(11, places=0)), clock),
+    Typed("t6", "time(6)", ("'23:59:59.999999'", "'00:00:00.000001'"), quote_value(stamp(11)), clock),
+    Typed("dt0", "datetime", ("'1582-10-15 00:00:00'", "'9999-12-31 23:59:59'"),
+          quote_value(stamp(0, places=0)), make_timestamp),
+    Typed("dt3", "datetime(3)", ("'1969-12-31 23:59:59.999'",), quote_value(stamp(0, places=3)), make_timestamp),
+    Typed("dt6", "datetime(6)", ("'9999-12-31 23:59:59.999999'",), quote_value(stamp(0)), make_timestamp),
     Typed("ts0", "timestamp NULL", ("'1970-01-01 00:00:01'", "'2038-01-19 03:14:07'"),
-          quoted(stamp(0, places=0, years=(1971, 2037))), moment),
-    Typed("ts6", "timestamp(6) NULL", ("'2038-01-19 03:14:07.999999'",), quoted(stamp(0, years=(1971, 2037))), moment),
-    Typed("y", "year", ("1901", "2155"), chosen("1999", "2024"), number),
-    Typed("c", "char(5)", ("''", "'a'"), chosen("'ab'", "'abcde'"), same),
-    Typed("v", "varchar(20)", ("''", "' x'"), quoted(any_text), same),
-    Typed("t", "text", ("''", "'NULL'", text("\\N"), text("漢字 🎉")), quoted(any_text), same),
-    Typed("lt", "longtext", (text('"'), text("\\")), quoted(any_text), same),
-    Typed("e", "enum('a', 'b c', 'é')", ("'a'", "'b c'", "'é'"), chosen("'a'", "'b c'"), same),
-    Typed("s", "set('x', 'y', 'z')", ("''", "'x,y,z'"), chosen("'x'", "'y,z'"), same),
+          quote_value(stamp(0, places=0, years=(1971, 2037))), make_timestamp),
+    Typed("ts6", "timestamp(6) NULL", ("'2038-01-19 03:14:07.999999'",),
+          quote_value(stamp(0, years=(1971, 2037))), make_timestamp),
+    Typed("y", "year", ("1901", "2155"), choose_from("1999", "2024"), number),
+    Typed("c", "char(5)", ("''", "'a'"), choose_from("'ab'", "'abcde'"), same),
+    Typed("v", "varchar(20)", ("''", "' x'"), quote_value(any_text), same),
+    Typed("t", "text", ("''", "'NULL'", text("\\N"), text("漢字 🎉")), quote_value(any_text), same),
+    Typed("lt", "longtext", (text('"'), text("\\")), quote_value(any_text), same),
+    Typed("e", "enum('a', 'b c', 'é')", ("'a'", "'b c'", "'é'"), choose_from("'a'", "'b c'"), same),
+    Typed("s", "set('x', 'y', 'z')", ("''", "'x,y,z'"), choose_from("'x'", "'y,z'"), same),
     Typed("bin", "binary(4)", ("x'00ff5c00'", "x'01'"), octet(4, 1), octets),
     Typed("vb", "varbinary(9)", ("''", "x'00ff5c'"), octet(9), octets),
     Typed("bl", "blob", ("''", "x'00ff5c'"), octet(9), octets),
-    Typed("j", "json", (text('{"b": 1.10,  "a":[]}'), "'null'", "'1e400'"), quoted(any_json), document),
+    Typed("j", "json", (text('{"b": 1.10,  "a":[]}'), "'null'", "'1e400'"), quote_value(any_json), document),
     Typed("u", "uuid", ("'11111111-1111-1111-1111-111111111111'",),
           lambda r: f"'{UUID(bytes=r.randbytes(16), version=4)}'", same),
     Typed("p", "point", ("POINT(1.5, -2.25)",), some_point, spot),

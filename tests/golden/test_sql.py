@@ -68,12 +68,12 @@ def duckdb_stages(plan: ApplyPlan) -> Stages:
     if plan.fold == "last":
         yield "fold, values that were not sent", sent_select(plan, DUCKDB, "kept", "folded", names_of(plan))
     if plan.history is None and not plan.has_column_versions:
-        floor = floor_of(plan)
+        floor = make_sequence(plan)
         yield (
             "repair, after a truncate",
             places_select(plan, ledger=plan.reconcile.uses_tombstones, floor=floor, resent=resent_of(plan)),
         )
-    for name, below in forgetting_of(plan):
+    for name, below in make_lateness_limits(plan):
         yield name, places_select(plan, ledger=True, floor=below.truncated, forgetting=below)
 
 
@@ -82,7 +82,7 @@ def delta_rs_stages(plan: ApplyPlan) -> Stages:
     yield "write", explain(plan, DELTA_RS, '"target"', repair=DUCKDB)["write"]
     yield from truncate(plan, DELTA_RS)
     if plan.reconcile.uses_tombstones:
-        yield "forget deletes", old_entries_condition(plan, floor_of(plan))
+        yield "forget deletes", old_entries_condition(plan, make_sequence(plan))
     yield from age_out(plan, DELTA_RS)
 
 
@@ -106,7 +106,7 @@ def postgres_stages(plan: ApplyPlan) -> Stages:
         yield "view", view
     if plan.reconcile.uses_tombstones:
         yield "remember deletes", upsert_statement('"tombstones"', plan, '"rows"')
-        yield "forget deletes", delete_statement('"tombstones"', plan, floor_of(plan))
+        yield "forget deletes", delete_statement('"tombstones"', plan, make_sequence(plan))
     yield from age_out(plan, POSTGRES)
 
 
@@ -127,18 +127,18 @@ def names_of(plan: ApplyPlan) -> list[str]:
     return [c.name for c in plan.table.values]
 
 
-def floor_of(plan: ApplyPlan) -> tuple[int, ...]:
+def make_sequence(plan: ApplyPlan) -> tuple[int, ...]:
     return tuple(range(7, 7 + plan.table.sequence))
 
 
 def resent_of(plan: ApplyPlan) -> tuple[int, ...] | None:
-    return floor_of(plan) if plan.reconcile.counted else None
+    return make_sequence(plan) if plan.reconcile.counted else None
 
 
-def forgetting_of(plan: ApplyPlan) -> Iterator[tuple[str, LatenessLimit]]:
+def make_lateness_limits(plan: ApplyPlan) -> Iterator[tuple[str, LatenessLimit]]:
     """What tells late changes, without truncates and with one in the batch."""
     if plan.reconcile.uses_tombstones:
-        floor = floor_of(plan)
+        floor = make_sequence(plan)
         yield "repair, after deletes were forgotten", LatenessLimit(floor)
         yield "repair, after deletes were forgotten, with a truncate", LatenessLimit(floor, floor, floor)
 
@@ -147,8 +147,8 @@ def after_truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
     if plan.history is None and not plan.has_column_versions:
         ledger = "tombstones" if plan.reconcile.uses_tombstones else None
         select = partial(reconcile_select, plan, dialect, rows="folded", related="related", ledger=ledger)
-        yield "repair, after a truncate", select(floor=floor_of(plan), resent=resent_of(plan))
-        for name, below in forgetting_of(plan):
+        yield "repair, after a truncate", select(floor=make_sequence(plan), resent=resent_of(plan))
+        for name, below in make_lateness_limits(plan):
             yield name, select(floor=below.truncated, forgetting=below)
 
 
@@ -156,13 +156,13 @@ def truncate(plan: ApplyPlan, dialect: Dialect) -> Stages:
     """Which rows a truncate finds."""
     if plan.truncates:
         condition = cleared_condition if plan.history is None else truncate_condition
-        yield "truncate", condition(plan, dialect, floor_of(plan))
+        yield "truncate", condition(plan, dialect, make_sequence(plan))
 
 
 def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:
     """Which marked rows go."""
     if plan.soft_deletes:
-        floor = floor_of(plan)
+        floor = make_sequence(plan)
         yield "deleted rows that go", purged_condition(plan, dialect, DeleteHorizon(0, floor))
         yield (
             "deleted rows that go, after a truncate",
@@ -170,7 +170,7 @@ def age_out(plan: ApplyPlan, dialect: Dialect) -> Stages:
         )
 
 
-def rendered(policy: str, dialect: str) -> str:
+def render_policy(policy: str, dialect: str) -> str:
     parts = [f"-- Policy {policy}, {dialect}. See tests/golden/test_sql.py.\n"]
     for name, table in TABLES.items():
         try:
@@ -185,7 +185,7 @@ def rendered(policy: str, dialect: str) -> str:
 @pytest.mark.parametrize("dialect", STAGES)
 @pytest.mark.parametrize("policy", PLANS)
 def test_the_sql_is_the_one_that_was_reviewed(policy: str, dialect: str) -> None:
-    file, now = FOLDER / policy / f"{dialect}.sql", rendered(policy, dialect)
+    file, now = FOLDER / policy / f"{dialect}.sql", render_policy(policy, dialect)
     if ACCEPT:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(now, encoding="utf-8")
@@ -205,5 +205,5 @@ def test_every_policy_has_its_files_and_no_other_is_there() -> None:
 
 @pytest.mark.parametrize("policy", PLANS)
 def test_duckdb_can_read_its_own(policy: str) -> None:
-    statements = [text for text in rendered(policy, "duckdb").split(NEXT) if text.strip()]
+    statements = [text for text in render_policy(policy, "duckdb").split(NEXT) if text.strip()]
     assert len(duckdb.extract_statements(";\n".join(statements))) >= 2 * (len(TABLES) - 1)

@@ -64,7 +64,7 @@ def place(payload: Mapping[str, Any]) -> tuple[int, int]:
     return int(commit or own), int(own)
 
 
-def replayed(rows: dict[int, Any], changes: Iterable[Mapping[str, Any]]) -> dict[int, Any]:
+def replay_changes(rows: dict[int, Any], changes: Iterable[Mapping[str, Any]]) -> dict[int, Any]:
     now = dict(rows)
     for payload in changes:
         if payload["op"] == "d":
@@ -95,8 +95,8 @@ def test_the_place_of_a_snapshot_is_exact(seed: int, make_world: MakeWorld) -> N
     stream = payloads(world.slot.records)
     for (low, before), (high, after) in pairwise(snapshots):
         meanwhile = [p for p in stream if low <= place(p) < high]
-        assert meanwhile and replayed(before, meanwhile) == after
-    assert replayed(snapshots[-1][1], [p for p in stream if place(p) >= snapshots[-1][0]]) == {
+        assert meanwhile and replay_changes(before, meanwhile) == after
+    assert replay_changes(snapshots[-1][1], [p for p in stream if place(p) >= snapshots[-1][0]]) == {
         key: dict(zip(COLUMNS, row, strict=True)) for key, row in world.table().items()
     }
     expected = versions(snapshots[0][1], [p for p in stream if place(p) >= snapshots[0][0]])
@@ -130,7 +130,7 @@ def test_whatever_is_killed_the_targets_end_as_the_table(
     whole = BackfillFolder.append
     for _ in range(2):
         if random.random() < 0.6:
-            with world.unseen(), world.items.connect() as connection:
+            with world.change_unseen(), world.items.connect() as connection:
                 for turn in range(30):
                     world.items.change(connection, random, random.randrange(60), 1_000 + turn)
         with Writer(world.items, seed, 1):
@@ -164,7 +164,7 @@ def test_a_model_of_what_came_says_the_same(make_world: MakeWorld) -> None:
     """Of the changes that the stream and two backfills brought, in any order of arrival."""
     world = make_world()
     world.backfill()
-    with world.unseen():
+    with world.change_unseen():
         world.execute("DELETE FROM items WHERE id < 10")
         world.execute("UPDATE items SET note = 'unseen' WHERE id BETWEEN 10 AND 15")
     world.execute("UPDATE items SET note = 'seen' WHERE id BETWEEN 14 AND 20")
@@ -235,7 +235,7 @@ def test_an_empty_table_empties_its_targets(make_world: MakeWorld) -> None:
     world = make_world()
     assert world.backfill().rows == 40
     files = set(Path(world.folder / "kept").rglob("*.parquet"))
-    with world.unseen():
+    with world.change_unseen():
         world.execute("TRUNCATE items")
     outcome = world.backfill()
     assert (outcome.rows, outcome.deleted) == (0, 40)

@@ -55,20 +55,20 @@ def plain(value: Any) -> Any:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def ordered(rows: Any) -> list[Row]:
+def sort_rows(rows: Any) -> list[Row]:
     return sorted((tuple(map(plain, row)) for row in rows), key=repr)
 
 
 def in_lake(folder: Path, case: Case) -> list[Row]:
     table = DeltaTable(str(folder / "lake" / case.into)).to_pyarrow_table()
-    return ordered(tuple(row[name] for name in case.columns) for row in table.to_pylist())
+    return sort_rows(tuple(row[name] for name in case.columns) for row in table.to_pylist())
 
 
 def in_postgres(dsn: str, case: Case) -> list[Row]:
     columns = sql.SQL(", ").join(map(sql.Identifier, case.columns))
     with psycopg.connect(dsn) as connection:
         query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier("mirror", case.into))
-        return ordered(connection.execute(query).fetchall())
+        return sort_rows(connection.execute(query).fetchall())
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_rows_that_every_database_leaves(
     assert {lane["id"]: lane["counts"]["rejected"] for lane in said["result"]["lanes"]} == {
         f"{sink}.{case.into}": case.rejected for case in cases for sink in ("lake", "mirror")
     }
-    wanted = {case.into: ordered(case.rows) for case in cases}
+    wanted = {case.into: sort_rows(case.rows) for case in cases}
     assert {case.into: in_lake(tmp_path, case) for case in cases} == wanted
     assert {case.into: in_postgres(postgres_dsn, case) for case in cases} == wanted
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from support.cli_program import run_program
 from support.hostile_strings import hostile_strings
-from support.recorded_shop import Shop, refused
+from support.recorded_shop import Shop, list_suspended_lanes
 from support.small_spark import SMALL
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -47,7 +47,7 @@ def test_as_keys_values_and_columns_on_spark(shop: Shop) -> None:
     assert {lane["status"] for lane in lanes.values()} == {"running"}
     assert shop.in_lake("t", ("id", "v")) == shop.in_mirror("t", ("id", "v")) == set(rows)
     assert shop.in_lake("wide", columns) == shop.in_mirror("wide", columns) == {values}
-    assert len(shop.logged()) == len(rows) + 1
+    assert len(shop.list_log_records()) == len(rows) + 1
     shop.nothing_else_happened()
 
 
@@ -80,13 +80,13 @@ def test_as_columns(shop: Shop) -> None:
     values = tuple(str(n) for n in range(11))
     for name, columns in tables.items():
         shop.record(f"cdc.public.{name}", {"table": name}, columns, [values])
-    errors = refused(shop.run())
+    errors = list_suspended_lanes(shop.run())
     for name, columns in tables.items():
         ours, cut = any(c.startswith("_cdc_") for c in columns), any(map(too_long, columns))
         for lane, wrong, read in ((f"lake.{name}", ours, shop.in_lake), (f"mirror.{name}", ours or cut, shop.in_mirror)):
             assert (lane in errors) == wrong, (lane, errors.get(lane))
             assert wrong or read(name, columns) == {values}
-    assert len(shop.logged()) == len(tables)
+    assert len(shop.list_log_records()) == len(tables)
     shop.nothing_else_happened()
 
 
@@ -99,7 +99,7 @@ def test_as_tables(shop: Shop) -> None:
     """Of several tables with one target the first has it. No name, or one too long for PostgreSQL, is refused."""
     for at, name in enumerate(SOME):
         shop.record(f"cdc.public.t{at}", {"table": name}, ("id", "v"), [("1", name)])
-    errors = refused(shop.run())
+    errors = list_suspended_lanes(shop.run())
     first: dict[str, str] = {}
     for name in SOME:
         into = target_of(name)
@@ -109,24 +109,26 @@ def test_as_tables(shop: Shop) -> None:
         for sink, read, wrong in (("lake", shop.in_lake, False), ("mirror", shop.in_mirror, too_long(into))):
             assert (f"{sink}.{into}" in errors) == (wrong or not into), (sink, into)
             assert wrong or not into or read(into, ("id", "v")) == {("1", name)}
-    assert len(shop.logged()) == len(SOME)
+    assert len(shop.list_log_records()) == len(SOME)
     shop.nothing_else_happened()
 
 
 def test_as_schemas_and_topics(shop: Shop) -> None:
     for at, text in enumerate(SOME):
         shop.record(text, {"schema": text, "table": f"t{at}"}, ("id", "v"), [("1", text)])
-    assert not refused(shop.run())
+    assert not list_suspended_lanes(shop.run())
     for at, text in enumerate(SOME):
         assert shop.in_lake(f"t{at}", ("id", "v")) == shop.in_mirror(f"t{at}", ("id", "v")) == {("1", text)}
-    assert [(topic, table) for topic, _, table in shop.logged()] == sorted((t, f"{t}.t{n}") for n, t in enumerate(SOME))
+    assert [(topic, table) for topic, _, table in shop.list_log_records()] == sorted(
+        (t, f"{t}.t{n}") for n, t in enumerate(SOME)
+    )
     shop.nothing_else_happened()
 
 
 def test_a_topic_that_is_too_long_for_a_folder(shop: Shop) -> None:
     """Kafka has no such topics. What goes wrong is told, and the other sinks go on."""
     shop.record("é" * 45, {"table": "t"}, ("id", "v"), [("1", "v")])
-    errors = refused(shop.run())
+    errors = list_suspended_lanes(shop.run())
     assert list(errors) == ["raw.recorded"] and "longer name" in errors["raw.recorded"]
     assert shop.in_lake("t", ("id", "v")) == shop.in_mirror("t", ("id", "v")) == {("1", "v")}
     shop.nothing_else_happened()

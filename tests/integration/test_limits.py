@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 import pytest
-from support.changing import Project, record
 from support.cli_program import answer_of, run_program
 from support.debezium_events import ID, column, payload_of
-from support.recorded_shop import Shop, refused
+from support.recorded_shop import Shop, list_suspended_lanes
+from support.schema_changes import Project, record
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -37,7 +37,7 @@ def print_of(text: str) -> str:
 def test_records_of_20_megabytes(shop: Shop) -> None:
     long = "".join(f"{n:09}\n" for n in range(2 * MB))
     shop.record("cdc.public.t", {"table": "t"}, ("id", "v"), [("1", "a"), ("2", long), ("3", 2 * long), ("4", "b")])
-    assert not refused(shop.run())
+    assert not list_suspended_lanes(shop.run())
     for read in (shop.in_lake, shop.in_mirror):
         assert {(key, print_of(value)) for key, value in read("t", ("id", "v"))} == {
             ("1", print_of("a")),
@@ -55,7 +55,7 @@ def test_thousands_of_columns(shop: Shop) -> None:
     for name, width in widths.items():
         values = tuple(str(n) for n in range(width))
         shop.record(f"cdc.public.{name}", {"table": name}, [f"c{n}" for n in range(width)], [values])
-    errors = refused(shop.run())
+    errors = list_suspended_lanes(shop.run())
     assert list(errors) == ["mirror.wide"] and "1600" in errors["mirror.wide"]
     columns = ("c0", "c1499")
     assert shop.in_mirror("narrow", columns) == shop.in_lake("narrow", columns) == {("0", "1499")}
@@ -79,7 +79,7 @@ def test_deep_values(tmp_path: Path, postgres_dsn: str) -> None:
             said = value.replace('"DEEP"', "[" * depth + "]" * depth) if depth else value
             record = {"topic": f"cdc.public.{name}", "partition": 0, "offset": 1, "timestamp": 1, "headers": None}
             archive.write(json.dumps({**record, "key": '{"id": 1}', "value": said}) + "\n")
-    assert not refused(shop.run())
+    assert not list_suspended_lanes(shop.run())
     assert shop.in_lake("deep_not", ("id", "v")) == shop.in_mirror("deep_not", ("id", "v")) == {(1, "DEEP")}
     too_deep = [(f"cdc.public.{name}", "TOO_LARGE") for name in ("deeper", "deepest")]
     assert rejects(shop) == too_deep
@@ -103,7 +103,7 @@ def test_one_key_takes_every_change(tmp_path: Path, postgres_dsn: str, changes: 
     project.feed(
         "a", (record("t", n, [ID, NUMBER], [ID], op="u" if n else "c", after={"id": 1, "n": n}) for n in range(changes))
     )
-    assert not refused(project.run())
+    assert not list_suspended_lanes(project.run())
     for sink in ("lake", "mirror"):
         assert project.rows(sink, "scd1") == [{"id": 1, "n": changes - 1}]
         assert sorted(row["n"] for row in project.rows(sink, "append")) == list(range(changes))

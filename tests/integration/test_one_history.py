@@ -43,7 +43,7 @@ def write(folder: Path, name: str, history: list[Any]) -> dict[str, Any]:
     return {"format": name, "transport": "files", "path": str(folder)}
 
 
-def configured(
+def configure_format(
     folder: Path, history: list[Any], dsn: str | None, names: Collection[str] = tuple(TABLES), **more: Any
 ) -> dict[str, Any]:
     """A source, a lake and a schema of a database for each format; of tables with these names."""
@@ -102,7 +102,7 @@ def check(tables: Mapping[str, list[Row]], world: Tpcc) -> None:
 @pytest.mark.slow
 def test_both_local_sinks_have_the_tables_of_the_history(tmp_path: Path, postgres_dsn: str) -> None:
     world = Tpcc(seed=5, warehouses=2, customers=4)
-    lanes = run(tmp_path, configured(tmp_path, world.history(150), postgres_dsn))
+    lanes = run(tmp_path, configure_format(tmp_path, world.history(150), postgres_dsn))
     assert len(lanes) == 2 * len(FORMATS) * len(TABLES)
     assert sum(lane["counts"]["rejected"] for lane in lanes) == 0
     for name in FORMATS:
@@ -119,7 +119,7 @@ def test_on_spark_too(tmp_path: Path) -> None:
     history = world.history(60)
     kinds = {(change.table, change.op) for change in history}
     assert {("item", "d"), ("item", "u"), ("item", "c"), ("customer", "u")} <= kinds
-    lanes = run(tmp_path, configured(tmp_path, history, None, names, engine="spark", spark=SMALL))
+    lanes = run(tmp_path, configure_format(tmp_path, history, None, names, engine="spark", spark=SMALL))
     assert sum(lane["counts"]["rejected"] for lane in lanes) == 0
     for name in FORMATS:
         for table in names:

@@ -57,10 +57,10 @@ def only_databases(tmp_path: Path) -> Iterator[EmbeddedStack]:
 def processes_of(stack: EmbeddedStack) -> list[psutil.Process]:
     """Every live process that names a folder of the stack in its command line, or works in it."""
     folders = [str(stack.home.folder), *(str(s.data) for s in stack.services if isinstance(s, PostgresService))]
-    return [p for p in psutil.process_iter(["cmdline", "cwd"]) if any(_belongs(p, folder) for folder in folders)]
+    return [p for p in psutil.process_iter(["cmdline", "cwd"]) if any(_is_owned(p, folder) for folder in folders)]
 
 
-def _belongs(process: psutil.Process, folder: str) -> bool:
+def _is_owned(process: psutil.Process, folder: str) -> bool:
     named = any(folder in argument for argument in process.info["cmdline"] or ())
     return (named or str(process.info["cwd"] or "").startswith(folder)) and process.pid != os.getpid()
 
@@ -326,7 +326,7 @@ def test_a_server_that_another_start_brings_up_at_the_same_time_serves_both(only
         assert {one.status().pid for one in together} == {service.status().pid} != {None}
 
 
-def test_a_home_removed_by_hand_starts_anew(only_databases: EmbeddedStack) -> None:
+def test_a_removed_home_is_created_again(only_databases: EmbeddedStack) -> None:
     only_databases.up()
     with psycopg.connect(only_databases.dsn("target")) as target:
         target.execute("CREATE TABLE of_the_old_home ()")

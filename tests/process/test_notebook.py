@@ -78,7 +78,7 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shown(cell: Any) -> str:
+def format_output(cell: Any) -> str:
     """What a cell shows, as text; of plots that there is one."""
     parts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
     images = ["(image)" for output in cell.outputs if "image/png" in output.get("data", {})]
@@ -110,7 +110,7 @@ def test_the_notebook_runs(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") for cell in read.cells), "it is kept without outputs"
     nbclient.NotebookClient(read, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
-    told = {cell.source.partition("\n")[0]: shown(cell) for cell in read.cells if cell.cell_type == "code"}
+    told = {cell.source.partition("\n")[0]: format_output(cell) for cell in read.cells if cell.cell_type == "code"}
     text = "\n".join(told.values())
     assert "ada@y.org" in told["load_table(TABLE, limit=10).to_pandas()"]
     assert "{2: 2, 1: 2, 0: 0}" in text, "rows by version"

@@ -37,7 +37,7 @@ def test_the_jar_lock_names_no_host() -> None:
     assert not re.search(r"https?://|\bwww\.", jars.LOCK.read_text())
 
 
-def test_every_locked_jar_has_a_hash_and_belongs_to_a_group() -> None:
+def test_every_locked_jar_has_a_hash_and_a_group() -> None:
     locked = jars.read_lock()
     assert set(locked) >= {"kafka", "connect", "debezium-postgres", "debezium-jdbc"}
     for members in locked.values():
@@ -72,7 +72,7 @@ def local_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return jar
 
 
-def test_a_jar_already_on_the_machine_is_taken_when_its_hash_fits(local_repository: Path, tmp_path: Path) -> None:
+def test_a_local_jar_is_used_when_its_hash_matches(local_repository: Path, tmp_path: Path) -> None:
     jar = jars.Jar("com.example:thing:1.0", hashlib.sha256(local_repository.read_bytes()).hexdigest())
     jars._obtain_jar(jar, jars.cache_folder(), tmp_path / "scratch")
     assert jar.path(jars.cache_folder()).read_bytes() == b"the right content"
@@ -117,7 +117,7 @@ def test_ports_are_named_in_text() -> None:
             StackPorts.parse(wrong)
 
 
-class Standing:
+class StartedService:
     """A service that is told to start, and does."""
 
     def __init__(self, name: str, ports: Mapping[str, int], folder: Path) -> None:
@@ -142,14 +142,14 @@ class Standing:
 
 def test_nothing_is_started_while_a_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        free, taken = Standing("one", {}, tmp_path), Standing("two", {"client": mute.getsockname()[1]}, tmp_path)
+        free, taken = StartedService("one", {}, tmp_path), StartedService("two", {"client": mute.getsockname()[1]}, tmp_path)
         stack = EmbeddedStack(tmp_path, services=lambda _: [free, taken])
         with pytest.raises(EnvironmentProblem, match=r"two cannot start: port .* REPLICATOR_STACK_PORTS"):
             stack.up()
     assert free.state is ServiceState.STOPPED
 
 
-def test_a_taken_port_has_the_name_that_moves_it(tmp_path: Path) -> None:
+def test_a_busy_port_names_the_setting_that_changes_it(tmp_path: Path) -> None:
     """Each service of the stack, whatever it calls its ports itself."""
     for name in StackPorts().mapping():
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -168,7 +168,7 @@ def test_a_service_on_other_ports_is_named_at_once(tmp_path: Path) -> None:
     """This process stands for a server that was started with other ports."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        moved, stopped = Standing("one", {"sql": 1}, tmp_path), Standing("two", {}, tmp_path)
+        moved, stopped = StartedService("one", {"sql": 1}, tmp_path), StartedService("two", {}, tmp_path)
         moved.state, moved.pid = ServiceState.STARTING, os.getpid()
         stack = EmbeddedStack(tmp_path, services=lambda _: [moved, stopped])
         with pytest.raises(EnvironmentProblem, match=rf"one runs on port [\d, ]*{port}[\d, ]*, not on 1\. .*stop\.sh"):
@@ -178,9 +178,9 @@ def test_a_service_on_other_ports_is_named_at_once(tmp_path: Path) -> None:
         assert [state.detail for state in stack.status()] == ["", ""]
 
 
-def test_each_server_that_is_healthy_is_told(tmp_path: Path) -> None:
+def test_each_healthy_server_is_reported(tmp_path: Path) -> None:
     told: list[str] = []
-    services = [Standing("one", {}, tmp_path), Standing("two", {}, tmp_path)]
+    services = [StartedService("one", {}, tmp_path), StartedService("two", {}, tmp_path)]
     services[0].start()
     EmbeddedStack(tmp_path, services=lambda _: services, tell=told.append).up()
     assert told[0] == "starting two"
@@ -342,7 +342,7 @@ def test_the_shipped_config_follows_the_ports_of_the_readme() -> None:
     assert set(re.findall(r"\$\{(\w+):-[^}]*\d{4}", config)) == set(wanted), "the config names every one of them"
 
 
-def test_the_second_port_of_the_broker_moves_with_the_first() -> None:
+def test_the_second_port_of_the_broker_changes_with_the_first() -> None:
     assert StackPorts.parse("kafka=39092").controller == 39093
     assert StackPorts.parse("kafka=39092,connect=39093").controller == 39094
     assert StackPorts.parse("kafka=39092,controller=5").controller == 5

@@ -17,17 +17,16 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from servers.ports import free_port
-
 from adapters.jvm.jars import fetch_jars
 from adapters.jvm.java import bundled_java
+from servers.ports import free_port
 
 API = "/apis/ccompat/v7"
 SECONDS = 180
 OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def unpacked(archive: Path) -> Path:
+def unpack_server(archive: Path) -> Path:
     """The server's folder, beside its archive; whole as soon as it is there."""
     folder = archive.with_name(archive.name.removesuffix(".tar.gz"))
     if not folder.is_dir():
@@ -47,7 +46,7 @@ def schema_registry(log: Path) -> Iterator[str]:
     here = {"HTTP": port, "MANAGEMENT": free_port()}
     environment = {**os.environ, **{f"QUARKUS_{of}_PORT": str(number) for of, number in here.items()}}
     environment |= {f"QUARKUS_{of}_HOST": "127.0.0.1" for of in here}
-    command = [str(bundled_java()), *OPTIONS, "-jar", str(unpacked(archive) / "quarkus-run.jar")]
+    command = [str(bundled_java()), *OPTIONS, "-jar", str(unpack_server(archive) / "quarkus-run.jar")]
     with log.open("wb") as out:
         child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
     try:
@@ -69,7 +68,7 @@ def _answers(address: str) -> bool:
     return False
 
 
-class Gate:
+class ConnectionProxy:
     """Passes connections on to a server while it is open; while it is shut its port refuses them. `passed` counts those that
     it passed on. With `tls`, whoever comes has to speak that."""
 
@@ -93,7 +92,7 @@ class Gate:
         self._listener = listener
         threading.Thread(target=self._take, args=(listener,), daemon=True).start()
 
-    def shut(self) -> None:
+    def refuse_connections(self) -> None:
         """No new connections, and those that there are end."""
         if self._listener is not None:
             with suppress(OSError):
@@ -134,14 +133,14 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def gate(address: str, tls: ssl.SSLContext | None = None) -> Iterator[Gate]:
+def open_proxy(address: str, tls: ssl.SSLContext | None = None) -> Iterator[ConnectionProxy]:
     """An open gate before the registry at `address`."""
-    made = Gate(address, tls)
+    made = ConnectionProxy(address, tls)
     made.open()
     try:
         yield made
     finally:
-        made.shut()
+        made.refuse_connections()
 
 
 @contextmanager

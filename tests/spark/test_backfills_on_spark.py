@@ -70,7 +70,7 @@ def test_a_table_is_loaded_and_brought_up_to_date_again(postgres_dsn: str, tmp_p
     world = SparkWorld(postgres_dsn, tmp_path, Random(3), piece_rows=15)
     assert world.backfill().rows == 40
     world.check()
-    with world.unseen():
+    with world.change_unseen():
         world.execute("DELETE FROM items WHERE id < 10")
         world.execute("UPDATE items SET note = 'unseen' WHERE id BETWEEN 10 AND 15")
     world.execute("UPDATE items SET note = 'seen' WHERE id BETWEEN 14 AND 20")

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 BEFORE_LANES = ("route", "decode")
 
 
-def unaccounted(status: dict[str, Any], metrics: str, sink: str) -> dict[str, tuple[int, int]]:
+def count_unaccounted(status: dict[str, Any], metrics: str, sink: str) -> dict[str, tuple[int, int]]:
     """By source how many of its records `status.json` and `/metrics` leave out. For sources of which each record is one
     change, and pipelines of which the lanes of `sink` have each table once."""
     sources = {

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.tuple_engine import Rec, TupleDecoder, TupleEngine
-from support.tuple_ports import Gauges, Letters, Machine, MemoryRegister, Target, TupleSink, TupleSource
-
 from replicator.application.delivery.worker import Worker
 from replicator.application.lane_runs import LaneRuns
 from replicator.application.options import RuntimeOptions
@@ -24,6 +21,8 @@ from replicator.application.supervisor import Supervisor
 from replicator.application.table_rules import TableRules, make_event_log_lane
 from replicator.ports.frames import Lane
 from replicator.ports.register import RegisterEntry
+from support.tuple_engine import Rec, TupleDecoder, TupleEngine
+from support.tuple_ports import DeadLetterList, Gauges, Machine, MemoryRegister, Target, TupleSink, TupleSource
 
 BOTH = (("a", "scd1"), ("b", "append"))
 QUICK = RuntimeOptions(
@@ -72,7 +71,7 @@ class Running:
         self.world, self.machine = world, machine
         self.telemetry = Gauges()
         self.engine = world.engine
-        self.letters = Letters(world.letters, machine)
+        self.letters = DeadLetterList(world.letters, machine)
         self.source = TupleSource(world.log, world.cuts, machine)
         names = sorted({sink for entries in world.lanes.values() for sink, _ in entries} | set(world.logs))
         self.sinks = {name: TupleSink(name, world.targets, machine) for name in names}

@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from support.archive_files import write_archive
-
 from adapters.sources.files import ArchiveSource
+from support.archive_files import write_archive
 
 
 @dataclass

@@ -80,14 +80,14 @@ def _record(connect: dict[str, Any], named: dict[str, Any]) -> Any:
     space, _, own = name.rpartition(".")
     fields = []
     for field in connect["fields"]:
-        fields.append({"name": field["field"], "type": avro_schema(field, named), **_default(field)})
+        fields.append({"name": field["field"], "type": avro_schema(field, named), **_encode_default(field)})
     out = {"type": "record", "name": own, "namespace": space, "fields": fields}
     if "version" in connect:
         out["connect.version"] = connect["version"]
     return out | ({"connect.name": connect["name"]} if connect.get("name") else {})
 
 
-def _default(field: dict[str, Any]) -> dict[str, Any]:
+def _encode_default(field: dict[str, Any]) -> dict[str, Any]:
     if field.get("default") is None:
         return {"default": None} if field.get("optional") else {}
     if field["type"] == "bytes":
@@ -158,7 +158,7 @@ def runs(decoder: Any, raw: pa.Table) -> Iterator[tuple[Any, Any, pa.Table]]:
         yield places, replace(spec, fingerprint=""), decoder.decode(run, spec)
 
 
-def told(decoder: Any, raw: pa.Table) -> Any:
+def decode_without_fingerprints(decoder: Any, raw: pa.Table) -> Any:
     """All that a decoder says of records but fingerprints: schemas differ in what describes no value, such as defaults."""
     routes = decoder.route(raw).drop_columns(["fingerprint"]).to_pylist()
     found = [(places, spec, changes.schema, repr(changes.to_pylist())) for places, spec, changes in runs(decoder, raw)]
@@ -168,7 +168,7 @@ def told(decoder: Any, raw: pa.Table) -> Any:
     return routes, found, repr(envelopes), decoder.marks(raw)
 
 
-def registered(path: Path, url: str) -> pa.Table:
+def register_schemas(path: Path, url: str) -> pa.Table:
     """The records of a topic of others, after its schemas were registered."""
     first, *lines = path.read_text().splitlines()
     texts = first.split("^")
@@ -176,7 +176,7 @@ def registered(path: Path, url: str) -> pa.Table:
     ids = [client.register_schema(f"{path.stem}-{i}", Schema(text, "AVRO")) for i, text in enumerate(texts)]
     schemas = [parse_schema(json.loads(text)) for text in texts]
 
-    def framed(which: int, text: str) -> bytes | None:
+    def frame_record(which: int, text: str) -> bytes | None:
         if not text:
             return None
         out = BytesIO()
@@ -184,7 +184,7 @@ def registered(path: Path, url: str) -> pa.Table:
         return b"\0" + ids[which].to_bytes(4, "big") + out.getvalue()
 
     rows = [
-        {"topic": "orders", "partition": 0, "offset": i, "key": framed(0, key), "value": framed(1, value)}
+        {"topic": "orders", "partition": 0, "offset": i, "key": frame_record(0, key), "value": frame_record(1, value)}
         for i, (key, _, value) in enumerate(line.partition("^") for line in lines)
     ]
     return pa.Table.from_pylist(rows, RAW)

@@ -10,10 +10,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from support.avro_of_connect import Avro
-from support.loaded_items import TABLE, PostgresItems
-from support.slot_reader import frame
-
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from adapters.engines.local import LocalEngine
@@ -38,6 +34,9 @@ from replicator.domain.transform.rows import RowTransforms
 from replicator.ports.frames import Lane
 from replicator.testing.fakes import FakeDeadLetters, FakeSource
 from replicator.testing.faults import FailAfterApply, FailBefore, Faulty, PassCall
+from support.avro_of_connect import Avro
+from support.loaded_items import TABLE, PostgresItems
+from support.slot_reader import frame
 
 COLUMNS = ("id", "note", "turn")
 KINDS = {
@@ -117,7 +116,7 @@ class World:
             self.told = len(self.slot.marks)
 
     @contextmanager
-    def unseen(self) -> Iterator[None]:
+    def change_unseen(self) -> Iterator[None]:
         """What is changed meanwhile no stream will ever bring."""
         self.poll()
         self.slot.drop()
@@ -153,12 +152,14 @@ class World:
     def backfill(self, **more: Any) -> BackfillOutcome:
         reading = self.reading()
         try:
-            case = BackfillOperation(reading, self.apply, self.source().end, self.left, lambda _: None, lambda: None)
+            case = BackfillOperation(
+                reading, self.apply, self.source().end, self.read_left_rows, lambda _: None, lambda: None
+            )
             return case.run(TABLE, LANES, **more)
         finally:
             reading.close()
 
-    def left(self, lane: Lane, where: str) -> Any:
+    def read_left_rows(self, lane: Lane, where: str) -> Any:
         sink = self.sinks()[lane.sink]
         try:
             return sink.read(lane.into, where=where) if lane.into in sink.tables() else None
@@ -166,7 +167,7 @@ class World:
             sink.close()
 
     def rows(self, lane: Lane, where: str = "true") -> list[dict[str, Any]]:
-        found = self.left(lane, where)
+        found = self.read_left_rows(lane, where)
         return [] if found is None else found.to_pylist()
 
     def table(self) -> dict[int, tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pymysql
 from pymysql.constants import COMMAND
+
 from support.slot_reader import KEY, KINDS, TOPIC, envelope, plain, text
 
 SOURCE = [*plain("string", "connector", "db", "table", "file"), *plain("int64", "pos", "row", "ts_ms")]

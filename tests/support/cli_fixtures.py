@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from paths import GOLDEN
-from support.cli_program import run_program
 
 from replicator.cli import main
+from support.cli_program import run_program
 
 SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
 CONFIG = """\

@@ -8,13 +8,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from support import delta_crash
-from support.delta_crash import batches, history
-
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.policy.policies import plan_for
 from replicator.testing.delivery import to_canonical_rows
 from replicator.testing.model import fold_changes
+from support import delta_crash
+from support.delta_crash import batches, history
 
 PROGRAM = Path(delta_crash.__file__)
 

@@ -86,7 +86,7 @@ def raw(
     return pa.Table.from_pylist(rows, schema=RAW)
 
 
-def decoded(frame: pa.Table, options: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
+def decode_frame(frame: pa.Table, options: Mapping[str, object] | None = None) -> list[dict[str, Any]]:
     """What the decoder makes of a frame whose first record that can be routed stands for all that can."""
     decoder = DebeziumJsonDecoder(options or {})
     routes = decoder.route(frame).to_pylist()
@@ -101,7 +101,7 @@ def decoded(frame: pa.Table, options: Mapping[str, object] | None = None) -> lis
 def one(columns: Sequence[Mapping[str, Any]], value: Any, options: Mapping[str, object] | None = None) -> dict[str, Any]:
     """The decoded row of an insert whose last column has that value."""
     row = {c["field"]: 1 for c in columns[:-1]} | {columns[-1]["field"]: value}
-    (change,) = decoded(raw([event(columns, after=row)]), options)
+    (change,) = decode_frame(raw([event(columns, after=row)]), options)
     return change
 
 

@@ -63,12 +63,12 @@ def die_at(point: str) -> None:
     owner, name, after = POINTS[point]
     original: Callable[..., Any] = getattr(owner, name)
 
-    def killed(*args: Any, **options: Any) -> None:
+    def kill(*args: Any, **options: Any) -> None:
         if after:
             original(*args, **options)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    setattr(owner, name, killed)
+    setattr(owner, name, kill)
 
 
 def main(lake: str, point: str, count: int) -> None:

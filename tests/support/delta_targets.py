@@ -4,9 +4,9 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.partitioned import Choice, partitioned
-
 from adapters.sinks.delta.sink import DeltaRsSink
+
+from .partitioned_sink import Choice, partition_sink
 
 
 @dataclass
@@ -29,7 +29,7 @@ class PartitionedTarget(DeltaTarget):
     chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def open(self):
-        return partitioned(super().open(), self.choice, self.chosen)
+        return partition_sink(super().open(), self.choice, self.chosen)
 
     def rows(self, lane):
         return super().open().read(lane.into).to_pylist()

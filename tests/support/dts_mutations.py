@@ -7,10 +7,10 @@ from random import Random
 from typing import Any
 
 from fastavro import schemaless_reader, schemaless_writer
-from support.dts_records import NAMESPACE, PARTS, SHORT, encoded, value
 
 from adapters.decoders.dts_avro.schema import OPERATIONS, SOURCES
 from replicator.testing.mutations import NUMBERS, TEXTS, alter_bytes
+from support.dts_records import NAMESPACE, PARTS, SHORT, encode_record, value
 
 LONGS = [
     0,
@@ -57,7 +57,7 @@ def altered_record(sent: bytes, rng: Random) -> bytes:
     record: Any = schemaless_reader(BytesIO(sent), SHORT, None, return_record_name=True)
     for _ in range(rng.choice((1, 1, 2, 4))):
         rng.choice((_head, _fields, _image, _image, _image))(record, rng)
-    return encoded(record, born=rng.random() < 0.3)
+    return encode_record(record, born=rng.random() < 0.3)
 
 
 def number(count: int) -> bytes:

@@ -71,7 +71,7 @@ def record(
     }
 
 
-def encoded(said: Mapping[str, Any], *, born: bool = False) -> bytes:
+def encode_record(said: Mapping[str, Any], *, born: bool = False) -> bytes:
     """The bytes of a record, with `bornTimestamp` or without."""
     out = BytesIO()
     schemaless_writer(out, LONG if born else SHORT, {**said, "bornTimestamp": 1_696_984_408})
@@ -80,6 +80,8 @@ def encoded(said: Mapping[str, Any], *, born: bool = False) -> bytes:
 
 def frame(*said: Any, first: int = 100) -> pa.Table:
     """The raw frame of records, or of bytes."""
-    values = [one if one is None or isinstance(one, bytes) else encoded(one, born=n % 2 > 0) for n, one in enumerate(said)]
+    values = [
+        one if one is None or isinstance(one, bytes) else encode_record(one, born=n % 2 > 0) for n, one in enumerate(said)
+    ]
     rows = [{"topic": "dts", "partition": 0, "offset": first + n, "value": v} for n, v in enumerate(values)]
     return pa.Table.from_pylist(rows, RAW)

@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from support.dts_records import BIGINT, DATE, DOUBLE, VARCHAR, clock, encoded, floating, record, text, whole
+from support.dts_records import BIGINT, DATE, DOUBLE, VARCHAR, clock, encode_record, floating, record, text, whole
 
 FIELDS = {"id": BIGINT, "date": DATE, "name": VARCHAR, "sales": DOUBLE}
 LOADED = [
@@ -39,8 +39,8 @@ def image(row: tuple) -> list[Any]:
     return [whole(number), clock(day.year, day.month, day.day), text(name), floating(sales)]
 
 
-def said(number: int, kind: str, before: tuple | None, after: tuple | None, *, keyed: bool = True) -> bytes:
-    return encoded(
+def make_message(number: int, kind: str, before: tuple | None, after: tuple | None, *, keyed: bool = True) -> bytes:
+    return encode_record(
         record(
             kind,
             FIELDS,
@@ -55,16 +55,16 @@ def said(number: int, kind: str, before: tuple | None, after: tuple | None, *, k
     )
 
 
-def loaded() -> list[bytes]:
+def make_loaded_messages() -> list[bytes]:
     """Without tags: the configuration says the key."""
-    return [said(row[0], "INIT", None, row, keyed=False) for row in LOADED]
+    return [make_message(row[0], "INIT", None, row, keyed=False) for row in LOADED]
 
 
 def changes() -> list[bytes]:
     two, new = LOADED[1], (5, date(2019, 11, 14), "Robert", 233.0)
     return [
-        said(11, "DELETE", LOADED[0], None, keyed=False),
-        said(12, "UPDATE", two, (*two[:3], 150.0), keyed=False),
-        said(13, "UPDATE", (*two[:3], 150.0), (*two[:3], 175.0), keyed=False),
-        said(14, "INSERT", None, new, keyed=False),
+        make_message(11, "DELETE", LOADED[0], None, keyed=False),
+        make_message(12, "UPDATE", two, (*two[:3], 150.0), keyed=False),
+        make_message(13, "UPDATE", (*two[:3], 150.0), (*two[:3], 175.0), keyed=False),
+        make_message(14, "INSERT", None, new, keyed=False),
     ]

@@ -114,7 +114,7 @@ def assert_invariants(memory: Memory) -> None:
             assert end is not None and start < end <= following, spans
 
 
-def shuffled(seed: int) -> tuple[list[Change], list[int]]:
+def shuffle_changes(seed: int) -> tuple[list[Change], list[int]]:
     """Whole changes of a few keys in any order, some twice, and where to cut them."""
     random = Random(seed)
     changes = []
@@ -155,7 +155,7 @@ def assert_random_histories(seeds: range, untracked: tuple[str, ...]) -> None:
 def assert_any_order(seeds: range, untracked: tuple[str, ...]) -> None:
     """Whole changes in any order, in any cut."""
     for seed in seeds:
-        changes, cuts = shuffled(seed)
+        changes, cuts = shuffle_changes(seed)
         memory, model = Memory(scd2(TABLE, untracked)), Scd2(TABLE.column_names, TABLE.keys, frozenset(untracked))
         outcomes = []
         for start, end in itertools.pairwise([0, *cuts, len(changes)]):

@@ -66,7 +66,7 @@ class Running:
             assert self.error is None or condition(), self.error
             time.sleep(0.02)
 
-    def failed(self, kind: type[Exception], seconds: float = 30) -> Exception:
+    def get_failure(self, kind: type[Exception], seconds: float = 30) -> Exception:
         self._thread.join(seconds)
         assert isinstance(self.error, kind), self.error
         return self.error
@@ -106,7 +106,7 @@ def source_of(broker: Broker) -> Iterator[Callable[..., KafkaSource]]:
 
 
 @pytest.fixture
-def following() -> Iterator[Callable[..., Running]]:
+def follow_source() -> Iterator[Callable[..., Running]]:
     made: list[Running] = []
 
     def follow(source: KafkaSource, start: Position | None = None) -> Running:

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import psycopg
 import pymysql
 from servers.mariadb import MariaDb
-from support.binlog_reader import BinlogReader
-from support.slot_reader import SlotReader
 
 from adapters.sources.backfill import MariaDbBackfill, PostgresBackfill
+from support.binlog_reader import BinlogReader
+from support.slot_reader import SlotReader
 
 TABLE = "public.items"
 

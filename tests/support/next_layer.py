@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from support.cli_program import answer_of, run_program
 from support.small_spark import SMALL
 

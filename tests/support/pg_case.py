@@ -61,7 +61,7 @@ class Feed:
 
 
 @contextmanager
-def opened(dsn: str, **options: Any):
+def open_sink(dsn: str, **options: Any):
     sink = PostgresSink({"dsn": dsn, "schema": "mirror", **options})
     try:
         yield sink

@@ -82,7 +82,7 @@ class Shop:
         self.config.parent.mkdir(exist_ok=True)
         self.config.write_text(text)
 
-    def loaded(self, *overrides: str) -> Loaded:
+    def load_config(self, *overrides: str) -> Loaded:
         return load_settings(self.config, None, overrides, environ={})
 
     def feed(self, table: str, *lines: str) -> None:
@@ -95,26 +95,26 @@ class Shop:
         os.utime(file, (1_700_000_000 + self._files,) * 2)
 
     def run(self) -> None:
-        run_until_caught_up(Container(loaded=self.loaded()))
+        run_until_caught_up(Container(loaded=self.load_config()))
 
     def refresh(self, *overrides: str, name: str = "sums") -> RefreshResult:
-        loaded = self.loaded(*overrides)
+        loaded = self.load_config(*overrides)
         with projections.open_refresher(loaded) as refreshing:
             (one,) = projections.select_projections(loaded, [name])
             return refreshing.refresh(one)
 
-    def asked(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+    def query_database(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description else []
 
     def sessions(self) -> int:
         """Connections of refreshes that are open."""
-        ((count,),) = self.asked(f"SELECT count(*) {SESSIONS}")
+        ((count,),) = self.query_database(f"SELECT count(*) {SESSIONS}")
         return int(count)
 
     def end_sessions(self) -> None:
-        self.asked(f"SELECT pg_terminate_backend(pid) {SESSIONS}")
+        self.query_database(f"SELECT pg_terminate_backend(pid) {SESSIONS}")
 
 
 def rows_of(rows: Mapping[str, Any] | Any) -> set[tuple[Any, ...]]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import structlog
-from support.staff_in_code import PARTS
 
 from replicator import pipelines as dp
+from support.staff_in_code import PARTS
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
+
 from support.projected_lake import ProjectedLake
 
 TABLE = 'g%old"1'
@@ -28,36 +29,36 @@ class ProjectedDatabase(ProjectedLake):
         if table != "sums":
             super().replace_rows(table, rows)
             return
-        self._asked(f"CREATE SCHEMA IF NOT EXISTS {self._quoted()}")
-        self._asked(f"CREATE TABLE {self._quoted(table)} (id bigint, city text, amount bigint, note text)")
-        self._inserted(table, rows)
+        self._execute(f"CREATE SCHEMA IF NOT EXISTS {self._quote_table()}")
+        self._execute(f"CREATE TABLE {self._quote_table(table)} (id bigint, city text, amount bigint, note text)")
+        self._insert_rows(table, rows)
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
-        self._inserted(table, rows) if table == "sums" else super().append_rows(table, rows)
+        self._insert_rows(table, rows) if table == "sums" else super().append_rows(table, rows)
 
     def rows(self, table: str) -> pa.Table:
         with psycopg.connect(self.dsn) as connection:
-            cursor = connection.execute(f"SELECT * FROM {self._quoted(table)}".encode())
+            cursor = connection.execute(f"SELECT * FROM {self._quote_table(table)}".encode())
             names = [column.name for column in cursor.description or ()]
             columns = list(zip(*cursor.fetchall(), strict=True)) or [()] * len(names)
         return pa.table(dict(zip(names, map(list, columns), strict=True)))
 
     def commits(self, table: str) -> int:
-        return int(self._asked("SELECT max(number) FROM _replicator.refreshes")[0][0])
+        return int(self._execute("SELECT max(number) FROM _replicator.refreshes")[0][0])
 
     def _is_made(self) -> bool:
-        return bool(self._asked("SELECT 1 FROM pg_tables WHERE tablename = 'sums'"))
+        return bool(self._execute("SELECT 1 FROM pg_tables WHERE tablename = 'sums'"))
 
-    def _quoted(self, *table: str) -> str:
+    def _quote_table(self, *table: str) -> str:
         return sql.Identifier(TABLE, *table).as_string(None)
 
-    def _inserted(self, table: str, rows: pa.Table) -> None:
-        into = f"{self._quoted(table)} ({', '.join(rows.column_names)})".replace("%", "%%")
+    def _insert_rows(self, table: str, rows: pa.Table) -> None:
+        into = f"{self._quote_table(table)} ({', '.join(rows.column_names)})".replace("%", "%%")
         insert = f"INSERT INTO {into} VALUES ({', '.join(['%s'] * rows.num_columns)})"
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.cursor().executemany(insert.encode(), [tuple(row.values()) for row in rows.to_pylist()])
 
-    def _asked(self, *statements: str) -> list[tuple[Any, ...]]:
+    def _execute(self, *statements: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             for statement in statements:
                 cursor = connection.execute(statement.encode())

@@ -9,10 +9,10 @@ from typing import Any
 
 import psycopg
 from deltalake import DeltaTable
-from support.cli_program import answer_of, run_program
-from support.debezium_events import column, payload_of, schema_of, with_schema
 
 from adapters.sinks.delta.sink import DeltaRsSink
+from support.cli_program import answer_of, run_program
+from support.debezium_events import column, payload_of, schema_of, with_schema
 
 CONFIG = """\
 pipeline: shop
@@ -90,7 +90,7 @@ class Shop:
         with psycopg.connect(self.dsn) as connection:
             return set(connection.execute(query).fetchall())
 
-    def logged(self) -> list[tuple[str, int, str]]:
+    def list_log_records(self) -> list[tuple[str, int, str]]:
         """The topics, offsets and tables of the event log, which is the same in the lake and in PostgreSQL."""
         log = DeltaTable(str(self.folder / "raw")).to_pyarrow_table(columns=["topic", "offset", "table"]).to_pylist()
         found = sorted((row["topic"], row["offset"], row["table"]) for row in log)
@@ -98,7 +98,7 @@ class Shop:
         return found
 
 
-def refused(lanes: dict[str, dict[str, Any]]) -> dict[str, str]:
+def list_suspended_lanes(lanes: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Lanes that stopped, and why; each says what to do."""
     stopped = {name: lane for name, lane in lanes.items() if lane["status"] != "running"}
     assert all(lane["next_step"] for lane in stopped.values()), stopped

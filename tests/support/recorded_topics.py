@@ -15,7 +15,7 @@ HERE = GOLDEN / "decoders"
 TOPICS = sorted((HERE / "debezium").glob("*/*.jsonl"))
 
 
-def recorded(path: Path) -> pa.Table:
+def read_recorded_frame(path: Path) -> pa.Table:
     """The raw frame of a recorded topic."""
     rows = []
     for line in path.read_text().splitlines():

@@ -6,10 +6,11 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.delta_targets import DeltaTarget
-from support.partitioned import by_key
 
 from adapters.engines.local import LocalEngine
+from support.delta_targets import DeltaTarget
+
+from .partitioned_sink import by_key
 
 
 class FromLake:

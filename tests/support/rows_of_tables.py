@@ -20,7 +20,7 @@ def read(one: Any, start: Mapping | None = None, to_arrow: Callable[[Any], pa.Ta
     return pa.concat_tables(batches)
 
 
-def decoded(frame: pa.Table, keys=("id",)) -> list[dict[str, Any]]:
+def decode_changes(frame: pa.Table, keys=("id",)) -> list[dict[str, Any]]:
     """The changes, of whatever schemas the records have."""
     decoder, out = RowsDecoder({"keys": {"items": list(keys)}}), []
     routes = decoder.route(frame)
@@ -34,7 +34,7 @@ def decoded(frame: pa.Table, keys=("id",)) -> list[dict[str, Any]]:
     return out
 
 
-def folded(changes: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+def apply_changes(changes: list[dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     """What the changes leave, each applied only when it is above the last one of its key: as a target does."""
     rows: dict[Any, tuple[tuple[int, ...], dict[str, Any] | None]] = {}
     for change in changes:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paths import PROJECT
-from support.changing import Row, flat, record
+
 from support.debezium_events import ID, column
+
+from .schema_changes import Row, flat, record
 
 PAGE = PROJECT / "docs" / "schema-changes.md"
 HEAD = "| change | `evolve` |"
@@ -118,7 +120,7 @@ def old_rows(case: Case) -> list[dict[str, Any]]:
     return [{c["field"]: i if c["field"] == "id" else first[c["field"]] for c in case.old} for i in (1, 2)]
 
 
-def _followed(case: Case, columns: Sequence[str], rename: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+def _expect_all_rows(case: Case, columns: Sequence[str], rename: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
     """All three rows over these columns: the first as it was."""
     names = rename or {}
     first = {names.get(name, name): value for name, value in old_rows(case)[0].items()}
@@ -135,37 +137,37 @@ def _union(case: Case) -> list[str]:
 
 
 def _texts(case: Case) -> list[dict[str, Any]]:
-    return [{**row, "n": str(row["n"])} for row in _followed(case, _names(case.old))]
+    return [{**row, "n": str(row["n"])} for row in _expect_all_rows(case, _names(case.old))]
 
 
-def _rejected(case: Case) -> Expected:
+def _expect_rejects(case: Case) -> Expected:
     if case.base:  # the key that fits is applied
-        return Expected(_followed(case, _names(case.old))[:2], rejected=1)
+        return Expected(_expect_all_rows(case, _names(case.old))[:2], rejected=1)
     return Expected(old_rows(case), rejected=2)
 
 
 LONG = {"n": ("long", "bigint")}
 OUTCOMES: dict[str, Callable[[Case], Expected]] = {
-    "added": lambda c: Expected(_followed(c, _union(c))),
-    "left out": lambda c: Expected(_followed(c, _names(c.old))),
-    "NULL": lambda c: Expected(_followed(c, _names(c.old))),
+    "added": lambda c: Expected(_expect_all_rows(c, _union(c))),
+    "left out": lambda c: Expected(_expect_all_rows(c, _names(c.old))),
+    "NULL": lambda c: Expected(_expect_all_rows(c, _names(c.old))),
     "NULL in older rows": lambda c: Expected(
-        [{**_followed(c, _names(c.old))[0], "n": None}, *_followed(c, _names(c.old))[1:]]
+        [{**_expect_all_rows(c, _names(c.old))[0], "n": None}, *_expect_all_rows(c, _names(c.old))[1:]]
     ),
-    "older rows keep it": lambda c: Expected(_followed(c, _names(c.old))),
-    "removed": lambda c: Expected(_followed(c, _names(c.new))),
-    "NULL and added": lambda c: Expected(_followed(c, _union(c))),
-    "NULL and left out": lambda c: Expected(_followed(c, _names(c.old))),
-    "renamed": lambda c: Expected(_followed(c, _names(c.new), {"name": "note"})),
-    "widened": lambda c: Expected(_followed(c, _names(c.old)), LONG),
-    "key widened": lambda c: Expected(_followed(c, _names(c.old)), {"id": ("long", "bigint")}),
+    "older rows keep it": lambda c: Expected(_expect_all_rows(c, _names(c.old))),
+    "removed": lambda c: Expected(_expect_all_rows(c, _names(c.new))),
+    "NULL and added": lambda c: Expected(_expect_all_rows(c, _union(c))),
+    "NULL and left out": lambda c: Expected(_expect_all_rows(c, _names(c.old))),
+    "renamed": lambda c: Expected(_expect_all_rows(c, _names(c.new), {"name": "note"})),
+    "widened": lambda c: Expected(_expect_all_rows(c, _names(c.old)), LONG),
+    "key widened": lambda c: Expected(_expect_all_rows(c, _names(c.old)), {"id": ("long", "bigint")}),
     "becomes text": lambda c: Expected(_texts(c), {"n": ("string", "text")}),
-    "as it was": lambda c: Expected(_followed(c, _names(c.old))),
-    "rows rejected": _rejected,
+    "as it was": lambda c: Expected(_expect_all_rows(c, _names(c.old))),
+    "rows rejected": _expect_rejects,
     "stops": lambda c: Expected(old_rows(c), stopped=True),
     "waits": lambda c: Expected(old_rows(c), stopped=True, waits=True),
-    "rows stay": lambda c: Expected(old_rows(c) if c.quiet else _followed(c, _names(c.old))),
-    "goes on": lambda c: Expected(_followed(c, _union(c))),
+    "rows stay": lambda c: Expected(old_rows(c) if c.quiet else _expect_all_rows(c, _names(c.old))),
+    "goes on": lambda c: Expected(_expect_all_rows(c, _union(c))),
 }
 """What each word of the docs' table means, of one case."""
 MADE = {"id": ("long", "bigint"), "name": ("string", "text"), "n": ("integer", "integer"), "note": ("string", "text")}

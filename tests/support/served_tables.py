@@ -18,7 +18,7 @@ from replicator.wiring.read_side import ConfiguredTargets
 MOST_PAGES = 200
 
 
-def served(folder: Path, sink: dict[str, Any], keys: dict[str, list[str]], **serve: Any) -> TestClient:
+def serve_tables(folder: Path, sink: dict[str, Any], keys: dict[str, list[str]], **serve: Any) -> TestClient:
     """A client of the tables in a sink called `s`, each with its key; nothing was replicated into them."""
     entries = [{"match": name, "source": "shop", "keys": key, "to": [{"sink": "s"}]} for name, key in keys.items()]
     config = {

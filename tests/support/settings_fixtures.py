@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def changed(folder: Folder) -> Callable[[str, str], tuple[Finding, int]]:
+def find_after_change(folder: Folder) -> Callable[[str, str], tuple[Finding, int]]:
     """The only finding after one change of the whole config, and the line of that change."""
 
     def change(old: str, new: str) -> tuple[Finding, int]:

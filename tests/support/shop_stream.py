@@ -145,7 +145,7 @@ class Shop:
         whole = order | {"items": order["items"] + 1, "total": order["total"] + 7}
         return [("order_items", "c", line), ("orders", "u", whole)]
 
-    def cancelled(self, order: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    def list_cancelled(self, order: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
         lines = [line for line in self.rows["order_items"].values() if line["order_id"] == order["id"]]
         return [*(("order_items", "d", line) for line in lines), ("orders", "d", order)]
 
@@ -157,7 +157,7 @@ class Shop:
         if pick == 3:
             return self.transaction([("customers", "c", {"id": self.new_id(), "name": "x"})])
         order = self.random.choice(orders)
-        return self.transaction(self.another_line(order) if pick == 4 else self.cancelled(order))
+        return self.transaction(self.another_line(order) if pick == 4 else self.list_cancelled(order))
 
     def snapshot(self) -> None:
         """Rows that were there before."""

@@ -12,6 +12,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from support.avro_of_connect import avro_schema
 from support.rows_folder import put
 
@@ -26,7 +27,7 @@ HEADERS = {
 }
 
 
-def written(value: bytes | None, *, as_text: bool = False) -> str:
+def format_value(value: bytes | None, *, as_text: bool = False) -> str:
     """A value or key as `JsonFormat` writes it: what it has as text is a JSON text."""
     text = None if value is None else value.decode()
     return text if text is not None and text.startswith("{") and not as_text else json.dumps(text)
@@ -46,8 +47,8 @@ def put_records(folder: Path, rows: list[dict[str, Any]], ending: str = ".json")
     headers = [{"headers": [{"key": h["name"], "value": h["value"].decode()} for h in row["headers"] or ()]} for row in rows]
     # Values come last, so that nobody reads them without what lies beside them.
     put(at / f"{stem}.headers{ending}", "".join(f"{json.dumps(one)}\n" for one in headers).encode())
-    put(at / f"{stem}.keys{ending}", "".join(f"{written(row['key'])}\n" for row in rows).encode())
-    values = [written(row["value"], as_text=row["offset"] % 2 == 0) for row in rows]
+    put(at / f"{stem}.keys{ending}", "".join(f"{format_value(row['key'])}\n" for row in rows).encode())
+    values = [format_value(row["value"], as_text=row["offset"] % 2 == 0) for row in rows]
     put(at / f"{stem}{ending}", "".join(f"{value}\n" for value in values).encode())
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from support.small_spark import SMALL
 
 from adapters.engines.spark import SparkEngine
 from adapters.sinks.delta.spark.sink import DeltaSparkSink
 from adapters.spark.frames import from_arrow, to_arrow
+from support.small_spark import SMALL
 
 LONG = bool(os.environ.get("REPLICATOR_LONG"))
 INTERPRETED = {

@@ -98,7 +98,7 @@ class RowsStream:
     def close(self) -> None:
         pass
 
-    def expected(self, start: int, end: int) -> pa.Table:
+    def list_expected_records(self, start: int, end: int) -> pa.Table:
         """Rows that were there when the stream was opened as reads, in the order in which they came; others as creates."""
         rows, whole = [], self._whole()
         at_sight = next((at for version, _, at in self.places if version == self.seen), None)
@@ -136,8 +136,8 @@ class ReadsRows:
         kept = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(ODD_TIMES)]
         assert [row["timestamp"] for row in reader.rows] == kept
 
-    def expected(self, stream: RowsStream, start: int, end: int) -> pa.Table:
-        return stream.expected(start, end)
+    def list_expected_records(self, stream: RowsStream, start: int, end: int) -> pa.Table:
+        return stream.list_expected_records(start, end)
 
     def whole(self, stream: RowsStream, count: int) -> Span:
         return stream.span()

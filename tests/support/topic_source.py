@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from confluent_kafka import Producer
-from support.kafka_fixtures import Broker
 
 from adapters.sources.kafka import KafkaSource
+from support.kafka_fixtures import Broker
 
 ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 

@@ -138,7 +138,7 @@ class TupleEngine:
             if rec.op == "t" and plan.fold == "last":
                 rows = {}
             rows.pop(key, None)
-            rows[key] = _over(known, rec, "truncate" in rows) if plan.fold == "last" else rec
+            rows[key] = _merge_over(known, rec, "truncate" in rows) if plan.fold == "last" else rec
         counts = Counts(duplicate=duplicate, superseded=superseded)
         counts += Counts(folded=len(changes) - len(rows) - counts.total)
         return FoldedChanges(tuple(rows.values()), _facts(changes, tuple(rows.values())), counts, len(rows), len(rows) * 10)
@@ -157,7 +157,7 @@ def _bytes(rec: Rec | None) -> tuple[bytes | None, bytes | None]:
     return (None, None) if rec is None else (repr(rec.key).encode(), repr(rec).encode())
 
 
-def _over(known: Rec | None, rec: Rec, truncated: bool) -> Rec:
+def _merge_over(known: Rec | None, rec: Rec, truncated: bool) -> Rec:
     reset = truncated or (known is not None and (known.op == "d" or known.reset))
     if known is None or known.op == "d" or not rec.unsent:
         return replace(rec, reset=rec.reset or reset)

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from support.tuple_engine import Rec, Rows, TupleEngine
-
 from replicator.domain.errors import DataLoss
 from replicator.domain.policy.plan import Counts, LaneState
 from replicator.domain.position import Position, Span, TopicPartition
@@ -18,6 +16,7 @@ from replicator.ports.frames import Batch, Lane, LaneOutcome
 from replicator.ports.register import RegisterEntry
 from replicator.ports.sink import LaneArtifact, SinkCapabilities
 from replicator.ports.telemetry import Pace
+from support.tuple_engine import Rec, Rows, TupleEngine
 
 
 class Crash(BaseException):
@@ -254,7 +253,7 @@ class TupleSource:
         self.closed = True
 
 
-class Letters:
+class DeadLetterList:
     """A dead-letter store; `fail` raises what it returns."""
 
     def __init__(self, kept: dict[tuple[str, str], Any], machine: Machine) -> None:

@@ -30,8 +30,8 @@ class EnvelopeReader(Protocol):
 
 
 class CompositeDecoder:
-    """`ports.decoder.Decoder`, but for `learn`. Pickled by the options it was `given`: parts may keep what they have read of
-    schemas, never rows."""
+    """`ports.decoder.Decoder`, but for `learn`. Pickled by the options it was `make_state_after_write`: parts may keep
+    what they have read of schemas, never rows."""
 
     def __init__(
         self, given: Mapping[str, object], *, routing: FrameRouter, decoding: FrameDecoder, envelopes: EnvelopeReader

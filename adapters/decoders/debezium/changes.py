@@ -182,7 +182,7 @@ class DebeziumChangeBlock:
                     self._fail({place: reason})
 
     def _key_change_columns(self, came_from: Mapping[int, bytes], gone: set[int]) -> list[pa.Array]:
-        """`_moved_from` (of a keyed table) and `_moved_to`."""
+        """`_find_old_key` (of a keyed table) and `_moved_to`."""
         count = len(self.records)
         if not self.table.keys:
             return [pa.nulls(count, pa.bool_())]

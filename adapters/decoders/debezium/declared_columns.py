@@ -177,7 +177,7 @@ def _raise_misfit(places: pa.Array, sentence: str) -> None:
         raise ValueMisfit(RejectCode.MALFORMED, sentence)
 
 
-def _moment_reader(arrow: pa.DataType, counted: ValueReader | None, units: str = "") -> ValueReader:
+def _make_temporal_reader(arrow: pa.DataType, counted: ValueReader | None, units: str = "") -> ValueReader:
     """Dates and times: text in ISO 8601, and numbers where `counted` reads them; otherwise the type has none of `units`."""
     read = find_text_reader(arrow)
     if read is None:
@@ -204,13 +204,13 @@ def _strip_zulu(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
 
 
 def _timestamp_reader(unit: str, arrow: pa.DataType) -> Callable[[], ValueReader]:
-    return lambda: _moment_reader(arrow, temporal_values.timestamp_reader(UNITS[unit], arrow))
+    return lambda: _make_temporal_reader(arrow, temporal_values.timestamp_reader(UNITS[unit], arrow))
 
 
 def _time_reader(unit: str) -> Callable[[], ValueReader]:
     def make() -> ValueReader:
         counted = temporal_values.time_reader(UNITS[unit])
-        return _moment_reader(counted.type, counted)
+        return _make_temporal_reader(counted.type, counted)
 
     return make
 
@@ -219,13 +219,17 @@ OTHERS: Mapping[str, Callable[[], ValueReader]] = {
     **dict.fromkeys(("string", "utf8"), _string_reader),
     MASKED: value_readers.text_reader,
     "binary": value_readers.binary_reader,
-    **dict.fromkeys(("date", "date32", "date32[day]"), lambda: _moment_reader(pa.date32(), temporal_values.date_reader())),
-    "time": lambda: _moment_reader(pa.time64("us"), None, "time32[ms], time64[us] or time64[ns]"),
+    **dict.fromkeys(
+        ("date", "date32", "date32[day]"), lambda: _make_temporal_reader(pa.date32(), temporal_values.date_reader())
+    ),
+    "time": lambda: _make_temporal_reader(pa.time64("us"), None, "time32[ms], time64[us] or time64[ns]"),
     **{f"time{32 if unit in ('s', 'ms') else 64}[{unit}]": _time_reader(unit) for unit in UNITS},
-    "timestamp": lambda: _moment_reader(temporal_values.LOCAL_US, None, "timestamp[ms], timestamp[us] or timestamp[ns]"),
+    "timestamp": lambda: _make_temporal_reader(
+        temporal_values.LOCAL_US, None, "timestamp[ms], timestamp[us] or timestamp[ns]"
+    ),
     **{f"timestamp[{unit}]": _timestamp_reader(unit, temporal_values.LOCAL_US) for unit in ("s", "ms", "us")},
     "timestamp[ns]": _timestamp_reader("ns", temporal_values.LOCAL_NS),
-    "timestamptz": lambda: _moment_reader(temporal_values.UTC_US, None, "timestamp[ms, UTC] or timestamp[us, UTC]"),
+    "timestamptz": lambda: _make_temporal_reader(temporal_values.UTC_US, None, "timestamp[ms, UTC] or timestamp[us, UTC]"),
     **{f"timestamp[{unit}, utc]": _timestamp_reader(unit, temporal_values.UTC_US) for unit in ("s", "ms", "us")},
     **{f"timestamp[{unit}, tz=utc]": _timestamp_reader(unit, temporal_values.UTC_US) for unit in ("s", "ms", "us")},
 }

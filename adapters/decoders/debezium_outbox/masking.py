@@ -96,7 +96,7 @@ class OutboxMasker:
                 if isinstance(error, UNREADABLE)
                 else Reject(RejectCode.MALFORMED, "it cannot be masked")
             )
-            return _withhold(record)._replace(headers=add_mask_header(None, now, why))
+            return _redact_whole(record)._replace(headers=add_mask_header(None, now, why))
         others = [one for one in record.headers or () if one["name"] not in (ID, *TYPES, HEADER)]
         told = {"name": HEADER, "value": msgspec.json.encode(now)}
         return found._replace(headers=[*(found.headers or ()), *(strip_values(others) or ()), told])
@@ -105,7 +105,7 @@ class OutboxMasker:
         """A record that is no event: of which table it would be only a topic of EventRouter tells."""
         if isinstance(said, Reject):
             is_open = _is_routed(record) and self._tables.find_masks(record.topic) == {}
-            return MaskedRecord(record.headers, record.key, record.value) if is_open else _withhold(record)
+            return MaskedRecord(record.headers, record.key, record.value) if is_open else _redact_whole(record)
         value = record.value and msgspec.json.encode(self._strip_row(record.value))
         return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, value)
 
@@ -194,5 +194,5 @@ def _mask_text(mask: Mask | None, text: str | None) -> str | None:
     return make_text_mask(mask)(text)
 
 
-def _withhold(record: _RawRecord) -> MaskedRecord:
+def _redact_whole(record: _RawRecord) -> MaskedRecord:
     return MaskedRecord(None, record.key and WITHHELD, record.value and WITHHELD)

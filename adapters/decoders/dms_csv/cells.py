@@ -83,7 +83,7 @@ def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
         values.cast(pa.string())
     except pa.ArrowInvalid:
         errors |= {i: NOT_UTF8 for i, value in enumerate(values.to_pylist()) if value and not _is_text(value)}
-    places = _find_suspects(values, dialect)
+    places = _find_special_values(values, dialect)
     if len(places):
         rows = pc.match_substring_regex(values.take(places), dialect.row_pattern)
         for place in places.filter(pc.invert(rows)).to_pylist():
@@ -91,7 +91,7 @@ def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
     return errors
 
 
-def _find_suspects(values: pa.Array, dialect: CsvDialect) -> pa.Array:
+def _find_special_values(values: pa.Array, dialect: CsvDialect) -> pa.Array:
     """The places of values that hold a sign of the dialect. Few files have many: all bytes are searched at once."""
     text = read_bytes(values)
     found = [sign for sign in dialect.signs if sign.encode() in text]
@@ -157,7 +157,7 @@ def _read_block(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list
     )
     if table.num_rows + len(wrong) != len(values):
         raise pa.ArrowInvalid("the block has another number of rows than values")
-    return [_combine_chunks(column) for column in table.columns], wrong
+    return [_combine_arrays(column) for column in table.columns], wrong
 
 
 def _join_rows(values: pa.Array) -> bytes:
@@ -170,5 +170,5 @@ def _join_rows(values: pa.Array) -> bytes:
     return text
 
 
-def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
+def _combine_arrays(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -138,7 +138,7 @@ class RecordMasker:
         masks = self._tables.get_masks(record.table_name)
         mark = MaskHeader(record.table_name, tuple(sorted(masks)))
         if isinstance(opened, Reject):
-            return _withhold(record)._replace(headers=add_mask_header(None, mark, opened))
+            return _redact_whole(record)._replace(headers=add_mask_header(None, mark, opened))
         key = None if record.key is None else self._opens.open_key(record.key, opened)
         left = _remaining_masks(masks, record.mark)
         masking.add(place, opened, left)
@@ -155,10 +155,10 @@ class RecordMasker:
             if named is not None and self._tables.find_masks(named) == {}:
                 return MaskedRecord(record.headers, record.key, record.value)
             if record.ignored is None or record.value is None:
-                return _withhold(record)
+                return _redact_whole(record)
             return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, self._opens.mask_ignored(record))
         except UNREADABLE:
-            return _withhold(record)
+            return _redact_whole(record)
 
 
 def _remaining_masks(masks: Masks, mark: MaskHeader | None) -> Masks:
@@ -166,5 +166,5 @@ def _remaining_masks(masks: Masks, mark: MaskHeader | None) -> Masks:
     return masks if mark is None else {name: mask for name, mask in masks.items() if name not in mark.columns}
 
 
-def _withhold(record: RoutedRecord) -> MaskedRecord:
+def _redact_whole(record: RoutedRecord) -> MaskedRecord:
     return MaskedRecord(None, record.key and WITHHELD, record.value and WITHHELD)

@@ -117,7 +117,7 @@ class MessageChangeBlock:
         return [pa.array(e, pa.int64()) for e in (first, *others, [row.number for row in self._rows])]
 
     def _key_change_columns(self) -> list[pa.Array]:
-        """`_moved_from` (of a keyed table) and `_moved_to`."""
+        """`_find_old_key` (of a keyed table) and `_moved_to`."""
         count = len(self._rows)
         gone = pa.array([True if row.old is not None and row.op == Op.DELETE else None for row in self._rows], pa.bool_())
         if not self._table.keys:

@@ -19,7 +19,7 @@ from replicator.domain.transactions import TransactionMark, TransactionPart
 from replicator.ports.decoder import ROUTE, TABLE_DROPPED, Decoder, ReadsTransactionMarks
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
-from ...arrow.key_change import find_unsettled, split_segments
+from ...arrow.key_change import find_open_key_changes, split_segments
 from ...arrow.record_positions import RAW_PLACE, collect_rejected, find_ends, mask_later, select_span
 from ...arrow.table_drops import find_drops, group_by_table
 from ...arrow.transactions import split_exact_parts, split_parts
@@ -118,7 +118,7 @@ class LocalEngine:
         return changes.filter(pc.invert(held)), changes.filter(held)
 
     def find_open_key_changes(self, changes: pa.Table) -> Position:
-        return find_unsettled(changes)
+        return find_open_key_changes(changes)
 
     def ends(self, changes: pa.Table) -> Position:
         return find_ends(changes)

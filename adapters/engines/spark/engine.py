@@ -29,7 +29,7 @@ from replicator.domain.transactions import TransactionMark, TransactionPart
 from replicator.ports.decoder import Decoder, ReadsTransactionMarks
 from replicator.ports.frames import FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, TransformedChanges
 
-from ...arrow.key_change import find_unsettled
+from ...arrow.key_change import find_open_key_changes
 from ...arrow.record_positions import collect_rejected, mask_later
 from ...event_log.rows import build_rows
 from ...spark.errors import translate_errors
@@ -128,7 +128,9 @@ class SparkEngine:
             return Position()
         keys = struct_names(changes.schema, OLD_KEY)
         halves = changes.filter(column(KEY_CHANGE_DELETE) | column(OLD_KEY).isNotNull())
-        return find_unsettled(to_arrow(halves.select([column(n) for n in (*PLACE, OLD_KEY, KEY_CHANGE_DELETE, *keys)])))
+        return find_open_key_changes(
+            to_arrow(halves.select([column(n) for n in (*PLACE, OLD_KEY, KEY_CHANGE_DELETE, *keys)]))
+        )
 
     @translate_errors("looking for the ends of a batch")
     def ends(self, changes: DataFrame) -> Position:

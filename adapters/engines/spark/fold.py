@@ -86,7 +86,7 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> Dat
     marked = mark_foreign_deletes(marked, plan) if known.halves else marked
     live, floor = column(OUTCOME) == KEPT, None
     if truncates:
-        floor = _find_floor(marked, plan)
+        floor = _find_truncate_sequence(marked, plan)
         live = live & (column(OP) != Op.TRUNCATE.value)
         live = live & (_sequence_column(plan) > _sequence_constant(floor)) if floor else live
     marked = _select_over(marked.withColumn(LIVE, live), lambda relation: last_windows(plan, SPARK, relation))
@@ -102,7 +102,7 @@ def _last_per_key(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> Dat
     return marked.withColumn(ROW, sf.coalesce(is_row, sf.lit(False)))
 
 
-def _find_floor(marked: DataFrame, plan: ApplyPlan) -> Row | None:
+def _find_truncate_sequence(marked: DataFrame, plan: ApplyPlan) -> Row | None:
     """The highest sequence of a kept truncate."""
     found: Row | None = (
         marked.filter(_is_kept_truncate()).agg(sf.max(_sequence_column(plan)).alias("floor")).collect()[0]["floor"]

@@ -56,7 +56,7 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
     seen, marks = _count_kinds(raw, decoder)
     if get_topic(raw) is not None:
         set_markers(raw, marks)
-    beside = None if _is_told_by_topic(seen) else _add_routes(raw, decoder)
+    beside = None if _is_routed_by_topic(seen) else _add_routes(raw, decoder)
     kinds: Counter[str] = Counter()
     for kind, records in seen.items():
         kinds.update({kind.ignored: records} if kind.ignored else {})
@@ -110,7 +110,7 @@ def _list_kinds(records: pa.Table, decoder: Decoder) -> pa.Table:
     return grouped.rename_columns(SEEN.names)
 
 
-def _is_told_by_topic(seen: Iterable[RouteKind]) -> bool:
+def _is_routed_by_topic(seen: Iterable[RouteKind]) -> bool:
     """Whether a record's topic, and whether it has a value, tell which way it goes."""
     ways = Counter((kind.topic, kind.bare) for kind in seen)
     return not any(kind.bad for kind in seen) and max(ways.values(), default=1) == 1

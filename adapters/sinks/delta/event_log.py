@@ -205,7 +205,7 @@ class _LogAppend(LogClearing):
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
         """Every row above the position, in order. Redelivery is told by the position alone."""
-        refuse_logged_records(snapshot, write, state.position)
+        refuse_stored_records(snapshot, write, state.position)
         frame, trimmed = drop_applied(write.folded.frame, state.position, POSITION)
         rows, unfit = conform_to_table(number_rows(_add_days(frame)), read_schema(snapshot))
         counts = Counts(applied=rows.num_rows, duplicate=trimmed, rejected=unfit.num_rows)
@@ -241,7 +241,7 @@ def _topics_condition(topics: Sequence[str]) -> str:
     return f'"topic" IN ({", ".join(text_literal(t) for t in topics)})'
 
 
-def refuse_logged_records(snapshot: DeltaTable, write: Write[Any], applied: Position) -> None:
+def refuse_stored_records(snapshot: DeltaTable, write: Write[Any], applied: Position) -> None:
     """Raise DataLoss when the log has records that the write stands for, or later ones, of partitions that the lane begins
     with it."""
     for place, start in write.span.start.items():

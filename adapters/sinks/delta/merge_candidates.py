@@ -27,7 +27,7 @@ from ...sql.scd2_events import overlap_condition, split_condition
 EVERY_PARTITION: Partitions = {}
 
 
-def read_related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
+def read_candidate_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
     """Rows of `snapshot` for every identity and old key in `rows` (a few more may come), as `local_repair` wants them.
 
     Streams through the table: memory is bounded by the batch, not by the table.
@@ -46,7 +46,7 @@ def read_related_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> 
     )
 
 
-def read_related_versions(
+def read_candidate_versions(
     snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence, cuts: list[Sequence]
 ) -> pa.Table:
     """The versions of `snapshot` that `local_history` wants: those of the keys and old keys in `rows` (a few more may come)

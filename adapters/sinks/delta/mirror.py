@@ -30,7 +30,7 @@ from ...delta.tables import read_schema
 from ...sql.reconcile import old_key_columns
 from .absorbed_changes import DeltaAbsorbedChanges
 from .column_versions_table import DeltaColumnVersions
-from .merge_candidates import read_related_rows
+from .merge_candidates import read_candidate_rows
 from .per_column import DeltaPerColumn
 from .redelivery import drop_applied
 from .scd2 import ConformedRows, DeltaScd2
@@ -91,7 +91,7 @@ class DeltaMirror:
         """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row."""
         if not needs_reconcile(write.plan, write.folded.facts, state):
             return rows, REJECTED.empty_table(), Counts(applied=rows.num_rows)
-        related = read_related_rows(snapshot, write.plan, rows)
+        related = read_candidate_rows(snapshot, write.plan, rows)
         done = reconcile_rows(write, rows, related, self._read_tombstones(write, rows, state), state)
         return done.write, done.rejects, done.counts
 

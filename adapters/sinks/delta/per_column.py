@@ -46,7 +46,7 @@ class DeltaPerColumn:
             plan,
             good,
             numbers,
-            read_key_states(plan, first, _read_related(snapshot, plan, first), beside),
+            read_key_states(plan, first, _read_candidates(snapshot, plan, first), beside),
             state.truncated_at,
         )
         kept = select_keys(good, plan, list(done.column_versions))
@@ -66,7 +66,7 @@ def select_keys(rows: pa.Table, plan: ApplyPlan, numbers: list[int]) -> pa.Table
     return rows.select(list(plan.table.keys)).take(pa.array(numbers, pa.int64()))
 
 
-def _read_related(snapshot: DeltaTable, plan: ApplyPlan, keys: pa.Table) -> pa.Table:
+def _read_candidates(snapshot: DeltaTable, plan: ApplyPlan, keys: pa.Table) -> pa.Table:
     """The target's rows of these keys (a few more may come): keys and sequences."""
     wanted = list_key_values(keys, plan.table.keys)
     near = select_few_values({name: wanted[name].to_pylist() for name in list_prunable_columns(snapshot, plan)})

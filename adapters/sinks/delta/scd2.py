@@ -16,7 +16,7 @@ from ...delta.merge import write_stage
 from ...delta.partitions import partition_columns, split_unnameable
 from ...delta.tables import read_schema
 from .absorbed_changes import DeltaAbsorbedChanges
-from .merge_candidates import read_related_versions
+from .merge_candidates import read_candidate_versions
 from .staged_write import StagedWrite, advance_state, count_truncates, find_late_cuts, find_new_cuts
 
 
@@ -64,7 +64,7 @@ class DeltaScd2:
         if not (rows.num_rows or late) or facts.lowest is None or plan.history is None:
             return Scd2Result(rows.slice(0, 0), pa.array([], pa.bool_()), rows.slice(0, 0), REJECTED.empty_table(), Counts())
         cuts = merge_truncates(state.truncates, facts.truncates)
-        related = read_related_versions(snapshot, plan, rows, facts.lowest, late)
+        related = read_candidate_versions(snapshot, plan, rows, facts.lowest, late)
         marks = self._read_absorbed_changes(state, write, rows, related)
         return compute_versions(plan, plan.history, rows, related, marks, lowest=facts.lowest, cuts=cuts)
 

@@ -11,7 +11,7 @@ from itertools import islice
 
 from replicator.ports.dead_letters import ALL_DEAD_LETTERS, OPEN, DeadLetter, DeadLetterFilter, DeadLetterGroup
 
-from .letter_log import DeadLetterLog
+from .dead_letter_log import DeadLetterLog
 from .messages import MARKED, REMOVED, DeadLetterMessage, change_to_message, record_to_message
 from .options import TopicOptions
 from .topic import DeadLetterTopic, TopicTruncated

@@ -117,14 +117,14 @@ class DeadLetterTopic:
             raise
 
     def _send(self, producer: Any, message: DeadLetterMessage, failed: list[KafkaError]) -> None:
-        def told(error: KafkaError | None, _: object) -> None:
+        def record_error(error: KafkaError | None, _: object) -> None:
             if error is not None:
                 failed.append(error)
 
         sent = {"key": message.key, "value": message.value, "headers": list(message.headers)}
         while not failed:
             try:
-                producer.produce(self.name, partition=PARTITION, on_delivery=told, **sent)
+                producer.produce(self.name, partition=PARTITION, on_delivery=record_error, **sent)
             except BufferError:
                 producer.poll(0.1)
             else:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pgpq import ArrowToPostgresBinaryEncoder
 from psycopg import sql
 
-from ...postgres.copy import chunk_rows, send_copy_data
+from ...postgres.copy import get_rows_per_slice, send_copy_data
 
 ALIKE = frozenset(
     {
@@ -56,6 +56,6 @@ def copy_binary(cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table)
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(sql.Identifier(*relation), columns)
     with cursor.copy(statement) as copy:
         copy.write(encoder.write_header())
-        for batch in rows.to_batches(max_chunksize=chunk_rows(rows)):
+        for batch in rows.to_batches(max_chunksize=get_rows_per_slice(rows)):
             send_copy_data(copy, encoder.write_batch(batch))
         copy.write(encoder.finish())

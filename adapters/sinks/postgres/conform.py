@@ -12,12 +12,14 @@ from replicator.domain.change import ERROR
 from replicator.domain.errors import Reject, RejectCode
 
 from ...arrow.conform import conform_rows
-from ...postgres.types import ColumnFit
+from ...postgres.types import ColumnConversion
 
 Inside = Callable[[pa.ChunkedArray], pa.ChunkedArray]
 
 
-def conform_to_columns(rows: pa.Table, fits: Mapping[str, ColumnFit], *, careful: bool) -> tuple[pa.Table, list[pa.Table]]:
+def conform_to_columns(
+    rows: pa.Table, fits: Mapping[str, ColumnConversion], *, careful: bool
+) -> tuple[pa.Table, list[pa.Table]]:
     """`rows` with the types of `fits`, and those that do not fit, with `_error`.
 
     `careful`: the server has refused something, so what it would not name is looked for too.
@@ -37,7 +39,7 @@ def to_rejects(rows: pa.Table, sentence: str) -> pa.Table:
     return rows.append_column(ERROR, pa.repeat(pa.scalar(sentence), rows.num_rows))
 
 
-def _find_faults(rows: pa.Table, fits: Mapping[str, ColumnFit], careful: bool) -> Iterator[tuple[str, Inside, str]]:
+def _find_faults(rows: pa.Table, fits: Mapping[str, ColumnConversion], careful: bool) -> Iterator[tuple[str, Inside, str]]:
     """What the server would accept by cutting it, and, with care, what it does not name."""
     for name, fit in fits.items():
         if fit.length is not None:

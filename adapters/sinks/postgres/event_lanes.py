@@ -23,7 +23,7 @@ from ...postgres.event_table import EventOptions, EventTable
 from ...postgres.lane_state import parse_state, write_schema_versions
 from ...postgres.names import check_table, quote_name
 from .lanes import PostgresLanes, collect_completes, to_applied
-from .row_supply import select_unapplied
+from .row_provider import select_unapplied
 from .writer import PendingStatements, WriteOutcome, is_applied, refuse_gap
 
 POLICIES = frozenset({"append"})

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from ...postgres.literals import JSON_FORM, text_column
-from ...postgres.types import ColumnFit
+from ...postgres.types import ColumnConversion
 
 INLINE_ROWS = 200
 INLINE_BYTES = 256 << 10
 
 
-def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnFit]) -> str | None:
+def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> str | None:
     """The target's columns of `rows` as a JSON array of objects; None when they are too many, or
     hold what cannot be said so: JSON that is none, or JSON's null."""
     if rows.num_rows > INLINE_ROWS or rows.nbytes > INLINE_BYTES:
@@ -33,7 +33,7 @@ def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnFit]) -> str | None:
     return "[" + ",".join("{" + ",".join(row) + "}" for row in zip(*columns, strict=True)) + "]"
 
 
-def _to_json_value(text: str | None, fit: ColumnFit) -> str:
+def _to_json_value(text: str | None, fit: ColumnConversion) -> str:
     """JSON goes in as it is, once it is known to be one whole value: otherwise it could end the row and begin another."""
     if text is None:
         return "null"

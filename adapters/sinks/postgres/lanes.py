@@ -23,7 +23,7 @@ from replicator.ports.sink import VacuumResult
 from ...apply.ownership import ownership_remark
 from ...postgres.answer_timeout import ANSWER_SECONDS
 from ...postgres.connection import PostgresSession
-from ...postgres.ddl import Catalogue, fit_columns, is_indexed
+from ...postgres.ddl import Catalogue, find_conversions, is_indexed
 from ...postgres.errors import describe_refusal, is_row_refusal, is_waiting_for_rows, translate_error
 from ...postgres.lane_state import (
     CREATE,
@@ -48,7 +48,7 @@ from ...postgres.views import ensure_view
 from .lane_ownership import LaneOwnership
 from .per_column import ensure_column_versions
 from .refused_rows import RowsWaiting
-from .row_supply import InMemorySupply, RowSupply
+from .row_provider import InMemoryRowProvider, RowProvider
 from .scd2 import ensure_absorbed_changes, find_columns_without_equality
 from .scd2_in_process import has_lossless_columns
 from .shared_staging import create_shared_table, drop_shared_tables
@@ -89,7 +89,7 @@ class PostgresLanes:
                 self._refuse_emptied(cursor, lane)
         new = select_new(plan.versions, self.schemas(lane)) if plan.versions else ()
         there = self.catalogue.prepare_table(schema, table, plan, gone, remark=ownership_remark(lane), versions=new)
-        fitting = fit_columns(f"{schema}.{table}", there, plan)
+        fitting = find_conversions(f"{schema}.{table}", there, plan)
         found = not plan.merge_keys or is_indexed(there, plan)
         known = self._targets.get(lane.id)
         if known is not None and (known.plan, known.fits, known.indexed) == (plan, fitting, found):
@@ -172,9 +172,11 @@ class PostgresLanes:
             return read_state(cursor, lane.pipeline, lane.id)
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        return self.apply_supplied([with_supply(write, InMemorySupply(write.folded.frame)) for write in writes], reject)
+        return self.apply_supplied(
+            [with_row_provider(write, InMemoryRowProvider(write.folded.frame)) for write in writes], reject
+        )
 
-    def apply_supplied(self, writes: Sequence[Write[RowSupply]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
+    def apply_supplied(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
         """`apply`, of rows that need not be in this process. First without savepoints; when the database refuses some row,
         again with them."""
         if not writes:
@@ -191,7 +193,7 @@ class PostgresLanes:
             raise translate_error(error, f"applying {_lane_names(writes)}") from error
 
     def _attempt_or_undo(
-        self, writes: Sequence[Write[RowSupply]], reject: RejectRows[pa.Table], *, careful: bool
+        self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table], *, careful: bool
     ) -> ApplyOutcome:
         """An attempt that, when it is rolled back, takes with it the temporary tables it may have made."""
         try:
@@ -202,7 +204,7 @@ class PostgresLanes:
                     self._targets[write.lane.id].staged.clear()
             raise
 
-    def _attempt(self, writes: Sequence[Write[RowSupply]], reject: RejectRows[pa.Table], *, careful: bool) -> ApplyOutcome:
+    def _attempt(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table], *, careful: bool) -> ApplyOutcome:
         doing = f"applying {_lane_names(writes)}"
         with self.session.transaction(doing) as cursor:
             self._lanes.reacquire(write.lane for write in writes)
@@ -230,7 +232,7 @@ class PostgresLanes:
         pending: PendingStatements,
         states: dict[str, LaneState | None],
         applied_at: datetime,
-        write: Write[RowSupply],
+        write: Write[RowProvider],
         *,
         careful: bool = False,
         patient: bool = False,
@@ -241,7 +243,7 @@ class PostgresLanes:
         return outcome
 
     def _apply_in_turns(
-        self, cursor: psycopg.Cursor, apply: Callable[..., WriteOutcome], writes: Sequence[Write[RowSupply]]
+        self, cursor: psycopg.Cursor, apply: Callable[..., WriteOutcome], writes: Sequence[Write[RowProvider]]
     ) -> Iterator[tuple[Lane, WriteOutcome]]:
         """The writes with care. One whose rows wait for other rows is undone, and done again after the others. When only
         such writes are left, the first that may not wait loses these rows; RowsWait when all of them may."""
@@ -398,7 +400,7 @@ class PostgresLanes:
         self.session.close()
 
 
-def with_supply(write: Write[Any], supply: RowSupply) -> Write[RowSupply]:
+def with_row_provider(write: Write[Any], supply: RowProvider) -> Write[RowProvider]:
     """The same write of the rows that `supply` gives."""
     return replace(write, folded=replace(write.folded, frame=supply))
 
@@ -431,5 +433,5 @@ def _emptied_table_error(lane: Lane, name: str) -> DataLoss:
     )
 
 
-def _lane_names(writes: Sequence[Write[RowSupply]]) -> str:
+def _lane_names(writes: Sequence[Write[RowProvider]]) -> str:
     return "lane " + ", ".join(dict.fromkeys(w.lane.id for w in writes))

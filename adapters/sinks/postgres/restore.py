@@ -20,7 +20,7 @@ from ...postgres.copy import copy_rows, copy_statement
 from ...postgres.errors import is_row_refusal
 from ...postgres.lane_state import WRITE_STATE, read_state, state_to_json, write_schema_versions
 from ...postgres.names import quote_name
-from ...postgres.types import ColumnFit
+from ...postgres.types import ColumnConversion
 from .conform import conform_to_columns
 from .table_swap import SwappableLanes
 from .target import PostgresTarget
@@ -50,7 +50,7 @@ class RestorableLanes(SwappableLanes):
         with self._exclusive_transaction(lane, "filling the table of") as cursor:
             if read_state(cursor, lane.pipeline, lane.id) is not None:
                 raise Fatal(f"lane {lane.id} has a state, so that it cannot begin with another lane's")
-            with _refuse_unfit_rows():
+            with _refuse_unconvertible_rows():
                 for rows in held.rows():
                     _copy_rows(cursor, (target.schema, target.table), rows, target.fits)
                 _copy_side_rows(cursor, target, held.side_rows())
@@ -59,7 +59,7 @@ class RestorableLanes(SwappableLanes):
 
 
 @contextmanager
-def _refuse_unfit_rows() -> Iterator[None]:
+def _refuse_unconvertible_rows() -> Iterator[None]:
     """Unfit for a row that the server refuses."""
     try:
         yield
@@ -69,7 +69,9 @@ def _refuse_unfit_rows() -> Iterator[None]:
         raise
 
 
-def _copy_rows(cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, fits: Mapping[str, ColumnFit]) -> None:
+def _copy_rows(
+    cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, fits: Mapping[str, ColumnConversion]
+) -> None:
     """Rows that all fit, by COPY. Unfit where one does not."""
     good, rejects = conform_to_columns(rows, fits, careful=True)
     if rejects:
@@ -90,7 +92,10 @@ def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iter
                 cursor, f"CREATE TEMP TABLE {STAGE} ON COMMIT DROP AS SELECT {columns} FROM {target.tombstones} WITH NO DATA"
             )
         _copy_rows(
-            cursor, (STAGE,), rows, {name: target.fits.get(name, ColumnFit(rows.schema.field(name).type)) for name in names}
+            cursor,
+            (STAGE,),
+            rows,
+            {name: target.fits.get(name, ColumnConversion(rows.schema.field(name).type)) for name in names},
         )
     if not names:
         return

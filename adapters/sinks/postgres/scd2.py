@@ -25,7 +25,7 @@ from ...sql.dialect import POSTGRES
 from ...sql.reconcile import INCOMPLETE, VERDICT, render_constant
 from ...sql.render import render_merge
 from ...sql.scd2 import absorbed_select, events_select, versions_select
-from ...sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, related_select, truncate_condition
+from ...sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates, truncate_condition
 from .target import ROW, PostgresTarget
 from .tombstones import align_types, tombstones_name
 
@@ -98,7 +98,7 @@ class ServerScd2:
         plan, target = self._target.plan, self._target
         rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(PLACE)} FROM {quote_name(target.stage)} AS s)"
         stage = quote_name(target.stage)
-        related = related_select(plan, POSTGRES, target.relation, stage, lowest, moves=moves, cuts=crossing)
+        related = select_candidates(plan, POSTGRES, target.relation, stage, lowest, moves=moves, cuts=crossing)
         self._create_temporary(
             self._related, related, indexed=(*plan.table.keys, *cdc_sequence_columns(plan.table.sequence))
         )

@@ -30,7 +30,7 @@ from ...postgres.names import quote_name
 from ...postgres.table_reader import select_expression, stored_form
 from ...sql.dialect import POSTGRES
 from ...sql.reconcile import old_key_columns
-from ...sql.scd2_events import carried_columns, related_select
+from ...sql.scd2_events import carried_columns, select_candidates
 from .binary_copy import can_copy_binary, copy_binary
 from .target import PostgresTarget
 
@@ -105,14 +105,14 @@ class InProcessScd2:
         parts = [rows] if bulk or facts.has_key_changes else split_by_key(rows, names, PART)
         judge = partial(compute_versions, plan, plan.history, marks=None, lowest=lowest, cuts=cuts)
         with ThreadPoolExecutor(1, "judging") as beside:
-            coming = [beside.submit(judge, part, self._read_related(part, names, lowest, bulk=bulk)) for part in parts]
+            coming = [beside.submit(judge, part, self._read_candidates(part, names, lowest, bulk=bulk)) for part in parts]
             yield from (one.result() for one in coming)
 
-    def _read_related(self, rows: pa.Table, names: Sequence[str], lowest: SequenceKey, *, bulk: bool) -> pa.Table:
+    def _read_candidates(self, rows: pa.Table, names: Sequence[str], lowest: SequenceKey, *, bulk: bool) -> pa.Table:
         """The versions that may matter of the keys in these columns."""
         plan, moves = self._target.plan, len(names) > len(self._target.plan.table.keys)
         self._stage_rows(_keys(rows, names))
-        select = related_select(
+        select = select_candidates(
             plan, POSTGRES, self._target.relation, quote_name(self._target.stage), lowest, moves=moves, cuts=()
         )
         with planner_hints(self._cursor, bulk=bulk):

@@ -18,7 +18,7 @@ from ...postgres.connection import PostgresSession
 from ...postgres.copy import copy_rows, copy_statement
 from ...postgres.errors import translate_error
 from ...postgres.lane_state import SCHEMA
-from ...postgres.types import ColumnFit
+from ...postgres.types import ColumnConversion
 from .conform import conform_to_columns
 from .refused_rows import copy_with_bisection, find_refusal
 from .shared_staging import ATTEMPT, CopyResult, copy_role, reject_columns
@@ -33,7 +33,7 @@ class SharedCopy:
     lane: str
     table: str
     plan: ApplyPlan
-    fits: Mapping[str, ColumnFit]
+    fits: Mapping[str, ColumnConversion]
     names: tuple[str, ...]
     forms: tuple[str, ...]
     event_log: bool

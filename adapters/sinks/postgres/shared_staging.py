@@ -27,9 +27,9 @@ from ...apply.rows_frame import POSITION
 from ...postgres.connection import planner_hints
 from ...postgres.lane_state import SCHEMA
 from ...postgres.names import quote_name
-from ...postgres.types import ColumnFit
+from ...postgres.types import ColumnConversion
 from .refused_rows import RefusedRow
-from .row_supply import EVENT_POSITION, RowSupply, SuppliedRows
+from .row_provider import EVENT_POSITION, ProvidedRows, RowProvider
 from .target import ROW, PostgresTarget
 
 ATTEMPT = "_cdc_attempt"
@@ -103,7 +103,7 @@ def reject_columns(*, event_log: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class SharedStaging:
-    """A `RowSupply` and its `Rows`, in a staging table that attempts filled. `before`: the lane's state that it follows;
+    """A `RowProvider` and its `Rows`, in a staging table that attempts filled. `before`: the lane's state that it follows;
     `trimmed`: how many rows were left out because they are below that, or came twice. `late`: rejects of a watermark."""
 
     name: str
@@ -117,15 +117,15 @@ class SharedStaging:
         object.__setattr__(self, "attempts", sorted(self.attempts, key=lambda one: one.part))
         object.__setattr__(self, "firsts", [0, *accumulate(one.bound for one in self.attempts)])
 
-    def supply_rows(
+    def provide_rows(
         self,
-        write: Write[RowSupply],
+        write: Write[RowProvider],
         before: LaneState,
         target: PostgresTarget,  # noqa: ARG002
         applied_at: datetime,  # noqa: ARG002
         *,
         careful: bool,  # noqa: ARG002
-    ) -> SuppliedRows:
+    ) -> ProvidedRows:
         """Values were looked at, and refused by the server, where they were copied from."""
         if before != self.before:
             raise Retryable(f"the state of lane {write.lane.id} changed while its rows were copied")
@@ -138,7 +138,7 @@ class SharedStaging:
                 next_step=f"Nothing of the batch was applied. `replicator lanes resume {write.lane.id}` copies it again; if "
                 "that ends the same, use the local engine for this lane and report it.",
             )
-        return SuppliedRows(self, rejects, self.trimmed, truncates)
+        return ProvidedRows(self, rejects, self.trimmed, truncates)
 
     def discard(self, cursor: psycopg.Cursor) -> None:
         _drop_table(cursor, self.name)
@@ -151,7 +151,7 @@ class SharedStaging:
     def bound(self) -> int:
         return self.firsts[-1]
 
-    def inline(self, fits: Mapping[str, ColumnFit]) -> str | None:  # noqa: ARG002
+    def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:  # noqa: ARG002
         """None: the rows are on the server already."""
         return None
 

@@ -25,7 +25,7 @@ from ...postgres.copy import copy_statement
 from ...postgres.literals import ARRAY_FORM, PLAIN_FORM
 from ...postgres.names import quote_name
 from ...postgres.temporal_text import instant_expression
-from ...postgres.types import ColumnFit
+from ...postgres.types import ColumnConversion
 from ...sql.dialect import POSTGRES
 from ...sql.key_change_deletes import other_row_condition
 from ...sql.reconcile import (
@@ -58,7 +58,7 @@ class PostgresTarget:
     plan: ApplyPlan
     schema: str
     table: str
-    fits: dict[str, ColumnFit]
+    fits: dict[str, ColumnConversion]
     number: int
     indexed: bool
     tombstones: str | None

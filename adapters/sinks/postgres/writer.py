@@ -44,7 +44,7 @@ from ...postgres.names import quote_name
 from ...sql.reconcile import DUPLICATE, INCOMPLETE, LATE, SUPERSEDED, missing_values_reject
 from .per_column import ServerPerColumn, select_changed_keys
 from .refused_rows import RefusedRow, RowsWaiting, merge_with_bisection
-from .row_supply import RowsInMemory, RowSupply, SuppliedRows, TargetRows, number_rows
+from .row_provider import ProvidedRows, RowProvider, RowsInMemory, TargetRows, number_rows
 from .scd2 import ServerScd2
 from .scd2_in_process import InProcessScd2
 from .target import ROW, PostgresTarget
@@ -101,14 +101,14 @@ class PostgresWriter:
         self._generation = generation
         self._careful = careful
 
-    def apply(self, write: Write[RowSupply], state: LaneState | None, applied_at: datetime) -> WriteOutcome:
+    def apply(self, write: Write[RowProvider], state: LaneState | None, applied_at: datetime) -> WriteOutcome:
         """Do the write on top of `state`, the lane's committed state (locked by the caller)."""
         before = state or LaneState()
         refuse_gap(write, before.position)
         refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, before.position)
         if is_applied(write, before):
             return WriteOutcome(before, Counts(duplicate=write.folded.rows))
-        entered = write.folded.frame.supply_rows(write, before, self._target, applied_at, careful=self._careful)
+        entered = write.folded.frame.provide_rows(write, before, self._target, applied_at, careful=self._careful)
         before = self._purge_state(write, before)
         facts = write.folded.facts
         outcome = WriteOutcome(advance_state(before, write, self._target), Counts(duplicate=entered.trimmed))
@@ -126,7 +126,7 @@ class PostgresWriter:
             self._write(entered.rows, write, before, outcome)
         return outcome
 
-    def _purge_state(self, write: Write[RowSupply], before: LaneState) -> LaneState:
+    def _purge_state(self, write: Write[RowProvider], before: LaneState) -> LaneState:
         """The state that the write is judged under. What it forgets is gone before anything else is looked at."""
         after = advance_purge(write.plan, before, write.at)
         if after != before and after.purged_up_to is not None and self._target.tombstones is not None:
@@ -136,7 +136,7 @@ class PostgresWriter:
                 self._cursor.execute(self._target.delete_marked_rows(after.purged_up_to), prepare=False)
         return after
 
-    def _write(self, rows: TargetRows, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome) -> None:
+    def _write(self, rows: TargetRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome) -> None:
         plan, target, facts = self._target.plan, self._target, write.folded.facts
         repairing = needs_reconcile(plan, facts, before)
         if not repairing and not self._careful and self._write_inline(rows, facts, outcome):
@@ -159,7 +159,12 @@ class PostgresWriter:
                 self._cursor.execute(target.record_tombstones(repaired=repairing))
 
     def _write_versions(
-        self, entered: SuppliedRows, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome, applied_at: datetime
+        self,
+        entered: ProvidedRows,
+        write: Write[RowProvider],
+        before: LaneState,
+        outcome: WriteOutcome,
+        applied_at: datetime,
     ) -> WriteOutcome:
         """Stages 2 to 4 of a history. A constraint that refuses a version refuses the write: its neighbours depend on it."""
         facts, target, rows = write.folded.facts, self._target, entered.rows
@@ -198,7 +203,7 @@ class PostgresWriter:
         return outcome
 
     def _write_versions_in_process(
-        self, rows: pa.Table, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome
+        self, rows: pa.Table, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> WriteOutcome:
         """Stages 2 to 4 of a history whose stage 3 this process can do. A row that the server refuses has the write done
         again with care, and in the server."""
@@ -214,7 +219,7 @@ class PostgresWriter:
         return outcome
 
     def _write_per_column(
-        self, entered: SuppliedRows, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome
+        self, entered: ProvidedRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> WriteOutcome:
         """Stages 2 to 4 with a sequence for each column. A constraint that refuses a row refuses the write: several changes
         may have made it."""
@@ -265,7 +270,7 @@ class PostgresWriter:
         return True
 
     def _reconcile(
-        self, rows: TargetRows, left: int, write: Write[RowSupply], before: LaneState, outcome: WriteOutcome
+        self, rows: TargetRows, left: int, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> int:
         """Stages 2 and 3 in the server; returns how many of the `left` staged rows apply."""
         facts, resent = write.folded.facts, get_resent_limit(self._target.plan, before, write.span)

@@ -87,7 +87,7 @@ class TableSnapshot(Protocol):
     """A table as it was at one moment."""
 
     @property
-    def moment(self) -> SnapshotPoint:
+    def point(self) -> SnapshotPoint:
         """The moment."""
 
     def count(self) -> int | None:

@@ -119,7 +119,7 @@ class TableBackfill:
     def _read_rows(self, table: BackfillTable[Any], this: str, known: BackfillState | None, tell: Tell) -> BackfillState:
         """Write down all rows, or those that are missing."""
         with self._database.open_snapshot(table, tell) as snapshot:
-            moment = snapshot.moment
+            moment = snapshot.point
             if known is None:
                 begun = datetime.fromtimestamp(moment.micros / 1_000_000, UTC).isoformat()
                 known = self._kept.begin_run(moment.place, begun, this, self._describe_form(table))

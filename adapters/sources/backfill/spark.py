@@ -40,7 +40,7 @@ class JournalSparkSource:
         return self._journal.get_newest_time()
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[DataFrame]], None], stop: Stop) -> None:
-        def given(batch: Batch[pa.Table]) -> None:
+        def apply_as_spark_frame(batch: Batch[pa.Table]) -> None:
             apply_batch(replace(batch, frame=cache_frame(from_arrow(self._spark, batch.frame).coalesce(1))))
 
-        self._journal.read(start, until, given, stop)
+        self._journal.read(start, until, apply_as_spark_frame, stop)

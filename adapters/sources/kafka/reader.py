@@ -134,7 +134,7 @@ class PartitionReader:
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
         self._consumer.incremental_assign([KafkaPartition(*partition, self.next[partition])])
 
-    def take_moved(self) -> set[TopicPartition]:
+    def take_skipped_offsets(self) -> set[TopicPartition]:
         """Where `next` moved over something that was in no batch: records, markers of transactions, aborted records."""
         return {p for p, offset in self.next.items() if offset > self._handed[p]}
 
@@ -237,7 +237,7 @@ class PartitionReader:
 
     def to_batch(self, got: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:
         """`got` with its span: partitions that moved since the last call, and those assigned since (their start is news)."""
-        moved = self.take_moved() | self._announce
+        moved = self.take_skipped_offsets() | self._announce
         span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
         self._handed.update(span.end)
         self._announce.clear()

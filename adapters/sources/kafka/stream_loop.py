@@ -44,7 +44,7 @@ class StreamLoop:
             self._failures.clear(self._reader.next)
             if self._begin_topic() or got.records or time.monotonic() - self._handed >= TICK:
                 self._deliver(got, apply_batch)
-        if self._reader.is_finished() and self._reader.take_moved():
+        if self._reader.is_finished() and self._reader.take_skipped_offsets():
             self._deliver(RecordBuffer(), apply_batch)
 
     def _deliver(self, got: RecordBuffer, apply_batch: ApplyBatch) -> None:
@@ -54,7 +54,7 @@ class StreamLoop:
         self._handed = time.monotonic()
 
     def _refresh_topics(self) -> None:
-        moved = {p.topic for p in self._reader.take_moved()}
+        moved = {p.topic for p in self._reader.take_skipped_offsets()}
         if self._reader.is_doubtful():
             moved |= {p.topic for p in self._reader.next}
         elif not self._watch.is_due(moved):

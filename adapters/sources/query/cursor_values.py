@@ -38,7 +38,7 @@ class CursorValues:
         self._overlap = self._check(options.overlap)
         self.first = None if options.start_after is None else self._parse_option(options.start_after)
 
-    def floor(self, border: Value | None) -> Value | None:
+    def lower_bound(self, border: Value | None) -> Value | None:
         """From where to read, where it was read up to `border`."""
         if border is None:
             return None

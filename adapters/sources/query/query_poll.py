@@ -17,7 +17,7 @@ from ..journal.options import VERSION
 from ..snapshot_diff.diff import refuse_unusable
 from ..snapshot_diff.journal import unwritable_error
 from ..snapshot_diff.query_poll import FIRST_WITHIN, TURN, PacedPoller
-from ..snapshot_diff.snapshot_supply import ReadSnapshot, to_storable
+from ..snapshot_diff.snapshot_provider import ReadSnapshot, to_storable
 from ..snapshot_diff.unsupported_values import refuse_unsupported
 from .cursor_splits import ParallelReader, split_range
 from .cursor_values import CursorValues, Value
@@ -70,11 +70,11 @@ class QueryPolls:
         if progress.border is None:
             progress = self._read_in_parallel(reading, progress, clock)
         border = None if progress.border is None else borders.from_text(progress.border)
-        recent = self._load_recent(schema, borders.floor(border))
-        for some in reading.read_rows(borders.floor(border)):
+        recent = self._load_recent(schema, borders.lower_bound(border))
+        for some in reading.read_rows(borders.lower_bound(border)):
             border = borders.advance(border, self._last_value(borders, some), clock)
             progress = self._write_rows(some, recent, replace(progress, border=borders.to_text(border)))
-            self._drop_recent(recent, borders.floor(border))
+            self._drop_recent(recent, borders.lower_bound(border))
         self._progress, self._recent = progress, recent
 
     def _read_in_parallel(self, reading: QueryConnection, progress: QueryProgress, clock: Value | None) -> QueryProgress:

@@ -12,7 +12,7 @@ from replicator.domain.errors import ConfigProblem, DataLoss
 
 from ...duckdb.table_diff import diff_tables
 from ..journal.options import CHANGE, VERSION
-from .snapshot_supply import ReadSnapshot
+from .snapshot_provider import ReadSnapshot
 
 ANEW = (
     "{remedy}. Where the columns are to be these from now on, remove the folder {state} and load the table "

@@ -23,7 +23,7 @@ from ...delta.tables import has_table
 from ..journal.masking import Noted
 from .diff import align_rows, diff_snapshots, refuse_unusable
 from .options import SnapshotsOptions
-from .snapshot_supply import ReadSnapshot, SnapshotSupply, Taken
+from .snapshot_provider import ReadSnapshot, SnapshotProvider, Taken
 from .unsupported_values import refuse_unsupported
 
 KEPT_FOR_GOOD = {"delta.enableExpiredLogCleanup": "false"}
@@ -54,7 +54,7 @@ class SnapshotJournal:
     nothing is kept before they are masked.
     """
 
-    def __init__(self, options: SnapshotsOptions, supply: SnapshotSupply) -> None:
+    def __init__(self, options: SnapshotsOptions, supply: SnapshotProvider) -> None:
         self._options, self._supply = options, supply
         self._state = Path(options.state)
         self._path = options.journal

@@ -17,7 +17,7 @@ from .file_snapshots import SnapshotFolder
 from .journal import SnapshotJournal, restart_step
 from .options import SnapshotsOptions
 from .query_poll import QuerySnapshotPoller
-from .snapshot_supply import SnapshotPoller
+from .snapshot_provider import SnapshotPoller
 from .text_formats import find_format
 
 

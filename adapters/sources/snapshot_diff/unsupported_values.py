@@ -14,7 +14,7 @@ from replicator.domain.table import Column, TableSpec
 
 from ..delta_table.encoder import OWN
 from ..journal.options import CHANGE, VERSION
-from .snapshot_supply import ReadSnapshot
+from .snapshot_provider import ReadSnapshot
 
 DAYS = (-96_465_292, 95_026_236)
 """The first of the year -262143 and the last of 262142: delta-rs panics over statistics of others."""

@@ -51,8 +51,8 @@ class CheckpointScheduler:
     """Takes snapshots that are due, and has event logs shortened behind them. A failure is told, tried again later, and
     stops nothing else.
 
-    `kept`: of the lanes that there are by now. `positions`: where lanes stand, by id. `shorten` is called at the beginning,
-    and after snapshots; `told`: see `report`."""
+    `kept`: of the lanes that there are by now. `positions`: where lanes stand, by id. `truncate_log` is called at the
+    beginning, and after snapshots; `told`: see `report`."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ def _add_key(since: dict[BlockedKey, int], one: RejectedRecord | DeadLetter, key
 
 def find_blocked(letters: Iterable[DeadLetter], tried_ids: set[str]) -> dict[str, bool]:
     """Of letters in the order of their records, by event id, those that are HELD: True where a record of their key before
-    them is not among those that are `tried`."""
+    them is not among those that are `try_inputs`."""
     waiting: set[BlockedKey] = set()
     found: dict[str, bool] = {}
     for letter in letters:

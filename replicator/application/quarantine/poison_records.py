@@ -222,13 +222,13 @@ def _make_span(ranges: dict[TopicPartition, tuple[int, int]]) -> Span:
 
 
 def _to_json(notes: CrashNotes) -> dict[str, Any]:
-    def told(suspect: SuspectedSpan | None) -> Any:
+    def span_to_json(suspect: SuspectedSpan | None) -> Any:
         return suspect and {"span": suspect.span.to_json(), "by": suspect.reader, "deaths": suspect.deaths}
 
     return {
         "running": notes.running,
-        "decoding": told(notes.decoding),
-        "suspect": told(notes.suspect),
+        "decoding": span_to_json(notes.decoding),
+        "suspect": span_to_json(notes.suspect),
         "condemned": notes.poison_records,
         "rejected": notes.rejected,
     }

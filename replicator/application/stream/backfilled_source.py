@@ -31,7 +31,7 @@ class BackfilledSource(Generic[F]):
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
         """See `Source`: what was written down is read after batches of the stream, which come at least every second."""
         mine, others = self._split_position(start)
-        beside = _JournalFollower(self._journal, mine, apply_batch, stop, self._clock)
+        beside = _JournalReader(self._journal, mine, apply_batch, stop, self._clock)
         until = self._journal.end() if once else None
         beside.read()
 
@@ -109,7 +109,7 @@ class BackfilledSource(Generic[F]):
         return mine, position.only(p for p in position if p not in mine)
 
 
-class _JournalFollower(Generic[F]):
+class _JournalReader(Generic[F]):
     """Follows the journal from within the stream's own turns."""
 
     def __init__(

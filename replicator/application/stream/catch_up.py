@@ -31,7 +31,7 @@ class SinkUnavailable(Exception):
     """The sink of the lane that reads has no room and does not answer, or the lane is full: go on reading later."""
 
 
-class ReadLimitReached(Exception):
+class ReadLimitExceeded(Exception):
     """A piece has more records than was to be expected of its offsets: the others have their turn first."""
 
 
@@ -173,7 +173,7 @@ class CatchUp(Generic[F]):
             return False
         except SinkUnavailable:
             return False
-        except ReadLimitReached:
+        except ReadLimitExceeded:
             behind.adapt_reach(Span(missing.start, until), self._shared.options.catch_up_offsets)
             return True
         except DataLoss as error:
@@ -222,7 +222,7 @@ class CatchUp(Generic[F]):
         behind.record_count += batch.records
         behind.has_read |= bool(batch.records)
         if behind.record_count > self._shared.options.catch_up_offsets < behind.reach:
-            raise ReadLimitReached
+            raise ReadLimitExceeded
 
     def _hand_over_batch(self, behind: CatchUpLane[F], batch: Batch[F]) -> None:
         try:

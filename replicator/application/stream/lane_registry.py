@@ -37,7 +37,7 @@ StateQuestion = Callable[[Sink[F]], LaneState | None]
 
 
 @dataclass(frozen=True, slots=True)
-class LaneStanding:
+class LaneStart:
     """Where a lane stands, as its sink says, and the schemas that it has met."""
 
     state: LaneState | None
@@ -50,7 +50,7 @@ class PendingLane:
 
     run: LaneRun
     generation: int
-    answer: Future[LaneStanding]
+    answer: Future[LaneStart]
     placed: Future[None]
 
     def resolve(self) -> None:
@@ -339,14 +339,14 @@ class LaneRegistry(Generic[F]):
         lane = run.lane
         worker = self._place.workers[lane.sink]
         asked = question or (lambda _: worker.get_state(lane))
-        future = worker.ask(lambda sink: LaneStanding(asked(sink), read_schema_versions(sink, lane) if lane.table else ()))
+        future = worker.ask(lambda sink: LaneStart(asked(sink), read_schema_versions(sink, lane) if lane.table else ()))
         before = self._asked.get(lane.id)
         if before is not None:
             before.placed.set_exception(_make_superseded_error(lane))
         self._asked[lane.id] = PendingLane(run, run.generation, future, Future())
         return self._asked[lane.id].placed
 
-    def _place_run(self, run: LaneRun, future: Future[LaneStanding], oldest: Position) -> None:
+    def _place_run(self, run: LaneRun, future: Future[LaneStart], oldest: Position) -> None:
         try:
             stand = future.result()
             state = stand.state or LaneState()

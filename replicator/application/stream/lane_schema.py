@@ -83,7 +83,7 @@ class LaneSchema:
         """What becomes of the lane where records come under `table`; None when that is nothing new."""
         if table is self._met:
             return None
-        turn = self._find_transition(self._select_chosen(table), start, now)
+        turn = self._find_transition(self._select_columns(table), start, now)
         self._met = table if turn is None else None
         return turn
 
@@ -189,7 +189,7 @@ class LaneSchema:
             for old, new in self._lane.schema_rules.renames
             if new in names and old not in names and old in table.column_names
         )
-        told = None if _is_alike(columns, self._select_chosen(table).columns) else columns
+        told = None if _is_alike(columns, self._select_columns(table).columns) else columns
         return TargetColumns(told, renamed, self._new)
 
     def _has_left_out_column(self, table: TableSpec) -> bool:
@@ -223,7 +223,7 @@ class LaneSchema:
         """Those that the lane need not ask about again."""
         return [v for v in self.versions.values() if v.state != "pending"]
 
-    def _select_chosen(self, table: TableSpec) -> TableSpec:
+    def _select_columns(self, table: TableSpec) -> TableSpec:
         """The table without the columns that the lane leaves out."""
         chosen, table = self._lane.row_transforms.columns, self._apply_text_types(table)
         if chosen is None:

@@ -77,7 +77,7 @@ class SourcePipeline(Generic[F]):
         rules = place.transactions
         kind = TransactionBarrier if rules is None or rules.together else TransactionTracker
         self._aligner = kind(rules, place, decoder, self.registry, shared) if rules else None
-        seen = self._aligner.read_beside if self._aligner else lambda _: None
+        seen = self._aligner.observe_catch_up if self._aligner else lambda _: None
         tools = CatchUpContext(
             place, shared, self.registry, self._catalog, self._decoding, self._writes, self._crashes, seen
         )
@@ -188,12 +188,12 @@ class SourcePipeline(Generic[F]):
     def _pause_source_call(self, take: Callable[[Batch[F]], None]) -> Callable[[Batch[F]], None]:
         """`take`, while which the source is not waited for."""
 
-        def taking(batch: Batch[F]) -> None:
+        def take_outside_call(batch: Batch[F]) -> None:
             self.progress.call = None
             take(batch)
             self.progress.call = SourceCall(READING_STREAM, self._shared.clock())
 
-        return taking
+        return take_outside_call
 
     def _open_stream(self) -> Position:
         """Where the main stream begins: per partition the highest position of a lane that can go on; where there is none,
@@ -320,7 +320,7 @@ class SourcePipeline(Generic[F]):
     def _make_log_writes(self, batch: Batch[F], routed: RoutedBatch[F]) -> list[WriteRequest[F]]:
         excluded = {run.lane.sink: self.registry.list_excluded_topics(run.lane.sink) for run in self.registry.event_logs}
         return self._writes.build_log_writes(
-            batch, routed, self._select_followers(self.registry.event_logs, batch.span.start), excluded
+            batch, routed, self._select_stream_lanes(self.registry.event_logs, batch.span.start), excluded
         )
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
@@ -335,7 +335,7 @@ class SourcePipeline(Generic[F]):
     ) -> Sequence[SchemaSlice[F]] | None:
         """The changes of a table; None when no lane takes them."""
         span = cover_topics(batch.span, self.registry.topics[table])
-        followers = self._select_followers(
+        followers = self._select_stream_lanes(
             self.registry.tables[table], Position({**span.start, **self._get_buffer(table).released})
         )
         if not followers and table not in self._unplaced:
@@ -377,7 +377,7 @@ class SourcePipeline(Generic[F]):
             for h in self._writes.build_slice_writes(c, followers, select_identities(self._identity, c.end))
         ]
 
-    def _select_followers(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
+    def _select_stream_lanes(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
         """The running lanes; one that has not got up to `start` falls back to catching up instead of skipping records. So
         does one that is full, which reads for itself once it is not."""
         for run in runs:
@@ -408,7 +408,7 @@ class SourcePipeline(Generic[F]):
         if not run.is_event_log:
             self._get_buffer(run.lane.table).absorb_buffer(feed)
             if self._aligner and has_read:
-                self._aligner.doubt_joining_lane(run.lane.table)
+                self._aligner.doubt_late_lane(run.lane.table)
         self._shared.lanes.join_lane(run)
 
     def _hand_over(self, items: Sequence[WriteRequest[F]]) -> None:

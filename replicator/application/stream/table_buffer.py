@@ -208,12 +208,14 @@ class TableBuffer(Generic[F]):
         end = Position({p: min(o, barrier.get(p, o)) for p, o in self.read.items()})
         self.released = end
         self._empty = (table, self._engine.after(changes, self._engine.ends(changes))[0])
-        marks, drops = self._take_marks(end), self._take_drops(end)
+        marks, drops = self._take_schema_boundaries(end), self._take_drops(end)
         if not self._engine.count(ready):
             return [TableSlice(None, start, end, marks=drops)]
-        return self._cut_segments(ready, table, TableSlice(None, start, end, raw, size, table, _order_marks(marks, drops)))
+        return self._cut_segments(
+            ready, table, TableSlice(None, start, end, raw, size, table, _order_drops_first(marks, drops))
+        )
 
-    def _take_marks(self, end: Position) -> tuple[SchemaMark, ...]:
+    def _take_schema_boundaries(self, end: Position) -> tuple[SchemaMark, ...]:
         """Those of the schemas of what is released up to `end`; forgets those that nothing more comes of."""
         below = tuple(m for m in self._marks if any(o < end.get(p, o) for p, o in m.start.items()))
         left: list[SchemaMark] = []
@@ -245,7 +247,7 @@ def _is_within(at: Position, start: Position, end: Position) -> bool:
     return all(start.get(p, 0) <= o < end.get(p, 0) for p, o in at.items())
 
 
-def _order_marks(marks: tuple[SchemaMark, ...], drops: tuple[SchemaMark, ...]) -> tuple[SchemaMark, ...]:
+def _order_drops_first(marks: tuple[SchemaMark, ...], drops: tuple[SchemaMark, ...]) -> tuple[SchemaMark, ...]:
     """Each drop before the schemas of which all records come after it in its partition."""
     out = list(marks)
     for drop in drops:

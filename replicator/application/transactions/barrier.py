@@ -122,7 +122,7 @@ class TransactionBarrier(Generic[F]):
         if not self._has_transaction_topic:
             log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
         runs = self._list_held_lanes()
-        told = self._find_passed_marks(runs)
+        told = self._find_passed_boundaries(runs)
         self._start_tracking(runs, told)
         marks = Position.lowest(told.values()) if all(told.values()) else Position()
         # Some are told again: the last of them may not be published yet.
@@ -146,7 +146,7 @@ class TransactionBarrier(Generic[F]):
         if any(run.applied and not passed_marks[run.lane.id] for run in runs):
             self._transactions.until = self.end
 
-    def _find_passed_marks(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
+    def _find_passed_boundaries(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
         """By lane the marks that it had passed. A lane that was there before its source was held together, and has had no
         rows since, has passed what others of its sink have, with which it is committed; empty while there is none."""
         out = {run.lane.id: self._select_transaction_topic(run.applied or run.handed_over) for run in runs}
@@ -197,17 +197,17 @@ class TransactionBarrier(Generic[F]):
         rules = self._place.rules_for(table)
         return rules is not None and bool(rules.lanes)
 
-    def read_beside(self, table: str) -> Callable[[F], None] | None:
+    def observe_catch_up(self, table: str) -> Callable[[F], None] | None:
         """Takes every decoded record that a lane reads by itself; what was not counted before counts."""
-        return lambda changes: self._count_beside(changes, table)
+        return lambda changes: self._count_catch_up(changes, table)
 
-    def _count_beside(self, changes: F, table: str) -> None:
+    def _count_catch_up(self, changes: F, table: str) -> None:
         counted = Position({p: offsets.stop for p, offsets in self._counted.get(table, {}).items()})
         parts = self._engine.parts(changes, table)
         if any(part.first < counted.get(part.partition, 0) <= part.last for part in parts):
             parts = self._engine.parts(self._frames.after(changes, counted)[0], table)
         new = [part for part in parts if part.first >= counted.get(part.partition, 0)]
-        self._transactions.see_beside(new)
+        self._transactions.observe_catch_up(new)
         self._note_counted(new)
 
     def _note_counted(self, parts: Sequence[TransactionPart]) -> None:
@@ -235,9 +235,9 @@ class TransactionBarrier(Generic[F]):
     def count_older(self, table: str, parts: Sequence[TransactionPart]) -> None:
         """Count all that was found by looking back."""
         self._looked_back.add(table)
-        self._transactions.see_beside(parts, older=True)
+        self._transactions.observe_catch_up(parts, older=True)
 
-    def doubt_joining_lane(self, table: str) -> None:
+    def doubt_late_lane(self, table: str) -> None:
         """Before a lane joins that has read by itself: of transactions that go on it shows more than the others, unless
         another one of its table is followed."""
         if not self.is_followed(table):

@@ -151,7 +151,7 @@ class CompletenessEvidence:
 
     def advance(self, position: Position) -> None:
         """Pass what can be passed. `position`: what was read."""
-        if self._sure_at is not None and _has_reached(position, self._sure_at):
+        if self._sure_at is not None and _covers_offsets(position, self._sure_at):
             self._sure_at = None
         while self._ends and self._pass_end(self._ends[0], position):
             mark = self._ends.popleft().mark
@@ -159,7 +159,7 @@ class CompletenessEvidence:
             if not self._ends_of[mark.tx]:
                 del self._ends_of[mark.tx]
             self._ends_from.remove(_end_name(mark))
-        if self._until is not None and _has_reached(position, self._until):
+        if self._until is not None and _covers_offsets(position, self._until):
             self._until = None
 
     def _pass_end(self, end: ObservedEnd, position: Position) -> bool:
@@ -167,7 +167,9 @@ class CompletenessEvidence:
         if self._is_proven(mark):
             _add_bounded(self._proven, mark.tx)
         elif (
-            self._is_below(mark) or self._until is not None or (end.until is not None and _has_reached(position, end.until))
+            self._is_below(mark)
+            or self._until is not None
+            or (end.until is not None and _covers_offsets(position, end.until))
         ):
             _add_bounded(self._unproven, mark.tx)
         else:
@@ -203,5 +205,5 @@ def _add_bounded(transactions: OrderedDict[str, None], tx: str) -> None:
         transactions.popitem(last=False)
 
 
-def _has_reached(position: Position, end: Position) -> bool:
+def _covers_offsets(position: Position, end: Position) -> bool:
     return all(position.get(p, 0) >= offset for p, offset in end.items())

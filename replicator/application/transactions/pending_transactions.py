@@ -149,7 +149,8 @@ class PendingTransactions:
             return IncompleteTransaction(tx, None)
         counts = self._pending[tx].counts
         return IncompleteTransaction(
-            end.mark.name, {t: (counts.get(t, 0), end.mark.events[t]) for t in sorted(self._find_lacking_tables(end.mark))}
+            end.mark.name,
+            {t: (counts.get(t, 0), end.mark.events[t]) for t in sorted(self._find_incomplete_tables(end.mark))},
         )
 
     def observe(
@@ -164,7 +165,7 @@ class PendingTransactions:
                 self._observe_part(part, size_of_one)
                 self._restart_patience(part.tx, now)
 
-    def see_beside(self, parts: Iterable[TransactionPart], *, older: bool = False) -> None:
+    def observe_catch_up(self, parts: Iterable[TransactionPart], *, older: bool = False) -> None:
         """Count changes that are not held back, since a lane has them already. Those of a transaction that nothing else is
         known of count once it is: it may be to come, or long over. `older`: later changes of their tables were counted."""
         for part in parts:
@@ -263,11 +264,11 @@ class PendingTransactions:
 
     def advance(self, position: Position, now: float) -> None:
         """Let complete transactions go, and those that must not be waited for any longer. `position`: what was read."""
-        if self.until is not None and _has_reached(position, self.until):
+        if self.until is not None and _covers_offsets(position, self.until):
             # From here on transactions are held together. Of those that have begun, a part is visible already.
             self.until = None
             self._stop_waiting_for_all(lambda one: bool(one.first))
-        if self.sure_at is not None and _has_reached(position, self.sure_at):
+        if self.sure_at is not None and _covers_offsets(position, self.sure_at):
             # One that goes on may be visible in part, below what was read since the start.
             self._stop_waiting_for_all(lambda one: one.has_begun and not one.first)
             self.sure_at = None
@@ -314,7 +315,7 @@ class PendingTransactions:
             next_step = f"Is provide.transaction.metadata on, and does the source read topic {self._rules.topic}?"
             log.warning("the end of a transaction does not come: nothing is held back", transaction=tx, next_step=next_step)
             return
-        lacking = self._find_lacking_tables(end.mark)
+        lacking = self._find_incomplete_tables(end.mark)
         self._waived |= lacking
         self._stop_waiting(tx)
         self._pass_released_ends(self._ends_let_go)
@@ -367,7 +368,7 @@ class PendingTransactions:
         return True
 
     def _is_complete(self, mark: TransactionMark) -> bool:
-        lacking = self._find_lacking_tables(mark)
+        lacking = self._find_incomplete_tables(mark)
         if lacking - self._waived:
             return False
         self._waived -= set(mark.events) - lacking
@@ -394,7 +395,7 @@ class PendingTransactions:
         lowest = ((offset, self._held_from.find_lowest(partition)) for partition, offset in first.items())
         return any(held is not None and held[0] < offset for offset, held in lowest)
 
-    def _find_lacking_tables(self, mark: TransactionMark) -> set[str]:
+    def _find_incomplete_tables(self, mark: TransactionMark) -> set[str]:
         """The followed tables of which not all changes of the transaction have come."""
         one = self._pending[mark.tx]
         out = set()
@@ -419,5 +420,5 @@ class PendingTransactions:
         return Position.lowest([self._held_from.position, self._ends_held_from.position])
 
 
-def _has_reached(position: Position, end: Position) -> bool:
+def _covers_offsets(position: Position, end: Position) -> bool:
     return all(position.get(p, 0) >= offset for p, offset in end.items())

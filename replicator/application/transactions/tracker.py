@@ -85,7 +85,7 @@ class TransactionTracker(TransactionBarrier[F]):
         """Takes every decoded record of a batch."""
         return lambda changes: self._parts.extend(self._engine.exact_parts(changes, table))
 
-    def read_beside(self, table: str) -> None:
+    def observe_catch_up(self, table: str) -> None:
         """Nothing is counted: nothing waits for what cannot be proven, and after a start it is read again."""
 
     def advance(self, position: Position, batch: Batch[F] | None = None) -> None:

@@ -154,7 +154,7 @@ def from_json(data: Mapping[str, Any], state: LaneState, decode: Callable[[Any],
     """`state` with what `to_json` wrote; `decode` is the other way of `written`. TypeError or ValueError for anything
     else."""
 
-    def deleted(entry: Any) -> DeleteHorizon:
+    def read_horizon(entry: Any) -> DeleteHorizon:
         until, high, *more = entry
         sequence, truncated = decode(high), decode(*more) if more else None
         if not isinstance(until, int) or sequence is None or (more and truncated is None):
@@ -164,8 +164,8 @@ def from_json(data: Mapping[str, Any], state: LaneState, decode: Callable[[Any],
     before = data.get("forgotten")
     return replace(
         state,
-        purged_up_to=None if before is None else deleted(before),
-        delete_horizons=tuple(map(deleted, data.get("deletes", ()))),
+        purged_up_to=None if before is None else read_horizon(before),
+        delete_horizons=tuple(map(read_horizon, data.get("deletes", ()))),
         purge_pending=bool(data.get("owed", False)),
     )
 

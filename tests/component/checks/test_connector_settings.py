@@ -34,7 +34,7 @@ JSON = "org.apache.kafka.connect.json.JsonConverter"
 AVRO = "io.confluent.connect.avro.AvroConverter"
 
 
-def lost(kind: str = "postgresql", *wanted: str, **said: str) -> list[str]:
+def list_losses(kind: str = "postgresql", *wanted: str, **said: str) -> list[str]:
     """The settings that lose something; underscores are dots."""
     own = {name.replace("_", "."): value for name, value in said.items()}
     return [loss.setting for loss in find_losses({"connector.class": CLASSES[kind], **WELL, **own}, frozenset(wanted))]
@@ -42,7 +42,7 @@ def lost(kind: str = "postgresql", *wanted: str, **said: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", CLASSES)
 def test_a_connector_that_loses_nothing(kind):
-    assert lost(kind, "transactions", "tombstones") == []
+    assert list_losses(kind, "transactions", "tombstones") == []
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_a_connector_that_loses_nothing(kind):
     ],
 )
 def test_a_setting_that_loses(kind, setting, value):
-    assert lost(kind, **{setting: value}) == [setting.replace("_", ".")]
-    assert lost(kind, **{setting: "${env:NOT_KNOWN}"}) == [], "what the worker fills in is not known"
+    assert list_losses(kind, **{setting: value}) == [setting.replace("_", ".")]
+    assert list_losses(kind, **{setting: "${env:NOT_KNOWN}"}) == [], "what the worker fills in is not known"
 
 
-def test_a_default_that_loses_is_told_and_another_database_is_not_asked():
+def test_a_lossy_default_is_reported_for_that_database_only():
     bare = {"connector.class": CLASSES["postgresql"], "value.converter": JSON, "key.converter": AVRO}
     assert [(loss.setting, loss.value) for loss in find_losses(bare)] == [
         ("interval.handling.mode", "numeric"),
@@ -81,15 +81,15 @@ def test_a_default_that_loses_is_told_and_another_database_is_not_asked():
         ("value.converter.replace.null.with.default", "true"),
         ("skipped.operations", "t"),
     ]
-    assert lost("mysql", interval_handling_mode="numeric") == []
+    assert list_losses("mysql", interval_handling_mode="numeric") == []
     assert list(find_losses({"connector.class": "org.example.Other", "decimal.handling.mode": "double"})) == []
 
 
 def test_what_only_some_pipelines_miss():
     off = {"provide_transaction_metadata": "false", "tombstones_on_delete": "false"}
-    assert lost("postgresql", **off) == []
-    assert lost("postgresql", "transactions", **off) == ["provide.transaction.metadata"]
-    assert lost("postgresql", "tombstones", **off) == ["tombstones.on.delete"]
+    assert list_losses("postgresql", **off) == []
+    assert list_losses("postgresql", "transactions", **off) == ["provide.transaction.metadata"]
+    assert list_losses("postgresql", "tombstones", **off) == ["tombstones.on.delete"]
 
 
 def test_the_shipped_connector_loses_nothing():

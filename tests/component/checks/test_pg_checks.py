@@ -58,32 +58,32 @@ def shop(postgres_dsn: str) -> Iterator[str]:
     )
 
 
-def looked(dsn: str, **options: Any) -> list[Diagnosis]:
+def diagnose(dsn: str, **options: Any) -> list[Diagnosis]:
     name = psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
     given = {"dsn": dsn, "publication": "pub", "slot": f"slot_{name}", "tables": ["public.*"], **options}
     return list(SourceDatabaseCheck("source shop", given).diagnose())
 
 
 def test_a_source_whose_slot_nobody_reads(shop):
-    found = looked(shop)
+    found = diagnose(shop)
     assert "Nobody reads" in only(found, "warning").sentence
     assert not [d for d in found if d.severity == "error"]
     assert {"wal_level is logical.", "Publication pub covers the tables of the config (1)."} <= {d.sentence for d in found}
 
 
 def test_a_missing_publication(shop):
-    problem = only(looked(shop, publication="nope"))
+    problem = only(diagnose(shop, publication="nope"))
     assert problem.sentence == "There is no publication nope." and "CREATE PUBLICATION nope" in problem.next_step
 
 
 def test_a_missing_slot_and_one_of_another_plugin(shop, postgres_server):
-    assert "There is no replication slot none" in only(looked(shop, slot="none"), "warning").sentence
+    assert "There is no replication slot none" in only(diagnose(shop, slot="none"), "warning").sentence
     run(shop, "SELECT pg_create_logical_replication_slot('other', 'test_decoding')")
     try:
-        assert "uses test_decoding" in only(looked(shop, slot="other")).sentence
+        assert "uses test_decoding" in only(diagnose(shop, slot="other")).sentence
         elsewhere = postgres_server.database()
         run(elsewhere, "CREATE PUBLICATION pub FOR ALL TABLES")
-        assert "another database" in only(looked(elsewhere, slot="other", tables=[])).sentence
+        assert "another database" in only(diagnose(elsewhere, slot="other", tables=[])).sentence
     finally:
         run(shop, "SELECT pg_drop_replication_slot('other')")
 
@@ -97,7 +97,7 @@ def test_tables_that_the_publication_leaves_out(shop):
         "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (9)",
         "CREATE PUBLICATION pub FOR TABLE items, parts WITH (publish = 'insert')",
     )
-    found = bad(looked(shop, tables=["public.*", "public.gone"]))
+    found = bad(diagnose(shop, tables=["public.*", "public.gone"]))
     assert found["Publication pub does not cover public.orders, whose changes never arrive."].endswith(
         "ADD TABLE public.orders;"
     )
@@ -115,23 +115,23 @@ def test_generated_columns_that_the_log_does_not_send(shop):
         made.format("whole") + " PARTITION BY RANGE (id)",
         "CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (9)",
     )
-    said = [text for text in bad(looked(shop, tables=["public.priced", "public.whole"])) if "generated" in text]
+    said = [text for text in bad(diagnose(shop, tables=["public.priced", "public.whole"])) if "generated" in text]
     assert [text.partition(" has ")[0] for text in said] == ["Table public.priced", "Table public.whole"]
     assert all("total" in text for text in said)
     version = run(shop, "SELECT current_setting('server_version_num')::int")[0][0]
     if version >= 180_000:
         run(shop, "ALTER PUBLICATION pub SET (publish_generated_columns = stored)")
-        assert not [d for d in looked(shop) if "generated" in d.sentence]
+        assert not [d for d in diagnose(shop) if "generated" in d.sentence]
 
 
 def test_a_role_that_may_not_replicate(shop, postgres_server):
     run(shop, "DROP ROLE IF EXISTS weak", "CREATE ROLE weak LOGIN")
-    problem = only(looked(psycopg.conninfo.make_conninfo(shop, user="weak")))
+    problem = only(diagnose(psycopg.conninfo.make_conninfo(shop, user="weak")))
     assert problem.sentence == "Role weak may not replicate." and "ALTER ROLE weak REPLICATION" in problem.next_step
 
 
 @contextmanager
-def log_kept(dsn: str, megabytes: int) -> Iterator[None]:
+def limit_slot_wal(dsn: str, megabytes: int) -> Iterator[None]:
     run(dsn, f"ALTER SYSTEM SET max_slot_wal_keep_size = {megabytes}", "SELECT pg_reload_conf()")
     try:
         yield
@@ -142,7 +142,7 @@ def log_kept(dsn: str, megabytes: int) -> Iterator[None]:
 def test_a_slot_whose_log_is_gone(shop):
     name = psycopg.conninfo.conninfo_to_dict(shop)["dbname"]
     slot = f"slot_{name}"
-    with log_kept(shop, 1):
+    with limit_slot_wal(shop, 1):
         deadline = time.monotonic() + 60
         while run(shop, f"SELECT wal_status FROM pg_replication_slots WHERE slot_name = '{slot}'") != [("lost",)]:
             assert time.monotonic() < deadline
@@ -152,14 +152,14 @@ def test_a_slot_whose_log_is_gone(shop):
                 "SELECT pg_switch_wal()",
                 "CHECKPOINT",
             )
-        problem = only(looked(shop))
+        problem = only(diagnose(shop))
     assert "changes are gone" in problem.sentence and f"pg_drop_replication_slot('{slot}')" in problem.next_step
 
 
 def test_a_slot_that_holds_back_most_of_what_it_may(shop):
-    with log_kept(shop, 20):
+    with limit_slot_wal(shop, 20):
         run(shop, *["SELECT pg_logical_emit_message(false, 'x', repeat('x', 14000000))"])
-        found = [d for d in looked(shop) if "holds back" in d.sentence]
+        found = [d for d in diagnose(shop) if "holds back" in d.sentence]
     assert [d.severity for d in found] == ["warning"] and "of the 20 MB" in found[0].sentence
 
 
@@ -238,7 +238,7 @@ def test_a_server_that_takes_no_writes(postgres_dsn):
 )
 def test_a_server_that_refuses(postgres_dsn, change, says):
     dsn = psycopg.conninfo.make_conninfo(postgres_dsn, password="s3cret-word", **change)
-    for found in (target(dsn), looked(dsn), list(event_log_check("sink raw", {"dsn": dsn}).diagnose())):
+    for found in (target(dsn), diagnose(dsn), list(event_log_check("sink raw", {"dsn": dsn}).diagnose())):
         problem = only(found)
         assert says in problem.sentence and problem.next_step
         assert "s3cret-word" not in str(found)
@@ -261,7 +261,7 @@ def test_rows_of_which_a_lane_needs_more_than_is_sent(shop):
         {"match": "public.*", "lane": "lake into notes", "of": "deletes", "columns": ["at"], "key": "sequence_by"},
         {"match": "public.*", "lane": "lake into notes", "of": "updates", "columns": ["at", "body", "id"], "key": "where"},
     ]
-    warned = [d for d in looked(shop, whole_rows=needs) if "Lane" in d.sentence]
+    warned = [d for d in diagnose(shop, whole_rows=needs) if "Lane" in d.sentence]
     assert [(d.sentence, d.next_step) for d in warned] == [
         (
             "Lane lake into notes needs column at of public.notes for `sequence_by`: deletes do not send it, "
@@ -274,9 +274,9 @@ def test_rows_of_which_a_lane_needs_more_than_is_sent(shop):
             "ALTER TABLE public.notes REPLICA IDENTITY FULL;",
         ),
     ]
-    assert not [d for d in looked(shop, whole_rows=needs, tables=["public.*", "public.notes"]) if "Lane" in d.sentence]
+    assert not [d for d in diagnose(shop, whole_rows=needs, tables=["public.*", "public.notes"]) if "Lane" in d.sentence]
     run(shop, "ALTER TABLE notes REPLICA IDENTITY FULL")
-    assert not [d for d in looked(shop, whole_rows=needs) if "Lane" in d.sentence]
+    assert not [d for d in diagnose(shop, whole_rows=needs) if "Lane" in d.sentence]
 
 
 @pytest.mark.parametrize(
@@ -301,6 +301,6 @@ def test_what_the_config_says_of_replica_identity(shop, said, changed, about):
         )
     elif changed:
         run(shop, f"ALTER TABLE orders {changed}")
-    warned = [d for d in looked(shop, replica_identity=said) if "replica_identity" in d.next_step]
+    warned = [d for d in diagnose(shop, replica_identity=said) if "replica_identity" in d.next_step]
     assert len(warned) == bool(about)
     assert all(about[0] in d.sentence and about[1] in d.next_step for d in warned)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from paths import GOLDEN
 from servers.schema_registry import API
 from support import dts_sales
-from support.avro_of_connect import registered
+from support.avro_of_connect import register_schemas
 from support.dts_records import SAMPLES
 from support.next_layer import LONG_ON_SPARK, run
 
@@ -40,9 +40,9 @@ def project(folder: Path, url: str) -> Path:
     names = {"born": ".bin", "unborn": ".noborn.bin"}
     for name, suffix in names.items():
         archive(folder / name, [(None, (SAMPLES / f"{one}{suffix}").read_bytes()) for one in RECORDED])
-    archive(folder / "sales", [(None, value) for value in (*dts_sales.loaded(), *dts_sales.changes())])
+    archive(folder / "sales", [(None, value) for value in (*dts_sales.make_loaded_messages(), *dts_sales.changes())])
     for name in ("compact", "non_compact"):
-        raw = registered(OF_OTHERS / f"{name}.txt", url)
+        raw = register_schemas(OF_OTHERS / f"{name}.txt", url)
         archive(folder / name, zip(raw["key"].to_pylist(), raw["value"].to_pylist(), strict=True))
     of_dts, in_avro = {"format": "dts_avro"}, {"format": "debezium_avro", "registry": {"url": url}}
     formats = {**dict.fromkeys((*names, "sales"), of_dts), "compact": in_avro, "non_compact": in_avro}
@@ -52,7 +52,7 @@ def project(folder: Path, url: str) -> Path:
         "compact": {"tombstones": "delete"},
     }
 
-    def said(name: str) -> dict[str, Any]:
+    def table_entry(name: str) -> dict[str, Any]:
         to = [{"sink": "lake"}, {"sink": "lake", "into": f"{name}_all", "policy": "append"}]
         return {"match": table.get(name, "public.orders"), "source": name, "into": name, "to": to, **more.get(name, {})}
 
@@ -61,7 +61,7 @@ def project(folder: Path, url: str) -> Path:
         "sources": {name: {"transport": "archive", "path": f"./{name}", **one} for name, one in formats.items()},
         "sinks": {"lake": {"kind": "delta", "path": "./lake"}},
         "dead_letters": {"path": "./dead_letters"},
-        "tables": [said(name) for name in formats],
+        "tables": [table_entry(name) for name in formats],
         "http": {"address": "127.0.0.1:0"},
     }
     (folder / "config").mkdir()

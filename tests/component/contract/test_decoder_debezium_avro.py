@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import assume
 from servers.schema_registry import API
-from support.avro_of_connect import Avro, told
+from support.avro_of_connect import Avro, decode_without_fingerprints
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_avro.schemas import get_schemas
@@ -41,4 +41,6 @@ def test_random_histories_in_avro_are_what_they_are_in_json(registry, tombstones
         assume(history.events and (not history.table().keys or spoken == {e.version for e in history.events}))
         raw = make_raw_frame(history)
         mine = DebeziumAvroDecoder({"registry": {"url": url}, "tombstones": tombstones})
-        assert told(mine, avro.frame(raw)) == told(DebeziumJsonDecoder({"tombstones": tombstones}), raw)
+        assert decode_without_fingerprints(mine, avro.frame(raw)) == decode_without_fingerprints(
+            DebeziumJsonDecoder({"tombstones": tombstones}), raw
+        )

@@ -65,9 +65,9 @@ class TestPostgresProjector(ProjectedDatabase):
         """Grants, indexes, comments, columns; through a full refresh, and through one of another query."""
         rows = self._first()
         self._refresh(make_projection())
-        name = self._quoted("sums")
-        self._asked("DROP ROLE IF EXISTS gold_reader", "CREATE ROLE gold_reader", f"GRANT SELECT ON {name} TO gold_reader")
-        self._asked(f"CREATE INDEX gold_city ON {name} (city)", f"ALTER TABLE {name} ADD COLUMN mine int")
+        name = self._quote_table("sums")
+        self._execute("DROP ROLE IF EXISTS gold_reader", "CREATE ROLE gold_reader", f"GRANT SELECT ON {name} TO gold_reader")
+        self._execute(f"CREATE INDEX gold_city ON {name} (city)", f"ALTER TABLE {name} ADD COLUMN mine int")
         self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
         assert self._refresh(make_projection(key=None)).kind == "current"
@@ -77,11 +77,11 @@ class TestPostgresProjector(ProjectedDatabase):
         )
         assert self.rows("sums").column_names == ["city", "orders", "mine", "last", "half"]
         assert ("Rome", 2, None, "c", 5.0) in self._read_sums()
-        ((may, has),) = self._asked(
+        ((may, has),) = self._execute(
             "SELECT has_table_privilege('gold_reader', c.oid, 'SELECT'), relhasindex FROM pg_class c WHERE relname = 'sums'"
         )
         assert may and has
-        self._asked("DROP OWNED BY gold_reader", "DROP ROLE gold_reader")
+        self._execute("DROP OWNED BY gold_reader", "DROP ROLE gold_reader")
 
     @pytest.mark.parametrize("wrote", ["DELETE FROM {}", "UPDATE {} SET total = 0 WHERE city = 'Rome'", "TRUNCATE {}"])
     def test_whatever_others_write_is_noticed(self, wrote: str) -> None:
@@ -89,7 +89,7 @@ class TestPostgresProjector(ProjectedDatabase):
         self._first()
         self._refresh(make_projection())
         found = self._read_sums()
-        self._asked(wrote.format(self._quoted("sums")))
+        self._execute(wrote.format(self._quote_table("sums")))
         done = self._refresh(make_projection())
         assert (done.kind, done.reason) == ("full", "no earlier refresh of it can be gone on from")
         assert self._read_sums() == found
@@ -102,9 +102,9 @@ class TestPostgresProjector(ProjectedDatabase):
         found = self._read_sums()
         self.append_rows("orders", rows.slice(2, 1))
         with ThreadPoolExecutor(1) as pool, psycopg.connect(self.dsn) as others:
-            others.execute(f"INSERT INTO {self._quoted('sums')} (city) VALUES ('Nowhere')".encode())
+            others.execute(f"INSERT INTO {self._quote_table('sums')} (city) VALUES ('Nowhere')".encode())
             refreshing = pool.submit(self._refresh, make_projection())
-            while not self._asked(f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {OF_REFRESHES}"):
+            while not self._execute(f"SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND {OF_REFRESHES}"):
                 assert not refreshing.done()
             others.commit()
             with pytest.raises(Retryable, match="somebody else wrote"):
@@ -122,8 +122,8 @@ class TestPostgresProjector(ProjectedDatabase):
             with psycopg.connect(self.dsn, autocommit=True) as others:
                 others.execute("SET lock_timeout = '100ms'")
                 with pytest.raises(psycopg.errors.LockNotAvailable):
-                    others.execute(f"DELETE FROM {self._quoted('sums')} WHERE city = 'Oslo'".encode())
-                assert others.execute(f"SELECT count(*) FROM {self._quoted('sums')}".encode()).fetchone() == (4,)
+                    others.execute(f"DELETE FROM {self._quote_table('sums')} WHERE city = 'Oslo'".encode())
+                assert others.execute(f"SELECT count(*) FROM {self._quote_table('sums')}".encode()).fetchone() == (4,)
             postgres_refreshes.write_refresh(*given)
 
         with monkeypatch.context() as patched:
@@ -135,23 +135,23 @@ class TestPostgresProjector(ProjectedDatabase):
         """Refreshes a table that the owner has made."""
         rows = self._first()
         self._refresh(make_projection())
-        self._asked("DROP ROLE IF EXISTS gold_writer", "CREATE ROLE gold_writer LOGIN")
-        self._asked(f"GRANT USAGE ON SCHEMA {self._quoted()}, _replicator TO gold_writer")
-        tables = f"ALL TABLES IN SCHEMA {self._quoted()}, _replicator"
-        self._asked(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO gold_writer")
+        self._execute("DROP ROLE IF EXISTS gold_writer", "CREATE ROLE gold_writer LOGIN")
+        self._execute(f"GRANT USAGE ON SCHEMA {self._quote_table()}, _replicator TO gold_writer")
+        tables = f"ALL TABLES IN SCHEMA {self._quote_table()}, _replicator"
+        self._execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO gold_writer")
         self.options["sinks"]["pg"]["dsn"] = self.dsn.replace("user=tester", "user=gold_writer")
         self.append_rows("orders", rows.slice(2, 1))
         assert self._refresh(make_projection()).kind == "groups"
         with pytest.raises(EnvironmentProblem):
             self._refresh(_of_all(make_projection(query=OTHER, fingerprint="another")))
         assert ("Rome", 2, 10) in self._read_sums()
-        self._asked("DROP OWNED BY gold_writer", "DROP ROLE gold_writer")
+        self._execute("DROP OWNED BY gold_writer", "DROP ROLE gold_writer")
 
     def test_without_the_guard_everything_is_computed(self) -> None:
         """What happened meanwhile is not known."""
         self._first()
         self._refresh(make_projection())
-        self._asked(f"DROP TRIGGER {postgres_refreshes.GUARD} ON {self._quoted('sums')}")
+        self._execute(f"DROP TRIGGER {postgres_refreshes.GUARD} ON {self._quote_table('sums')}")
         assert self._refresh(make_projection()).kind == "full"
         assert self._refresh(make_projection()).kind == "current"
 
@@ -159,7 +159,7 @@ class TestPostgresProjector(ProjectedDatabase):
         self._first()
         self._refresh(make_projection())
         found = self._read_sums()
-        self._asked(f"DROP TABLE {self._quoted('sums')}")
+        self._execute(f"DROP TABLE {self._quote_table('sums')}")
         assert self._refresh(make_projection()).kind == "full"
         assert self._read_sums() == found
 
@@ -190,7 +190,7 @@ class TestPostgresProjector(ProjectedDatabase):
         projector = self.new_projector()
         ProjectionRefresher(projector, "tests").refresh(self._set_sink(make_projection()))
         assert projector.end_versions(self._set_sink(make_projection())) == ""
-        assert self._asked("SELECT relpages > 0 FROM pg_class WHERE relname = 'sums'") == [(True,)]
+        assert self._execute("SELECT relpages > 0 FROM pg_class WHERE relname = 'sums'") == [(True,)]
         projector.close()
 
     def _first(self) -> pa.Table:
@@ -202,11 +202,11 @@ class TestPostgresProjector(ProjectedDatabase):
         """A refresh whose answer is lost."""
         replaced = PostgresTables.replace
 
-        def lost(self: PostgresTables, *given: Any) -> Any:
+        def lose_answer(self: PostgresTables, *given: Any) -> Any:
             replaced(self, *given)
             raise Retryable("the answer was lost")
 
         with monkeypatch.context() as losing:
-            losing.setattr(PostgresTables, "replace", lost)
+            losing.setattr(PostgresTables, "replace", lose_answer)
             with pytest.raises(Retryable):
                 self._refresh(make_projection())

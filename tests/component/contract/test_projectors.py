@@ -171,7 +171,7 @@ class TestLocalProjector(ProjectedLake):
         done = refreshing.refresh(make_projection())
         assert (done.kind, self._read_sums()) == ("full", {("Oslo", 2, 30), ("Rome", 2, 10), (None, 1, 1), ("it's", 1, 7)})
 
-    def test_a_table_that_moves_on_after_it_was_looked_at(self) -> None:
+    def test_a_table_that_changes_after_it_was_read(self) -> None:
         """Also where the same projector has looked at the inputs again meanwhile."""
         rows = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in FIRST_ROWS], SCHEMA)
         self.replace_rows("orders", rows)

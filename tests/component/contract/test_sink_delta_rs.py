@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 from support.delta_targets import DeltaTarget, PartitionedTarget
-from support.partitioned import by_key, by_value, moving_history
+from support.partitioned_sink import by_key, by_value, moving_history
 from support.variants import COMMIT_TESTS
 
 from adapters.engines.local import LocalEngine

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import Schema
 from servers.schema_registry import API
-from support.avro_of_connect import Avro, runs, told
+from support.avro_of_connect import Avro, decode_without_fingerprints, runs
 from support.debezium_events import ID, code, column, event, key, payload_of, raw, schema_of, with_schema
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
@@ -104,25 +104,29 @@ def test_every_type_is_what_it_is_in_json(kind, values, url):
         event([ID, kind], op="d", before=rows[0], at=91),
     ]
     frame = raw([*texts, event([ID, kind], op="t", at=92), None])
-    assert told(decoder(url), Avro(url).frame(frame)) == told(DebeziumJsonDecoder({}), frame)
+    assert decode_without_fingerprints(decoder(url), Avro(url).frame(frame)) == decode_without_fingerprints(
+        DebeziumJsonDecoder({}), frame
+    )
 
 
 def test_a_row_that_is_called_as_a_source_block_is_not_taken_for_one(url):
     columns = [ID, column("db", "string"), column("table", "string")]
     frame = raw([event(columns, after={"id": 1, "db": "other", "table": "other"})])
-    assert told(decoder(url), Avro(url).frame(frame)) == told(DebeziumJsonDecoder({}), frame)
+    assert decode_without_fingerprints(decoder(url), Avro(url).frame(frame)) == decode_without_fingerprints(
+        DebeziumJsonDecoder({}), frame
+    )
 
 
-def test_key_changes_are_told_by_their_headers(url):
+def test_key_changes_are_recognised_by_headers(url):
     texts = [event([ID], op="d", before={"id": 1}), None, event([ID], after={"id": 2})]
     headers = {0: {"__debezium.newkey": b'{"id":2}'}, 2: {"__debezium.oldkey": b'{"id":1}'}}
     frame = raw(texts, [key(id=1), key(id=1), key(id=2)], headers)
-    found = told(decoder(url), Avro(url).frame(frame))
-    assert found == told(DebeziumJsonDecoder({}), frame)
+    found = decode_without_fingerprints(decoder(url), Avro(url).frame(frame))
+    assert found == decode_without_fingerprints(DebeziumJsonDecoder({}), frame)
     assert "'_moved_to': True" in found[1][0][3] and "'_moved_from': {'id': 1}" in found[1][0][3]
 
 
-def test_heartbeats_and_transactions_are_ignored_and_told(url):
+def test_heartbeats_are_ignored_and_transactions_are_reported(url):
     beat = {"type": "struct", "name": "io.debezium.connector.common.Heartbeat", "fields": [column("ts_ms", "int64")]}
     collection = [column("data_collection", "string", optional=False), column("event_count", "int64", optional=False)]
     ended = {
@@ -141,8 +145,8 @@ def test_heartbeats_and_transactions_are_ignored_and_told(url):
     }
     end = {"status": "END", "id": "7:8", "data_collections": [{"data_collection": "public.t", "event_count": 2}], "ts_ms": 5}
     frame = raw([with_schema(beat, {"ts_ms": 1}), with_schema(ended, end)], [None, None])
-    found = told(decoder(url), Avro(url).frame(frame))
-    assert found == told(DebeziumJsonDecoder({}), frame)
+    found = decode_without_fingerprints(decoder(url), Avro(url).frame(frame))
+    assert found == decode_without_fingerprints(DebeziumJsonDecoder({}), frame)
     assert [row["ignored"] for row in found[0]] == ["heartbeat", "transaction"]
     assert [(mark.tx, mark.ended, dict(mark.events)) for mark in found[3]] == [("7", True, {"public.t": 2})]
 
@@ -249,8 +253,11 @@ def test_schemas_that_are_not_avro_are_refused(url):
 def test_rows_flattened_by_a_transform_are_refused_as_in_json(url):
     flat = {"type": "struct", "name": "cdc.public.t.Value", "fields": [ID, column("__op", "string")]}
     frame = raw([with_schema(flat, {"id": 1, "__op": "c"}), with_schema(schema_of([ID]), payload_of(op="x"))])
-    found = told(decoder(url), Avro(url).frame(frame))
-    assert found == told(DebeziumJsonDecoder({}), frame) and "ExtractNewRecordState" in found[0][0]["error"]
+    found = decode_without_fingerprints(decoder(url), Avro(url).frame(frame))
+    assert (
+        found == decode_without_fingerprints(DebeziumJsonDecoder({}), frame)
+        and "ExtractNewRecordState" in found[0][0]["error"]
+    )
 
 
 def test_wrong_options_are_named_without_their_values():

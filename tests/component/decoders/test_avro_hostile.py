@@ -34,17 +34,17 @@ def record(**fields: object) -> dict[str, object]:
     return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind} for name, kind in fields.items()]}
 
 
-def known(schema: object, limits: RecordLimits = LIMITS) -> ValueSchema | Reject:
+def read_schema(schema: object, limits: RecordLimits = LIMITS) -> ValueSchema | Reject:
     return read_registered_schema(Schema(schema if isinstance(schema, str) else json.dumps(schema), "AVRO"), limits)
 
 
 def refusal(schema: object, limits: RecordLimits = LIMITS) -> str:
-    found = known(schema, limits)
+    found = read_schema(schema, limits)
     assert isinstance(found, Reject)
     return str(found)
 
 
-def nested(levels: int) -> object:
+def make_nested_schema(levels: int) -> object:
     out: object = "int"
     for level in range(levels):
         out = {"type": "record", "name": f"N{level}", "fields": [{"name": "f", "type": ["null", out]}]}
@@ -75,7 +75,7 @@ def laughs(levels: int) -> object:
         (record(a="Nowhere"), "names the type 'Nowhere', which it does not define"),
         ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}] * 2}, "names a field twice"),
         (record(**{"a" * 2000: "int"}), "a field without a name, or with too long a one"),
-        (nested(100), "TOO_LARGE: its Avro schema is nested too deeply"),
+        (make_nested_schema(100), "TOO_LARGE: its Avro schema is nested too deeply"),
         ("[" * 100_000, "TOO_LARGE: its Avro schema is nested too deeply"),
         (laughs(9), "TOO_LARGE: its Avro schema has more types than a record may have"),
         ({}, "MALFORMED: its Avro schema has a type that is none"),
@@ -103,10 +103,10 @@ def test_schemas_that_refer_to_others_or_are_too_long_are_refused():
 
 
 def test_as_deep_as_a_record_may_be_is_good():
-    found = known(nested(60), RecordLimits(depth=500))
+    found = read_schema(make_nested_schema(60), RecordLimits(depth=500))
     assert isinstance(found, ValueSchema)
     assert isinstance(_read_body(found, b"\x02" * 60 + b"\x0e"), bytes)
-    deeper = known(nested(120), RecordLimits(depth=500))
+    deeper = read_schema(make_nested_schema(120), RecordLimits(depth=500))
     assert isinstance(deeper, ValueSchema)
     assert isinstance(_read_body(deeper, b"\x02" * 120 + b"\x0e"), bytes)
 
@@ -133,7 +133,7 @@ def long(value: int) -> bytes:
     ],
 )
 def test_bodies_that_claim_more_than_they_hold_cost_nothing(schema, body):
-    found = known(schema)
+    found = read_schema(schema)
     assert isinstance(found, ValueSchema)
     tracemalloc.start()
     said = _read_body(found, body)
@@ -145,7 +145,9 @@ def test_bodies_that_claim_more_than_they_hold_cost_nothing(schema, body):
 
 @pytest.mark.parametrize("items", [record(b="boolean"), {"type": "array", "items": "int"}, {"type": "map", "values": "int"}])
 def test_small_items_that_become_large_are_bounded(items):
-    found = known({"type": "record", "name": "Top", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]})
+    found = read_schema(
+        {"type": "record", "name": "Top", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]}
+    )
     assert isinstance(found, ValueSchema)
     most = FREE_BYTES * 16
     tracemalloc.start()
@@ -157,7 +159,7 @@ def test_small_items_that_become_large_are_bounded(items):
 
 
 def test_a_long_array_of_numbers_is_good():
-    found = known(record(a={"type": "array", "items": "int"}))
+    found = read_schema(record(a={"type": "array", "items": "int"}))
     assert isinstance(found, ValueSchema)
     assert isinstance(_read_body(found, long(1_000_000) + b"\2" * 1_000_000 + b"\0"), bytes)
 
@@ -197,7 +199,7 @@ def whole() -> bytes:
 
 
 def test_what_is_not_changed_is_read():
-    found = known(WHOLE)
+    found = read_schema(WHOLE)
     assert isinstance(found, ValueSchema)
     said = _read_body(found, whole())
     assert isinstance(said, bytes)
@@ -213,7 +215,7 @@ def test_what_is_not_changed_is_read():
 def test_a_decimal_below_the_point_is_read():
     """A scale that Avro's own library does not take."""
     decimal = {"type": "bytes", "logicalType": "decimal", "scale": -2, "precision": 64, "connect.version": 1}
-    found = known(record(a={**decimal, "connect.name": "org.apache.kafka.connect.data.Decimal"}))
+    found = read_schema(record(a={**decimal, "connect.name": "org.apache.kafka.connect.data.Decimal"}))
     assert isinstance(found, ValueSchema)
     said = json.loads(_read_body(found, b"\2\1"))
     assert said["payload"] == {"a": "AQ=="}
@@ -222,7 +224,7 @@ def test_a_decimal_below_the_point_is_read():
 
 
 def test_mutated_bodies_are_read_or_refused():
-    found, body = known(WHOLE), whole()
+    found, body = read_schema(WHOLE), whole()
     assert isinstance(found, ValueSchema)
 
     @for_all(at=st.integers(0, len(body)), junk=st.binary(max_size=12), cut=st.integers(0, 4))

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.schema_registry import Schema
 from paths import GOLDEN
 from servers.schema_registry import API
-from support.avro_of_connect import Avro, registered, runs, told
-from support.recorded_topics import TOPICS, recorded
+from support.avro_of_connect import Avro, decode_without_fingerprints, register_schemas, runs
+from support.recorded_topics import TOPICS, read_recorded_frame
 
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -23,19 +23,19 @@ WITH_SCHEMA = [path for path in TOPICS if path.parent.name in ("postgres", "mari
 
 @pytest.mark.parametrize("path", WITH_SCHEMA, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_a_recorded_topic_in_avro_is_what_it_is_in_json(path: Path, registry: str) -> None:
-    raw = recorded(path)
+    raw = read_recorded_frame(path)
     avro = Avro(f"{registry}{API}")
     options = {"unavailable_value": ["__debezium_unavailable_value", "hex:00ff"]}
     mine = DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}, **options})
     in_avro = avro.frame(raw)
     assert all(value is None or value.startswith(b"\0") for value in in_avro["value"].to_pylist())
-    assert told(mine, in_avro) == told(DebeziumJsonDecoder(options), raw)
+    assert decode_without_fingerprints(mine, in_avro) == decode_without_fingerprints(DebeziumJsonDecoder(options), raw)
 
 
 @pytest.mark.parametrize("name", ["compact", "non_compact"])
 def test_topics_of_others_end_as_they_should(name: str, registry: str) -> None:
     url = f"{registry}{API}"
-    raw = registered(HERE / "risingwave" / f"{name}.txt", url)
+    raw = register_schemas(HERE / "risingwave" / f"{name}.txt", url)
     decoder = DebeziumAvroDecoder({"registry": {"url": url}, "tombstones": "delete"})
     ((places, table, changes),) = runs(decoder, raw)
     assert places == list(range(raw.num_rows))
@@ -74,7 +74,7 @@ def of_apicurio(topic: str, raw: pa.Table, url: str) -> pa.Table:
     client, schemas = Avro(url).client, json.loads((OF_APICURIO / "schemas.json").read_text())
     ids: dict[bytes, bytes] = {}
 
-    def framed(coded: str | None) -> bytes | None:
+    def to_apicurio(coded: str | None) -> bytes | None:
         if coded is None:
             return None
         record = base64.b64decode(coded)
@@ -89,16 +89,16 @@ def of_apicurio(topic: str, raw: pa.Table, url: str) -> pa.Table:
     lines = map(json.loads, (OF_APICURIO / "records.jsonl").read_text().splitlines())
     found = {line["line"]: line for line in lines if line["topic"] == topic}
     for name in ("key", "value"):
-        column = pa.array([framed(found[place][name]) for place in range(raw.num_rows)], pa.binary())
+        column = pa.array([to_apicurio(found[place][name]) for place in range(raw.num_rows)], pa.binary())
         raw = raw.set_column(raw.column_names.index(name), raw.schema.field(name), column)
     return raw
 
 
 @pytest.mark.parametrize("path", WITH_SCHEMA, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_what_a_real_converter_wrote_is_what_it_is_in_json(path: Path, registry: str) -> None:
-    raw = recorded(path)
+    raw = read_recorded_frame(path)
     in_avro = of_apicurio(f"{path.parent.name}/{path.stem}", raw, f"{registry}{API}")
     values = pa.array(map(as_the_converters_change_it, raw["value"].to_pylist()), pa.binary())
     in_json = raw.set_column(raw.column_names.index("value"), raw.schema.field("value"), values)
     mine = DebeziumAvroDecoder({"registry": {"url": f"{registry}{API}"}})
-    assert told(mine, in_avro) == told(DebeziumJsonDecoder({}), in_json)
+    assert decode_without_fingerprints(mine, in_avro) == decode_without_fingerprints(DebeziumJsonDecoder({}), in_json)

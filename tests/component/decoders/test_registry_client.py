@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from servers.schema_registry import API, answering, gate
+from servers.schema_registry import API, answering, open_proxy
 from support.avro_of_connect import Avro
 from support.debezium_events import ID, event, raw
 
@@ -41,10 +41,10 @@ def test_schemas_that_are_known_need_no_registry_and_others_wait_for_it(registry
     avro = Avro(f"{registry}{API}")
     known, fresh = (avro.frame(raw([event([ID], after={"id": n})], topic="gate")) for n in range(2))
     more = avro.frame(raw([event([ID, MORE], after={"id": 1, "more": 2})], topic="gate"))
-    with gate(registry) as before:
+    with open_proxy(registry) as before:
         decoder = DebeziumAvroDecoder({"registry": {"url": before.url}})
         assert decoder.route(known)["error"].null_count == 1
-        before.shut()
+        before.refuse_connections()
         again = DebeziumAvroDecoder({"registry": {"url": before.url}})
         assert again.route(fresh)["error"].null_count == 1, "kept by process, not by decoder"
         for call in (again.route, again.envelope, again.marks):
@@ -104,7 +104,7 @@ def certificate(folder: Path) -> tuple[Path, ssl.SSLContext]:
 
 def test_a_registry_behind_tls_is_trusted_by_its_authority(registry, tmp_path):
     file, context = certificate(tmp_path)
-    with gate(registry, context) as before:
+    with open_proxy(registry, context) as before:
         assert registry_at(before.url, ca=str(file)).count_subjects() >= 0
         with pytest.raises(EnvironmentProblem, match="a certificate that is not trusted"):
             registry_at(before.url).read_schema(1)

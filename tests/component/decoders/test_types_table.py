@@ -25,7 +25,7 @@ from servers.schema_registry import API
 from sqlalchemy.dialects import postgresql
 from support.avro_of_connect import Avro
 from support.debezium_events import ID, column, event, payload_of, raw
-from support.dts_records import BIGINT, NAMESPACE, PARTS, encoded, record, whole
+from support.dts_records import BIGINT, NAMESPACE, PARTS, encode_record, record, whole
 
 from adapters.decoders.canal_json.decoder import CanalFormat, CanalJsonDecoder
 from adapters.decoders.debezium_avro import DebeziumAvroDecoder
@@ -41,7 +41,7 @@ from adapters.decoders.rows import RowsDecoder
 from adapters.decoders.rows.dms_parquet import DmsParquetDecoder
 from adapters.delta.types import storage_type
 from adapters.postgres.types import new_type
-from adapters.sources.files.immutable.typed_rows import chunk_to_json, find_read_type
+from adapters.sources.files.immutable.typed_rows import find_read_type, slice_to_json
 from replicator.domain.change import RAW
 from replicator.domain.table import Column
 from replicator.ports.decoder import Decoder
@@ -116,16 +116,16 @@ def connect(said: str, name: str = "v") -> dict[str, Any]:
     return column(name, kind, logical or None, **({"parameters": parameters} if parameters else {}), **more)
 
 
-def sent(said: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
+def make_sent_change(said: str, value: str = "null") -> tuple[Column, dict[str, Any]]:
     """The column of a schema of Kafka Connect, and the change with this value in it."""
-    return decoded(DebeziumJsonDecoder({}), frame_of(said, value))
+    return decode_value(DebeziumJsonDecoder({}), frame_of(said, value))
 
 
 def frame_of(said: str, value: str) -> pa.Table:
     return raw([event([ID, connect(said)], after={"id": 1, "v": HERE}).replace(json.dumps(HERE).encode(), value.encode())])
 
 
-def decoded(decoder: Decoder, frame: pa.Table) -> tuple[Column, dict[str, Any]]:
+def decode_value(decoder: Decoder, frame: pa.Table) -> tuple[Column, dict[str, Any]]:
     spec = decoder.learn(frame, "public.t", decoder.route(frame)["fingerprint"][0].as_py())
     [change] = decoder.decode(frame, spec).to_pylist()
     return spec.column("v"), change
@@ -135,32 +135,32 @@ def parquet(name: str) -> pa.DataType | None:
     return find_read_type(PARQUET[name] if name in PARQUET else pa.type_for_alias(name.removesuffix("[day]")))
 
 
-def of(form: MessageFormat, said: str) -> Column | None:
+def make_column(form: MessageFormat, said: str) -> Column | None:
     """The column that a form makes of a type."""
     return form.column("v", said)
 
 
 MAKE: Mapping[str, Callable[[str], Column | pa.DataType | None]] = {
-    "debezium": lambda said: sent(said)[0],
+    "debezium": lambda said: make_sent_change(said)[0],
     "declared": lambda said: find_reader(said).type,
-    "mysql": partial(of, CanalFormat()),
-    "dts": partial(of, DtsFormat()),
+    "mysql": partial(make_column, CanalFormat()),
+    "dts": partial(make_column, DtsFormat()),
     "parquet": parquet,
 }
 
 
-def derived(made: Column | pa.DataType | None) -> list[str]:
+def derive_cells(made: Column | pa.DataType | None) -> list[str]:
     """The cells of a type: Arrow, Delta, PostgreSQL."""
     if made is None:
         return [REFUSED] * 3
     of = made if isinstance(made, Column) else Column("v", made)
     return [
         f"`{cell}`"
-        for cell in (shown(of.type), delta(of.type), str(new_type(of).compile(dialect=postgresql.dialect())).lower())
+        for cell in (format_type(of.type), delta(of.type), str(new_type(of).compile(dialect=postgresql.dialect())).lower())
     ]
 
 
-def shown(arrow: pa.DataType) -> str:
+def format_type(arrow: pa.DataType) -> str:
     return str(arrow).replace("|", "\\|")
 
 
@@ -187,7 +187,7 @@ def test_types_become_what_the_page_says(name: str) -> None:
     first, end = block("table", name, page)
     lines = []
     for row in map(cells, page[first:end].splitlines()):
-        lines.append("| " + " | ".join([*row[:-3], *derived(MAKE[name](bare(row[-4])))]) + " |\n")
+        lines.append("| " + " | ".join([*row[:-3], *derive_cells(MAKE[name](bare(row[-4])))]) + " |\n")
     if ACCEPT:
         PAGE.write_text(page[:first] + "".join(lines) + page[end:], encoding="utf-8")
     assert ACCEPT or page[first:end] == "".join(lines), "read the page, then accept it with REPLICATOR_ACCEPT=1"
@@ -199,7 +199,7 @@ def test_types_become_what_the_page_says(name: str) -> None:
 @pytest.mark.parametrize("row", rows("values", "debezium"), ids=" ".join)
 def test_values_of_events_become_what_the_page_says(row: list[str]) -> None:
     said, value, becomes = map(bare, row)
-    _, change = sent(said, value)
+    _, change = make_sent_change(said, value)
     expect(becomes, change["_error"], change["v"])
 
 
@@ -214,10 +214,13 @@ def test_values_in_avro_are_what_they_are_in_json(registry: str) -> None:
     for said, value in pairs:
         frame = frame_of(said, value)
         # As text, in which a NaN equals another.
-        assert str(decoded(decoder, avro.frame(frame))) == str(decoded(DebeziumJsonDecoder({}), frame)), (said, value)
+        assert str(decode_value(decoder, avro.frame(frame))) == str(decode_value(DebeziumJsonDecoder({}), frame)), (
+            said,
+            value,
+        )
 
 
-def made(decoder: Decoder, record: bytes) -> dict[str, Any]:
+def decode_change(decoder: Decoder, record: bytes) -> dict[str, Any]:
     """The change that a record is."""
     frame = pa.Table.from_pylist([{"topic": "t", "partition": 0, "timestamp": 0, "offset": 1, "value": record}], RAW)
     [route] = decoder.route(frame).to_pylist()
@@ -234,21 +237,21 @@ def as_declared(said: str) -> dict[str, Any]:
 def canal(said: str, value: str) -> dict[str, Any]:
     names = {"database": "d", "table": "t", "type": "INSERT", "pkNames": ["id"], "mysqlType": {"id": "int", "v": said}}
     row = json.dumps({**names, "data": [{"id": "1", "v": HERE}]}).replace(json.dumps(HERE), value)
-    return made(CanalJsonDecoder(), row.encode())
+    return decode_change(CanalJsonDecoder(), row.encode())
 
 
 def maxwell(said: str, value: str) -> dict[str, Any]:
     row = {"database": "d", "table": "t", "type": "insert", "ts": 1, "data": {"id": 1, "v": HERE}}
-    return made(MaxwellJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
+    return decode_change(MaxwellJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
 
 
 def ogg(said: str, value: str) -> dict[str, Any]:
     row = {"table": "d.t", "op_type": "I", "pos": "1", "after": {"id": 1, "v": HERE}}
-    return made(OggJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
+    return decode_change(OggJsonDecoder(as_declared(said)), json.dumps(row).replace(json.dumps(HERE), value).encode())
 
 
 def csv(said: str, value: str) -> dict[str, Any]:
-    return made(DmsCsvDecoder(as_declared(said)), f'I,1,"{value}"'.encode())
+    return decode_change(DmsCsvDecoder(as_declared(said)), f'I,1,"{value}"'.encode())
 
 
 def dms_parquet(said: str, value: str) -> dict[str, Any]:
@@ -257,10 +260,10 @@ def dms_parquet(said: str, value: str) -> dict[str, Any]:
     if pa.types.is_binary(arrow) or pa.types.is_fixed_size_binary(arrow):
         found = found.encode()
     cell = pa.array([found]).cast(arrow) if isinstance(found, str) else pa.array([found], arrow)
-    prefix, columns = chunk_to_json(pa.record_batch({"Op": ["I"], "id": [1], "v": cell}))
+    prefix, columns = slice_to_json(pa.record_batch({"Op": ["I"], "id": [1], "v": cell}))
     [row] = zip(*columns.values(), strict=True)
     body = {"_file": 1, "_row": 1, **dict(zip(columns, row, strict=True))}
-    return made(DmsParquetDecoder({"keys": {"*": ["id"]}}), prefix + msgspec.json.encode(body) + b"}")
+    return decode_change(DmsParquetDecoder({"keys": {"*": ["id"]}}), prefix + msgspec.json.encode(body) + b"}")
 
 
 def of_dts(said: str, value: str) -> dict[str, Any]:
@@ -269,7 +272,9 @@ def of_dts(said: str, value: str) -> dict[str, Any]:
     if branch in ("Character", "BinaryObject", "BinaryGeometry"):
         sent["value"] = b64decode(sent["value"])
     kinds = {"id": BIGINT, "v": next(number for number, name in dts.NAMES.items() if name == said)}
-    return made(DtsAvroDecoder(), encoded(record("INSERT", kinds, None, [whole(1), (f"{NAMESPACE}.{branch}", sent)])))
+    return decode_change(
+        DtsAvroDecoder(), encode_record(record("INSERT", kinds, None, [whole(1), (f"{NAMESPACE}.{branch}", sent)]))
+    )
 
 
 def without_schema(said: str, value: str, option: str | None = None) -> dict[str, Any]:
@@ -284,7 +289,7 @@ def without_schema(said: str, value: str, option: str | None = None) -> dict[str
 
 def of_rows(said: str, value: str) -> dict[str, Any]:
     decoder = RowsDecoder({**as_declared(said), "sequence_columns": [], "inserts_only": True})
-    return made(decoder, json.dumps({"id": 1, "v": HERE}).replace(json.dumps(HERE), value).encode())
+    return decode_change(decoder, json.dumps({"id": 1, "v": HERE}).replace(json.dumps(HERE), value).encode())
 
 
 FORMATS: Mapping[str, tuple[str, str, Callable[[str, str], dict[str, Any]]]] = {

@@ -44,7 +44,7 @@ def part(sequence: int, column: str, key: int = 1) -> dict[str, Any]:
     return {"_seq_1": sequence, "id": key, column: sequence, "_unsent": [other]}
 
 
-def put(sink: DeltaRsSink, *writes: Write[pa.Table]) -> None:
+def apply_rows(sink: DeltaRsSink, *writes: Write[pa.Table]) -> None:
     sink.prepare(LANE, PLAN)
     for each in writes:
         sink.apply([each], lambda *rejected: pytest.fail(str(rejected)))
@@ -65,7 +65,7 @@ def sink(tmp_path):
 def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch):
     """What is beside the table is written before the table. A record of such an attempt comes again, in another batch, and
     another one that is older must not be measured by it."""
-    put(sink, write(0, whole(1)))
+    apply_rows(sink, write(0, whole(1)))
     commit = LaneLog.commit
 
     def dies(*_: object) -> int:
@@ -73,46 +73,46 @@ def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch):
 
     monkeypatch.setattr(LaneLog, "commit", dies)
     with pytest.raises(Retryable):
-        put(sink, write(1, part(5, "a"), part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}))
+        apply_rows(sink, write(1, part(5, "a"), part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}))
     monkeypatch.setattr(LaneLog, "commit", commit)
-    put(sink, write(1, part(5, "a")))
+    apply_rows(sink, write(1, part(5, "a")))
     assert rows(tmp_path) == [(1, 5, 1, 5, None)]
-    put(sink, write(2, part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}), write(4, part(8, "b"), part(6, "b")))
+    apply_rows(sink, write(2, part(9, "a"), {"_seq_1": 7, "_op": "d", "id": 1}), write(4, part(8, "b"), part(6, "b")))
     assert rows(tmp_path) == [(1, 9, 8, 9, None)]
 
 
 def test_a_second_instance_goes_on(sink, tmp_path):
-    put(sink, write(0, whole(1), part(9, "a")))
+    apply_rows(sink, write(0, whole(1), part(9, "a")))
     sink.close()
     again = DeltaRsSink({"path": str(tmp_path)})
-    put(again, write(2, part(5, "b"), part(7, "a")))
+    apply_rows(again, write(2, part(5, "b"), part(7, "a")))
     again.close()
     assert rows(tmp_path) == [(1, 9, 5, 9, None)]
 
 
-def test_only_keys_that_need_it_are_kept_beside(sink, tmp_path):
+def test_the_side_table_has_only_keys_that_need_it(sink, tmp_path):
     """A row whose last change was whole, and has no delete before it, needs nothing."""
-    put(sink, write(0, whole(1), whole(2, key=2), part(3, "a"), whole(4, key=3)))
+    apply_rows(sink, write(0, whole(1), whole(2, key=2), part(3, "a"), whole(4, key=3)))
     (folder,) = {log.parent for log in tmp_path.rglob("_delta_log") if "tombstones" in log.as_posix()}
     beside = DeltaTable(str(folder))
     kept = pa.table(beside.to_pyarrow_table()).to_pylist()
     assert kept == [{"id": 1, "_cdc_beside": '{"older": {"b": [1]}}'}]
-    put(sink, write(4, whole(6)))
+    apply_rows(sink, write(4, whole(6)))
     beside.update_incremental()
     assert beside.to_pyarrow_table().num_rows == 0
     assert not [name for name in DeltaRsSink({"path": str(tmp_path)}).read("items").column_names if "beside" in name]
 
 
-def test_a_reset_forgets_them(sink, tmp_path):
-    put(sink, write(0, whole(1), part(9, "a"), {"_seq_1": 3, "_op": "d", "id": 2}))
+def test_a_reset_clears_the_column_versions(sink, tmp_path):
+    apply_rows(sink, write(0, whole(1), part(9, "a"), {"_seq_1": 3, "_op": "d", "id": 2}))
     sink.reset(LANE)
-    put(sink, write(3, part(2, "a"), part(2, "b", key=2)))
+    apply_rows(sink, write(3, part(2, "a"), part(2, "b", key=2)))
     assert rows(tmp_path) == [(1, 2, None, 2, ["b"]), (2, None, 2, 2, ["a"])]
 
 
 def test_rows_of_another_rule_are_refused(sink):
     """A lane does not begin to keep sequences per column over rows that have none."""
-    put(sink, write(0, whole(1)))
+    apply_rows(sink, write(0, whole(1)))
     state = sink.state(LANE)
     assert state is not None
     assert (state.rule, PLAN.rule) == ("scd1 with sequences per column by id",) * 2

@@ -85,7 +85,7 @@ def test_records_stay_as_they_came(log: DeltaEventLog, path: Path) -> None:
     assert DeltaTable(str(path)).metadata().partition_columns == ["topic", "date"]
 
 
-def test_redelivery_is_told_by_the_position(log: DeltaEventLog) -> None:
+def test_redelivery_is_recognised_by_position(log: DeltaEventLog) -> None:
     log.apply([write(0, 4)], refuse_rejects)
     assert log.apply([write(0, 4)], refuse_rejects)["raw.shop"].counts == Counts(duplicate=4)
     assert log.apply([write(2, 6)], refuse_rejects)["raw.shop"].counts == Counts(applied=2, duplicate=2)
@@ -135,7 +135,7 @@ def test_second_instance_is_fenced(log: DeltaEventLog, path: Path) -> None:
         event_log_sink({"path": str(path)}).prepare(lane(), PLAN)
 
 
-def test_skip_moves_the_state_alone(log: DeltaEventLog) -> None:
+def test_skip_changes_the_state_alone(log: DeltaEventLog) -> None:
     log.apply([write(0, 2)], refuse_rejects)
     state = log.state(lane())
     assert state is not None

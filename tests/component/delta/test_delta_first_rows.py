@@ -21,7 +21,7 @@ from replicator.testing.delivery import make_lane
 from replicator.testing.sink_base import refuse_rejects
 
 
-def _written(folder: Path, policy: str) -> tuple[list[str], list[dict[str, Any]]]:
+def read_commits(folder: Path, policy: str) -> tuple[list[str], list[dict[str, Any]]]:
     """The operations of the commits that had rows, and the rows, of which one is deleted before it was there."""
     sink, lane = DeltaRsSink({"path": str(folder)}), make_lane(policy)
     first = write_of(items(1, 2, 3), policy=policy)
@@ -44,10 +44,10 @@ def write_of_frame(write: Write[pa.Table], frame: pa.Table) -> Write[pa.Table]:
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 def test_first_rows_are_those_that_a_merge_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
-    operations, rows = _written(tmp_path / "appended", policy)
+    operations, rows = read_commits(tmp_path / "appended", policy)
     assert operations == ["CREATE TABLE", "WRITE", "MERGE"]
     monkeypatch.setattr(merge, "can_insert_as_is", lambda _: False)
-    merged, same = _written(tmp_path / "merged", policy)
+    merged, same = read_commits(tmp_path / "merged", policy)
     assert merged == ["CREATE TABLE", "MERGE", "MERGE"]
     assert rows == same
     assert {row["id"] for row in rows} == {1, 3, 4}

@@ -102,7 +102,7 @@ def test_a_delete_is_a_row_under_append(sink: DeltaRsSink, text: str) -> None:
     assert values(sink) == [("NL", 1, "v1")] * 2
 
 
-def hidden(table: Path, partition: str) -> list[Path]:
+def hide_partition(table: Path, partition: str) -> list[Path]:
     """Takes the files of a partition away, so that whoever looks at them fails."""
     files = list((table / partition).glob("*.parquet"))
     assert files
@@ -113,7 +113,7 @@ def test_only_partitions_of_the_batch_are_read(sink: DeltaRsSink, tmp_path: Path
     """Where the partition is part of the key; also to complete a row, and with the key that a row had before."""
     of = lane(partition_by=("country",))
     put(sink, of, [sale(c, n) for c in ("NL", "BE", "DE") for n in (1, 2)])
-    hidden(tmp_path / "items", "country=DE")
+    hide_partition(tmp_path / "items", "country=DE")
     partial = ("u", {"country": "NL", "id": 1, "v": "new", "_unsent": ["day"]})
     moved = ("u", {"country": "BE", "id": 7, "v": "m", "_moved_from": {"country": "BE", "id": 2}, "_unsent": ["day"]})
     assert put(sink, of, [partial, moved, sale("BE", 2, op="d")]).counts.applied == 3
@@ -181,7 +181,7 @@ def feed(table: Path, first: int) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["_commit_version"], row["_change_type"], row["id"]))
 
 
-def followed(changes: list[dict[str, Any]], names: list[str]) -> Counter[str]:
+def replay_changes(changes: list[dict[str, Any]], names: list[str]) -> Counter[str]:
     """The rows that are left when every change of a feed is followed."""
     left: Counter[str] = Counter()
     for change in changes:
@@ -211,7 +211,7 @@ def test_change_data_feed(sink: DeltaRsSink, tmp_path: Path, by: tuple[str, ...]
     assert any(entry["operation"] == "OPTIMIZE" for entry in table.history())
     names = ["country", "id", "v", "_event_id"]
     kept = Counter(repr([row[n] for n in names]) for row in sink.read("items").to_pylist())
-    assert followed(feed(tmp_path / "items", 0), names) == kept
+    assert replay_changes(feed(tmp_path / "items", 0), names) == kept
     assert values(sink) == [("NL", 1, "again")]
 
 
@@ -277,7 +277,7 @@ def test_partitions_that_have_a_file_each_are_left_alone(sink: DeltaRsSink, tmp_
     assert len(table.file_uris()) > maintenance.FEWEST_FILES and not maintenance._is_scattered(table)
 
 
-def upgraded(table: Path, protocol: dict[str, Any]) -> int:
+def commit_as_newer_writer(table: Path, protocol: dict[str, Any]) -> int:
     """A commit by somebody who knows more; its version."""
     version = DeltaTable(str(table)).version() + 1
     entries = [{"protocol": protocol}, {"commitInfo": {"timestamp": 1_700_000_000_000, "operation": "UPGRADE"}}]
@@ -309,7 +309,7 @@ def test_a_newer_protocol_is_refused_by_name(
     another try could mend is raised."""
     of = lane()
     put(sink, of, items(1), table=ITEMS)
-    version = upgraded(tmp_path / "items", protocol)
+    version = commit_as_newer_writer(tmp_path / "items", protocol)
     write = write_of(items(2), 1, table=ITEMS, lane=of)
     if reopened:
         sink.close()

@@ -175,11 +175,11 @@ def test_a_store_that_goes_away_after_a_commit(s3: ObjectStore, monkeypatch: pyt
 def lost_answer(commit: Any) -> Any:
     """`commit`, which lands, and whose answer does not arrive."""
 
-    def lost(self: LaneLog, *arguments: Any) -> int:
+    def lose_answer(self: LaneLog, *arguments: Any) -> int:
         commit(self, *arguments)
         return int(self._has_landed())  # type: ignore[call-arg]
 
-    return lost
+    return lose_answer
 
 
 def test_a_claim_whose_answer_was_lost_is_ones_own(s3: ObjectStore) -> None:

@@ -42,17 +42,17 @@ class Killed(BaseException):
     """What nothing catches."""
 
 
-def filled(path: Path, lane: Lane = LANE) -> DeltaRsSink:
+def build_sinks(path: Path, lane: Lane = LANE) -> DeltaRsSink:
     """A sink with the lane's own table, of a policy that is not today's, and the one made anew, which has a delete."""
     sink = DeltaRsSink({"path": str(path)})
-    for one, rows in ((lane, OLD), (made(lane), NEW)):
+    for one, rows in ((lane, OLD), (to_rebuilt_lane(lane), NEW)):
         sink.prepare(one, plan_for(one.policy, ITEMS))
         sink.apply([write_of(rows, lane=one)], refuse_rejects)
-    sink.remember(made(lane), FIRST)
+    sink.remember(to_rebuilt_lane(lane), FIRST)
     return sink
 
 
-def made(lane: Lane) -> Lane:
+def to_rebuilt_lane(lane: Lane) -> Lane:
     return replace(lane, id=ANEW.id, into=ANEW.into)
 
 
@@ -61,26 +61,26 @@ def rows(path: Path) -> list[tuple[int, str]]:
     return sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True))
 
 
-def anew(_: LaneState | None, rebuilt: LaneState) -> LaneState:
+def take_rebuilt_state(_: LaneState | None, rebuilt: LaneState) -> LaneState:
     return rebuilt
 
 
-def beside(lane: Lane, sequence: int) -> Write[pa.Table]:
+def make_out_of_band_write(lane: Lane, sequence: int) -> Write[pa.Table]:
     """A row of key 3 beside the stream, that old."""
     plan = plan_for(lane.policy, ITEMS)
     changes = changes_of(items(3, v="back"), sequence)
     return Write(lane, plan, LocalEngine().fold(changes, plan), Span(Position(), Position()), out_of_band=True)
 
 
-def test_the_rows_the_state_and_what_is_remembered_are_exchanged(tmp_path: Path) -> None:
-    sink = filled(tmp_path)
+def test_rows_state_and_tombstones_are_swapped(tmp_path: Path) -> None:
+    sink = build_sinks(tmp_path)
     state = sink.state(ANEW)
-    assert sink.swap(LANE, ANEW, anew) == state == sink.state(LANE) and rows(tmp_path) == LATE["new"]
+    assert sink.swap(LANE, ANEW, take_rebuilt_state) == state == sink.state(LANE) and rows(tmp_path) == LATE["new"]
     assert [version.number for version in sink.schemas(LANE)] == [1]
     sink.drop(ANEW)
     assert sink.tables() == [LANE.into] and rows(tmp_path) == LATE["new"]
     sink.prepare(LANE, plan_for("scd1", ITEMS))
-    done = sink.apply([beside(LANE, 2)], refuse_rejects)[
+    done = sink.apply([make_out_of_band_write(LANE, 2)], refuse_rejects)[
         LANE.id
     ]  # Older than the delete, of which only the other table knew.
     assert done.counts.superseded == 1 and rows(tmp_path) == LATE["new"]
@@ -92,7 +92,7 @@ def test_the_rows_the_state_and_what_is_remembered_are_exchanged(tmp_path: Path)
 def steps(monkeypatch: pytest.MonkeyPatch, step: Callable[[], None]) -> None:
     """Call `step` before and after everything that a swap writes."""
 
-    def around(owner: Any, name: str) -> None:
+    def wrap_call(owner: Any, name: str) -> None:
         real = getattr(owner, name)
 
         def call(*args: Any, **named: Any) -> Any:
@@ -104,9 +104,9 @@ def steps(monkeypatch: pytest.MonkeyPatch, step: Callable[[], None]) -> None:
         monkeypatch.setattr(owner, name, call)
 
     for name in ("put", "claim", "drop", "clear"):
-        around(LocalFolder, name)
-    around(table_writer, "write_deltalake")
-    around(commits, "write_deltalake")
+        wrap_call(LocalFolder, name)
+    wrap_call(table_writer, "write_deltalake")
+    wrap_call(commits, "write_deltalake")
 
 
 def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     seen = set()
     for after in count():
         path = tmp_path / str(after)
-        sink = filled(path)
+        sink = build_sinks(path)
         old, new = sink.state(LANE), sink.state(ANEW)
         left = count(after, -1)
 
@@ -125,7 +125,7 @@ def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         with monkeypatch.context() as patched:
             steps(patched, step)
             try:
-                sink.swap(LANE, ANEW, anew)
+                sink.swap(LANE, ANEW, take_rebuilt_state)
                 ended = True
             except Killed:
                 ended = False
@@ -137,11 +137,11 @@ def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert which == "old" or replace(found or LaneState(), copied_from="") == new
         assert rows(path) == LATE[which], after
         if after % 2:
-            again.swap(LANE, ANEW, anew)
+            again.swap(LANE, ANEW, take_rebuilt_state)
             which = "new"
         again.prepare(LANE, plan_for("scd1", ITEMS))
         assert again.state(LANE) == (old if which == "old" else new)
-        done = again.apply([beside(LANE, 2)], refuse_rejects)[LANE.id]
+        done = again.apply([make_out_of_band_write(LANE, 2)], refuse_rejects)[LANE.id]
         assert done.counts.superseded == (which == "new"), after
         again.close()
         if ended:
@@ -151,17 +151,17 @@ def test_swaps_that_are_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_reader_finds_the_old_rows_or_the_new(tmp_path: Path) -> None:
-    sink = filled(tmp_path)
+    sink = build_sinks(tmp_path)
     found, stop = set(), threading.Event()
 
-    def read() -> None:
+    def read_rows() -> None:
         while not stop.is_set():
             found.add(tuple(rows(tmp_path)))
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read_rows)
     reader.start()
     try:
-        sink.swap(LANE, ANEW, anew)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     finally:
         stop.set()
         reader.join()
@@ -180,7 +180,7 @@ def test_other_columns_and_another_policy(tmp_path: Path) -> None:
     changes = [("c", {"id": 1, "w": "a"}), ("u", {"id": 1, "w": "b"}), ("d", {"id": 1, "w": None})]
     sink.apply([write_of(changes, table=table, lane=history)], refuse_rejects)
     wanted = sink.read(ANEW.into)
-    sink.swap(LANE, history, anew)
+    sink.swap(LANE, history, take_rebuilt_state)
     sink.drop(history)
     found = sink.read(LANE.into)
     assert found.schema == wanted.schema and found.num_rows == 2
@@ -193,9 +193,9 @@ def test_other_columns_and_another_policy(tmp_path: Path) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / LANE.into), pa.table({"id": [7], "v": ["theirs"]}))
-    sink = filled(tmp_path)
+    sink = build_sinks(tmp_path)
     with pytest.raises(Fatal, match="was there before"):
-        sink.swap(LANE, ANEW, anew)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     assert (7, "theirs") in rows(tmp_path) and not list(tmp_path.rglob(MARK))
     sink.close()
 
@@ -203,12 +203,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
         raise DataLoss("no")
 
     other = tmp_path / "other"
-    sink = filled(other)
+    sink = build_sinks(other)
     with pytest.raises(DataLoss, match="no"):
         sink.swap(LANE, ANEW, no)
     second = DeltaRsSink({"path": str(other)})
     with pytest.raises(Fenced):
-        second.swap(LANE, ANEW, anew)
+        second.swap(LANE, ANEW, take_rebuilt_state)
     assert rows(other) == LATE["old"] and not list(other.rglob(MARK)) and sink.state(LANE).position[PARTITION_0] == len(OLD)
     second.close()
     sink.close()

@@ -98,7 +98,7 @@ def test_names_that_differ_in_case_only_are_refused(sink: DeltaRsSink) -> None:
         prepare(sink, twins)
 
 
-def test_refused_column_names_are_kept_apart_and_read_back(sink: DeltaRsSink, tmp_path: Path) -> None:
+def test_refused_column_names_stay_distinct_and_are_read_back(sink: DeltaRsSink, tmp_path: Path) -> None:
     """Also where rows are completed from the target, moved to another key, and completed by an append."""
     columns = (Column("the id", pa.int64()), Column("a, b", pa.string()), Column("c=d", pa.string()))
     table = TableSpec("t", columns, ("the id",), 1)

@@ -103,15 +103,15 @@ class World:
     def rows(self) -> Rows:
         return {name: self.table(name) for name in COLUMNS}
 
-    def told(self) -> dict[str, Any] | None:
+    def read_watermark_row(self) -> dict[str, Any] | None:
         path = self.folder / "lake" / "_replicator" / "transactions"
         if not (path / "_delta_log").is_dir():
             return None
         rows = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
         return {**rows[0], "versions": dict(rows[0]["versions"])} if rows else None
 
-    def said(self) -> tuple[Any, ...]:
-        row = self.told() or {}
+    def read_watermark(self) -> tuple[Any, ...]:
+        row = self.read_watermark_row() or {}
         return row["transaction"], row["exact"], row["behind"]
 
     def commits(self) -> int:
@@ -119,7 +119,7 @@ class World:
 
     def wrong(self) -> list[str]:
         """What is published and not true."""
-        row = self.told()
+        row = self.read_watermark_row()
         if row is None or row["transaction"] is None:
             return []
         name, sink = row["transaction"], DeltaRsSink({"path": str(self.folder / "lake")})
@@ -143,10 +143,10 @@ def shop_of(seed: int, transactions: int = 14) -> Shop:
 
 
 @contextmanager
-def watched(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) -> Iterator[None]:
+def watch_commits(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) -> Iterator[None]:
     """`at` is told before and after each commit of a lane, and of what is published; it may end the program."""
 
-    def around(what: str, act: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_commit(what: str, act: Callable[..., Any]) -> Callable[..., Any]:
         def acts(*given: Any, **more: Any) -> Any:
             at(f"before {what}")
             result = act(*given, **more)
@@ -156,13 +156,13 @@ def watched(monkeypatch: pytest.MonkeyPatch, at: Callable[[str], None]) -> Itera
         return acts
 
     with monkeypatch.context() as patch:
-        patch.setattr(DeltaLane, "_commit", around("a lane", DeltaLane._commit))
-        patch.setattr(TransactionTable, "_write_row", around("publishing", TransactionTable._write_row))
+        patch.setattr(DeltaLane, "_commit", wrap_commit("a lane", DeltaLane._commit))
+        patch.setattr(TransactionTable, "_write_row", wrap_commit("publishing", TransactionTable._write_row))
         yield
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_is_published_is_true_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_the_published_watermark_is_true_at_any_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     shop = shop_of(seed, 9)
     # In every second case many transactions gather before a commit.
     world = World(tmp_path, shop, options=replace(QUICK, handover_bytes=1 if seed % 2 else 200_000))
@@ -171,14 +171,14 @@ def test_what_is_published_is_true_at_every_moment(tmp_path: Path, monkeypatch: 
 
     def look(when: str) -> None:
         wrong.extend(f"{when}: {what}" for what in world.wrong())
-        row = world.told()
+        row = world.read_watermark_row()
         seen.add((row["transaction"], row["exact"]) if row else None)
 
-    with watched(monkeypatch, look):
+    with watch_commits(monkeypatch, look):
         world.once(shop.pieces())
     assert not wrong
     assert world.rows() == shop.rows
-    assert world.said() == (list(shop.after)[-1], True, []) and not world.wrong()
+    assert world.read_watermark() == (list(shop.after)[-1], True, []) and not world.wrong()
     assert len([one for one in seen if one and one[0] and one[1]]) > 1
 
 
@@ -187,7 +187,7 @@ def test_lanes_that_join_late_make_nothing_untrue(tmp_path: Path, monkeypatch: p
     """What they read by themselves was not counted."""
     shop, wrong = shop_of(seed, 9), []
     world = World(tmp_path, shop, options=replace(QUICK, state_patience=0.0))
-    with watched(monkeypatch, lambda when: wrong.extend(f"{when}: {what}" for what in world.wrong())):
+    with watch_commits(monkeypatch, lambda when: wrong.extend(f"{when}: {what}" for what in world.wrong())):
         world.once(shop.pieces())
     assert not wrong
     assert world.rows() == shop.rows
@@ -210,7 +210,7 @@ def test_a_kill_makes_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyP
         nonlocal known
         pieces.extend(shop.pieces(since=known))
         known = {place: len(records) for place, records in shop.log.items()}
-        with watched(monkeypatch, kill):
+        with watch_commits(monkeypatch, kill):
             world.once(pieces)
         assert not world.wrong(), points
 
@@ -225,7 +225,7 @@ def test_a_kill_makes_nothing_untrue(tmp_path: Path, monkeypatch: pytest.MonkeyP
     world.once(pieces)
     assert points and not world.wrong()
     assert world.rows() == shop.rows
-    assert world.said() == (list(shop.after)[-1], True, [])
+    assert world.read_watermark() == (list(shop.after)[-1], True, [])
 
 
 def test_what_a_kill_kept_from_being_published_is_published_at_the_next_start(
@@ -239,11 +239,11 @@ def test_what_a_kill_kept_from_being_published_is_published_at_the_next_start(
         if point == "before publishing" and world.rows() == shop.rows:
             raise Killed
 
-    with watched(monkeypatch, kill):
+    with watch_commits(monkeypatch, kill):
         assert world.once(pieces) is None
-    assert world.said()[0] != last
+    assert world.read_watermark()[0] != last
     world.once(pieces)
-    assert world.said() == (last, True, []) and not world.wrong()
+    assert world.read_watermark() == (last, True, []) and not world.wrong()
 
 
 def test_what_is_visible_in_part_is_so_after_another_start(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_nothing_is_committed_where_nothing_is_new(tmp_path: Path) -> None:
     world.once(pieces)
     commits = world.commits()
     # The first bundle, and the end.
-    assert commits <= 2 and world.said() == (list(shop.after)[-1], True, [])
+    assert commits <= 2 and world.read_watermark() == (list(shop.after)[-1], True, [])
     world.once(pieces)
     assert world.commits() == commits and not world.wrong()
 
@@ -286,10 +286,10 @@ def test_what_is_due_is_published_while_nothing_comes(tmp_path: Path) -> None:
     thread.start()
     end, last = threading.Event(), list(shop.after)[-1]
     for _ in range(600):
-        if (world.told() or {}).get("transaction") == last:
+        if (world.read_watermark_row() or {}).get("transaction") == last:
             break
         end.wait(0.05)
-    assert world.said() == (last, True, [])
+    assert world.read_watermark() == (last, True, [])
     shared.stop.set()
     thread.join(10)
     assert not thread.is_alive()
@@ -324,24 +324,24 @@ def test_a_lane_that_is_suspended_holds_the_watermark(tmp_path: Path, monkeypatc
     supervisor = world.once(shop.pieces())
     monkeypatch.undo()
     assert supervisor is not None and made
-    assert world.said()[2] == ["lake.order_items"] and not world.wrong()
-    assert world.said()[0] != list(shop.after)[-1]
+    assert world.read_watermark()[2] == ["lake.order_items"] and not world.wrong()
+    assert world.read_watermark()[0] != list(shop.after)[-1]
     world.once(shop.pieces())
-    assert world.said() == (list(shop.after)[-1], True, []) and not world.wrong()
+    assert world.read_watermark() == (list(shop.after)[-1], True, []) and not world.wrong()
 
 
-def test_a_lane_that_begins_anew_takes_back_what_was_published(tmp_path: Path) -> None:
+def test_a_lane_that_starts_over_revokes_its_watermark(tmp_path: Path) -> None:
     shop = shop_of(2)
     pieces = shop.pieces()
     world = World(tmp_path, shop)
     world.once(pieces)
-    assert world.said()[:2] == (list(shop.after)[-1], True)
+    assert world.read_watermark()[:2] == (list(shop.after)[-1], True)
     sink = DeltaRsSink({"path": str(tmp_path / "lake")})
     sink.reset(lane_of("orders"))
     sink.close()
-    assert world.said() == (None, False, ["lake.orders"])
+    assert world.read_watermark() == (None, False, ["lake.orders"])
     world.once(pieces)
-    assert world.said() == (list(shop.after)[-1], True, []) and not world.wrong()
+    assert world.read_watermark() == (list(shop.after)[-1], True, []) and not world.wrong()
     assert world.rows() == shop.rows
 
 
@@ -359,7 +359,7 @@ def test_what_cannot_be_published_keeps_no_row_back(
         patch.setattr(TransactionTable, "_write_row", refuses)
         supervisor = world.once(shop.pieces())
     assert supervisor is not None
-    assert world.rows() == shop.rows and world.told() is None
+    assert world.rows() == shop.rows and world.read_watermark_row() is None
 
 
 def test_sources_and_pipelines_have_rows_of_their_own(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def parquet(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*.parquet") if "_delta_log" not in path.parts}
 
 
-def needed(folder: Path) -> set[str]:
+def list_needed_files(folder: Path) -> set[str]:
     return {Path(uri).name for uri in DeltaTable(str(folder)).file_uris()}
 
 
@@ -68,7 +68,7 @@ def test_a_lane_goes_on_when_its_files_were_compacted_and_deleted(sink: DeltaRsS
     done = other.compact(LANE)
     assert done is not None and (done.before, done.after) == (5, 1)
     assert other.vacuum(LANE, NOW, dry_run=True) == other.vacuum(LANE, NOW, dry_run=False)
-    assert parquet(tmp_path / "items") == needed(tmp_path / "items")
+    assert parquet(tmp_path / "items") == list_needed_files(tmp_path / "items")
     put(sink, items(0))
     assert sorted(DeltaTable(str(tmp_path / "items")).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3, 4]
     other.close()
@@ -79,7 +79,7 @@ def test_a_dry_run_deletes_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
     put(sink, items(1))
     before = parquet(tmp_path / "items")
     found = sink.vacuum(LANE, NOW, dry_run=True)
-    assert found is not None and found.files == len(before - needed(tmp_path / "items")) > 0
+    assert found is not None and found.files == len(before - list_needed_files(tmp_path / "items")) > 0
     assert parquet(tmp_path / "items") == before
     found = sink.vacuum(LANE, None, dry_run=False)
     assert found is not None and not found.files and parquet(tmp_path / "items") == before, "they are retained for 7 days"
@@ -103,7 +103,7 @@ def test_files_that_the_log_does_not_name_go_too(tmp_path: Path) -> None:
     (folder / "part-of-one-that-died.parquet").write_bytes(b"rows")
     assert len(parquet(folder)) == 3
     assert end_versions(LocalFolder(folder), open_table(LocalFolder(folder))) == ""
-    assert parquet(folder) == needed(folder)
+    assert parquet(folder) == list_needed_files(folder)
 
 
 def test_files_that_are_being_written_stay(sink: DeltaRsSink, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_what_others_keep_in_the_folder_stays(tmp_path: Path, caplog: pytest.Log
     (folder / foreign).parent.mkdir(exist_ok=True)
     (folder / foreign).write_bytes(b"of others")
     made_old(folder)
-    removed = parquet(folder) - needed(folder) - {foreign}
+    removed = parquet(folder) - list_needed_files(folder) - {foreign}
     assert vacuum_files(DeltaTable(str(folder)), 0) == 1 and (folder / foreign).exists()
     assert len(removed) == 1 and not removed & parquet(folder)
     assert foreign in caplog.text
@@ -138,7 +138,7 @@ def test_partitions_and_change_data_are_of_the_table(tmp_path: Path, caplog: pyt
     assert any(name.startswith("_change_data/") for name in parquet(folder))
     made_old(folder)
     assert vacuum_files(DeltaTable(str(folder)), 0) > 2 and not caplog.text
-    assert {Path(name).name for name in parquet(folder)} == needed(folder)
+    assert {Path(name).name for name in parquet(folder)} == list_needed_files(folder)
 
 
 def test_a_table_of_which_not_all_files_are_known_is_refused(tmp_path: Path) -> None:
@@ -229,17 +229,17 @@ def test_dead_letters_go_on_when_their_files_were_compacted_and_deleted(tmp_path
     store, other = (DeltaDeadLetters({"path": str(tmp_path / "letters")}) for _ in range(2))
     assert other.compact() is None and other.vacuum(NOW, dry_run=False) is None
     for number in range(3):
-        store.write([letter(number)])
+        store.write([make_dead_letter(number)])
     done = other.compact()
     assert done is not None and done.before > done.after == 1
     removed = other.vacuum(NOW, dry_run=False)
     assert removed is not None and removed.files
-    store.write([letter(0)])
+    store.write([make_dead_letter(0)])
     assert sorted((one.event_id, one.attempts) for one in store.read()) == [("0", 2), ("1", 1), ("2", 1)]
     store.close()
 
 
-def letter(number: int) -> DeadLetter:
+def make_dead_letter(number: int) -> DeadLetter:
     at = datetime(2026, 1, 1, tzinfo=UTC)
     return DeadLetter(
         str(number), "lake.items", "sink", "CODE", "It does not fit.", "items", "", b"record", at, at, 1, "open"
@@ -248,9 +248,9 @@ def letter(number: int) -> DeadLetter:
 
 def test_dead_letters_whose_file_is_lost_are_an_error(tmp_path: Path) -> None:
     store = DeltaDeadLetters({"path": str(tmp_path / "letters")})
-    store.write([letter(1)])
+    store.write([make_dead_letter(1)])
     for path in (tmp_path / "letters").glob("*.parquet"):
         path.unlink()
     with pytest.raises(Fatal, match="is gone"):
-        store.write([letter(1)])
+        store.write([make_dead_letter(1)])
     store.close()

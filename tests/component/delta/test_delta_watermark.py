@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.shop_stream import COLUMNS, Broker, Shop
-from test_delta_transactions import QUICK, RULES, Breaks, Killed, World, lane_of, watched
+from test_delta_transactions import QUICK, RULES, Breaks, Killed, World, lane_of, watch_commits
 
 from adapters.sinks.delta.sink import DeltaRsSink
 from replicator.domain.position import Position, TopicPartition
@@ -32,21 +32,21 @@ class Unsteady(Shop):
 
     def transaction(self, changes: Any, halfway: Callable[[], None] = lambda: None) -> str:
         self.number += 1
-        records = self.made(changes)
+        records = self.make_records(changes)
         self.before = [*self.before[-1:], (self.number, records)]
         self.copies[self.number] = {n: [] for n in range(len(records))}
         if self.random.random() >= self.kills:
-            return self.sent(self.number, records, 0, halfway)
-        lost = self.begun(records)
+            return self.send_attempt(self.number, records, 0, halfway)
+        lost = self.begin_attempt(records)
         halfway()
         number, again, since = self.number, records, self.random.randint(0, lost)
         if len(self.before) == 2 and self.random.random() < 0.3:
             number, again = self.before[0]
-            self.sent(number, again, self.random.randrange(len(again)))
+            self.send_attempt(number, again, self.random.randrange(len(again)))
             number, again, since = self.number, records, 0
-        return self.sent(number, again, since)
+        return self.send_attempt(number, again, since)
 
-    def made(self, changes: Any) -> Records:
+    def make_records(self, changes: Any) -> Records:
         """The records of a transaction, without offsets. A tombstone belongs to the change before it."""
         log, self.log = self.log, {}
         made: Records = []
@@ -59,9 +59,9 @@ class Unsteady(Shop):
         self.reach = {}
         return made
 
-    def begun(self, records: Records) -> int:
+    def begin_attempt(self, records: Records) -> int:
         """The first attempt: the first change that was not acknowledged. Partitions stop at different ones."""
-        self.told(self.number, "BEGIN")
+        self.send_marker(self.number, "BEGIN")
         reached = self.random.randint(0, len(records))
         refused: dict[Any, int] = {}
         for n, change in enumerate(records[:reached]):
@@ -71,18 +71,18 @@ class Unsteady(Shop):
             else:
                 self.deliver(self.number, n, change)
         if reached == len(records) and self.random.random() < 0.7:
-            self.told(self.number, "END", records)
+            self.send_marker(self.number, "END", records)
         return min([*refused.values(), reached, len(records) - 1])
 
-    def sent(self, number: int, records: Records, since: int, halfway: Callable[[], None] = lambda: None) -> str:
-        self.told(number, "BEGIN")
+    def send_attempt(self, number: int, records: Records, since: int, halfway: Callable[[], None] = lambda: None) -> str:
+        self.send_marker(number, "BEGIN")
         for n, change in enumerate(records[since:], since):
             if n == len(records) // 2:
                 halfway()
             self.deliver(number, n, change)
-        return self.told(number, "END", records[since:])
+        return self.send_marker(number, "END", records[since:])
 
-    def told(self, number: int, status: str, records: Records = ()) -> str:
+    def send_marker(self, number: int, status: str, records: Records = ()) -> str:
         """A mark; what is counted is what was sent in this attempt."""
         events: dict[str, int] = {}
         for change in records:
@@ -113,7 +113,7 @@ class Followed(World):
         self.options = replace(self.options, state_patience=600.0)
 
     def wrong(self) -> list[str]:
-        row = self.told()
+        row = self.read_watermark_row()
         if row is None or row["transaction"] is None:
             return []
         name, sink = row["transaction"], DeltaRsSink({"path": str(self.folder / "lake")})
@@ -148,13 +148,13 @@ def test_every_transaction_is_named_and_none_too_early(tmp_path: Path, monkeypat
 
     def look(when: str) -> None:
         wrong.extend(f"{when}: {what}" for what in world.wrong())
-        seen.add((world.told() or {}).get("transaction"))
+        seen.add((world.read_watermark_row() or {}).get("transaction"))
 
-    with watched(monkeypatch, look):
+    with watch_commits(monkeypatch, look):
         world.once(shop.pieces())
     assert not wrong and len(seen - {None}) > seed % 2
     assert world.rows() == shop.rows
-    assert world.said() == (list(shop.after)[-1], False, [])
+    assert world.read_watermark() == (list(shop.after)[-1], False, [])
 
 
 @pytest.mark.parametrize(("seed", "patience"), [(1, 0.1), (2, 0.0), (3, 30.0)])
@@ -179,7 +179,7 @@ def test_killed_connectors_and_programs_make_nothing_untrue(
         nonlocal known
         pieces.extend(shop.pieces(since=known))
         known = {place: len(records) for place, records in shop.log.items()}
-        with watched(monkeypatch, look):
+        with watch_commits(monkeypatch, look):
             world.once(pieces)
         assert not wrong and not world.wrong()
 
@@ -197,12 +197,12 @@ def test_killed_connectors_and_programs_make_nothing_untrue(
     thread = threading.Thread(target=supervisor.run, kwargs={"once": False}, daemon=True)
     thread.start()
     until = time.monotonic() + (60.0 if patience < 1 else 1.0)
-    while (world.told() or {}).get("transaction") != last and time.monotonic() < until:
+    while (world.read_watermark_row() or {}).get("transaction") != last and time.monotonic() < until:
         time.sleep(0.05)
     shared.stop.set()
     thread.join(30)
     assert not thread.is_alive() and not world.wrong()
-    assert patience > 1 or (world.said() == (last, False, []) and world.rows() == shop.rows)
+    assert patience > 1 or (world.read_watermark() == (last, False, []) and world.rows() == shop.rows)
 
 
 def test_a_kill_leaves_what_was_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,11 +214,11 @@ def test_a_kill_leaves_what_was_published(tmp_path: Path, monkeypatch: pytest.Mo
         if point == "before publishing" and world.rows() == shop.rows:
             raise Killed
 
-    with watched(monkeypatch, kill):
+    with watch_commits(monkeypatch, kill):
         assert world.once(pieces) is None
-    assert (world.told() or {}).get("transaction") != last
+    assert (world.read_watermark_row() or {}).get("transaction") != last
     world.once(pieces)
-    assert world.said() == (last, False, [])
+    assert world.read_watermark() == (last, False, [])
 
 
 def test_a_lane_that_is_suspended_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,10 +227,10 @@ def test_a_lane_that_is_suspended_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("test_delta_transactions.DeltaRsSink", lambda options: Breaks(options, "order_items", 2))
     world.once(shop.pieces())
     monkeypatch.undo()
-    assert world.said()[2] == ["lake.order_items"] and not world.wrong()
-    assert world.said()[0] != list(shop.after)[-1]
+    assert world.read_watermark()[2] == ["lake.order_items"] and not world.wrong()
+    assert world.read_watermark()[0] != list(shop.after)[-1]
     world.once(shop.pieces())
-    assert not world.wrong() and world.said()[2] == [] and world.rows() == shop.rows
+    assert not world.wrong() and world.read_watermark()[2] == [] and world.rows() == shop.rows
 
 
 def test_a_transaction_that_goes_on_over_a_start_is_named(tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_a_transaction_that_goes_on_over_a_start_is_named(tmp_path: Path) -> Non
     shop = steady(5, 6)
     world = Followed(tmp_path, shop)
     name = shop.transaction(shop.new_order(9), lambda: world.once(shop.pieces()))
-    assert world.said()[0] != name
+    assert world.read_watermark()[0] != name
     world.once(shop.pieces())
-    assert world.said() == (name, False, []) and not world.wrong()
+    assert world.read_watermark() == (name, False, []) and not world.wrong()
     assert world.rows() == shop.rows
 
 
@@ -253,7 +253,7 @@ def test_nothing_is_held_back(tmp_path: Path) -> None:
         before = sum(len(changes) for number, changes in shop.copies.items() if number < shop.number)
         world.once(shop.pieces())
         assert len(world.table("order_items")) > before
-        assert world.said()[0] == name and not world.wrong()
+        assert world.read_watermark()[0] == name and not world.wrong()
 
     name = list(shop.after)[-1]
     shop.transaction(shop.new_order(60), halfway)

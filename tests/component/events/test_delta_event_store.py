@@ -86,18 +86,18 @@ def test_a_commit_whose_answer_is_lost_is_known_again(folder, monkeypatch):
     store.append([new(0)])
     write = write_deltalake
 
-    def lost(*args, **kwargs):
+    def lose_answer(*args, **kwargs):
         write(*args, **kwargs)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(module, "write_deltalake", lost)
+    monkeypatch.setattr(module, "write_deltalake", lose_answer)
     (done,) = store.append([new(1, expected_version=1)])
     assert (done.event.event_version, done.is_new) == (2, True)
 
-    def refused(*args, **kwargs):
+    def refuse(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_deltalake", refused)
+    monkeypatch.setattr(module, "write_deltalake", refuse)
     with pytest.raises(ReplicatorError, match="ENOSPC"):
         store.append([new(2)])
     monkeypatch.setattr(module, "write_deltalake", write)

@@ -50,14 +50,14 @@ def test_events_and_position_are_one_transaction(sink, store, postgres_dsn):
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
     put(sink, outbox.make_write(ENGINE, 0, 1))
 
-    def killed():
+    def kill():
         with psycopg.connect(postgres_dsn, autocommit=True) as other:
             other.execute(
                 "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name LIKE %s",
                 ("replicator event store %",),
             )
 
-    sink.looked_up = killed
+    sink.looked_up = kill
     with pytest.raises(ReplicatorError):
         put(sink, outbox.make_write(ENGINE, 1, 2))
     assert len(store.read("order")) == 1 and sink.state(outbox.lane).position == outbox.make_write(ENGINE, 0, 1).span.end
@@ -101,7 +101,7 @@ def test_many_aggregates_in_one_write(sink, store):
     assert len(found) == 3000
 
 
-def test_an_id_that_another_aggregate_gets_at_this_moment(sink, store):
+def test_an_id_that_another_aggregate_gets_concurrently(sink, store):
     """The whole transaction is made anew, and the event is a duplicate then."""
     outbox = OutboxRecords({0: [SentEvent(0), SentEvent(1)]})
     heads = sink._events._read_heads

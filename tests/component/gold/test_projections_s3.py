@@ -29,12 +29,12 @@ class StoredLake(ProjectorContract):
         write_deltalake(folder.uri, rows, mode="overwrite", storage_options=folder.options)
 
     def rows(self, table: str) -> pa.Table:
-        return self._opened(table).to_pyarrow_table()
+        return self._open_lake(table).to_pyarrow_table()
 
     def commits(self, table: str) -> int:
-        return int(self._opened(table).version()) + 1
+        return int(self._open_lake(table).version()) + 1
 
-    def _opened(self, table: str) -> DeltaTable:
+    def _open_lake(self, table: str) -> DeltaTable:
         folder = self._folder(table)
         return DeltaTable(folder.uri, storage_options=folder.options)
 

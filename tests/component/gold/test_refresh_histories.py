@@ -119,7 +119,10 @@ def _check(lake: Path, history: list[list[tuple[str, Any]]], kinds: Counter[str]
         for name in QUERIES:
             done = refreshing.refresh(replace(projection(name), sink="gold" if dsn else "lake"))
             kinds[done.kind] += 1
-            assert (stored(dsn, name) if dsn else found(lake, name)) == expected(lake, name), (name, done)
+            assert (read_postgres_rows(dsn, name) if dsn else read_delta_rows(lake, name)) == compute_expected(lake, name), (
+                name,
+                done,
+            )
     projector.close()
 
 
@@ -155,16 +158,16 @@ def places(rows: Any) -> pa.Table:
     return pa.Table.from_pylist([{"city": city, "state": state} for city, state in rows], PLACES)
 
 
-def found(lake: Path, name: str) -> Counter[tuple[Any, ...]]:
+def read_delta_rows(lake: Path, name: str) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row.values()) for row in DeltaTable(lake / name).to_pyarrow_table().to_pylist())
 
 
-def stored(dsn: str, name: str) -> Counter[tuple[Any, ...]]:
+def read_postgres_rows(dsn: str, name: str) -> Counter[tuple[Any, ...]]:
     with psycopg.connect(dsn) as connection:
         return Counter(connection.execute(f"SELECT * FROM gold.{name}".encode()).fetchall())
 
 
-def expected(lake: Path, name: str) -> Counter[tuple[Any, ...]]:
+def compute_expected(lake: Path, name: str) -> Counter[tuple[Any, ...]]:
     """By DuckDB alone, over all rows."""
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")

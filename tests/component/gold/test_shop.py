@@ -42,12 +42,12 @@ HISTORY = pa.schema(
 )
 
 
-def at(day: int) -> datetime:
+def make_time(day: int) -> datetime:
     return datetime(2024, 1, day, 12, tzinfo=UTC)
 
 
 def order(number: int, customer: int, status: str, amount: str, day: int) -> dict[str, Any]:
-    values = (number, customer, status, Decimal(amount), date(2024, 1, day), at(day))
+    values = (number, customer, status, Decimal(amount), date(2024, 1, day), make_time(day))
     return dict(zip(ORDERS.names, values, strict=True))
 
 
@@ -74,7 +74,7 @@ def project(tmp_path: Path) -> Path:
     )
     items = [(100, 10, 7, 2), (101, 11, 7, 1), (102, 11, 8, 3), (103, 12, 8, 9), (104, 13, 8, 1)]
     put(silver / "order_items", [dict(zip(ITEMS.names, item, strict=True)) for item in items], ITEMS)
-    prices = [(7, "10.00", at(3), at(4)), (7, "12.00", at(4), None), (8, "1.50", at(1), None)]
+    prices = [(7, "10.00", make_time(3), make_time(4)), (7, "12.00", make_time(4), None), (8, "1.50", make_time(1), None)]
     put(
         silver / "products_history",
         [dict(zip(HISTORY.names, (i, Decimal(p), a, b), strict=True)) for i, p, a, b in prices],
@@ -83,7 +83,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def refreshed(project: Path) -> dict[str, RefreshResult]:
+def refresh_tables(project: Path) -> dict[str, RefreshResult]:
     loaded = load_settings(project / "config" / "replicator.yaml", environ={})
     refreshing = ProjectionRefresher(
         LocalProjector({"sinks": {name: {"path": one.path} for name, one in loaded.settings.sinks.items()}}), ""
@@ -91,50 +91,50 @@ def refreshed(project: Path) -> dict[str, RefreshResult]:
     return {one.name: refreshing.refresh(one) for one in projections.build_projections(loaded)}
 
 
-def gold(project: Path, name: str) -> set[tuple[Any, ...]]:
+def read_gold_rows(project: Path, name: str) -> set[tuple[Any, ...]]:
     rows = DeltaTable(project / "deltalake" / "gold-shop" / "gold" / name).to_pyarrow_table().to_pylist()
     return {tuple(row.values()) for row in rows}
 
 
 def test_the_shop(project: Path) -> None:
-    assert {one.kind for one in refreshed(project).values()} == {"full"}
+    assert {one.kind for one in refresh_tables(project).values()} == {"full"}
     second, fifth = date(2024, 1, 2), date(2024, 1, 5)
-    assert gold(project, "revenue_by_day_and_customer") == {
+    assert read_gold_rows(project, "revenue_by_day_and_customer") == {
         (second, 1, 1, Decimal("20.00")),
         (fifth, 1, 1, Decimal("5.50")),
         (fifth, 2, 1, Decimal("7.00")),
     }
     thirds = 1 / 3
-    assert gold(project, "order_funnel") == {
+    assert read_gold_rows(project, "order_funnel") == {
         (second, "paid", 1, 1.0),
         (fifth, "shipped", 1, thirds),
         (fifth, "cancelled", 1, thirds),
         (fifth, "paid", 1, thirds),
     }
     # Order 10 came before the first version of product 7 that is known, order 11 under its second one.
-    assert gold(project, "customer_lifetime_value") == {
+    assert read_gold_rows(project, "customer_lifetime_value") == {
         (1, 2, Decimal("36.50")),
         (2, 1, Decimal("1.50")),
         (3, 0, Decimal("0.00")),
     }
 
 
-def test_a_changed_order_touches_its_day_and_its_customer(project: Path) -> None:
-    refreshed(project)
+def test_a_changed_order_affects_its_day_and_its_customer(project: Path) -> None:
+    refresh_tables(project)
     table = DeltaTable(project / "deltalake" / "gold-shop" / "silver" / "orders")
     table.update(predicate="id = 13", updates={"status": "'cancelled'"})
-    done = refreshed(project)
+    done = refresh_tables(project)
     assert {name: (one.kind, one.groups) for name, one in done.items()} == {
         "revenue_by_day_and_customer": ("groups", 1),
         "order_funnel": ("groups", 1),
         "customer_lifetime_value": ("groups", 1),
     }
-    assert (2, 0, Decimal("0.00")) in gold(project, "customer_lifetime_value")
+    assert (2, 0, Decimal("0.00")) in read_gold_rows(project, "customer_lifetime_value")
     history = project / "deltalake" / "gold-shop" / "silver" / "products_history"
     DeltaTable(history).update(predicate="id = 8", updates={"price": "CAST(2 AS DECIMAL(12, 2))"})
-    done = refreshed(project)
+    done = refresh_tables(project)
     assert {name: one.kind for name, one in done.items() if one.kind != "current"} == {"customer_lifetime_value": "full"}
-    assert (1, 2, Decimal("38.00")) in gold(project, "customer_lifetime_value")
+    assert (1, 2, Decimal("38.00")) in read_gold_rows(project, "customer_lifetime_value")
 
 
 def test_customers_out_of_their_events(tmp_path: Path) -> None:

@@ -166,7 +166,7 @@ def test_this_machine_is_answered(daemon, host):
 
 
 @pytest.mark.parametrize("address", ["[::1]:0", "127.0.0.2:0"])
-def test_the_page_is_reached_at_its_address(daemon, address):
+def test_the_page_answers_at_its_address(daemon, address):
     page = PageMonitor({"address": address}, PrometheusTelemetry())
     try:
         with urlopen(f"{page.start(daemon.views())}/livez") as answer:
@@ -205,7 +205,7 @@ def test_a_command_that_makes_no_sense_says_what_does(daemon):
     assert refused.status_code == 409 and refused.json() == said
 
 
-def filled() -> PrometheusTelemetry:
+def make_telemetry() -> PrometheusTelemetry:
     telemetry = PrometheusTelemetry("1.2.3")
     telemetry.consumed("shop", 7)
     telemetry.ignored("shop", "heartbeat", 2)
@@ -222,7 +222,7 @@ def filled() -> PrometheusTelemetry:
 
 
 def test_the_metrics_are_those_of_the_contract():
-    client = TestClient(PageMonitor({}, filled()).app(Daemon().views()))
+    client = TestClient(PageMonitor({}, make_telemetry()).app(Daemon().views()))
     answer = client.get("/metrics")
     samples = re.findall(r"^replicator_(\w+?)(?:\{(.*?)\})? ", answer.text, re.M)
     labels: dict[str, set[str]] = {}
@@ -234,7 +234,7 @@ def test_the_metrics_are_those_of_the_contract():
 
 
 def test_the_metrics_hold_the_figures():
-    text = filled().text().decode()
+    text = make_telemetry().text().decode()
     outcomes = dict(re.findall(r'changes_total\{lane="lake.customers",outcome="(\w+)"\} (\S+)', text))
     assert outcomes == {
         "applied": "1.0", "folded": "2.0", "superseded": "3.0", "duplicate": "4.0", "filtered": "5.0", "rejected": "6.0",
@@ -254,7 +254,7 @@ def test_an_engines_stream_is_shown(daemon):
     assert "source &lt;b&gt;: the last batch took 2.5 s, 1,200 rows/s in, 1,500 rows/s applied</p>" in shown
 
 
-def connected(address: str, count: int, sent: bytes) -> list[socket.socket]:
+def open_connections(address: str, count: int, sent: bytes) -> list[socket.socket]:
     host, _, port = address.removeprefix("http://").rpartition(":")
     made = [socket.create_connection((host, int(port)), timeout=20) for _ in range(count)]
     for one in made:
@@ -282,7 +282,7 @@ def test_a_request_that_does_not_arrive_is_given_up(daemon, monkeypatch, sent, c
     process = psutil.Process()
     before = process.num_fds()
     try:
-        held = connected(address, 60, sent)
+        held = open_connections(address, 60, sent)
         until = time.monotonic() + 20
         while process.num_fds() - before > 60 + 20 + 5:  # of this end, and of the bounded other one
             assert time.monotonic() < until
@@ -308,7 +308,7 @@ def test_a_head_that_does_not_end_is_refused(daemon):
     begin = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-More: "
     try:
         for size, end, status in ((16 * 1024, b"\r\n\r\n", b"200"), (16 * 1024 + 1, b"", b"400")):
-            (one,) = connected(address, 1, begin.ljust(size - len(end), b"x") + end)
+            (one,) = open_connections(address, 1, begin.ljust(size - len(end), b"x") + end)
             with one:
                 assert one.recv(1000).split(b" ")[1] == status, size
                 while status == b"400" and one.recv(1000):  # until the server has closed it

@@ -84,12 +84,12 @@ def pixels(png: bytes) -> set[tuple[int, ...]]:
         at += size + 12
     raw, stride, before, found = zlib.decompress(data), width * channels, bytes(width * channels), set()
     for start in range(0, len(raw), stride + 1):
-        before = unfiltered(raw[start], raw[start + 1 : start + 1 + stride], before, channels)
+        before = unfilter_line(raw[start], raw[start + 1 : start + 1 + stride], before, channels)
         found.update(zip(*(before[n::channels] for n in range(3)), strict=True))
     return found
 
 
-def unfiltered(kind: int, line: bytes, above: bytes, step: int) -> bytes:
+def unfilter_line(kind: int, line: bytes, above: bytes, step: int) -> bytes:
     """A line of a PNG, by the filters of its specification."""
     if kind == 0:
         return line

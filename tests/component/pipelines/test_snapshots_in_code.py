@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
-from support.exported import DECLARED, Row, export, export_text, successive, versions_of
+from support.exported_records import DECLARED, Row, export, export_text, successive, versions_of
 
 from replicator import pipelines as dp
 from replicator.domain.errors import ExitCode
@@ -171,11 +171,11 @@ def test_a_resync_after_the_state_was_lost(tmp_path):
     with pytest.raises(dp.RunFailed, match="made anew") as caught:
         one.run(until_caught_up=True)
     assert caught.value.exit_code is ExitCode.DATA_LOSS
-    load_anew(one, tmp_path)
+    load_again(one, tmp_path)
     assert of_delta(tmp_path) == ([(2, "a", "y", 1.0)], [(2, "a", "y", 1.0, 2, None)])
 
 
-def load_anew(one: dp.Pipeline, folder: Path) -> None:
+def load_again(one: dp.Pipeline, folder: Path) -> None:
     file = folder / "config" / "replicator.yaml"
     file.parent.mkdir()
     file.write_text(json.dumps(one.config()))
@@ -199,7 +199,7 @@ def test_keys_that_were_corrected(tmp_path, wrong, right):
         one.run(until_caught_up=True)
     assert caught.value.exit_code is ExitCode.DATA_LOSS and "resync" in str(caught.value)
     shutil.rmtree(tmp_path / "state" / "exports" / "kept" / "export")
-    load_anew(one, tmp_path)
+    load_again(one, tmp_path)
     assert of_delta(tmp_path)[0] == last
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, opened, put, table_of
+from support.pg_case import Feed, fetch, open_sink, put, table_of
 
 from replicator.domain.errors import DataLoss
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.postgres
 def test_a_column_that_was_widened_takes_the_wider_values(postgres_dsn: str) -> None:
     feed = Feed(table_of({"id": pa.int32(), "v": pa.int64()}))
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id integer PRIMARY KEY, v integer)")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         assert put(sink, feed.write({"id": 1, "v": 7})).counts.applied == 1
         fetch(postgres_dsn, "ALTER TABLE mirror.items ALTER COLUMN v TYPE bigint")
         assert put(sink, feed.write({"id": 1, "v": 2**40})).counts.applied == 1
@@ -23,10 +23,10 @@ def test_a_column_that_was_widened_takes_the_wider_values(postgres_dsn: str) -> 
 
 def test_a_table_that_was_dropped_is_not_made_again_empty(postgres_dsn: str) -> None:
     feed = Feed(table_of({"id": pa.int32(), "v": pa.int64()}))
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write({"id": 1, "v": 7}))
     fetch(postgres_dsn, "DROP TABLE mirror.items")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         with pytest.raises(DataLoss, match=r"table mirror\.items is gone") as gone:
             put(sink, feed.write({"id": 2, "v": 7}))
         assert "replicator lanes resync pg.items" in str(gone.value.next_step)
@@ -44,7 +44,7 @@ BY_HAND = ("TRUNCATE mirror.items", "DROP TABLE mirror.items; ALTER TABLE kept.i
 def test_a_table_that_somebody_emptied_stops_its_lane(postgres_dsn: str, by_hand: str) -> None:
     """While the lane runs, and when it starts. A table that was rewritten, or restored with its rows, is written on."""
     feed = Feed(table_of({"id": pa.int64(), "name": pa.string()}))
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "a"}))
         fetch(postgres_dsn, "CREATE SCHEMA kept")
         for rewritten in (
@@ -60,7 +60,7 @@ def test_a_table_that_somebody_emptied_stops_its_lane(postgres_dsn: str, by_hand
         write = feed.write({"id": 3, "name": "c"})
         with pytest.raises(DataLoss, match=r"mirror\.items was truncated, or dropped and made anew.*lanes resync"):
             put(sink, write)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         with pytest.raises(DataLoss, match="was truncated"):
             put(sink, write)
         sink.reset(feed.lane)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, no_rejects, opened, put, table_of
+from support.pg_case import Feed, fetch, no_rejects, open_sink, put, table_of
 
 from adapters.postgres import answer_timeout, copy
 from adapters.postgres.connection import PostgresSession
@@ -95,7 +95,7 @@ def row(number: int) -> dict[str, object]:
 def test_a_connection_that_nobody_answers_is_left(path: tuple[Middlebox, str], quick: None) -> None:
     box, dsn = path
     feed = Feed(TABLE)
-    with opened(dsn) as sink:
+    with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
         box.die()
         write = feed.write(row(2))
@@ -108,7 +108,7 @@ def test_a_connection_that_nobody_answers_is_left(path: tuple[Middlebox, str], q
 def test_a_statement_may_take_long(path: tuple[Middlebox, str], quick: None) -> None:
     _, dsn = path
     feed = Feed(TABLE)
-    with opened(dsn, answer_timeout=0.5) as sink:
+    with open_sink(dsn, answer_timeout=0.5) as sink:
         put(sink, feed.write(row(1)))
         fetch(
             dsn, "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3); RETURN NEW; END'"
@@ -125,7 +125,7 @@ def test_a_slow_network_is_not_taken_for_a_dead_one(
     monkeypatch.setattr(copy, "MESSAGE_BYTES", 512)
     box, dsn = path
     feed = Feed(TABLE)
-    with opened(dsn) as sink:
+    with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
         box.slow = True
         assert sink.apply([feed.write(*map(row, range(2, 800)))], no_rejects)[feed.lane.id].counts.applied == 798
@@ -140,7 +140,7 @@ def test_one_look_that_fails_ends_no_statement(
     _, dsn = path
     looks, look = iter([(None, None)]), answer_timeout.read_backend_activity
     monkeypatch.setattr(answer_timeout, "read_backend_activity", lambda *asked: next(looks, look(*asked)))
-    with opened(dsn, answer_timeout=0.1) as sink, sink.lanes.session.cursor("waiting") as cursor:
+    with open_sink(dsn, answer_timeout=0.1) as sink, sink.lanes.session.cursor("waiting") as cursor:
         assert cursor.execute("SELECT pg_sleep(2)").fetchone() is not None
     assert next(looks, "looked") == "looked"
 
@@ -148,7 +148,7 @@ def test_one_look_that_fails_ends_no_statement(
 def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str], quick: None) -> None:
     box, dsn = path
     feed = Feed(TABLE)
-    with opened(dsn, answer_timeout=3) as sink:
+    with open_sink(dsn, answer_timeout=3) as sink:
         put(sink, feed.write(row(1)))
         box.closed, began = True, time.monotonic()
         with pytest.raises(Retryable, match="no other connection either"):
@@ -159,7 +159,7 @@ def test_where_nobody_can_be_asked_there_is_a_limit(path: tuple[Middlebox, str],
 def test_at_the_end_of_the_program_nobody_waits_for_it(path: tuple[Middlebox, str]) -> None:
     box, dsn = path
     feed = Feed(TABLE)
-    with opened(dsn) as sink:
+    with open_sink(dsn) as sink:
         put(sink, feed.write(row(1)))
         box.die()
         threading.Timer(0.5, sink.hurry).start()

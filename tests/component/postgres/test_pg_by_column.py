@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, Rejects, fetch, opened, put, table_of
+from support.pg_case import Feed, Rejects, fetch, open_sink, put, table_of
 
 from replicator.domain.transform.rows import RowTransforms
 
@@ -30,7 +30,7 @@ def part(sequence: int, column: str, value: Any, key: Any = 1) -> dict[str, Any]
 
 def test_parts_that_come_late_land(postgres_dsn):
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "a": 1, "b": "one", "_seq_1": 1}, part(9, "a", 9)))
         counts = put(sink, stream.write(part(5, "b", "five"), part(7, "a", 7), part(3, "b", "three"))).counts
     assert fetch(postgres_dsn, ROWS) == [(1, 9, "five", 9, None)]
@@ -42,7 +42,7 @@ def test_a_value_that_the_server_refuses_takes_no_other_with_it(postgres_dsn):
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE DOMAIN mirror.short AS text CHECK (length(VALUE) < 4)")
     fetch(postgres_dsn, "CREATE TABLE mirror.items (id bigint PRIMARY KEY, a bigint, b mirror.short)")
     stream, rejects = feed(), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         write = stream.write({"id": 1, "a": 1, "b": "one"}, part(5, "b", "far too long"), part(6, "a", 6))
         put(sink, write, rejects)
     assert [key for _, key, _ in rejects] == [1]
@@ -54,7 +54,7 @@ def test_a_table_that_was_there_before(postgres_dsn):
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, a bigint, b text)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 10, 'x'), (2, 20, 'y'), (3, 30, 'z')")
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write(part(9, "a", 11), part(8, "b", "w", key=2)))
         assert fetch(postgres_dsn, ROWS) == [(1, 11, "x", 9, None), (2, 20, "w", 8, None), (3, 30, "z", None, None)]
         put(sink, stream.write({"_op": "t", "_seq_1": 5}))
@@ -78,7 +78,7 @@ KEYS = {
 def test_a_late_truncate_reads_keys_of_every_type(postgres_dsn, kind):
     key_type, key = KEYS[kind]
     stream = feed(key_type)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": key, "a": 1, "b": "one", "_seq_1": 1}, part(9, "a", 9, key=key)))
         put(sink, stream.write({"_op": "t", "_seq_1": 5}))
         assert [row[1:] for row in fetch(postgres_dsn, ROWS)] == [(9, None, 9, ["b"])]
@@ -86,9 +86,9 @@ def test_a_late_truncate_reads_keys_of_every_type(postgres_dsn, kind):
     assert [row[1:] for row in fetch(postgres_dsn, ROWS)] == [(9, None, 9, ["b"])]
 
 
-def test_a_reset_forgets_them(postgres_dsn):
+def test_a_reset_clears_the_column_versions(postgres_dsn):
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "a": 1, "b": "one", "_seq_1": 8}, {"id": 2, "_op": "d", "_seq_1": 9}))
         sink.reset(stream.lane)
         put(sink, stream.write(part(2, "a", 2), part(3, "b", "three", key=2)))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, Rejects, fetch, lane_of, open_sink, put, table_of
 
 from replicator.domain.errors import RowsWait
 
@@ -37,7 +37,7 @@ def test_rows_that_exchange_unique_values(postgres_dsn: str, constraint: str) ->
         "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items); ",
     )
     feed, rejects = Feed(TABLE), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(*(row(n, f"v{n}") for n in range(1, 9))))
         fetch(postgres_dsn, "UPDATE mirror.items SET own = 'mine' || id; INSERT INTO mirror.children VALUES (1), (3)")
         changes = [row(1, "v2"), row(2, "v1"), row(3, "v4"), row(4, "v5"), row(5, "v3"), row(9, "v6"), row(6, "", _op="d")]
@@ -62,7 +62,7 @@ def test_rows_are_not_taken_out_where_that_would_take_others_along(postgres_dsn:
         "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items ON DELETE CASCADE)",
     )
     feed, rejects = Feed(TABLE), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(row(1, "a"), row(2, "b")))
         fetch(postgres_dsn, "INSERT INTO mirror.children VALUES (1)")
         put(sink, feed.write(row(1, "b"), row(2, "a")), rejects)
@@ -83,7 +83,7 @@ def test_foreign_keys_whatever_the_order_of_lanes(postgres_dsn: str, deferrable:
             f"p bigint REFERENCES mirror.items {deferrable})".replace("p bigint);", "p bigint, UNIQUE (c));"),
         )
         parents, children = (Feed(TABLE, lane_of(name)) for name in ("parents", "items"))
-        with opened(postgres_dsn) as sink:
+        with open_sink(postgres_dsn) as sink:
             for feed in (parents, children):
                 sink.prepare(feed.lane, feed.plan)
 
@@ -111,7 +111,7 @@ def test_rows_wait_for_rows_of_another_call(postgres_dsn: str) -> None:
         "CREATE TABLE mirror.items (id bigint PRIMARY KEY, c text, p bigint REFERENCES mirror.parents)",
     )
     feed, rejects = Feed(TABLE), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         write = feed.write(row(1, "a", p=1), row(2, "b"))
         sink.prepare(feed.lane, feed.plan)
         with pytest.raises(RowsWait, match=r"items_p_fkey.*waits for its row of table mirror.parents") as waits:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
 from adapters.sinks.postgres import PostgresSink
 from replicator.domain.errors import Fatal, Fenced
@@ -17,9 +17,9 @@ ITEMS = table_of({"id": pa.int32(), "v": pa.int64()})
 
 
 @pytest.fixture
-def filled(postgres_dsn: str) -> Iterator[tuple[str, Feed, PostgresSink]]:
+def fill_lanes(postgres_dsn: str) -> Iterator[tuple[str, Feed, PostgresSink]]:
     """A lane with rows and a remembered delete, and a second one."""
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, Feed(ITEMS, lane_of("other")).write({"id": 1, "v": 1}))
         feed = Feed(ITEMS)
         put(sink, feed.write({"id": 1, "v": 7}, {"id": 2, "v": 8}))
@@ -32,8 +32,8 @@ def own_tables(dsn: str) -> set[str]:
                                            "AND relkind = 'r'")}  # fmt: skip
 
 
-def test_what_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = filled
+def test_what_goes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = build_sinks
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     fetch(dsn, f"CREATE UNLOGGED TABLE _replicator.staging_{number}_abc (a int)")
     place = "lane pg.items of pipeline tests"
@@ -51,8 +51,8 @@ def test_what_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
     assert fetch(dsn, "SELECT id FROM mirror.other") == [(1,)] and sink.state(lane_of("other"))
 
 
-def test_a_table_says_who_made_it(filled: tuple[str, Feed, PostgresSink]) -> None:
-    said = fetch(filled[0], "SELECT obj_description('mirror.items'::regclass)")
+def test_a_table_says_who_made_it(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
+    said = fetch(build_sinks[0], "SELECT obj_description('mirror.items'::regclass)")
     assert said == [("made by replicator for lane pg.items of pipeline tests",)]
 
 
@@ -60,7 +60,7 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id integer PRIMARY KEY, v bigint)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 1), (9, 9)")
     feed = Feed(ITEMS)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         assert not sink.list_artifacts(feed.lane), "no lane has written it"
         sink.drop(feed.lane)
         assert fetch(postgres_dsn, "SELECT to_regnamespace('_replicator')") == [(None,)]
@@ -75,8 +75,8 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str
         assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY 1") == [(1,), (9,)]
 
 
-def test_a_table_that_another_lane_writes_too(filled: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = filled
+def test_a_table_that_another_lane_writes_too(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = build_sinks
     fetch(
         dsn,
         """INSERT INTO _replicator.positions (pipeline, lane, target, epoch, writer)
@@ -89,8 +89,8 @@ def test_a_table_that_another_lane_writes_too(filled: tuple[str, Feed, PostgresS
     assert fetch(dsn, "SELECT pipeline FROM _replicator.positions WHERE lane = 'pg.items'") == [("else",)]
 
 
-def test_what_depends_on_the_table_is_named_and_nothing_goes(filled: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = filled
+def test_what_depends_on_the_table_is_named_and_nothing_goes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = build_sinks
     before, listed = sink.state(feed.lane), sink.list_artifacts(feed.lane)
     fetch(dsn, "CREATE VIEW mirror.best AS SELECT id FROM mirror.items")
     with pytest.raises(Fatal, match=r"view mirror\.best depends on table mirror\.items") as refused:
@@ -105,10 +105,10 @@ def test_what_depends_on_the_table_is_named_and_nothing_goes(filled: tuple[str, 
 
 @pytest.mark.parametrize("after", range(1, 9))
 def test_a_drop_that_was_killed_removed_nothing(
-    filled: tuple[str, Feed, PostgresSink], after: int, monkeypatch: pytest.MonkeyPatch
+    build_sinks: tuple[str, Feed, PostgresSink], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At any of its statements."""
-    dsn, feed, sink = filled
+    dsn, feed, sink = build_sinks
     sink.close()
     statements = iter(range(1, 100))
     done = psycopg.Cursor.execute
@@ -120,7 +120,7 @@ def test_a_drop_that_was_killed_removed_nothing(
             raise KeyboardInterrupt
         return done(cursor, query, *args, **options)
 
-    with opened(dsn) as killed:
+    with open_sink(dsn) as killed:
         before, listed = killed.state(feed.lane), killed.belongings(feed.lane)
         with monkeypatch.context() as patched:
             patched.setattr(psycopg.Cursor, "execute", execute)
@@ -132,23 +132,23 @@ def test_a_drop_that_was_killed_removed_nothing(
                 assert next(statements) <= after, "it was not killed"
                 assert after > 4 and not sink.list_artifacts(feed.lane)
                 return
-    with opened(dsn) as again:
+    with open_sink(dsn) as again:
         assert again.state(feed.lane) == before and again.belongings(feed.lane) == listed
         assert put(again, feed.write({"id": 3, "v": 3})).counts.applied == 1
         again.drop(feed.lane)
         assert not again.belongings(feed.lane)
 
 
-def test_a_lane_that_another_instance_writes(filled: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = filled
-    with opened(dsn) as other, pytest.raises(Fenced, match="written by another instance"):
+def test_a_lane_that_another_instance_writes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = build_sinks
+    with open_sink(dsn) as other, pytest.raises(Fenced, match="written by another instance"):
         other.drop(feed.lane)
     put(sink, feed.write({"id": 3, "v": 3}))
     assert len(fetch(dsn, "SELECT id FROM mirror.items")) == 2
 
 
-def test_a_position_whose_table_is_gone(filled: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = filled
+def test_a_position_whose_table_is_gone(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = build_sinks
     fetch(dsn, "DROP TABLE mirror.items")
     assert "table" not in {one.what for one in sink.list_artifacts(feed.lane)}
     sink.drop(feed.lane)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, Rejects, fetch, lane_of, open_sink, put, table_of
 
 from adapters.apply.key_slices import split_by_key
 from adapters.sinks.postgres import scd2_in_process
@@ -25,7 +25,7 @@ def feed() -> Feed:
 
 def test_the_view_holds_the_open_versions_and_follows_the_columns(postgres_dsn):
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
         put(sink, stream.write({"id": 1, "v": "c"}, {"id": 2, "_op": "d"}))
         assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items_current") == [(1, "c")]
@@ -53,7 +53,7 @@ def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkey
 
     monkeypatch.setattr(scd2_in_process, "split_by_key", by_key)
     counts = []
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         for _ in range(5):
             rows = changes_of_many_keys(rng)
             for stream, refused, size in zip(streams, rejects, (1_000, 7), strict=True):
@@ -69,7 +69,7 @@ def test_parts_of_a_batch_come_to_what_the_whole_batch_does(postgres_dsn, monkey
 
 def test_a_relation_that_is_no_view_of_ours_stays(postgres_dsn):
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items_current (mine int)")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed().write({"id": 1, "v": "a"}))
     assert fetch(postgres_dsn, "SELECT * FROM mirror.items_current") == []
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, None)]
@@ -77,11 +77,11 @@ def test_a_relation_that_is_no_view_of_ours_stays(postgres_dsn):
 
 def test_a_view_whose_columns_were_renamed_stops_nobody(postgres_dsn):
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
     fetch(postgres_dsn, "ALTER TABLE mirror.items ADD COLUMN note text")
     fetch(postgres_dsn, 'ALTER VIEW mirror.items_current RENAME COLUMN v TO "V"')
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "b"}))
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 2), (1, "b", 2, None)]
 
@@ -91,22 +91,22 @@ def test_types_without_equality_are_compared_as_text(postgres_dsn, kind):
     value = {"json": '{"a": 1}', "xml": "<a/>", "point": "(1,2)"}[kind]
     other = {"json": '{"a": 2}', "xml": "<b/>", "point": "(2,1)"}[kind]
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         sink.prepare(stream.lane, stream.plan)
         fetch(postgres_dsn, "DROP VIEW mirror.items_current")
         fetch(postgres_dsn, f"ALTER TABLE mirror.items ALTER COLUMN v TYPE {kind} USING NULL")
         fetch(postgres_dsn, f"ALTER TABLE _replicator.tombstones_1 ALTER COLUMN v TYPE {kind} USING NULL")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": value}, {"id": 1, "v": value}, {"id": 1, "v": other}))
     assert [(start, end) for _, _, start, end in fetch(postgres_dsn, VERSIONS)] == [(1, 3), (3, None)]
 
 
 def test_a_value_that_the_table_refuses_is_a_reject(postgres_dsn):
     stream, rejects = feed(), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
     fetch(postgres_dsn, "DROP VIEW mirror.items_current; ALTER TABLE mirror.items ALTER COLUMN v TYPE varchar(3)")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "long text"}, {"id": 1, "v": "b"}), rejects)
     assert [(lane, key) for lane, key, _ in rejects] == [("pg.items", 1)]
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 3), (1, "b", 3, None)]
@@ -114,7 +114,7 @@ def test_a_value_that_the_table_refuses_is_a_reject(postgres_dsn):
 
 def test_a_change_without_a_version_to_complete_it_is_a_reject_by_name(postgres_dsn):
     stream, rejects = feed(), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "_unsent": ["v"]}), rejects)
     assert [(key, "no value was sent for v" in sentence) for _, key, sentence in rejects] == [(1, True)]
     assert fetch(postgres_dsn, VERSIONS) == []
@@ -122,7 +122,7 @@ def test_a_change_without_a_version_to_complete_it_is_a_reject_by_name(postgres_
 
 def test_the_view_goes_with_its_table(postgres_dsn):
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
         assert ("view", "mirror.items_current") in [(b.what, b.where) for b in sink.belongings(stream.lane)]
         sink.drop(stream.lane)
@@ -145,11 +145,11 @@ def test_text_that_differs_in_case_only_is_another_value(postgres_dsn, needed, m
         pytest.skip("this PostgreSQL was built without it")
     fetch(postgres_dsn, made)
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         sink.prepare(stream.lane, stream.plan)
         fetch(postgres_dsn, "DROP VIEW mirror.items_current")
         fetch(postgres_dsn, f"ALTER TABLE mirror.items ALTER COLUMN v TYPE {kind}")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
         put(sink, stream.write({"id": 1, "v": "A"}))
     assert fetch(postgres_dsn, VERSIONS) == [(1, "a", 1, 2), (1, "A", 2, None)]
@@ -175,7 +175,7 @@ def test_columns_may_be_called_as_what_is_worked_out_was_called(postgres_dsn, ot
     columns = {"id": pa.int64(), "other": pa.string(), **dict.fromkeys(KNOWN_IN_SQL, pa.string())}
     stream = Feed(table_of(columns, other=other), lane_of(policy="scd2"))
     values = dict.fromkeys(KNOWN_IN_SQL, "a")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, **values}))
         put(
             sink, stream.write({"id": 1, **values, "_lost": None, "_unsent": ["_lost"], "_kind": "b"}, {"id": 1, "_op": "d"})
@@ -207,7 +207,7 @@ def test_a_version_that_ends_keeps_its_values(postgres_dsn):
     stream = Feed(table_of({"id": pa.int64(), **{n: kind for n, (kind, _) in EDGES.items()}}), lane_of(policy="scd2"))
     rows = [{"id": i, **{n: values[i] for n, (_, values) in EDGES.items()}} for i in range(3)]
     query = f"SELECT {', '.join(f'{n}::text' for n in EDGES)} FROM mirror.items ORDER BY id"
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write(*rows))
         begun = fetch(postgres_dsn, query)
         put(sink, stream.write(*rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
 from adapters.postgres.relation_kinds import _describe_fault
 from replicator.domain.errors import ConfigProblem
@@ -27,13 +27,13 @@ MERGED = [
 def test_what_rows_cannot_be_merged_into(postgres_dsn: str, statement: str, words: str) -> None:
     feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
     fetch(postgres_dsn, f"{BASE}; {statement}")
-    with opened(postgres_dsn) as sink, pytest.raises(ConfigProblem, match=rf"mirror\.items {words}.*`into`"):
+    with open_sink(postgres_dsn) as sink, pytest.raises(ConfigProblem, match=rf"mirror\.items {words}.*`into`"):
         put(sink, feed.write({"id": 1, "v": "x"}))
 
 
 def test_a_view_takes_the_rows_of_an_append_lane(postgres_dsn: str) -> None:
     table = table_of({"id": pa.int64(), "v": pa.string()})
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, Feed(table, lane_of("items", "append")).write({"id": 1, "v": "x"}))
         fetch(postgres_dsn, "CREATE VIEW mirror.seen AS SELECT * FROM mirror.items")
         feed = Feed(table, lane_of("seen", "append"))

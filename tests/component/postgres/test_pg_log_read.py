@@ -15,7 +15,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from support.pg_case import fetch
 from support.recorded_log import RecordedLog
-from support.snapshotted import ENTRIES, Snapshotted, is_of_model, times_of
+from support.snapshotted_shop import ENTRIES, Snapshotted, is_of_model, times_of
 
 from adapters.postgres.event_log_reader import INDEX
 from adapters.sources.event_log.postgres import PostgresLogSource
@@ -62,7 +62,7 @@ class TwoLogs(Snapshotted):
         return configuration.read_config(file, None, ())
 
 
-def made(config: Loaded) -> dict[str, Any]:
+def run_pipeline(config: Loaded) -> dict[str, Any]:
     run_until_caught_up(Container(loaded=config))
     return {"records": 0, "applied": 0, "rejected": 0}
 
@@ -75,7 +75,7 @@ def rows(table: pa.Table) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in table.drop_columns([CDC_APPLIED_AT]).to_pylist())
 
 
-def then(config: Loaded, name: str, at: datetime | Position) -> pa.Table:
+def read_as_of(config: Loaded, name: str, at: datetime | Position) -> pa.Table:
     return target_reader.read_target(config, f"lake.{name}", as_of=at, from_log=True)
 
 
@@ -92,7 +92,7 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
     if chance.random() < 0.5:
         fetch(postgres_dsn, f"CREATE INDEX ON cdc_raw.cdc_events {INDEX}")
     lake, database = shop.with_log("raw"), shop.with_log("raw_pg")
-    assert change_history.find_log(shop.loaded, "public.items")[1] == "raw", "of two the one in the lake"
+    assert change_history.find_log(shop.load_config, "public.items")[1] == "raw", "of two the one in the lake"
     lane = database.settings.resolve_lanes("public.items")[0]
     assert change_history.find_log(database, "public.items")[1] == "raw_pg"
     (changes, read), (wanted, wanted_read) = (
@@ -114,16 +114,16 @@ def test_it_answers_as_one_in_a_lake(postgres_dsn: str, tmp_path: Path, entry: s
         place = Position({place: at for place, at in shop.history.position(end).items() if at})
         if set(place) == set(there):
             assert resolve_as_of(database, lane, place) == resolve_as_of(lake, lane, place)
-            assert rows(then(database, lane.into, place)) == rows(then(lake, lane.into, place))
+            assert rows(read_as_of(database, lane.into, place)) == rows(read_as_of(lake, lane.into, place))
     for _, moment in chance.sample(times_of(shop.history), 3):
         assert resolve_as_of(database, lane, moment) == resolve_as_of(lake, lane, moment)
-        found = then(database, lane.into, moment)
-        assert rows(found) == rows(then(lake, lane.into, moment)), moment
+        found = read_as_of(database, lane.into, moment)
+        assert rows(found) == rows(read_as_of(lake, lane.into, moment)), moment
         assert is_of_model(shop.history, POLICIES[entry], moment, found), moment
-    made(checkpoint_restore.prepare_rebuild(database, RebuildRequest(lane, "again")))
+    run_pipeline(checkpoint_restore.prepare_rebuild(database, RebuildRequest(lane, "again")))
     now = target_reader.read_target(database, f"lake.{lane.into}")
     assert rows(target_reader.read_target(database, "lake.again")) == rows(now)
-    compared = dry_run.compare_target(database, lane, made)
+    compared = dry_run.compare_target(database, lane, run_pipeline)
     assert compared["exact"] and compared["same"] == now.num_rows and not compared["differing"]
 
 
@@ -142,19 +142,19 @@ LOST = {
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_a_log_that_lacks_records_is_refused(postgres_dsn: str, tmp_path: Path, lost: str) -> None:
+def test_a_log_with_missing_records_is_refused(postgres_dsn: str, tmp_path: Path, lost: str) -> None:
     """By what makes a table of it; the part that is missing is named."""
     shop, database = shop_of(postgres_dsn, tmp_path)
     lane, place = database.settings.resolve_lanes("public.items")[0], shop.history.position(len(shop.history.events))
-    before = rows(then(database, lane.into, place))
+    before = rows(read_as_of(database, lane.into, place))
     fetch(postgres_dsn, f"DELETE FROM cdc_raw.cdc_events WHERE {LOST[lost]}")
     for ask in (
-        lambda: then(database, lane.into, place),
+        lambda: read_as_of(database, lane.into, place),
         lambda: checkpoint_restore.prepare_rebuild(database, RebuildRequest(lane, "again")),
     ):
         with pytest.raises((DataLoss, InvalidReadQuery), match=rf"{NAMED[lost]} cdc\.public\.items\[\d+\]"):
             ask()
-    assert rows(then(shop.with_log("raw"), lane.into, place)) == before
+    assert rows(read_as_of(shop.with_log("raw"), lane.into, place)) == before
 
 
 def test_the_read_side_tells_the_same(postgres_dsn: str, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_who_reads_may_stop_or_fail_while_more_is_to_come(postgres_dsn: str) -> 
     assert fetch(postgres_dsn, left) == [(0,)]
 
 
-def test_the_moments_of_one_are_found_on_either_engine(postgres_dsn: str, tmp_path: Path) -> None:
+def test_the_positions_of_a_time_are_found_on_either_engine(postgres_dsn: str, tmp_path: Path) -> None:
     shop, database = shop_of(postgres_dsn, tmp_path)
     lane, (_, moment) = database.settings.resolve_lanes("public.items")[0], times_of(shop.history)[5]
     on_spark = replace(database, settings=database.settings.model_copy(update={"engine": "spark"}))
@@ -278,7 +278,9 @@ TOPICS = [
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-def test_topics_of_all_names_are_read_apart(postgres_server: Any, indexed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_of_all_names_are_read_separately(
+    postgres_server: Any, indexed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a database that orders texts as a language does; each record once, where somebody has put it in twice, also where
     one is the last of those that the server gives at once."""
     monkeypatch.setattr("adapters.postgres.event_log_reader.FIRST_ROWS", 1)

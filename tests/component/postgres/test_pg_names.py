@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
@@ -37,7 +37,7 @@ def test_hostile_names(postgres_dsn: str, name: str, policy: str) -> None:
     if len(value.encode()) > 63 or key == value:
         value = "value"
     feed = Feed(table_of({key: pa.int64(), value: pa.string()}, [key]), lane_of(name, policy))
-    with opened(postgres_dsn, schema=name) as sink:
+    with open_sink(postgres_dsn, schema=name) as sink:
         put(sink, feed.write({key: 1, value: "one"}, {key: 2, value: "two"}))
         feed.table = table_of(
             {key: pa.int64(), value: pa.string(), "added": pa.string(), name[:61] + "+": pa.list_(pa.string())}, [key]
@@ -56,7 +56,7 @@ def test_hostile_names(postgres_dsn: str, name: str, policy: str) -> None:
 
 def test_names_that_differ_in_case_only(postgres_dsn: str) -> None:
     table = table_of({"id": pa.int64(), "Id": pa.string(), "ID": pa.string()})
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         for into in ("items", "Items"):
             put(sink, Feed(table, lane_of(into)).write({"id": 1, "Id": into, "ID": "x"}))
         assert sink.tables() == ["Items", "items"]
@@ -65,7 +65,7 @@ def test_names_that_differ_in_case_only(postgres_dsn: str) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 64, "ü" * 32, "", "a\0b", "\ud800"])
 def test_names_that_cannot_be(postgres_dsn: str, name: str) -> None:
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         with pytest.raises(ConfigProblem, match="into"):
             put(sink, Feed(table_of({"id": pa.int64()}), lane_of(name)).write({"id": 1}))
         assert fetch(postgres_dsn, "SELECT count(*) FROM pg_tables WHERE schemaname = 'mirror'") == [(0,)]
@@ -73,5 +73,5 @@ def test_names_that_cannot_be(postgres_dsn: str, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["c" * 64, "ctid", "xmin"])
 def test_columns_that_cannot_be(postgres_dsn: str, name: str) -> None:
-    with opened(postgres_dsn) as sink, pytest.raises(Fatal, match="Give it another name in the target"):
+    with open_sink(postgres_dsn) as sink, pytest.raises(Fatal, match="Give it another name in the target"):
         put(sink, Feed(table_of({"id": pa.int64(), name: pa.string()})).write({"id": 1}))

@@ -11,7 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from starlette.testclient import TestClient
 from support.hostile_strings import hostile_strings
-from support.served_tables import pages, problem, served, url
+from support.served_tables import pages, problem, serve_tables, url
 
 pytestmark = pytest.mark.postgres
 
@@ -56,31 +56,31 @@ def dsn(postgres_dsn: str) -> str:
 
 @pytest.fixture
 def shop(dsn: str, tmp_path: Path) -> TestClient:
-    return of(dsn, tmp_path, tables=["s.kinds", "s.texts", "s.alike"])
+    return make_client(dsn, tmp_path, tables=["s.kinds", "s.texts", "s.alike"])
 
 
-def of(dsn: str, folder: Path, **serve: Any) -> TestClient:
+def make_client(dsn: str, folder: Path, **serve: Any) -> TestClient:
     said = conninfo_to_dict(dsn)
     at = f"postgresql://{said['user']}@{said['host']}:{said['port']}/{said['dbname']}"
     keys = {name: key for name, key in KEYS.items() if key}
-    return served(folder, {"kind": "postgres", "dsn": at, "schema": "m"}, keys, **serve)
+    return serve_tables(folder, {"kind": "postgres", "dsn": at, "schema": "m"}, keys, **serve)
 
 
-def asked(shop: TestClient, **query: str) -> list[list[Any]]:
+def query_rows(shop: TestClient, **query: str) -> list[list[Any]]:
     answer = shop.get(url("tables", "s.kinds", "rows", **query))
     assert answer.status_code == 200, answer.text
     return [[row["50%"], row["part"]] for row in answer.json()["rows"]]
 
 
 def test_filters_of_every_type(shop: TestClient) -> None:
-    assert asked(shop, **ONE) == [[1, "a"]]
+    assert query_rows(shop, **ONE) == [[1, "a"]]
     for name, text in ONE.items():
-        assert [1, "a"] in asked(shop, **{name: text}), name
-        assert [1, "a"] not in asked(shop, **{f"{name}[ne]": text}), name
-    assert asked(shop, **{"50%": "1", "part[gt]": "a"}) == [[1, "b"]]
-    assert asked(shop, **{"mood[lt]": "high"}) == [[1, "b"]]  # As the type orders its values.
-    assert asked(shop, **{"price[null]": "true"}) == [[2, "a"]]
-    assert asked(shop, **{"at[gt]": "2026-01-02"}) == [[1, "a"], [1, "b"]]
+        assert [1, "a"] in query_rows(shop, **{name: text}), name
+        assert [1, "a"] not in query_rows(shop, **{f"{name}[ne]": text}), name
+    assert query_rows(shop, **{"50%": "1", "part[gt]": "a"}) == [[1, "b"]]
+    assert query_rows(shop, **{"mood[lt]": "high"}) == [[1, "b"]]  # As the type orders its values.
+    assert query_rows(shop, **{"price[null]": "true"}) == [[2, "a"]]
+    assert query_rows(shop, **{"at[gt]": "2026-01-02"}) == [[1, "a"], [1, "b"]]
     assert shop.get(url("tables", "s.kinds", "rows", "1", "a")).json()["rows"][0]["any_number"] == "1" + "0" * 30
 
 
@@ -124,13 +124,13 @@ def test_hostile_texts_are_texts(shop: TestClient, dsn: str) -> None:
 
 def test_what_is_served(dsn: str, tmp_path: Path) -> None:
     """Targets of the config; of other tables those that are named. No earlier versions, and no reading without an end."""
-    shop = of(dsn, tmp_path)
+    shop = make_client(dsn, tmp_path)
     assert [table["name"] for table in shop.get("/tables").json()["tables"]] == ["s.kinds", "s.texts"]
     problem(shop.get("/tables/s.canary/rows"), 404)
     assert "no earlier versions" in problem(shop.get("/tables/s.kinds/rows?as_of=2026-01-01"), 422)["detail"]
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE VIEW m.slow AS SELECT 1 AS id, pg_sleep(20)::text AS t")
-    slow = of(dsn, tmp_path, tables=["s.slow"], query_timeout="200 milliseconds")
+    slow = make_client(dsn, tmp_path, tables=["s.slow"], query_timeout="200 milliseconds")
     assert "longer than 0.2 seconds" in problem(slow.get("/tables/s.slow/rows"), 504)["detail"]
 
 

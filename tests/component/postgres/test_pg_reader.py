@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, opened, put, table_of
+from support.pg_case import Feed, fetch, open_sink, put, table_of
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
@@ -41,7 +41,7 @@ def test_read_gives_what_was_written(postgres_dsn: str) -> None:
         "ok": True,
     }
     feed = Feed(table_of(COLUMNS))
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(row, {"id": 2}, {"id": 3}))
         found = sink.read("items", where="\"id\" < 3 AND 'x%s' LIKE 'x%' -- a comment", limit=5)
         assert {f.name: f.type for f in found.schema if f.name in COLUMNS} == COLUMNS
@@ -69,7 +69,7 @@ def test_read_gives_what_was_written(postgres_dsn: str) -> None:
     ],
 )
 def test_what_cannot_be_read(postgres_dsn: str, call: dict, said: str) -> None:
-    with opened(postgres_dsn, query_timeout=0.5) as sink:
+    with open_sink(postgres_dsn, query_timeout=0.5) as sink:
         put(sink, Feed(table_of({"id": pa.int64()})).write({"id": 1}))
         fetch(postgres_dsn, "CREATE SEQUENCE mirror.counter")
         with pytest.raises(Exception, match=said) as error:
@@ -82,7 +82,7 @@ def test_what_cannot_be_read(postgres_dsn: str, call: dict, said: str) -> None:
 
 @pytest.mark.parametrize("where", ["nosuch =", "nosuch = 1", "id", "price LIKE 'a'"])
 def test_a_condition_that_makes_no_sense_is_the_askers(postgres_dsn: str, where: str) -> None:
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, Feed(table_of(COLUMNS)).write({"id": 1}))
         with pytest.raises(ConfigProblem, match="condition on table 'items' cannot be evaluated") as caught:
             sink.read("items", where=where)

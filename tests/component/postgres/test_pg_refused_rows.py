@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import TOPIC, Feed, Rejects, fetch, lane_of, opened, put, table_of
+from support.pg_case import TOPIC, Feed, Rejects, fetch, lane_of, open_sink, put, table_of
 
 from replicator.domain.errors import Reject, RejectCode
 
@@ -54,7 +54,7 @@ def test_one_bad_row(postgres_dsn: str, columns: str, bad: dict, said: str, size
     row = {"id": 1000, "name": "fine", "n": 1, **{k: v for k, v in bad.items() if k != "_others"}}
     rows.insert(size // 2 + 1, row)
     feed, rejects = Feed(TABLE), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         counts = put(sink, feed.write(*rows), rejects).counts
         assert (counts.applied, counts.rejected) == (size, 1)
         ((lane, key, error),) = rejects
@@ -70,7 +70,7 @@ def test_many_bad_rows_in_several_lanes(postgres_dsn: str) -> None:
     exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n % 7 <> 0)")
     rejects = Rejects()
     good, bad = Feed(TABLE, lane_of("good")), Feed(TABLE)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         for feed in (good, bad):
             sink.prepare(feed.lane, feed.plan)
         rows = [{"id": i, "name": "x", "n": i} for i in range(100)]
@@ -81,11 +81,11 @@ def test_many_bad_rows_in_several_lanes(postgres_dsn: str) -> None:
         assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.good") == [(100,)]
 
 
-def test_bad_rows_under_append_and_with_repair(postgres_dsn: str) -> None:
+def test_bad_rows_under_append_and_with_reconcile(postgres_dsn: str) -> None:
     """The rows around a bad one keep their order, and are completed from the target as if it were not there."""
     exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
     feed, rejects = Feed(TABLE), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "kept", "n": 1}, {"id": 2, "name": "too", "n": 2}))
         partial = [
             {"id": 1, "n": 3, "_unsent": ["name"]},
@@ -106,7 +106,7 @@ def test_refused_delete_is_not_remembered(postgres_dsn: str) -> None:
     exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint")
     fetch(postgres_dsn, "CREATE TABLE mirror.children (item bigint REFERENCES mirror.items)")
     feed, rejects = Feed(TABLE), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(*({"id": i, "name": "x", "n": 1} for i in range(3))))
         fetch(postgres_dsn, "INSERT INTO mirror.children VALUES (1)")
         counts = put(sink, feed.write({"id": 0}, {"id": 1}, {"id": 2}, op="d"), rejects).counts
@@ -117,9 +117,9 @@ def test_refused_delete_is_not_remembered(postgres_dsn: str) -> None:
         assert fetch(postgres_dsn, f"SELECT id FROM {table} ORDER BY id") == [(0,), (2,)]
 
 
-def test_a_refused_row_is_not_told_in_the_log_too(postgres_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_row_is_not_logged(postgres_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     exists(postgres_dsn, "id bigint PRIMARY KEY, name text, n bigint CHECK (n < 10)")
     feed, rejects = Feed(TABLE), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write({"id": 1, "name": "x", "n": 11}, {"id": 2, "name": "y", "n": 1}), rejects)
     assert len(rejects) == 1 and not [r for r in caplog.records if r.name == "psycopg"]

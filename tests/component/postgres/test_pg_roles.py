@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from paths import PROJECT
-from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
 from replicator.domain.errors import EnvironmentProblem
 from replicator.domain.transform.rows import RowTransforms
@@ -35,7 +35,7 @@ class Roles:
         self.dsn, self.name = dsn, psycopg.conninfo.conninfo_to_dict(dsn)["dbname"]
         self.run(OF_A_SUPERUSER, "tester")
 
-    def named(self, text: str) -> str:
+    def prefix_role(self, text: str) -> str:
         """Roles are of the whole server."""
         return (
             text.replace("DATABASE shop", f"DATABASE {self.name}")
@@ -44,10 +44,10 @@ class Roles:
         )
 
     def run(self, statements: str, user: str) -> None:
-        fetch(self.as_user(user), self.named(statements))
+        fetch(self.as_user(user), self.prefix_role(statements))
 
     def as_user(self, user: str) -> str:
-        return self.dsn.replace("user=tester", f"user={self.named(user)}")
+        return self.dsn.replace("user=tester", f"user={self.prefix_role(user)}")
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def roles(postgres_dsn: str) -> Roles:
     return Roles(postgres_dsn)
 
 
-def made(roles: Roles, feed: Feed) -> str:
+def make_target(roles: Roles, feed: Feed) -> str:
     """The target as the owner made it, as the writer sees it."""
-    with opened(roles.as_user("replicator_owner")) as sink:
+    with open_sink(roles.as_user("replicator_owner")) as sink:
         put(sink, feed.write({"id": 1, "v": "a"}))
     roles.run(OF_THE_OWNER, "replicator_owner")
     return roles.as_user("replicator_writer")
@@ -66,7 +66,7 @@ def made(roles: Roles, feed: Feed) -> str:
 @pytest.mark.parametrize(("policy", "shape"), CASES, ids=["scd1", "soft", "scd2", "append"])
 def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: RowTransforms) -> None:
     feed = Feed(TABLE, lane_of(policy=policy), shape=shape)
-    writer = made(roles, feed)
+    writer = make_target(roles, feed)
     changes: list[tuple[dict[str, Any], str]] = [
         ({"id": 2, "v": "b"}, "c"),
         ({"id": 1, "v": "c"}, "u"),
@@ -74,7 +74,7 @@ def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: RowTransform
         ({}, "t"),
         ({"id": 3, "v": "d"}, "c"),
     ]
-    with opened(writer) as sink:
+    with open_sink(writer) as sink:
         for row, op in changes:
             assert put(sink, feed.write(row, op=op)).counts.applied >= 1
     assert (3, "d") in {row[:2] for row in fetch(writer, "SELECT id, v FROM mirror.items")}
@@ -87,26 +87,26 @@ def test_the_writer_needs_no_more(roles: Roles, policy: str, shape: RowTransform
 @pytest.mark.parametrize("policy", ["scd1", "scd2"])
 def test_a_column_that_is_new_waits_for_the_owner(roles: Roles, policy: str) -> None:
     feed = Feed(TABLE, lane_of(policy=policy))
-    writer = made(roles, feed)
+    writer = make_target(roles, feed)
     feed.table = WIDER
     write = feed.write({"id": 2, "v": "b", "w": 3})
-    with opened(writer) as sink, pytest.raises(EnvironmentProblem, match="must be owner of table items") as refused:
+    with open_sink(writer) as sink, pytest.raises(EnvironmentProblem, match="must be owner of table items") as refused:
         put(sink, write)
     assert "owner" in refused.value.next_step
-    with opened(roles.as_user("replicator_owner")) as sink:
+    with open_sink(roles.as_user("replicator_owner")) as sink:
         sink.prepare(write.lane, write.plan)
-    with opened(writer) as sink:
+    with open_sink(writer) as sink:
         assert put(sink, write).counts.applied == 1
     assert fetch(writer, "SELECT w FROM mirror.items WHERE id = 2") == [(3,)]
 
 
 def test_a_table_that_is_new_waits_for_the_owner(roles: Roles) -> None:
-    writer = made(roles, Feed(TABLE))
+    writer = make_target(roles, Feed(TABLE))
     other = Feed(TABLE, lane_of("others"))
     write = other.write({"id": 1, "v": "a"})
-    with opened(writer) as sink, pytest.raises(EnvironmentProblem, match="permission denied for schema mirror"):
+    with open_sink(writer) as sink, pytest.raises(EnvironmentProblem, match="permission denied for schema mirror"):
         put(sink, write)
-    with opened(roles.as_user("replicator_owner")) as sink:
+    with open_sink(roles.as_user("replicator_owner")) as sink:
         sink.prepare(write.lane, write.plan)
-    with opened(writer) as sink:
+    with open_sink(writer) as sink:
         assert put(sink, write).counts.applied == 1

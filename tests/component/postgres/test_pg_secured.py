@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import trustme
-from support.pg_case import Feed, fetch, opened, put, table_of
+from support.pg_case import Feed, fetch, open_sink, put, table_of
 
 from adapters.observability.checks import postgres_connection
 from adapters.sinks.postgres.check import PostgresCheck
@@ -54,7 +54,7 @@ class Secured:
 
 
 @pytest.fixture(scope="module")
-def secured(postgres_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured_server(postgres_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     server, authority, folder = type(postgres_server)(), trustme.CA(), tmp_path_factory.mktemp("secured")
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     server.start()
@@ -75,17 +75,17 @@ def secured(postgres_server: Any, tmp_path_factory: pytest.TempPathFactory) -> I
         server.stop()
 
 
-def written(dsn: str) -> int:
+def write_row(dsn: str) -> int:
     """How many rows the target holds when another one was written."""
     feed = Feed(table_of({"id": pa.int64()}))
-    with opened(dsn) as sink:
+    with open_sink(dsn) as sink:
         put(sink, feed.write({"id": 1}))
     return len(fetch(dsn, "SELECT * FROM mirror.items"))
 
 
-def test_who_is_known_writes(secured: Secured) -> None:
-    assert written(secured.dsn()) == 1
-    assert written(f"{secured.dsn('mutual')} {secured.client('tester')}") == 1
+def test_who_is_known_writes(secured_broker: Secured) -> None:
+    assert write_row(secured_broker.dsn()) == 1
+    assert write_row(f"{secured_broker.dsn('mutual')} {secured_broker.client('tester')}") == 1
 
 
 WRONG = {
@@ -95,60 +95,64 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_client_whose_certificate_is_wrong_is_told(secured: Secured, case: str) -> None:
+def test_a_wrong_client_certificate_is_reported(secured_broker: Secured, case: str) -> None:
     database, user = WRONG[case]
     with pytest.raises(EnvironmentProblem, match="certificate") as refused:
-        written(f"{secured.dsn(database)} {secured.client(user) if user else ''}")
+        write_row(f"{secured_broker.dsn(database)} {secured_broker.client(user) if user else ''}")
     assert "sslcert" in refused.value.next_step or "pg_hba" in refused.value.next_step
 
 
-def test_a_wrong_password_is_told_and_not_shown(secured: Secured) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(secured_broker: Secured) -> None:
     quoted = PASSWORD.replace("'", "\\'")
     with pytest.raises(EnvironmentProblem, match="password") as refused:
-        written(secured.dsn("secret", password=f"'{quoted}'"))
+        write_row(secured_broker.dsn("secret", password=f"'{quoted}'"))
     assert PASSWORD not in f"{refused.value}" and "user and password" in refused.value.next_step
 
 
-def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured: Secured, tmp_path: Path) -> None:
+def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured_broker: Secured, tmp_path: Path) -> None:
     """Its certificate is of somebody whom nobody trusts, of another machine, or has expired."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     now = datetime.now(UTC)
     past = {"not_before": now - timedelta(days=2), "not_after": now - timedelta(days=1)}
 
-    def refused(**said: str) -> str:
+    def expect_refusal(**said: str) -> str:
         with pytest.raises(EnvironmentProblem, match="certificate") as problem:
-            written(secured.dsn(**said))
+            write_row(secured_broker.dsn(**said))
         assert "sslrootcert" in problem.value.next_step
         return str(problem.value)
 
-    assert "verify failed" in refused(sslrootcert=str(tmp_path / "other.pem"))
-    assert "does not exist" in refused(sslrootcert=str(tmp_path / "none.pem"))
+    assert "verify failed" in expect_refusal(sslrootcert=str(tmp_path / "other.pem"))
+    assert "does not exist" in expect_refusal(sslrootcert=str(tmp_path / "none.pem"))
     try:
-        secured.shows(secured.authority.issue_cert("db.example"))
-        assert "does not match host name" in refused()
-        secured.shows(secured.authority.issue_cert("127.0.0.1", **past))
-        assert "expired" in refused()
+        secured_broker.shows(secured_broker.authority.issue_cert("db.example"))
+        assert "does not match host name" in expect_refusal()
+        secured_broker.shows(secured_broker.authority.issue_cert("127.0.0.1", **past))
+        assert "expired" in expect_refusal()
     finally:
-        secured.shows(secured.authority.issue_cert("127.0.0.1"))
+        secured_broker.shows(secured_broker.authority.issue_cert("127.0.0.1"))
 
 
-def test_one_side_wants_tls_and_the_other_has_none(secured: Secured, postgres_dsn: str) -> None:
+def test_one_side_wants_tls_and_the_other_has_none(secured_broker: Secured, postgres_dsn: str) -> None:
     with pytest.raises(EnvironmentProblem, match="no encryption"):
-        written(f"{secured.server.dsn()} sslmode=disable")
+        write_row(f"{secured_broker.server.dsn()} sslmode=disable")
     with pytest.raises(EnvironmentProblem, match="does not support SSL") as refused:
-        written(f"{postgres_dsn} sslmode=require")
+        write_row(f"{postgres_dsn} sslmode=require")
     assert "sslmode" in refused.value.next_step
 
 
-def told(dsn: str) -> list[tuple[str, str]]:
+def diagnose(dsn: str) -> list[tuple[str, str]]:
     found = [(d.severity, d.sentence) for d in PostgresCheck("pg", {"dsn": dsn}).diagnose()]
     return [one for one in found if "sslmode" in one[1] or "encrypted" in one[1]]
 
 
-def test_doctor_says_what_others_can_read(secured: Secured, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_says_what_others_can_read(
+    secured_broker: Secured, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """But not of a server on this machine."""
-    assert not told(postgres_dsn)
+    assert not diagnose(postgres_dsn)
     monkeypatch.setattr(postgres_connection, "_is_local", lambda _: False)
-    assert [severity for severity, _ in told(secured.dsn())] == ["ok"]
-    assert [severity for severity, _ in told(postgres_dsn)] == ["warning"]
-    assert told(secured.dsn(sslmode="require")) == [("warning", "With sslmode require, who answers is not checked.")]
+    assert [severity for severity, _ in diagnose(secured_broker.dsn())] == ["ok"]
+    assert [severity for severity, _ in diagnose(postgres_dsn)] == ["warning"]
+    assert diagnose(secured_broker.dsn(sslmode="require")) == [
+        ("warning", "With sslmode require, who answers is not checked.")
+    ]

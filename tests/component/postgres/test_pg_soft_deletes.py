@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, Rejects, fetch, opened, put, table_of
+from support.pg_case import Feed, Rejects, fetch, open_sink, put, table_of
 
 from replicator.domain.errors import ReplicatorError
 from replicator.domain.policy.retention import HORIZON_COUNT
@@ -26,7 +26,7 @@ def feed() -> Feed:
 
 def test_the_view_holds_the_living_rows_and_follows_the_columns(postgres_dsn):
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "v": "b"}))
         put(sink, stream.write({"id": 1, "_op": "d", "v": "not this"}, {"id": 9, "_op": "d"}))
         assert fetch(postgres_dsn, LIVING) == [(2, "b")]
@@ -43,7 +43,7 @@ def test_the_view_holds_the_living_rows_and_follows_the_columns(postgres_dsn):
 def test_a_marked_row_gives_no_values(postgres_dsn):
     """In its own batch the delete leaves what the table holds; later it is no row to complete another change from."""
     stream, rejects = feed(), Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
         put(sink, stream.write({"id": 1, "_unsent": ["v"]}, {"id": 1, "_op": "d"}))
         put(sink, stream.write({"id": 1, "_unsent": ["v"]}), rejects)
@@ -56,7 +56,7 @@ def test_a_table_that_was_there_before(postgres_dsn):
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 'a'), (2, 'b')")
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "_op": "d"}))
         assert fetch(postgres_dsn, LIVING) == [(2, "b")]
         put(sink, stream.write({"_op": "t"}))
@@ -66,7 +66,7 @@ def test_a_table_that_was_there_before(postgres_dsn):
 
 def test_the_view_goes_with_its_table(postgres_dsn):
     stream = feed()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
         assert ("view", "mirror.items_living") in [(b.what, b.where) for b in sink.belongings(stream.lane)]
         sink.drop(stream.lane)
@@ -83,7 +83,7 @@ HOUR = timedelta(hours=1)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Keeping(Feed):
+class RetainedFeed(Feed):
     """Deletes are remembered for sixteen hours."""
 
     hour = 0.0
@@ -96,16 +96,16 @@ class Keeping(Feed):
         return replace(super().write(*rows, op=op), at=BEGINNING + self.hour * HOUR)
 
 
-def keeping() -> Keeping:
-    return Keeping(table_of({"id": pa.int64(), "v": pa.string()}), shape=RowTransforms(soft_deletes=True))
+def make_retained_feed() -> RetainedFeed:
+    return RetainedFeed(table_of({"id": pa.int64(), "v": pa.string()}), shape=RowTransforms(soft_deletes=True))
 
 
 def test_what_a_truncate_marked_of_a_table_that_was_there_before_goes_too(postgres_dsn):
     """It never had a sequence."""
     fetch(postgres_dsn, "CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v text)")
     fetch(postgres_dsn, "INSERT INTO mirror.items VALUES (1, 'a'), (2, 'b')")
-    stream = keeping()
-    with opened(postgres_dsn) as sink:
+    stream = make_retained_feed()
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "_op": "d"}))
         stream.hour = 5
         put(sink, stream.write({"_op": "t"}))
@@ -117,8 +117,8 @@ def test_what_a_truncate_marked_of_a_table_that_was_there_before_goes_too(postgr
 
 def test_a_row_that_something_else_refers_to_stops_the_lane(postgres_dsn):
     """Nothing is lost: without that it goes on where it stood."""
-    stream = keeping()
-    with opened(postgres_dsn) as sink:
+    stream = make_retained_feed()
+    with open_sink(postgres_dsn) as sink:
         put(sink, stream.write({"id": 1, "v": "a"}))
         put(sink, stream.write({"id": 1, "_op": "d"}))
         fetch(postgres_dsn, "CREATE TABLE mirror.notes (item bigint REFERENCES mirror.items)")

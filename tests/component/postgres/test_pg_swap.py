@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
 
 from adapters.sinks.postgres import PostgresSink, table_swap
 from replicator.domain.errors import Fatal, Fenced
@@ -25,9 +25,9 @@ OLD_ROWS = "SELECT id, v FROM mirror.items ORDER BY 1"
 
 
 @pytest.fixture
-def filled(postgres_dsn: str) -> Iterator[tuple[str, PostgresSink, Feed]]:
+def build_sinks(postgres_dsn: str) -> Iterator[tuple[str, PostgresSink, Feed]]:
     """The lane's own table, and the one made anew, which has another column and a remembered delete."""
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, Feed(ITEMS, LANE).write(*({"id": i, "v": v} for i, v in OLD)))
         feed = Feed(WIDER, ANEW)
         put(sink, feed.write(*({"id": i, "v": 10 * v, "w": "w"} for i, v in OLD)))
@@ -35,7 +35,7 @@ def filled(postgres_dsn: str) -> Iterator[tuple[str, PostgresSink, Feed]]:
         yield postgres_dsn, sink, feed
 
 
-def anew(_: LaneState | None, rebuilt: LaneState) -> LaneState:
+def take_rebuilt_state(_: LaneState | None, rebuilt: LaneState) -> LaneState:
     return rebuilt
 
 
@@ -45,10 +45,10 @@ def tables(dsn: str) -> set[str]:
     return {name for (name,) in fetch(dsn, f"{names} AND {places}") if "positions" not in name and "schema" not in name}
 
 
-def test_the_table_the_state_and_what_is_remembered_are_exchanged(filled: tuple[str, PostgresSink, Feed]) -> None:
-    dsn, sink, feed = filled
+def test_table_state_and_tombstones_are_swapped(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, feed = build_sinks
     state = sink.state(ANEW)
-    assert sink.swap(LANE, ANEW, anew) == state == sink.state(LANE) and sink.state(ANEW) is None
+    assert sink.swap(LANE, ANEW, take_rebuilt_state) == state == sink.state(LANE) and sink.state(ANEW) is None
     assert fetch(dsn, OLD_ROWS) == NEW and not sink.list_artifacts(ANEW)
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     assert tables(dsn) == {
@@ -69,8 +69,8 @@ def test_the_table_the_state_and_what_is_remembered_are_exchanged(filled: tuple[
     assert "table" in {one.what for one in sink.list_artifacts(LANE) if not one.stays}
 
 
-def test_what_others_made_of_the_table_is_kept(filled: tuple[str, PostgresSink, Feed]) -> None:
-    dsn, sink, _ = filled
+def test_what_others_made_of_the_table_is_kept(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, _ = build_sinks
     fetch(dsn, "CREATE ROLE a_reader; CREATE ROLE another_reader")
     try:
         for statement in (
@@ -84,7 +84,7 @@ def test_what_others_made_of_the_table_is_kept(filled: tuple[str, PostgresSink, 
             "CREATE VIEW mirror.bigger AS SELECT id FROM mirror.big",
         ):
             fetch(dsn, statement)
-        sink.swap(LANE, ANEW, anew)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
         told = "SELECT has_table_privilege('a_reader', '{}', 'SELECT WITH GRANT OPTION')"
         assert fetch(dsn, told.format("mirror.items")) == [(True,)]
         assert fetch(dsn, "SELECT has_table_privilege('a_reader', 'mirror.big', 'SELECT')") == [(True,)]
@@ -111,31 +111,31 @@ NOT_KEPT = {
 }
 
 
-def test_what_would_not_be_kept_is_named_and_nothing_is_done(filled: tuple[str, PostgresSink, Feed]) -> None:
-    dsn, sink, _ = filled
+def test_what_would_not_be_kept_is_named_and_nothing_is_done(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, _ = build_sinks
     for statement in NOT_KEPT:
         fetch(dsn, statement)
     before = tables(dsn), sink.state(LANE), sink.state(ANEW)
     with pytest.raises(Fatal) as refused:
-        sink.swap(LANE, ANEW, anew)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     assert all(name in refused.value.sentence for name in NOT_KEPT.values()), refused.value.sentence
     assert (tables(dsn), sink.state(LANE), sink.state(ANEW)) == before and fetch(dsn, OLD_ROWS) == OLD
     fetch(dsn, "DROP PUBLICATION told")
 
 
-def test_a_table_of_others_and_a_lane_of_others(filled: tuple[str, PostgresSink, Feed]) -> None:
-    dsn, sink, _ = filled
-    with opened(dsn) as second, pytest.raises(Fenced):
-        second.swap(LANE, ANEW, anew)
+def test_a_table_of_others_and_a_lane_of_others(build_sinks: tuple[str, PostgresSink, Feed]) -> None:
+    dsn, sink, _ = build_sinks
+    with open_sink(dsn) as second, pytest.raises(Fenced):
+        second.swap(LANE, ANEW, take_rebuilt_state)
     fetch(dsn, "COMMENT ON TABLE mirror.items IS NULL")
     with pytest.raises(Fatal, match="was there before"):
-        sink.swap(LANE, ANEW, anew)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     assert fetch(dsn, OLD_ROWS) == OLD
 
 
-def test_swaps_that_are_killed(filled: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_swaps_that_are_killed(build_sinks: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch) -> None:
     """At any of their statements nothing is done; then it is done."""
-    dsn, sink, _ = filled
+    dsn, sink, _ = build_sinks
     states = sink.state(LANE), sink.state(ANEW)
     sink.close()
     done = psycopg.Cursor.execute
@@ -151,24 +151,24 @@ def test_swaps_that_are_killed(filled: tuple[str, PostgresSink, Feed], monkeypat
                 raise KeyboardInterrupt
             return done(cursor, query, *args, **options)
 
-        with opened(dsn) as killed, monkeypatch.context() as patched:
+        with open_sink(dsn) as killed, monkeypatch.context() as patched:
             patched.setattr(psycopg.Cursor, "execute", execute)
             try:
-                killed.swap(LANE, ANEW, anew)
+                killed.swap(LANE, ANEW, take_rebuilt_state)
                 break
             except KeyboardInterrupt:
                 pass
         assert fetch(dsn, OLD_ROWS) == OLD
-        with opened(dsn) as again:
+        with open_sink(dsn) as again:
             assert (again.state(LANE), again.state(ANEW)) == states
     assert after > 15 and fetch(dsn, OLD_ROWS) == NEW
 
 
 def test_a_reader_finds_the_old_rows_or_the_new(
-    filled: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch
+    build_sinks: tuple[str, PostgresSink, Feed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that asks all the time; and one whose snapshot is older than the new rows is waited for, or told."""
-    dsn, sink, feed = filled
+    dsn, sink, feed = build_sinks
     found, stop = set(), threading.Event()
 
     def read() -> None:
@@ -182,13 +182,13 @@ def test_a_reader_finds_the_old_rows_or_the_new(
         earlier.execute("SELECT 1")
         put(sink, feed.write({"id": 1, "v": 70, "w": "once more"}))
         with pytest.raises(Fatal, match="neither the old rows nor the new"):
-            sink.swap(LANE, ANEW, anew)
+            sink.swap(LANE, ANEW, take_rebuilt_state)
         assert earlier.execute(OLD_ROWS).fetchall() == OLD
     monkeypatch.undo()
     reader = threading.Thread(target=read)
     reader.start()
     try:
-        sink.swap(LANE, ANEW, anew)
+        sink.swap(LANE, ANEW, take_rebuilt_state)
     finally:
         stop.set()
         reader.join()

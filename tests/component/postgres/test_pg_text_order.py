@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, fetch, lane_of, opened, table_of
+from support.pg_case import Feed, fetch, lane_of, open_sink, table_of
 
 from replicator.domain.errors import Fatal
 from replicator.domain.policy.policies import plan_for
@@ -18,7 +18,7 @@ def test_text_of_a_language_cannot_order(postgres_dsn: str, kind: str, fits: boo
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, _cdc_seq_1 {kind})")
     feed = Feed(table_of({"id": pa.int64(), "at": pa.string()}))
     plan = plan_for("scd1", feed.table, None, RowTransforms(("at",)))
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         if fits:
             sink.prepare(lane_of(), plan)
             return

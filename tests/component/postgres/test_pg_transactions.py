@@ -167,12 +167,12 @@ class World:
         with psycopg.connect(self.dsn) as connection:
             return rows_of(connection)
 
-    def there(self) -> bool:
+    def has_tables(self) -> bool:
         """The tables have been made."""
         with psycopg.connect(self.dsn) as connection:
             return connection.execute("SELECT to_regclass('mirror.orders') IS NOT NULL").fetchone() == (True,)
 
-    def told(self) -> tuple[Any, ...]:
+    def read_watermark(self) -> tuple[Any, ...]:
         with psycopg.connect(self.dsn) as connection:
             (row,) = connection.execute(TOLD.encode()).fetchall()
             return row
@@ -199,7 +199,7 @@ def test_no_order_is_seen_without_its_items(postgres_dsn: str, tmp_path: Path, s
     assert not reader.torn and not reader.wrong
     assert world.rows() == shop.rows
     assert len(set(reader.seen)) > 1 and reader.exact
-    assert world.told() == (list(shop.after)[-1], True, [])
+    assert world.read_watermark() == (list(shop.after)[-1], True, [])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -218,7 +218,7 @@ def test_a_kill_tears_nothing(postgres_dsn: str, tmp_path: Path, seed: int) -> N
     world.once(pieces, reader)
     assert not reader.torn and not reader.wrong
     assert world.rows() == shop.rows
-    assert world.told() == (list(shop.after)[-1], True, [])
+    assert world.read_watermark() == (list(shop.after)[-1], True, [])
 
 
 def test_without_holding_back_the_reader_sees_torn_orders(postgres_dsn: str, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_transaction_that_is_too_large_becomes_visible_in_parts(postgres_dsn: 
     assert reader.torn and not reader.wrong
     assert {small, last} <= set(reader.seen) and reader.exact < len(reader.seen)
     assert world.rows() == shop.rows and large in shop.after
-    assert world.told() == (last, True, [])
+    assert world.read_watermark() == (last, True, [])
     assert pipeline.progress.transaction_progress.exact and not pipeline.progress.transaction_progress.held_bytes
 
 
@@ -258,7 +258,7 @@ def test_what_never_comes_is_not_waited_for_for_ever(postgres_dsn: str, tmp_path
     supervisor, pipeline = world.start(Broker(shop.pieces()))
     thread = threading.Thread(target=supervisor.run, kwargs={"once": False}, daemon=True)
     thread.start()
-    wait_until(lambda: world.there() and world.rows()["orders"] == shop.rows["orders"])
+    wait_until(lambda: world.has_tables() and world.rows()["orders"] == shop.rows["orders"])
     assert not pipeline.progress.transaction_progress.exact
     pipeline._shared.stop.set()
     thread.join(10)
@@ -279,20 +279,20 @@ def test_lanes_that_had_run_before_are_held_together_from_then_on(postgres_dsn: 
         pieces += shop.pieces(since=before)
         world.once(pieces, reader)
     assert not reader.torn and not reader.wrong
-    assert world.rows() == shop.rows and world.told() == (list(shop.after)[-1], True, [])
+    assert world.rows() == shop.rows and world.read_watermark() == (list(shop.after)[-1], True, [])
 
 
-def test_a_lane_that_begins_anew_takes_back_what_was_published(postgres_dsn: str, tmp_path: Path) -> None:
+def test_a_lane_that_starts_over_revokes_its_watermark(postgres_dsn: str, tmp_path: Path) -> None:
     shop = shop_of(0, 8)
     pieces, world, last = shop.pieces(), World(postgres_dsn, tmp_path), list(shop.after)[-1]
     world.once(pieces)
-    assert world.told() == (last, True, [])
+    assert world.read_watermark() == (last, True, [])
     sink = PostgresSink({"dsn": postgres_dsn, "schema": "mirror"})
     sink.reset(world.lanes_of("public.orders").lanes[0])
     sink.close()
-    assert world.told() == (None, False, ["pg.orders"])
+    assert world.read_watermark() == (None, False, ["pg.orders"])
     world.once(pieces)
-    assert world.told() == (last, True, []) and world.rows() == shop.rows
+    assert world.read_watermark() == (last, True, []) and world.rows() == shop.rows
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

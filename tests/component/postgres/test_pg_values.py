@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from support.pg_case import Feed, Rejects, fetch, lane_of, opened, put, table_of
+from support.pg_case import Feed, Rejects, fetch, lane_of, open_sink, put, table_of
 
 from replicator.domain.errors import Fatal, Reject
 
@@ -180,9 +180,9 @@ def test_new_columns(postgres_dsn: str, case: tuple) -> None:
     kind, arrow, source_type, values, texts = case
     feed = Feed(table_of({"id": pa.int64(), "v": arrow}, v=source_type))
     rows = [{"id": i} for i in range(len(values) + 1)]
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         write = feed.write(*rows)
-        typed = _typed([*values, None], arrow)
+        typed = _type_values([*values, None], arrow)
         frame = write.folded.frame
         object.__setattr__(write.folded, "frame", frame.set_column(frame.column_names.index("v"), "v", typed))
         assert put(sink, write).counts.applied == len(rows)
@@ -199,7 +199,7 @@ def test_new_columns(postgres_dsn: str, case: tuple) -> None:
     assert modified == [(kind,)]
 
 
-def _typed(values: list, arrow: pa.DataType) -> pa.Array:
+def _type_values(values: list, arrow: pa.DataType) -> pa.Array:
     """Values given as scalars are beyond what Python's own types hold."""
     if not isinstance(values[0], pa.Scalar):
         return pa.array(values, arrow)
@@ -239,7 +239,7 @@ def test_existing_columns(postgres_dsn: str, case: tuple) -> None:
     """Columns keep their type, more columns are left alone, and those of bookkeeping are added."""
     kind, arrow, source_type, value, text = case
     fetch(postgres_dsn, f"{PREPARED} CREATE TABLE mirror.items (more int DEFAULT 5, v {kind}, id bigint PRIMARY KEY)")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         feed = Feed(table_of({"id": pa.int64(), "v": arrow}, v=source_type))
         put(sink, feed.write({"id": 1, "v": value}))
         assert put(sink, feed.write({"id": 1, "_unsent": ["v"]})).counts.applied == 1
@@ -259,10 +259,12 @@ def test_existing_columns(postgres_dsn: str, case: tuple) -> None:
         ("bit(3)", pa.string(), "10101", "string data length mismatch"),
     ],
 )
-def test_values_that_do_not_fit(postgres_dsn: str, kind: str, arrow: pa.DataType, value: object, said: str) -> None:
+def test_unconvertible_values_are_rejected(
+    postgres_dsn: str, kind: str, arrow: pa.DataType, value: object, said: str
+) -> None:
     fetch(postgres_dsn, f"{PREPARED} CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
     rejects = Rejects()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         counts = put(
             sink, Feed(table_of({"id": pa.int64(), "v": arrow})).write({"id": 1, "v": value}, {"id": 2}), rejects
         ).counts
@@ -293,7 +295,7 @@ def test_values_that_do_not_fit(postgres_dsn: str, kind: str, arrow: pa.DataType
 def test_columns_that_cannot_take_the_values(postgres_dsn: str, kind: str, arrow: pa.DataType) -> None:
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items (id bigint PRIMARY KEY, v {kind})")
     feed = Feed(table_of({"id": pa.int64(), "v": arrow}))
-    with opened(postgres_dsn) as sink, pytest.raises(Fatal, match="column 'v'") as error:
+    with open_sink(postgres_dsn) as sink, pytest.raises(Fatal, match="column 'v'") as error:
         sink.prepare(feed.lane, feed.plan)
     assert error.value.next_step
 
@@ -305,7 +307,7 @@ def test_identity_key_and_no_unique_index(postgres_dsn: str, caplog: pytest.LogC
         "CREATE SCHEMA mirror; CREATE TABLE mirror.b (id bigint);"
         "CREATE TABLE mirror.a (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY)",
     )
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         for into in ("a", "b"):
             feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}), lane_of(into))
             put(sink, feed.write({"id": 5, "v": "x"}))
@@ -323,7 +325,7 @@ def test_rows_that_were_there_before(postgres_dsn: str) -> None:
         "INSERT INTO mirror.items VALUES (1, 'old'), (2, 'old')",
     )
     feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write({"id": 1, "v": "new"}))
         assert fetch(postgres_dsn, "SELECT id, v FROM mirror.items ORDER BY id") == [(1, "new"), (2, "old")]
         put(sink, feed.write({"_op": "t"}, {"id": 3, "v": "after"}))

@@ -1,1 +1,1 @@
-from support.settings_fixtures import changed, folder  # noqa: F401
+from support.settings_fixtures import find_after_change, folder  # noqa: F401

@@ -37,12 +37,12 @@ ENTRY = "{sink: event_store}"
 
 @pytest.fixture
 def change(folder):
-    def changed(old: str = "", new: str = "", **more: object):
+    def change_config(old: str = "", new: str = "", **more: object):
         assert not old or CONFIG.count(old) == 1
         folder.write(CONFIG.replace(old, new) if old else CONFIG)
         return folder
 
-    return changed
+    return change_config
 
 
 def test_the_store_is_a_sink_of_its_name(change):
@@ -93,7 +93,7 @@ def test_what_is_said_for_other_targets_is_theirs(change):
     assert (lane.policy, lane.retention, bool(lane.shape), lane.watermark) == ("append", None, False, None)
 
 
-def test_events_can_be_chosen(change):
+def test_events_can_be_filtered(change):
     said = "{sink: event_store, where: \"type = 'OrderPlaced'\"}"
     lane = change(ENTRY, said).load().settings.resolve_lanes("outbox.event.order")[1]
     assert lane.shape.description == ("where type = 'OrderPlaced'",) and not lane.shape.rows_leave

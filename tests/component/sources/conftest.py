@@ -1,1 +1,1 @@
-from support.kafka_fixtures import following, own_broker, source_of, topic  # noqa: F401
+from support.kafka_fixtures import follow_source, own_broker, source_of, topic  # noqa: F401

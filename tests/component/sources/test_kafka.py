@@ -36,7 +36,7 @@ def run_once(source: KafkaSource, start: Position | None = None) -> Seen:
     return seen
 
 
-def at(topic: str, offset: int, partition: int = 0) -> Position:
+def make_position(topic: str, offset: int, partition: int = 0) -> Position:
     return Position({TopicPartition(topic, partition): offset})
 
 
@@ -142,26 +142,28 @@ def test_an_open_transaction_is_not_part_of_the_stream(broker: Broker, source_of
     assert run_once(source).offsets(topic) == [0]
 
 
-def test_markers_move_the_position_while_following(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:
+def test_markers_advance_the_position_while_streaming(
+    broker: Broker, source_of: Make, follow_source: Follow, topic: str
+) -> None:
     broker.create(topic)
-    run = following(source_of(topic))
+    run = follow_source(source_of(topic))
     broker.transact(topic, numbers(2))
     run.until(lambda: run.seen.position.get(TopicPartition(topic, 0)) == 3)
     assert run.end().offsets(topic) == [0, 1]
 
 
-def test_idle_means_an_empty_batch_every_second(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:
+def test_idle_means_an_empty_batch_every_second(broker: Broker, source_of: Make, follow_source: Follow, topic: str) -> None:
     broker.create(topic)
-    run = following(source_of(topic))
+    run = follow_source(source_of(topic))
     run.until(lambda: len(run.seen.batches) >= 4, 8)
     assert not any(b.records for b in run.end().batches)
 
 
 def test_topics_and_partitions_that_appear_are_read_from_their_beginning(
-    broker: Broker, source_of: Make, following: Follow, topic: str
+    broker: Broker, source_of: Make, follow_source: Follow, topic: str
 ) -> None:
     broker.create(topic)
-    run = following(source_of(f"{topic}*", start_from="latest"))
+    run = follow_source(source_of(f"{topic}*", start_from="latest"))
     run.until(lambda: bool(run.seen.batches))
     other = f"{topic}2"
     broker.create(other)
@@ -176,12 +178,12 @@ def test_topics_and_partitions_that_appear_are_read_from_their_beginning(
 
 
 def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
-    broker: Broker, source_of: Make, following: Follow, topic: str, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, source_of: Make, follow_source: Follow, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Looks have no answer until more records of the old topic have come; new topics begin one at a time."""
     looks: list[str] = []
 
-    def held(look: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def hold_call(look: Callable[..., Any], name: str) -> Callable[..., Any]:
         def wait(*args: Any, **named: Any) -> Any:
             looks.append(name)
             count = len(run.seen.offsets(topic))
@@ -192,10 +194,10 @@ def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
         return wait
 
     broker.create(topic)
-    run = following(source_of(f"{topic}*"))
+    run = follow_source(source_of(f"{topic}*"))
     run.until(lambda: bool(run.seen.batches))
-    monkeypatch.setattr(TopicPoller, "_find_new", held(TopicPoller._find_new, "search"))
-    monkeypatch.setattr(PartitionReader, "_refresh_topic", held(PartitionReader._refresh_topic, "look"))
+    monkeypatch.setattr(TopicPoller, "_find_new", hold_call(TopicPoller._find_new, "search"))
+    monkeypatch.setattr(PartitionReader, "_refresh_topic", hold_call(PartitionReader._refresh_topic, "look"))
     fresh = [f"{topic}.{n}" for n in range(30)]
     broker.create(*fresh)
     for name in fresh:
@@ -208,10 +210,10 @@ def test_records_of_known_topics_do_not_wait_for_looks_at_new_ones(
         begun |= found
 
 
-def test_a_pattern_without_topics_waits(broker: Broker, source_of: Make, following: Follow, topic: str) -> None:
+def test_a_pattern_without_topics_waits(broker: Broker, source_of: Make, follow_source: Follow, topic: str) -> None:
     source = source_of(f"^{topic}$")
     assert set(source.unmatched()) == {f"^{topic}$"}
-    run = following(source)
+    run = follow_source(source)
     run.until(lambda: bool(run.seen.batches))
     broker.create(topic)
     broker.produce(topic, numbers(1))
@@ -226,13 +228,13 @@ def test_start_from(broker: Broker, source_of: Make, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.address})
     producer.produce(topic, value=b"late", timestamp=int(between.timestamp() * 1000) + 1)
     assert producer.flush(20) == 0
-    assert source_of(topic).start() == at(topic, 0)
-    assert source_of(topic, start_from="latest").start() == at(topic, 5)
-    assert source_of(topic, start_from=between.isoformat()).start() == at(topic, 4)
+    assert source_of(topic).start() == make_position(topic, 0)
+    assert source_of(topic, start_from="latest").start() == make_position(topic, 5)
+    assert source_of(topic, start_from=between.isoformat()).start() == make_position(topic, 4)
     after = (between + timedelta(hours=1)).isoformat()
-    assert source_of(topic, start_from=after).start() == at(topic, 5)
+    assert source_of(topic, start_from=after).start() == make_position(topic, 5)
     broker.delete_below(topic, 2)
-    assert source_of(topic).start() == at(topic, 2)
+    assert source_of(topic).start() == make_position(topic, 2)
 
 
 @pytest.mark.parametrize("start_from", ["latest", "2200-01-01T00:00:00+00:00"])
@@ -242,7 +244,7 @@ def test_a_topic_that_appeared_in_an_outage_is_read_from_its_beginning(
     broker.create(topic, f"{topic}2")
     for name in (topic, f"{topic}2"):
         broker.produce(name, numbers(3))
-    seen = run_once(source_of(f"{topic}*", start_from=start_from), at(topic, 2))
+    seen = run_once(source_of(f"{topic}*", start_from=start_from), make_position(topic, 2))
     assert (seen.offsets(topic), seen.offsets(f"{topic}2")) == ([2], [0, 1, 2])
 
 
@@ -251,20 +253,20 @@ def test_read_is_exact_and_safe_within_apply_batch(broker: Broker, source_of: Ma
     broker.produce(topic, numbers(10))
     broker.transact(topic, numbers(3), commit=False)
     broker.produce(topic, numbers(10))
-    source, inner = source_of(topic), Seen(at(topic, 4))
+    source, inner = source_of(topic), Seen(make_position(topic, 4))
 
     def apply(batch: object) -> None:
         if not inner.batches:
             until = Position({TopicPartition(topic, 0): 16, TopicPartition(topic, 1): 0})
-            source.read(at(topic, 4), until, inner, threading.Event())
+            source.read(make_position(topic, 4), until, inner, threading.Event())
 
     source.run(Position(), apply, threading.Event(), once=True)
     assert inner.offsets(topic) == [*range(4, 10), 14, 15]
     assert inner.position == {TopicPartition(topic, 0): 16}
-    tail = Seen(at(topic, 8))
-    source.read(at(topic, 8), at(topic, 12), tail, threading.Event())
+    tail = Seen(make_position(topic, 8))
+    source.read(make_position(topic, 8), make_position(topic, 12), tail, threading.Event())
     assert tail.offsets(topic) == [8, 9]
-    assert tail.position == dict(at(topic, 12))
+    assert tail.position == dict(make_position(topic, 12))
 
 
 def test_to_read_a_topic_no_other_is_asked_about(
@@ -288,7 +290,7 @@ def test_to_read_a_topic_no_other_is_asked_about(
     monkeypatch.setattr(Cluster, "describe_topics", describe)
     monkeypatch.setattr(Cluster, "_offsets", find)
     seen = Seen()
-    source_of(f"{topic}*").read(at(topic, 0), at(topic, 2), seen, threading.Event())
+    source_of(f"{topic}*").read(make_position(topic, 0), make_position(topic, 2), seen, threading.Event())
     assert seen.offsets(topic) == [0, 1]
     assert asked == {topic}
 
@@ -298,14 +300,14 @@ def test_losses_are_named(broker: Broker, source_of: Make, topic: str) -> None:
     broker.produce(topic, numbers(10))
     broker.delete_below(topic, 5)
     source, place = source_of(topic, "gone"), TopicPartition(topic, 0)
-    assert source.losses(at(topic, 5), {topic: broker.topic_id(topic)}) == {}
-    assert source.losses(at(topic, 10), {}) == {}
-    assert "Records 2 to 4" in source.losses(at(topic, 2), {})[place]
-    assert "above the stream's end at 10" in source.losses(at(topic, 11), {})[place]
-    assert "created again" in source.losses(at(topic, 7), {topic: "another"})[place]
-    assert "is gone" in source.losses(at("gone", 0), {})[TopicPartition("gone", 0)]
-    assert "is gone" in source.losses(at(topic, 0, 3), {})[TopicPartition(topic, 3)]
-    assert source.losses(at("not.mine", 3), {}) == {}
+    assert source.losses(make_position(topic, 5), {topic: broker.topic_id(topic)}) == {}
+    assert source.losses(make_position(topic, 10), {}) == {}
+    assert "Records 2 to 4" in source.losses(make_position(topic, 2), {})[place]
+    assert "above the stream's end at 10" in source.losses(make_position(topic, 11), {})[place]
+    assert "created again" in source.losses(make_position(topic, 7), {topic: "another"})[place]
+    assert "is gone" in source.losses(make_position("gone", 0), {})[TopicPartition("gone", 0)]
+    assert "is gone" in source.losses(make_position(topic, 0, 3), {})[TopicPartition(topic, 3)]
+    assert source.losses(make_position("not.mine", 3), {}) == {}
 
 
 @pytest.mark.parametrize("offset", [2, 11])
@@ -314,9 +316,11 @@ def test_run_and_read_refuse_what_is_out_of_range(broker: Broker, source_of: Mak
     broker.produce(topic, numbers(10))
     broker.delete_below(topic, 5)
     with pytest.raises(DataLoss, match="resync"):
-        run_once(source_of(topic), at(topic, offset))
+        run_once(source_of(topic), make_position(topic, offset))
     with pytest.raises(DataLoss):
-        source_of(topic).read(at(topic, min(offset, 9)), at(topic, max(offset, 9)), Seen(), threading.Event())
+        source_of(topic).read(
+            make_position(topic, min(offset, 9)), make_position(topic, max(offset, 9)), Seen(), threading.Event()
+        )
 
 
 def test_records_deleted_while_reading_are_a_loss(broker: Broker, source_of: Make, topic: str) -> None:
@@ -362,37 +366,37 @@ def test_an_offset_that_the_broker_refuses_and_has_is_asked_for_again(broker: Br
         watch.confirm_loss(place, 11, "out of range")
 
 
-def test_a_topic_created_again_is_noticed_while_following(
-    broker: Broker, source_of: Make, following: Follow, topic: str
+def test_a_topic_created_again_is_noticed_while_streaming(
+    broker: Broker, source_of: Make, follow_source: Follow, topic: str
 ) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(5))
-    run = following(source_of(topic))
+    run = follow_source(source_of(topic))
     run.until(lambda: len(run.seen.rows) == 5)
     broker.recreate(topic)
     broker.produce(topic, numbers(20, first=100))
-    error = run.failed(DataLoss)
+    error = run.get_failure(DataLoss)
     assert topic in str(error)
     assert "lanes resync" in str(error)
     assert not [v for v in run.seen.values if v in numbers(20, first=100)]
 
 
-def test_a_topic_that_is_deleted_is_noticed_while_following(
-    broker: Broker, source_of: Make, following: Follow, topic: str
+def test_a_topic_that_is_deleted_is_noticed_while_streaming(
+    broker: Broker, source_of: Make, follow_source: Follow, topic: str
 ) -> None:
     broker.create(topic)
-    run = following(source_of(topic))
+    run = follow_source(source_of(topic))
     run.until(lambda: bool(run.seen.batches))
     broker.delete(topic)
-    assert "is gone" in str(run.failed(DataLoss))
+    assert "is gone" in str(run.get_failure(DataLoss))
 
 
 def test_group_offsets_are_visible(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic, partitions=2)
     group = f"g-{uuid4()}"
     source = source_of(topic, group_id=group)
-    source.committed(at(topic, 3))
-    source.committed(Position({**at(topic, 5), **at(topic, 1, 1)}))
+    source.committed(make_position(topic, 3))
+    source.committed(Position({**make_position(topic, 5), **make_position(topic, 1, 1)}))
     source.close()
     asked = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     found = {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions or []}
@@ -409,18 +413,18 @@ def test_others_in_the_group_do_not_decide_what_is_read(
     group = f"g-{uuid4()}"
     source = source_of(topic, group_id=group)
     reset = ConsumerGroupTopicPartitions(group, [KafkaPartition(topic, 0, 0)])
-    source.committed(at(topic, 3))
+    source.committed(make_position(topic, 3))
     source.close()
     broker.admin.alter_consumer_group_offsets([reset])[group].result(20)
     with closing(Consumer({"bootstrap.servers": broker.address, "group.id": group})) as other:
         other.subscribe([topic])
         while not other.assignment():
             other.poll(0.1)
-        assert run_once(source, at(topic, 3)).offsets(topic) == [3, 4, 5]
-        source.committed(at(topic, 6))
+        assert run_once(source, make_position(topic, 3)).offsets(topic) == [3, 4, 5]
+        source.committed(make_position(topic, 6))
         source.close()
     assert "were not published" in caplog.text
-    source.committed(at(topic, 6))
+    source.committed(make_position(topic, 6))
     source.close()
     asked = broker.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     [found] = asked[group].result(20).topic_partitions
@@ -437,7 +441,7 @@ def test_a_message_of_ten_megabytes(broker: Broker, source_of: Make, topic: str)
 def test_end_is_what_may_be_read(broker: Broker, source_of: Make, topic: str) -> None:
     broker.create(topic)
     broker.produce(topic, numbers(3))
-    assert source_of(topic).end() == at(topic, 3)
+    assert source_of(topic).end() == make_position(topic, 3)
 
 
 def test_a_broker_that_is_not_there_is_retryable(source_of: Make) -> None:

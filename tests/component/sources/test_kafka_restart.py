@@ -36,7 +36,7 @@ def test_nothing_is_lost_over_a_kill_and_patience_has_an_end(own_broker: Broker)
     run.until(lambda: bool(run.seen.batches))
     broker.service.kill()
     began = time.monotonic()
-    run.failed(Retryable)
+    run.get_failure(Retryable)
     assert time.monotonic() - began < 15
     with pytest.raises(Retryable):
         impatient.run(Position(), Seen(), threading.Event(), once=True)

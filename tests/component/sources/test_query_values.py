@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.asked_database import Asked, read, source
+from support.queried_database import QueriedDatabase, read, source
 
 from replicator.domain.errors import ConfigProblem, Fatal
 
@@ -56,22 +56,22 @@ OF_MARIADB = {
 }
 
 
-def postgres(server: Any) -> Asked:
+def postgres(server: Any) -> QueriedDatabase:
     name = dict(part.split("=") for part in server.database().split())["dbname"]
-    return Asked(f"postgresql://tester@127.0.0.1:{server.port}/{name}")
+    return QueriedDatabase(f"postgresql://tester@127.0.0.1:{server.port}/{name}")
 
 
 MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
 
 
 @pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.postgres), MARIADB])
-def asked(request) -> Asked:
+def queried_database(request) -> QueriedDatabase:
     if request.param == "postgresql":
         return postgres(request.getfixturevalue("postgres_server"))
-    return Asked(request.getfixturevalue("mariadb_server").database())
+    return QueriedDatabase(request.getfixturevalue("mariadb_server").database())
 
 
-def make(asked: Asked, columns: dict[str, Any]) -> None:
+def make(asked: QueriedDatabase, columns: dict[str, Any]) -> None:
     kinds = ", ".join(f"{name} {kind}" for name, (kind, *_) in columns.items())
     values = ", ".join(value for _, value, *_ in columns.values())
     asked.run(
@@ -79,10 +79,10 @@ def make(asked: Asked, columns: dict[str, Any]) -> None:
     )
 
 
-def test_values_are_exact(asked, tmp_path):
-    said = OF_POSTGRES if asked.kind == "postgresql" else OF_MARIADB
-    make(asked, said)
-    [row], _ = read(source(asked, tmp_path, cursor_column="id"))
+def test_values_are_exact(queried_database, tmp_path):
+    said = OF_POSTGRES if queried_database.kind == "postgresql" else OF_MARIADB
+    make(queried_database, said)
+    [row], _ = read(source(queried_database, tmp_path, cursor_column="id"))
     assert {name: row[name] for name in said} == {name: value for name, (*_, value) in said.items()}
 
 
@@ -100,21 +100,21 @@ REFUSED_BY_MARIADB = [
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_values_that_are_not_held_stop_it(asked, tmp_path, number):
-    cases = REFUSED_BY_POSTGRES if asked.kind == "postgresql" else REFUSED_BY_MARIADB
+def test_values_that_are_not_held_stop_it(queried_database, tmp_path, number):
+    cases = REFUSED_BY_POSTGRES if queried_database.kind == "postgresql" else REFUSED_BY_MARIADB
     if number >= len(cases):
         pytest.skip("there are fewer")
     kind, value, sentence = cases[number]
-    if asked.kind == "mariadb":
-        asked.run("SET GLOBAL sql_mode = ''")
-    make(asked, {"bad": (kind, value)})
+    if queried_database.kind == "mariadb":
+        queried_database.run("SET GLOBAL sql_mode = ''")
+    make(queried_database, {"bad": (kind, value)})
     with pytest.raises(Fatal, match=sentence) as caught:
-        read(source(asked, tmp_path, cursor_column="id"))
+        read(source(queried_database, tmp_path, cursor_column="id"))
     assert "casts the column" in caught.value.next_step and value.strip("'") not in str(caught.value)
 
 
 def test_a_text_in_a_numeric_column_of_sqlite_stops_it(tmp_path):
-    asked = Asked(f"sqlite:///{tmp_path / 'd.sqlite'}")
+    asked = QueriedDatabase(f"sqlite:///{tmp_path / 'd.sqlite'}")
     make(asked, {"bad": ("numeric(10,2)", "'abc'")})
     with pytest.raises(Fatal, match=r"a value cannot be read \(TypeError\)") as caught:
         read(source(asked, tmp_path, cursor_column="id"))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from support.exported import SCHEMA, export, successive
+from support.exported_records import SCHEMA, export, successive
 from support.full_disk import full_disk
 
 from adapters.delta.lane_lock import LaneLock
@@ -197,7 +197,7 @@ def test_late_ones_stop(tmp_path):
         read(source(tmp_path), at)
 
 
-def test_one_that_was_written_anew_stops(tmp_path):
+def test_a_rewritten_snapshot_stops_the_source(tmp_path):
     export(tmp_path, 5, [A])
     one = source(tmp_path)
     _, at = read(one)
@@ -394,7 +394,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("moment", ["_store_rows", "_commit_changes", "_write_notes"])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, moment, after):
+def test_a_kill_at_any_step_duplicates_nothing(tmp_path, monkeypatch, seed, moment, after):
     states = successive(random.Random(seed), 6)
     for version, rows in enumerate(states):
         export(tmp_path / "whole", version, rows)
@@ -403,7 +403,7 @@ def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, m
     unharmed = getattr(SnapshotJournal, moment)
     calls = iter(range(100))
 
-    def killed(self: SnapshotJournal, *given: Any) -> None:
+    def kill(self: SnapshotJournal, *given: Any) -> None:
         if after:
             unharmed(self, *given)
         if next(calls) % 3:
@@ -411,7 +411,7 @@ def test_a_kill_at_any_moment_gives_nothing_twice(tmp_path, monkeypatch, seed, m
         if not after:
             unharmed(self, *given)
 
-    monkeypatch.setattr(SnapshotJournal, moment, killed)
+    monkeypatch.setattr(SnapshotJournal, moment, kill)
     for _ in range(40):
         try:
             found, _ = read(source(tmp_path / "cut", allow_empty=True))
@@ -471,7 +471,7 @@ def test_other_keys_stop(tmp_path, keys, is_there):
     assert read(source(tmp_path, keys=("Part", "id")), at)[0] == [], "in any order they are the same"
 
 
-def test_keys_that_took_nothing_in_may_be_corrected(tmp_path, monkeypatch):
+def test_keys_may_be_corrected_before_the_first_snapshot(tmp_path, monkeypatch):
     export(tmp_path, 1, [A, B, C])
     with monkeypatch.context() as patched:
         patched.setattr(SnapshotJournal, "_commit_changes", lambda *_: (_ for _ in ()).throw(Killed))
@@ -526,17 +526,17 @@ def test_the_log_of_the_journal_is_kept(tmp_path):
 
 
 def test_doctor_looks_and_takes_nothing_in(tmp_path):
-    def said() -> tuple[str, str]:
+    def diagnose() -> tuple[str, str]:
         (found,) = SnapshotsCheck("source items", {"path": str(tmp_path / "items"), "positions": {}}).diagnose()
         return found.severity, found.sentence
 
-    assert said()[0] == "error"
+    assert diagnose()[0] == "error"
     (tmp_path / "items").mkdir()
-    assert said()[0] == "warning"
+    assert diagnose()[0] == "warning"
     file = export(tmp_path, 3, [A, B])
-    assert said() == ("ok", "There are 1 snapshots of items; the newest is version 3, with 2 rows.")
+    assert diagnose() == ("ok", "There are 1 snapshots of items; the newest is version 3, with 2 rows.")
     file.write_bytes(file.read_bytes()[:50])
-    assert said()[0] == "warning"
+    assert diagnose()[0] == "warning"
     assert not (tmp_path / "state").exists()
 
 

@@ -214,10 +214,10 @@ def test_a_store_that_goes_away_while_a_file_is_read() -> None:
         listed = source._list_files()
         store.stop()
         with pytest.raises(Retryable, match="cannot be reached"):
-            source._delivery(_delivered(), lambda _: None, threading.Event()).read(listed)
+            source._delivery(deliver_records(), lambda _: None, threading.Event()).read(listed)
 
 
-def _delivered() -> Any:
+def deliver_records() -> Any:
     from adapters.sources.files.delivery_progress import DeliveryProgress
 
     return DeliveryProgress({})

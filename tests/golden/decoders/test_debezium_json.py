@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.recorded_topics import HERE, TOPICS, recorded
+from support.recorded_topics import HERE, TOPICS, read_recorded_frame
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 
@@ -86,7 +86,7 @@ def change_of(row: dict[str, object]) -> dict[str, object]:
 
 def outcomes(path: Path) -> dict[str, object]:
     """Per offset what became of the record, and the table at every version of its schema."""
-    raw = recorded(path)
+    raw = read_recorded_frame(path)
     decoder = DebeziumJsonDecoder(OPTIONS.get(path.parent.name, {}))
     routes = decoder.route(raw).to_pylist()
     records: dict[int, object] = {i: f"ignored: {r['ignored']}" for i, r in enumerate(routes) if r["ignored"]}
@@ -137,7 +137,7 @@ def test_changes_of_a_partition_come_in_the_order_of_their_sequence(path: Path) 
 
 @pytest.mark.parametrize("path", [p for p in TOPICS if p.parent.name in CAPTURED], ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_the_envelope_agrees_with_the_changes(path: Path) -> None:
-    raw = recorded(path)
+    raw = read_recorded_frame(path)
     decoder = DebeziumJsonDecoder({"schema": DECLARED})
     envelope = decoder.envelope(raw)
     assert envelope["error"].null_count == raw.num_rows

@@ -183,7 +183,7 @@ def test_replication_matters_in_production_only(stack):
 
 
 @pytest.fixture
-def aged(stack: EmbeddedStack) -> Callable[..., str]:
+def make_aged_topic(stack: EmbeddedStack) -> Callable[..., str]:
     """Makes a topic of ten records of some age."""
 
     def make(name: str, age: float, **settings: str) -> str:
@@ -200,16 +200,16 @@ def aged(stack: EmbeddedStack) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize(("age", "severity"), [(60, "ok"), (2400, "warning"), (3500, "error")])
-def test_retention_by_time_against_a_lane(stack, aged, age, severity):
-    topic = aged(f"aged.{age}", age, retention_ms="3600000")
+def test_retention_by_time_against_a_lane(stack, make_aged_topic, age, severity):
+    topic = make_aged_topic(f"aged.{age}", age, retention_ms="3600000")
     found = [d for d in kafka(stack, topic, positions={"lake.t": {topic: {"0": 3}}}) if "lake.t" in d.sentence]
     assert [d.severity for d in found] == [severity], found
     assert severity == "ok" or ("1.0 hours" in found[0].sentence and "retention.ms" in found[0].next_step)
     assert not [d for d in kafka(stack, topic, positions={"lake.t": {topic: {"0": 10}}}) if "lake.t" in d.sentence]
 
 
-def test_retention_by_size_and_records_that_are_gone(stack, aged):
-    topic = aged("aged.size", 60, retention_bytes="1000000")
+def test_retention_by_size_and_records_that_are_gone(stack, make_aged_topic):
+    topic = make_aged_topic("aged.size", 60, retention_bytes="1000000")
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
     for future in admin.delete_records([KafkaPartition(topic, 0, 2)]).values():
         future.result(20)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from servers.schema_registry import API, Gate, answering, gate
+from servers.schema_registry import API, ConnectionProxy, answering, open_proxy
 from support.avro_of_connect import Avro
 from support.cli_program import PROGRAM, answer_of, run_program
 from support.debezium_events import ID, event, key, raw
@@ -94,14 +94,14 @@ class Running:
 @pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
 def test_a_registry_that_goes_away_is_waited_for_and_nothing_is_lost(tmp_path: Path, registry: str, engine: str) -> None:
     avro = Avro(f"{registry}{API}")
-    with gate(registry) as before:
+    with open_proxy(registry) as before:
         folder = project(tmp_path, f"{{url: '{before.url}'}}")
-        before.shut()
+        before.refuse_connections()
         record(folder, "a", events(avro, [ID, NAME], 1, 5), 0)
         running = Running(folder, "--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
         try:
             away_and_back(running, before, folder, lambda: {r["id"] for r in _rows_if_any(folder)} == set(range(1, 6)))
-            before.shut()
+            before.refuse_connections()
             record(folder, "b", events(avro, [ID, NAME, MORE], 4, 6, at=200), 5)  # A schema that nobody knows yet.
             away_and_back(running, before, folder, lambda: len(_rows_if_any(folder)) == 9)
         finally:
@@ -113,7 +113,7 @@ def test_a_registry_that_goes_away_is_waited_for_and_nothing_is_lost(tmp_path: P
     assert not (folder / "lake" / "_replicator" / "dead_letters" / "_delta_log").is_dir()
 
 
-def away_and_back(running: Running, before: Gate, folder: Path, done: Callable[[], bool]) -> None:
+def away_and_back(running: Running, before: ConnectionProxy, folder: Path, done: Callable[[], bool]) -> None:
     said = running.text.count("does not answer")
     running.until(lambda: running.text.count("does not answer") > said, "it says that the registry is away")
     assert not done()

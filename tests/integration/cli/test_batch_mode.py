@@ -83,7 +83,7 @@ def rows(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def mirrored(dsn: str, schema: str) -> dict[str, list[str]]:
+def read_mirror(dsn: str, schema: str) -> dict[str, list[str]]:
     with psycopg.connect(dsn, row_factory=psycopg.rows.dict_row) as connection:
         return {n: texts(connection.execute(f"SELECT * FROM {schema}.{n}").fetchall()) for n in (*TABLES, "audit_log")}
 
@@ -102,7 +102,7 @@ def commits(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def expected(times: int, first: str = "WRITE") -> dict[str, list[str]]:
+def compute_expected(times: int, first: str = "WRITE") -> dict[str, list[str]]:
     """The newest first. `first`: how rows come into a table that has none."""
     merged = ["MERGE"] * (times - 1) + [first]
     return {**dict.fromkeys(TABLES, merged), "audit_log": ["WRITE"] * times, "events": ["WRITE"] * times}
@@ -119,11 +119,11 @@ def test_one_commit_per_table_and_the_tables_of_a_stream(tmp_path: Path, postgre
     for part in (0, 1):
         accumulate(batch, part)
         run(batch, "local", "--set", "limits.batch_bytes=5000")
-        assert commits(batch) == expected(part + 1)
+        assert commits(batch) == compute_expected(part + 1)
     assert rows(batch) == rows(stream)
-    assert mirrored(postgres_dsn, "batch") == mirrored(postgres_dsn, "stream")
+    assert read_mirror(postgres_dsn, "batch") == read_mirror(postgres_dsn, "stream")
     run(batch, "local")
-    assert commits(batch) == expected(2)
+    assert commits(batch) == compute_expected(2)
 
 
 def test_a_kill_gives_nothing_twice(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_a_kill_gives_nothing_twice(tmp_path: Path) -> None:
         os.kill(killed.pid, signal.SIGKILL)
         killed.wait()
         run(batch, "local")
-        assert commits(batch) == expected(part + 1)
+        assert commits(batch) == compute_expected(part + 1)
     assert rows(batch) == rows(stream)
 
 
@@ -157,7 +157,7 @@ def test_more_than_memory_is_refused_before_anything_is_applied(tmp_path: Path) 
     assert "has more than the 12,500 bytes of keys and values" in said["summary"]
     assert commits(tmp_path) == {}
     run(tmp_path, "local")
-    assert commits(tmp_path) == expected(1)
+    assert commits(tmp_path) == compute_expected(1)
 
 
 @pytest.mark.parametrize("engine", [LONG_ON_SPARK])
@@ -168,8 +168,8 @@ def test_on_spark(tmp_path: Path, engine: str) -> None:
     run(stream, "local")
     accumulate(batch, 0)
     run(batch, engine, "--set", "limits.memory=50000")
-    assert commits(batch) == expected(1, "MERGE")
+    assert commits(batch) == compute_expected(1, "MERGE")
     accumulate(batch, 1)
     run(batch, "local")
-    assert commits(batch) == expected(2, "MERGE")
+    assert commits(batch) == compute_expected(2, "MERGE")
     assert rows(batch) == rows(stream)

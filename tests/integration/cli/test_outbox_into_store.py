@@ -47,26 +47,29 @@ def of_table(number: int, payload: object, of: int | None, kind: str = "order") 
     return {"topic": "cdc.public.outbox", "value": {"before": None, "after": row, "op": "c", "source": source}}
 
 
-def routed(number: int, payload: object, of: int | None, kind: str = "order") -> Mapping[str, Any]:
+def make_routed_event(number: int, payload: object, of: int | None, kind: str = "order") -> Mapping[str, Any]:
     """An event, as EventRouter makes it; in every seventh it leaves out the type."""
     headers = {"id": f"r{number}", **({"eventType": "Paid"} if number % 7 else {})}
     return {"topic": f"outbox.event.{kind}", "key": str(of), "value": payload, "headers": headers}
 
 
-def sent(numbers: range) -> list[Mapping[str, Any]]:
+def make_events(numbers: range) -> list[Mapping[str, Any]]:
     """Events of two kinds of aggregates in both forms, some of them twice, and some that are none of the store's."""
     made = []
     for number in numbers:
         kind = "payment" if number % 5 == 0 else "order"
-        made += [of_table(number, {"n": number, "who": "é"}, number % 3, kind), routed(number, {"n": number}, number % 3)]
-        made += [routed(number, {"n": number}, number % 3)] if number % 4 == 0 else []
+        made += [
+            of_table(number, {"n": number, "who": "é"}, number % 3, kind),
+            make_routed_event(number, {"n": number}, number % 3),
+        ]
+        made += [make_routed_event(number, {"n": number}, number % 3)] if number % 4 == 0 else []
     return [*made, of_table(numbers.start + 900, ["no", "object"], 1), of_table(numbers.start + 950, {}, None)]
 
 
 def archive(folder: Path, numbers: range) -> None:
     """A file of records."""
     lines = []
-    for offset, one in enumerate(sent(numbers), 1000 * numbers.start):
+    for offset, one in enumerate(make_events(numbers), 1000 * numbers.start):
         texts = {of: json.dumps(one[of]) if of in one else None for of in ("key", "value")}
         headers = [[name, text] for name, text in one.get("headers", {}).items()]
         known = {
@@ -81,7 +84,7 @@ def archive(folder: Path, numbers: range) -> None:
     (folder / "archive" / f"{numbers.start:04}.jsonl").write_text("".join(lines))
 
 
-def wanted(*several: range) -> dict[str, dict[str, list[str]]]:
+def list_expected_ids(*several: range) -> dict[str, dict[str, list[str]]]:
     """The ids of the events of each aggregate, by its type, in the order of their records."""
     found: dict[str, dict[str, list[str]]] = {}
     for numbers in several:
@@ -99,39 +102,39 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "config").mkdir()
     monkeypatch.chdir(tmp_path)
 
-    def made(store: str, more: str = "") -> Path:
+    def make_project(store: str, more: str = "") -> Path:
         (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.replace("STORE", store) + more)
         (tmp_path / "config" / "totals.sql").write_text(TOTALS)
         return tmp_path
 
-    return made
+    return make_project
 
 
-def said(*arguments: str) -> Any:
+def run_command(*arguments: str) -> Any:
     done = CliRunner().invoke(main, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     return answer_of(done)["result"]
 
 
-def told(kind: str) -> dict[str, list[str]]:
+def list_stored_ids(kind: str) -> dict[str, list[str]]:
     """The ids that `replicator events` has of a type, by aggregate; versions are 1, 2, 3 and so on."""
     found: dict[str, list[tuple[int, str]]] = {}
-    for event in said("events", kind):
+    for event in run_command("events", kind):
         found.setdefault(event["aggregate_id"], []).append((event["event_version"], event["event_id"]))
     for versions in found.values():
         assert sorted(number for number, _ in versions) == list(range(1, len(versions) + 1))
     return {of: [event_id for _, event_id in sorted(versions)] for of, versions in found.items()}
 
 
-def apart(kind: str, of: Mapping[str, list[str]]) -> dict[str, tuple[list[str], list[str]]]:
+def group_by_aggregate(kind: str, of: Mapping[str, list[str]]) -> dict[str, tuple[list[str], list[str]]]:
     """By aggregate the events of each form in their order: topics are read side by side."""
     return {key: ([e for e in ids if e[0] == "t"], [e for e in ids if e[0] == "r"]) for key, ids in of.items()}
 
 
 def check_all(*several: range) -> None:
-    for kind, of in wanted(*several).items():
-        found = {key: [e for e in ids if e[0] in "tr"] for key, ids in told(kind).items()}
-        assert apart(kind, found) == apart(kind, of)
+    for kind, of in list_expected_ids(*several).items():
+        found = {key: [e for e in ids if e[0] in "tr"] for key, ids in list_stored_ids(kind).items()}
+        assert group_by_aggregate(kind, found) == group_by_aggregate(kind, of)
 
 
 def goes_through(folder: Path, first: str, second: str) -> None:
@@ -139,16 +142,16 @@ def goes_through(folder: Path, first: str, second: str) -> None:
     archive(folder, range(1, 30))
     run(folder, first)
     check_all(range(1, 30))
-    event = said("events", "order", "1", "--limit", "1")[0]
+    event = run_command("events", "order", "1", "--limit", "1")[0]
     assert event["metadata"]["partition"] == "0" and event["event_data"]["n"].isdigit()
-    before = len(told("order")["1"])
-    stored = said("emit", "order", "1", "Told", "--data", '{"by": "hand"}', "--expected-version", str(before))
+    before = len(list_stored_ids("order")["1"])
+    stored = run_command("emit", "order", "1", "Told", "--data", '{"by": "hand"}', "--expected-version", str(before))
     assert stored["event_version"] == before + 1
     archive(folder, range(30, 40))
     run(folder, second)
     check_all(range(1, 30), range(30, 40))
-    assert told("order")["1"][before] == stored["event_id"] and len(told("order")["1"]) > before + 1
-    letters = said("dlq", "list")
+    assert list_stored_ids("order")["1"][before] == stored["event_id"] and len(list_stored_ids("order")["1"]) > before + 1
+    letters = run_command("dlq", "list")
     codes = [one["code"] for one in letters if one["lane"] == "event_store.order"]
     assert codes and set(codes) == {"NO_EVENT"} and len(codes) == 2 * 2 + len([n for n in range(1, 40) if n % 7 == 0])
 
@@ -166,44 +169,46 @@ def test_an_event_that_is_refused_comes_as_its_remedy_says(project):
 
     sends("a", (0, of_table(1, ["no", "object"], 1)), (1, of_table(2, many, 2)))
     run(folder, "local")
-    letters = [one for one in said("dlq", "list") if one["lane"] == "event_store.order"]
+    letters = [one for one in run_command("dlq", "list") if one["lane"] == "event_store.order"]
     assert [one["code"] for one in letters] == ["NO_EVENT"] * 2
     for letter in letters:
-        [explained] = said("dlq", "explain", letter["event_id"])
+        [explained] = run_command("dlq", "explain", letter["event_id"])
         assert "this one again under a new id; or raise the bound under `limits`" in explained["what_to_do"]
     config = folder / "config" / "replicator.yaml"
     config.write_text(config.read_text().replace("columns: 20", "columns: 200"))
     assert run_program(folder, "dlq", "replay").returncode == 1, "one of the two is rejected again"
     sends("b", (2, of_table(3, {"an": "object"}, 1)))
     run(folder, "local")
-    assert told("order") == {"1": ["t3"], "2": ["t2"]}
+    assert list_stored_ids("order") == {"1": ["t3"], "2": ["t2"]}
 
 
 @pytest.mark.slow
 def test_into_a_lake(project):
     folder = project("{path: ./events}", PROJECTION)
     goes_through(folder, "local", "local")
-    assert said("refresh")[0]["rows"] == 3
+    assert run_command("refresh")[0]["rows"] == 3
     rows = DeltaTable(str(folder / "lake" / "totals")).to_pyarrow_table().to_pylist()
-    assert {row["id"]: row["version"] for row in rows} == {of: len(ids) for of, ids in told("order").items()}
+    assert {row["id"]: row["version"] for row in rows} == {of: len(ids) for of, ids in list_stored_ids("order").items()}
     shutil.rmtree(folder / "state")  # What is remembered on this machine: everything is read again, below the positions.
     run(folder, "local")
     check_all(range(1, 30), range(30, 40))
 
 
 @pytest.mark.slow
-def test_read_anew(project):
+def test_stored_events_survive_a_second_read(project):
     """Events that are stored stay what they are."""
     folder = project("{path: ./events}")
     archive(folder, range(1, 8))
     run(folder, "local")
-    before = told("order")
+    before = list_stored_ids("order")
     # The archive begins at a later offset than the topic did.
     done = run_program(folder, "lanes", "resync", "event_store.order", "--accept-missing", "--yes", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [one["position"] for one in said("status")["lanes"] if one["id"] == "event_store.order"] == [{}]
+    assert [one["position"] for one in run_command("status")["lanes"] if one["id"] == "event_store.order"] == [{}]
     run(folder, "local")
-    assert [bool(one["position"]) for one in said("status")["lanes"]] == [True] * 4 and told("order") == before
+    assert [bool(one["position"]) for one in run_command("status")["lanes"]] == [True] * 4 and list_stored_ids(
+        "order"
+    ) == before
 
 
 @pytest.mark.slow
@@ -230,7 +235,7 @@ def _name(dsn: str) -> str:
 
 
 @pytest.mark.slow
-def test_its_event_log_makes_the_other_targets_anew(project):
+def test_its_event_log_rebuilds_the_other_targets(project):
     """Who asks for no lane means those; snapshots are of them alone."""
     folder = project("{path: ./events}")
     config = folder / "config" / "replicator.yaml"
@@ -240,15 +245,15 @@ def test_its_event_log_makes_the_other_targets_anew(project):
     config.write_text(text.replace("[{sink: lake}, ", "[{sink: lake}, {sink: log}, "))
     archive(folder, range(1, 12))
     run(folder, "local")
-    assert [one["lane"] for one in said("snapshot", "outbox.event.order")] == ["lake.order"]
+    assert [one["lane"] for one in run_command("snapshot", "outbox.event.order")] == ["lake.order"]
     assert sorted(one.name for one in (folder / "log" / "_replicator" / "snapshots" / "shop").iterdir()) == [
         "lake.order",
         "lake.payment",
     ]
-    before = told("order")
+    before = list_stored_ids("order")
     done = run_program(folder, "replay", "outbox.event.order", "--json")
     assert done.returncode == 0 and answer_of(done)["result"]["lane"] == "lake.order"
-    assert told("order") == before
+    assert list_stored_ids("order") == before
 
 
 REFUSED = [

@@ -18,9 +18,9 @@ import psycopg
 import pytest
 from deltalake import DeltaTable
 from paths import PROJECT
-from support.asked_database import Asked
 from support.cli_program import PROGRAM, run_program
 from support.next_layer import run
+from support.queried_database import QueriedDatabase
 
 EXAMPLE = PROJECT / "config" / "examples" / "sales-by-query.yaml"
 KILLS = int(os.environ.get("REPLICATOR_KILLS", "5"))
@@ -46,10 +46,10 @@ MARIADB = pytest.param("mariadb", marks=pytest.mark.slow)
 
 
 @pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.postgres), MARIADB])
-def asked(request) -> Asked:
+def queried_database(request) -> QueriedDatabase:
     if request.param == "mariadb":
-        return Asked(request.getfixturevalue("mariadb_server").database())
-    return Asked(postgres_url(request.getfixturevalue("postgres_server")))
+        return QueriedDatabase(request.getfixturevalue("mariadb_server").database())
+    return QueriedDatabase(postgres_url(request.getfixturevalue("postgres_server")))
 
 
 def of_lake(folder: Path, table: str = "sales") -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def sales(rows: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
     return {(row["id"], str(row["date"]), row["name"], str(row["sales"])) for row in rows}
 
 
-def change(asked: Asked) -> None:
+def change(asked: QueriedDatabase) -> None:
     """What is modified after 2019-11-20 00:00:00, and a delete, which nobody sees."""
     asked.run("UPDATE sales SET sales = 150, modified = '2019-11-20 10:00:00' WHERE id = 2")
     asked.run("UPDATE sales SET sales = 175, modified = '2019-11-20 10:00:00' WHERE id = 2")
@@ -71,16 +71,16 @@ def change(asked: Asked) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_the_worked_example(asked, tmp_path, monkeypatch):
+def test_the_worked_example(queried_database, tmp_path, monkeypatch):
     """A full load, then what was modified is merged by id."""
-    monkeypatch.setenv("SALES_DSN", asked.url)
+    monkeypatch.setenv("SALES_DSN", queried_database.url)
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
-    asked.make_sales()
+    queried_database.make_sales()
     quiet = ("--set", "http.address=127.0.0.1:0")
     run(tmp_path, "local", *quiet)
     assert sales(of_lake(tmp_path)) == LOADED
-    change(asked)
+    change(queried_database)
     run(tmp_path, "local", *quiet)
     assert sales(of_lake(tmp_path)) == MERGED
     versions = Counter(row["id"] for row in of_lake(tmp_path, "sales_history"))
@@ -90,24 +90,24 @@ def test_the_worked_example(asked, tmp_path, monkeypatch):
 
 
 @pytest.mark.timeout(600)
-def test_only_what_is_modified_after_a_time(asked, tmp_path, monkeypatch):
-    monkeypatch.setenv("SALES_DSN", asked.url)
+def test_only_what_is_modified_after_a_time(queried_database, tmp_path, monkeypatch):
+    monkeypatch.setenv("SALES_DSN", queried_database.url)
     (tmp_path / "config").mkdir()
     text = EXAMPLE.read_text().replace("# start_after", "start_after")
     (tmp_path / "config" / "replicator.yaml").write_text(text)
-    asked.make_sales()
-    change(asked)
+    queried_database.make_sales()
+    change(queried_database)
     run(tmp_path, "local", "--set", "http.address=127.0.0.1:0")
     assert sales(of_lake(tmp_path)) == MERGED - LOADED
 
 
-def test_doctor_asks_for_the_columns(asked, tmp_path, monkeypatch):
-    monkeypatch.setenv("SALES_DSN", asked.url)
+def test_doctor_asks_for_the_columns(queried_database, tmp_path, monkeypatch):
+    monkeypatch.setenv("SALES_DSN", queried_database.url)
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
     said = run_program(tmp_path, "doctor").stdout
     assert "The database has no table sales" in said
-    asked.make_sales()
+    queried_database.make_sales()
     said = run_program(tmp_path, "doctor").stdout
     assert "sales can be asked: 5 columns." in said and "Rows that are deleted are not seen" in said
     said = run_program(tmp_path, "doctor", "--set", "sources.sales.cursor_column=changed").stdout
@@ -123,7 +123,7 @@ def test_doctor_asks_for_the_columns(asked, tmp_path, monkeypatch):
 @pytest.mark.timeout(900)
 def test_the_engines_in_turns(postgres_server, tmp_path, monkeypatch):
     """Whoever comes goes on with the journal that the other one left."""
-    asked = Asked(postgres_url(postgres_server))
+    asked = QueriedDatabase(postgres_url(postgres_server))
     monkeypatch.setenv("SALES_DSN", asked.url)
     (tmp_path / "config").mkdir()
     shutil.copy(EXAMPLE, tmp_path / "config" / "replicator.yaml")
@@ -170,7 +170,7 @@ tables:
 
 
 @contextmanager
-def writing(asked: Asked, chance: random.Random) -> Iterator[None]:
+def writing(asked: QueriedDatabase, chance: random.Random) -> Iterator[None]:
     """Rows come and change, in transactions of which some commit late; `rev` counts the changes of a row."""
     stop = threading.Event()
 
@@ -204,10 +204,10 @@ def writing(asked: Asked, chance: random.Random) -> Iterator[None]:
 @pytest.mark.postgres
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [SEED])
-def test_killed_at_any_moment(postgres_server, tmp_path, monkeypatch, seed):
+def test_killed_at_any_step(postgres_server, tmp_path, monkeypatch, seed):
     """Every change that was read is in every target once, and what the database has at the end is there."""
     chance = random.Random(seed)
-    asked, mirror = Asked(postgres_url(postgres_server)), postgres_url(postgres_server)
+    asked, mirror = QueriedDatabase(postgres_url(postgres_server)), postgres_url(postgres_server)
     monkeypatch.setenv("ITEMS_DSN", asked.url)
     monkeypatch.setenv("MIRROR_DSN", mirror)
     (tmp_path / "config").mkdir()

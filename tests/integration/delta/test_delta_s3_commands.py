@@ -92,7 +92,7 @@ def test_commands_without_a_bucket(project: Path) -> None:
     assert [f["sentence"] for f in found if f["subject"] == "sink lake" and f["severity"] == "error"]
 
 
-def told(rows: list[dict[str, Any]]) -> list[str]:
+def sort_rows(rows: list[dict[str, Any]]) -> list[str]:
     """Rows but for when they were applied, in an order."""
     return sorted(json.dumps({**row, "_cdc_applied_at": None}) for row in rows)
 
@@ -106,11 +106,11 @@ def test_the_log_in_the_store_answers(project: Path) -> None:
     audited = run(project, "audit", "public.products")["result"]
     assert {one["operation"] for one in audited} >= {"r", "u"}
     last = run(project, "query", "products", "--from-log", "--as-of", "2027-01-01T00:00:00+0000")
-    assert told(last["result"]) == told(rows)
+    assert sort_rows(last["result"]) == sort_rows(rows)
     run(project, "replay", "public.products", "--into", "products_again")
-    assert told(run(project, "query", "products_again")["result"]) == told(rows)
+    assert sort_rows(run(project, "query", "products_again")["result"]) == sort_rows(rows)
     run(project, "replay", "public.products")
-    assert told(run(project, "query", "products")["result"]) == told(rows)
+    assert sort_rows(run(project, "query", "products")["result"]) == sort_rows(rows)
 
 
 def layer(project: Path, folder: str, said: str) -> None:
@@ -149,6 +149,6 @@ def test_a_lake_is_made_of_the_log_in_the_store(project: Path) -> None:
     found = run(project, "doctor")["result"]
     assert [f["severity"] for f in found if f["subject"] == "source recorded"] == ["ok"]
     run(project, "run", "--until-caught-up")
-    assert told(run(project, "query", "products")["result"]) == told(rows)
+    assert sort_rows(run(project, "query", "products")["result"]) == sort_rows(rows)
     refused = run(project, "run", "--until-caught-up", "--set", "sources.recorded.path=s3://no-such-bucket/x", code=3)
     assert "the bucket of" in json.dumps(refused), refused

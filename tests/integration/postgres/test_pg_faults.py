@@ -12,7 +12,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from paths import PROJECT, TESTS
-from support.pg_case import TOPIC, Feed, fetch, no_rejects, opened, put, table_of
+from support.pg_case import TOPIC, Feed, fetch, no_rejects, open_sink, put, table_of
 
 from adapters.postgres import connection
 from adapters.sinks.postgres import PostgresSink
@@ -66,7 +66,7 @@ def kill_when(dsn: str, started: threading.Event, query: str) -> threading.Threa
 def test_backend_is_terminated(postgres_dsn: str, where: str, query: str, rows: list) -> None:
     """During MERGE and while the position is written: Retryable, nothing applied; the same write again is applied once."""
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
         pause = "CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(30); RETURN NEW; END'"
         fetch(postgres_dsn, pause)
@@ -87,7 +87,7 @@ def test_connection_is_lost_during_copy(postgres_dsn: str, monkeypatch: pytest.M
     from adapters.postgres import copy
 
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
         encode = copy.to_csv
 
@@ -113,7 +113,7 @@ def test_answer_of_commit_is_lost(postgres_dsn: str, monkeypatch: pytest.MonkeyP
     from adapters.sinks.postgres.lanes import PostgresLanes
 
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
         commit = PostgresLanes._commit
 
@@ -142,7 +142,7 @@ def test_server_restarts(postgres_server) -> None:
     server.start()
     try:
         dsn, feed = server.database(), Feed(TABLE)
-        with opened(dsn) as sink:
+        with open_sink(dsn) as sink:
             put(sink, feed.write(ROWS[0]))
             server.run("pg_ctl", "stop", "-w", "-m", "fast")
             write = feed.write(*ROWS[1:])
@@ -162,7 +162,7 @@ def test_server_restarts(postgres_server) -> None:
 def test_another_instance_takes_over_while_the_connection_is_broken(postgres_dsn: str) -> None:
     """The first instance comes back, finds the epoch raised, and stops without finishing."""
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as first, opened(postgres_dsn) as second:
+    with open_sink(postgres_dsn) as first, open_sink(postgres_dsn) as second:
         put(first, feed.write(ROWS[0]))
         fetch(
             postgres_dsn,
@@ -181,7 +181,7 @@ def test_another_instance_takes_over_while_the_connection_is_broken(postgres_dsn
 def test_the_server_has_not_noticed_that_the_connection_is_gone(postgres_dsn: str) -> None:
     """The predecessor's backend, which still holds the lane's lock and an open transaction, is ended first."""
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
         lost = sink.lanes.session.connection
         lost.execute("BEGIN")
@@ -193,9 +193,9 @@ def test_the_server_has_not_noticed_that_the_connection_is_gone(postgres_dsn: st
         lost.close()
 
 
-def test_second_instance_is_told_who_holds_the_lane(postgres_dsn: str) -> None:
+def test_second_instance_is_refused_with_the_holder_of_the_lane(postgres_dsn: str) -> None:
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as first, opened(postgres_dsn) as second:
+    with open_sink(postgres_dsn) as first, open_sink(postgres_dsn) as second:
         put(first, feed.write(ROWS[0]))
         pid = fetch(postgres_dsn, "SELECT pid FROM pg_locks WHERE locktype = 'advisory'")[0][0]
         for call in (lambda: second.prepare(feed.lane, feed.plan), lambda: second.reset(feed.lane)):
@@ -241,14 +241,14 @@ def test_kill_9_and_start_again_at_once(postgres_dsn: str) -> None:
     assert fetch(postgres_dsn, "SELECT count(*), count(DISTINCT id), max(id) + 1 FROM mirror.items") == [(rows, rows, rows)]
 
 
-def test_read_only_role_is_told_what_to_do(postgres_dsn: str) -> None:
+def test_read_only_role_gets_a_remedy(postgres_dsn: str) -> None:
     fetch(postgres_dsn, "CREATE ROLE reader_of_nothing LOGIN")
     try:
         dsn = postgres_dsn.replace("user=tester", "user=reader_of_nothing")
-        with opened(dsn) as sink, pytest.raises(EnvironmentProblem, match=r"permission denied.*Grant"):
+        with open_sink(dsn) as sink, pytest.raises(EnvironmentProblem, match=r"permission denied.*Grant"):
             put(sink, Feed(TABLE).write(ROWS[0]))
         dsn = postgres_dsn.replace("user=tester", "user=nobody_here")
-        with opened(dsn) as sink, pytest.raises(EnvironmentProblem, match="refused the connection"):
+        with open_sink(dsn) as sink, pytest.raises(EnvironmentProblem, match="refused the connection"):
             put(sink, Feed(TABLE).write(ROWS[0]))
     finally:
         fetch(postgres_dsn, "DROP ROLE reader_of_nothing")
@@ -258,7 +258,7 @@ def test_a_lock_of_somebody_else_ends_as_the_remedy_says(postgres_dsn: str, monk
     """A statement does not wait for it for ever, and nothing of the write is there twice afterwards."""
     monkeypatch.setitem(connection.SETTINGS, "lock_timeout", "200ms")
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as sink, closing(psycopg.connect(postgres_dsn)) as other:
+    with open_sink(postgres_dsn) as sink, closing(psycopg.connect(postgres_dsn)) as other:
         put(sink, feed.write(ROWS[0]))
         other.execute("LOCK TABLE mirror.items IN ACCESS EXCLUSIVE MODE")
         write = feed.write(*ROWS[1:])
@@ -274,7 +274,7 @@ def test_a_lock_of_somebody_else_ends_as_the_remedy_says(postgres_dsn: str, monk
 
 
 def test_a_missing_server_may_come_back(postgres_dsn: str) -> None:
-    with opened("host=127.0.0.1 port=1 user=x password=secret dbname=x") as sink:
+    with open_sink("host=127.0.0.1 port=1 user=x password=secret dbname=x") as sink:
         with pytest.raises(Retryable) as error:
             sink.state(Feed(TABLE).lane)
         assert "secret" not in str(error.value)
@@ -283,11 +283,11 @@ def test_a_missing_server_may_come_back(postgres_dsn: str) -> None:
 def test_a_session_that_is_of_no_more_use_is_replaced(postgres_dsn: str) -> None:
     """One that was opened while the database took no writes, and one with a prepared statement whose table was changed."""
     feed, name = Feed(TABLE), psycopg.conninfo.conninfo_to_dict(postgres_dsn)["dbname"]
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(ROWS[0]))
     writable = f"{postgres_dsn} options='-c default_transaction_read_only=off'"
     fetch(postgres_dsn, f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         write = feed.write(ROWS[1])
         for _ in range(2):
             with pytest.raises(Retryable, match="25006"):

@@ -45,13 +45,13 @@ def test_sales_through_dts(broker: Broker, tmp_path: Path) -> None:
     """The full load, the changes, and both once more as after a fail-over of DTS's store."""
     broker.create("sales_dts")
     project(tmp_path, "dts-sales.yaml")
-    broker.produce("sales_dts", dts_sales.loaded())
+    broker.produce("sales_dts", dts_sales.make_loaded_messages())
     run(tmp_path, broker)
     assert sales(tmp_path) == [(*row[:3], row[3]) for row in dts_sales.LOADED]
     broker.produce("sales_dts", dts_sales.changes())
     run(tmp_path, broker)
     assert sales(tmp_path) == dts_sales.RESULT
-    broker.produce("sales_dts", [*dts_sales.loaded(), *dts_sales.changes()[:2]])
+    broker.produce("sales_dts", [*dts_sales.make_loaded_messages(), *dts_sales.changes()[:2]])
     (lane,) = run(tmp_path, broker)["lanes"]
     assert sales(tmp_path) == dts_sales.RESULT
     assert lane["counts"]["applied"] == lane["counts"]["rejected"] == 0

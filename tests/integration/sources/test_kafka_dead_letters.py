@@ -20,7 +20,7 @@ from servers.kafka import Broker
 
 from adapters.sinks.kafka import KafkaDeadLetters, options
 from adapters.sinks.kafka.check import DeadLetterTopicCheck
-from adapters.sinks.kafka.letter_log import DeadLetterLog
+from adapters.sinks.kafka.dead_letter_log import DeadLetterLog
 from adapters.sinks.kafka.messages import DeadLetterMessage
 from replicator.domain.errors import ConfigProblem, EnvironmentProblem, ReplicatorError, Retryable
 from replicator.ports.dead_letters import DeadLetter
@@ -32,11 +32,11 @@ Make = Callable[..., KafkaDeadLetters]
 
 
 @pytest.fixture
-def letters(broker: Broker) -> dict[str, Any]:
+def dead_letters(broker: Broker) -> dict[str, Any]:
     return {"bootstrap_servers": broker.address, "topic": f"letters-{uuid4()}", "pipeline": "shop"}
 
 
-def seen(broker: Broker, topic: str) -> list[Any]:
+def read_messages(broker: Broker, topic: str) -> list[Any]:
     """The messages of the topic, as somebody else reads them."""
     consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "x", "enable.auto.commit": "false"})
     place = TopicPartition(topic, 0)
@@ -72,12 +72,12 @@ def await_written(store: KafkaDeadLetters, wanted: DeadLetter) -> None:
         assert time.monotonic() < until
 
 
-def test_a_message_has_the_headers_of_connect(broker: Broker, letters: dict[str, Any]) -> None:
+def test_a_message_has_the_headers_of_connect(broker: Broker, dead_letters: dict[str, Any]) -> None:
     """The record is its key and value; its own headers come first, then Connect's, then ours."""
-    store = KafkaDeadLetters(letters)
+    store = KafkaDeadLetters(dead_letters)
     headers = json.dumps([["trace", "a"], ["bytes", {"base64": "/w=="}], ["none", None]])
     store.write([replace(make_dead_letter(1), headers=headers)])
-    (message,) = seen(broker, letters["topic"])
+    (message,) = read_messages(broker, dead_letters["topic"])
     assert (message.key(), message.value()) == (b"\x00key", b"\xff\x00")
     assert message.headers()[:3] == [("trace", b"a"), ("bytes", b"\xff"), ("none", None)]
     said = {name: value.decode() for name, value in message.headers()[3:] if value is not None}
@@ -120,39 +120,39 @@ ODD = [
 ]
 
 
-def test_what_is_odd_comes_back_as_it_was(letters: dict[str, Any]) -> None:
-    KafkaDeadLetters(letters).write(ODD)
-    assert sorted(KafkaDeadLetters(letters).read(), key=lambda each: each.offset) == ODD
+def test_what_is_odd_comes_back_as_it_was(dead_letters: dict[str, Any]) -> None:
+    KafkaDeadLetters(dead_letters).write(ODD)
+    assert sorted(KafkaDeadLetters(dead_letters).read(), key=lambda each: each.offset) == ODD
 
 
-def test_a_topic_that_is_made_here_forgets_nothing(broker: Broker, letters: dict[str, Any]) -> None:
-    KafkaDeadLetters(letters).write([make_dead_letter(1)])
-    assert [found.severity for found in DeadLetterTopicCheck("letters", letters).diagnose()] == ["ok"]
-    found = DeadLetterTopicCheck("letters", {**letters, "production": True}).diagnose()
+def test_a_created_topic_has_unlimited_retention(broker: Broker, dead_letters: dict[str, Any]) -> None:
+    KafkaDeadLetters(dead_letters).write([make_dead_letter(1)])
+    assert [found.severity for found in DeadLetterTopicCheck("letters", dead_letters).diagnose()] == ["ok"]
+    found = DeadLetterTopicCheck("letters", {**dead_letters, "production": True}).diagnose()
     assert [(each.severity, "replication factor of 1" in each.sentence) for each in found] == [
         ("ok", False),
         ("warning", True),
     ]
 
 
-def test_messages_of_others_stay_theirs(broker: Broker, letters: dict[str, Any]) -> None:
+def test_messages_of_others_stay_theirs(broker: Broker, dead_letters: dict[str, Any]) -> None:
     """Connectors may write their own into the topic, and other pipelines."""
-    topic = letters["topic"]
+    topic = dead_letters["topic"]
     broker.create(topic)
     broker.produce(topic, [b"of a connector"], headers=[("__connect.errors.topic", b"x"), ("replicator.event", b"\xff")])
-    store, other = KafkaDeadLetters(letters), KafkaDeadLetters({**letters, "pipeline": "other"})
+    store, other = KafkaDeadLetters(dead_letters), KafkaDeadLetters({**dead_letters, "pipeline": "other"})
     store.write([make_dead_letter(1)])
     other.write([make_dead_letter(1), make_dead_letter(2)])
     assert list(store.read()) == [make_dead_letter(1)]
     store.remove(store.read())
     assert (list(store.read()), len(other.read())) == ([], 2)
     assert bounds(broker, topic)[0] == 0
-    assert seen(broker, topic)[0].value() == b"of a connector"
+    assert read_messages(broker, topic)[0].value() == b"of a connector"
 
 
-def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, letters: dict[str, Any]) -> None:
+def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, dead_letters: dict[str, Any]) -> None:
     """Up to the first message of a letter that is there; all of it when none is."""
-    store, topic = KafkaDeadLetters(letters), letters["topic"]
+    store, topic = KafkaDeadLetters(dead_letters), dead_letters["topic"]
     store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(3)])
     store.write([make_dead_letter(2, minutes=1)])
     found = {each.offset: each for each in store.read()}
@@ -160,7 +160,7 @@ def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, letters: di
     assert bounds(broker, topic) == (0, 5)
     store.remove([found[1]])
     assert bounds(broker, topic) == (1, 6)
-    again = KafkaDeadLetters(letters)
+    again = KafkaDeadLetters(dead_letters)
     assert list(again.read()) == [found[2]] and found[2].attempts == 2
     again.remove([found[2]])
     assert bounds(broker, topic) == (7, 7) and list(store.read()) == []
@@ -168,34 +168,34 @@ def test_a_purge_deletes_what_nothing_needs_any_more(broker: Broker, letters: di
     assert list(again.read()) == [make_dead_letter(2, minutes=9)]
 
 
-def test_a_compacted_topic_is_refused(broker: Broker, letters: dict[str, Any]) -> None:
-    broker.create(letters["topic"], config={"cleanup.policy": "compact"})
+def test_a_compacted_topic_is_refused(broker: Broker, dead_letters: dict[str, Any]) -> None:
+    broker.create(dead_letters["topic"], config={"cleanup.policy": "compact"})
     with pytest.raises(ConfigProblem, match="compacted") as refused:
-        KafkaDeadLetters(letters).write([make_dead_letter(1)])
-    assert bounds(broker, letters["topic"]) == (0, 0)
-    assert [found.severity for found in DeadLetterTopicCheck("letters", letters).diagnose()] == ["ok", "error"]
+        KafkaDeadLetters(dead_letters).write([make_dead_letter(1)])
+    assert bounds(broker, dead_letters["topic"]) == (0, 0)
+    assert [found.severity for found in DeadLetterTopicCheck("letters", dead_letters).diagnose()] == ["ok", "error"]
     assert "Set its cleanup.policy to delete" in refused.value.next_step
-    configure(broker, letters["topic"], "cleanup.policy", "delete")
-    await_written(KafkaDeadLetters(letters), make_dead_letter(1))
+    configure(broker, dead_letters["topic"], "cleanup.policy", "delete")
+    await_written(KafkaDeadLetters(dead_letters), make_dead_letter(1))
 
 
-def test_a_topic_that_forgets_by_itself_is_told_of(broker: Broker, letters: dict[str, Any]) -> None:
-    broker.create(letters["topic"], config={"retention.ms": "604800000"})
-    (_, warning) = DeadLetterTopicCheck("letters", letters).diagnose()
+def test_a_topic_with_limited_retention_is_reported(broker: Broker, dead_letters: dict[str, Any]) -> None:
+    broker.create(dead_letters["topic"], config={"retention.ms": "604800000"})
+    (_, warning) = DeadLetterTopicCheck("letters", dead_letters).diagnose()
     assert (warning.severity, "by retention.ms" in warning.sentence) == ("warning", True)
     assert "retention.ms=-1" in warning.next_step
 
 
-def test_a_record_that_the_topic_does_not_take_is_told(broker: Broker, letters: dict[str, Any]) -> None:
-    broker.create(letters["topic"], config={"max.message.bytes": "5000"})
-    store = KafkaDeadLetters(letters)
+def test_a_record_that_the_topic_refuses_is_reported(broker: Broker, dead_letters: dict[str, Any]) -> None:
+    broker.create(dead_letters["topic"], config={"max.message.bytes": "5000"})
+    store = KafkaDeadLetters(dead_letters)
     long = replace(make_dead_letter(1), record=b"x" * 10_000)
     with pytest.raises(EnvironmentProblem, match=r"max\.message\.bytes") as refused:
         store.write([long])
     store.write([make_dead_letter(2)])
     assert list(store.read()) == [make_dead_letter(2)]
     assert refused.value.next_step == "Raise it with kafka-configs."
-    configure(broker, letters["topic"], "max.message.bytes", "50000")
+    configure(broker, dead_letters["topic"], "max.message.bytes", "50000")
     await_written(store, long)
 
 
@@ -214,8 +214,10 @@ def test_a_broker_that_goes_away_and_comes_back(own_broker: Broker, monkeypatch:
     assert {each.offset for each in store.read()} == {1, 2, 3}
 
 
-def test_a_reject_is_written_while_letters_are_counted(letters: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    store, take = KafkaDeadLetters(letters), DeadLetterLog.apply_message
+def test_a_reject_is_written_while_dead_letters_are_counted(
+    dead_letters: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, take = KafkaDeadLetters(dead_letters), DeadLetterLog.apply_message
     store.write([make_dead_letter(1)])
     writing = threading.Thread(target=store.write, args=([make_dead_letter(2)],), daemon=True)
 
@@ -231,17 +233,17 @@ def test_a_reject_is_written_while_letters_are_counted(letters: dict[str, Any], 
     assert sum(store.count_open().values()) == 2
 
 
-def test_several_processes_may_write(letters: dict[str, Any]) -> None:
+def test_several_processes_may_write(dead_letters: dict[str, Any]) -> None:
     program = (
         "import json, sys; from adapters.sinks.kafka import KafkaDeadLetters\n"
         "from replicator.testing.dead_letter_contract import make_dead_letter\n"
         "store = KafkaDeadLetters(json.loads(sys.argv[1]))\n"
         "for i in range(10): store.write([make_dead_letter(i), make_dead_letter(100 * int(sys.argv[2]) + i)])"
     )
-    command = [sys.executable, "-c", program, json.dumps(letters)]
+    command = [sys.executable, "-c", program, json.dumps(dead_letters)]
     writers = [subprocess.Popen([*command, str(number)]) for number in (1, 2)]
     assert [writer.wait() for writer in writers] == [0, 0]
-    found = {each.offset: each.attempts for each in KafkaDeadLetters(letters).read()}
+    found = {each.offset: each.attempts for each in KafkaDeadLetters(dead_letters).read()}
     assert found == {i: 2 if i < 10 else 1 for i in (*range(10), *range(100, 110), *range(200, 210))}
 
 

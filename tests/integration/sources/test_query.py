@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.asked_database import SALES, STAMP, Asked, payloads, read, source
 from support.full_disk import full_disk
+from support.queried_database import SALES, STAMP, QueriedDatabase, payloads, read, source
 
 from adapters.sources.query.journal import QueryJournal
 from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
@@ -26,19 +26,19 @@ OF_QUERY = {"id": "int64", "modified": "timestamp"}
 
 
 @pytest.fixture(params=EVERY)
-def asked(request, tmp_path) -> Asked:
+def queried_database(request, tmp_path) -> QueriedDatabase:
     if request.param == "sqlite":
-        return Asked(f"sqlite:///{tmp_path / 'asked.db'}")
+        return QueriedDatabase(f"sqlite:///{tmp_path / 'asked.db'}")
     if request.param == "mariadb":
-        return Asked(request.getfixturevalue("mariadb_server").database())
+        return QueriedDatabase(request.getfixturevalue("mariadb_server").database())
     server = request.getfixturevalue("postgres_server")
     name = dict(part.split("=") for part in server.database().split())["dbname"]
-    return Asked(f"postgresql://tester@127.0.0.1:{server.port}/{name}")
+    return QueriedDatabase(f"postgresql://tester@127.0.0.1:{server.port}/{name}")
 
 
 @pytest.fixture
-def lite(tmp_path) -> Asked:
-    return Asked(f"sqlite:///{tmp_path / 'asked.db'}")
+def lite(tmp_path) -> QueriedDatabase:
+    return QueriedDatabase(f"sqlite:///{tmp_path / 'asked.db'}")
 
 
 def sales(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -53,49 +53,49 @@ def ids(rows: list[dict[str, Any]]) -> list[int]:
     return [row["id"] for row in rows]
 
 
-def test_sales(asked, tmp_path):
-    asked.make_sales()
-    rows, at = read(source(asked, tmp_path))
+def test_sales(queried_database, tmp_path):
+    queried_database.make_sales()
+    rows, at = read(source(queried_database, tmp_path))
     assert sales(rows) == SALES
     assert {place.topic for place in at} == {"sales"}
-    asked.run("UPDATE sales SET sales = 175, modified = '2019-11-20 10:00:00' WHERE id = 2")
-    asked.add_sales((5, "2019-11-14", "Robert", "233.00", "2019-11-21 09:00:00"))
-    rows, at = read(source(asked, tmp_path), at)
+    queried_database.run("UPDATE sales SET sales = 175, modified = '2019-11-20 10:00:00' WHERE id = 2")
+    queried_database.add_sales((5, "2019-11-14", "Robert", "233.00", "2019-11-21 09:00:00"))
+    rows, at = read(source(queried_database, tmp_path), at)
     assert sales(rows) == [
         (2, "2019-11-11", "Lee", "175.00", "2019-11-20 10:00:00"),
         (5, "2019-11-14", "Robert", "233.00", "2019-11-21 09:00:00"),
     ]
-    assert read(source(asked, tmp_path), at) == ([], at)
+    assert read(source(queried_database, tmp_path), at) == ([], at)
 
 
-def test_rows_that_share_the_border(asked, tmp_path):
+def test_rows_that_share_the_boundary(queried_database, tmp_path):
     """Who writes at the same moment as a row that was read is read too, and what was read is not read again."""
-    asked.make_sales()
-    one = source(asked, tmp_path, overlap=timedelta())
+    queried_database.make_sales()
+    one = source(queried_database, tmp_path, overlap=timedelta())
     _, at = read(one)
     last = SALES[-1][-1]
-    asked.add_sales((5, "2019-11-14", "Ann", "1.00", last), (6, "2019-11-14", "Bob", "2.00", last))
-    asked.run(f"UPDATE sales SET sales = 7, modified = '{last}' WHERE id = 4")
-    rows, at = read(source(asked, tmp_path, overlap=timedelta()), at)
+    queried_database.add_sales((5, "2019-11-14", "Ann", "1.00", last), (6, "2019-11-14", "Bob", "2.00", last))
+    queried_database.run(f"UPDATE sales SET sales = 7, modified = '{last}' WHERE id = 4")
+    rows, at = read(source(queried_database, tmp_path, overlap=timedelta()), at)
     assert sorted(ids(rows)) == [4, 5, 6]
-    assert read(source(asked, tmp_path, overlap=timedelta()), at) == ([], at)
+    assert read(source(queried_database, tmp_path, overlap=timedelta()), at) == ([], at)
 
 
-def test_late_commits_within_the_overlap(asked, tmp_path):
-    asked.make_sales()
-    _, at = read(source(asked, tmp_path))
-    asked.add_sales(
+def test_late_commits_within_the_overlap(queried_database, tmp_path):
+    queried_database.make_sales()
+    _, at = read(source(queried_database, tmp_path))
+    queried_database.add_sales(
         (5, "2019-11-14", "Ann", "1.00", "2019-11-13 11:28:27"), (6, "2019-11-14", "Ann", "1.00", "2019-11-13 11:28:26")
     )
-    rows, at = read(source(asked, tmp_path), at)
+    rows, at = read(source(queried_database, tmp_path), at)
     assert ids(rows) == [5], "the one is five minutes late, the other a second more"
-    assert read(source(asked, tmp_path), at)[0] == []
+    assert read(source(queried_database, tmp_path), at)[0] == []
 
 
 @pytest.mark.parametrize("server", EVERY[1:])
 def test_a_transaction_that_commits_late(server, request, tmp_path):
     """Its rows have older times than rows that were read while it was open."""
-    asked = Asked(url_of(server, request))
+    asked = QueriedDatabase(url_of(server, request))
     asked.make_sales()
     with asked.engine.connect() as open_:
         open_.exec_driver_sql("INSERT INTO sales VALUES (5, '2019-11-14', 'Ann', 1, '2019-11-14 10:00:00')")
@@ -115,76 +115,82 @@ def url_of(server: str, request: Any) -> str:
     return f"postgresql://tester@127.0.0.1:{pg.port}/{name}"
 
 
-def test_a_clock_that_goes_back(asked, tmp_path):
+def test_a_clock_that_goes_back(queried_database, tmp_path):
     """What is read later is later, though its time is an earlier one, and no restart confuses that."""
-    asked.make_sales()
-    rows, at = read(source(asked, tmp_path))
-    asked.run("UPDATE sales SET sales = 1, modified = '2019-11-13 11:30:00' WHERE id = 4")
-    later, at = read(source(asked, tmp_path), at)
+    queried_database.make_sales()
+    rows, at = read(source(queried_database, tmp_path))
+    queried_database.run("UPDATE sales SET sales = 1, modified = '2019-11-13 11:30:00' WHERE id = 4")
+    later, at = read(source(queried_database, tmp_path), at)
     assert [(r["id"], r["sales"]) for r in later] == [(4, "1.00")] and later[0]["_snapshot"] > rows[-1]["_snapshot"]
-    asked.run(f"UPDATE sales SET sales = 211, modified = '{SALES[3][-1]}' WHERE id = 4")
-    back, at = read(source(asked, tmp_path), at)
+    queried_database.run(f"UPDATE sales SET sales = 211, modified = '{SALES[3][-1]}' WHERE id = 4")
+    back, at = read(source(queried_database, tmp_path), at)
     assert [(r["id"], r["sales"]) for r in back] == [(4, "211.00")], "as it was before, and yet a change"
-    assert read(source(asked, tmp_path), at)[0] == []
+    assert read(source(queried_database, tmp_path), at)[0] == []
 
 
-def test_a_row_of_the_future_hides_no_other(asked, tmp_path):
-    asked.make_sales()
-    asked.add_sales((9, "2019-11-14", "Eve", "1.00", "2999-01-01 00:00:00"))
-    rows, at = read(source(asked, tmp_path))
+def test_a_row_of_the_future_hides_no_other(queried_database, tmp_path):
+    queried_database.make_sales()
+    queried_database.add_sales((9, "2019-11-14", "Eve", "1.00", "2999-01-01 00:00:00"))
+    rows, at = read(source(queried_database, tmp_path))
     assert ids(rows) == [1, 2, 3, 4, 9]
-    now = "localtimestamp" if asked.kind == "postgresql" else "now()" if asked.kind == "mariadb" else "current_timestamp"
-    asked.run(f"INSERT INTO sales SELECT 10, date, name, sales, {now} FROM sales WHERE id = 1")
-    rows, at = read(source(asked, tmp_path), at)
+    now = (
+        "localtimestamp"
+        if queried_database.kind == "postgresql"
+        else "now()"
+        if queried_database.kind == "mariadb"
+        else "current_timestamp"
+    )
+    queried_database.run(f"INSERT INTO sales SELECT 10, date, name, sales, {now} FROM sales WHERE id = 1")
+    rows, at = read(source(queried_database, tmp_path), at)
     assert ids(rows) == [10]
 
 
-def test_start_after_is_where_it_begins(asked, tmp_path):
-    asked.make_sales()
-    asked.add_sales(
+def test_start_after_is_where_it_begins(queried_database, tmp_path):
+    queried_database.make_sales()
+    queried_database.add_sales(
         (5, "2019-11-14", "Ann", "1.00", "2019-11-20 00:00:00"), (6, "2019-11-14", "Bob", "2.00", "2019-11-20 00:00:01")
     )
     one = {"start_after": "2019-11-20 00:00:00", "overlap": timedelta(days=30)}
-    rows, at = read(source(asked, tmp_path, **one))
+    rows, at = read(source(queried_database, tmp_path, **one))
     assert ids(rows) == [6]
-    asked.add_sales(
+    queried_database.add_sales(
         (7, "2019-11-14", "Cid", "3.00", "2019-11-20 00:00:00"), (8, "2019-11-14", "Dan", "4.00", "2019-11-20 00:00:01")
     )
-    assert ids(read(source(asked, tmp_path, **one), at)[0]) == [8], "nor does the overlap reach below it"
+    assert ids(read(source(queried_database, tmp_path, **one), at)[0]) == [8], "nor does the overlap reach below it"
 
 
-def test_numbers_and_composite_keys(asked, tmp_path):
-    asked.run("CREATE TABLE stock (place varchar(9), item int, seen bigint NOT NULL, PRIMARY KEY (place, item))")
-    asked.run("INSERT INTO stock VALUES ('a', 1, 10), ('a', 2, 11), ('b', 1, 12)")
+def test_numbers_and_composite_keys(queried_database, tmp_path):
+    queried_database.run("CREATE TABLE stock (place varchar(9), item int, seen bigint NOT NULL, PRIMARY KEY (place, item))")
+    queried_database.run("INSERT INTO stock VALUES ('a', 1, 10), ('a', 2, 11), ('b', 1, 12)")
     one = {"table": "stock", "cursor_column": "seen", "keys": ("place", "item"), "overlap": 2}
-    rows, at = read(source(asked, tmp_path, **one))
+    rows, at = read(source(queried_database, tmp_path, **one))
     assert [(r["place"], r["item"], r["seen"]) for r in rows] == [("a", 1, 10), ("a", 2, 11), ("b", 1, 12)]
-    asked.run(
+    queried_database.run(
         "INSERT INTO stock VALUES ('b', 2, 9), ('c', 1, 10), ('c', 2, 13)",
         "UPDATE stock SET seen = 11 WHERE item = 1 AND place = 'b'",
     )
-    rows, at = read(source(asked, tmp_path, **one), at)
+    rows, at = read(source(queried_database, tmp_path, **one), at)
     assert [(r["place"], r["item"], r["seen"]) for r in rows] == [("c", 1, 10), ("b", 1, 11), ("c", 2, 13)], "9 is too late"
-    assert read(source(asked, tmp_path, **one), at)[0] == []
+    assert read(source(queried_database, tmp_path, **one), at)[0] == []
 
 
-def test_it_asks_again_while_it_runs(asked, tmp_path):
-    asked.make_sales()
+def test_it_asks_again_while_it_runs(queried_database, tmp_path):
+    queried_database.make_sales()
     stop, rows = threading.Event(), []
 
     def take(batch: Any) -> None:
         rows.extend(payloads(batch))
         if len(rows) == 4 and payloads(batch):
-            asked.add_sales((5, "2019-11-14", "Ann", "1.00", "2019-11-14 10:00:00"))
+            queried_database.add_sales((5, "2019-11-14", "Ann", "1.00", "2019-11-14 10:00:00"))
         if len(rows) == 5:
             stop.set()
 
     threading.Timer(60, stop.set).start()
-    source(asked, tmp_path).run(Position(), take, stop, once=False)
+    source(queried_database, tmp_path).run(Position(), take, stop, once=False)
     assert ids(rows) == [1, 2, 3, 4, 5]
 
 
-def test_it_asks_no_sooner_than_it_is_told_to(lite, tmp_path):
+def test_it_polls_no_sooner_than_its_interval(lite, tmp_path):
     lite.make_sales()
     stop, rows = threading.Event(), []
 
@@ -214,24 +220,24 @@ def test_it_says_for_how_long_it_waits_for_its_database(lite, tmp_path):
     assert one.waited_for() is None and len(read(one)[0]) == len(SALES)
 
 
-def test_a_new_column_is_taken_in(asked, tmp_path):
-    asked.make_sales()
-    _, at = read(source(asked, tmp_path))
-    asked.run(
+def test_a_new_column_is_taken_in(queried_database, tmp_path):
+    queried_database.make_sales()
+    _, at = read(source(queried_database, tmp_path))
+    queried_database.run(
         "ALTER TABLE sales ADD COLUMN note varchar(9)",
         "UPDATE sales SET note = 'x', modified = '2019-11-20 00:00:00' WHERE id = 1",
     )
-    rows, at = read(source(asked, tmp_path), at)
+    rows, at = read(source(queried_database, tmp_path), at)
     assert [(r["id"], r["note"]) for r in rows] == [(1, "x")]
-    assert read(source(asked, tmp_path), at)[0] == []
+    assert read(source(queried_database, tmp_path), at)[0] == []
 
 
-def test_a_column_that_is_gone_stops_it(asked, tmp_path):
-    asked.make_sales()
-    _, at = read(source(asked, tmp_path))
-    asked.run("ALTER TABLE sales DROP COLUMN name")
+def test_a_column_that_is_gone_stops_it(queried_database, tmp_path):
+    queried_database.make_sales()
+    _, at = read(source(queried_database, tmp_path))
+    queried_database.run("ALTER TABLE sales DROP COLUMN name")
     with pytest.raises(DataLoss, match="lacks the column 'name'"):
-        read(source(asked, tmp_path), at)
+        read(source(queried_database, tmp_path), at)
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
@@ -299,18 +305,18 @@ def test_killed_at_a_commit(lite, tmp_path, monkeypatch, commit, after):
     assert sorted(ids(read(source(lite, tmp_path, chunk_records=1))[0])) == [1, 2, 3, 4, 5, 6]
 
 
-def make_many(lite: Asked, count: int) -> None:
+def make_many(lite: QueriedDatabase, count: int) -> None:
     lite.run("CREATE TABLE items (a int, b int, at int NOT NULL, v int, PRIMARY KEY (a, b))")
     lite.put("items", [{"a": i, "b": i % 3, "at": i // 4, "v": i} for i in range(count)])
 
 
 @pytest.mark.parametrize("ranges", [2, 7])
-def test_ranges_side_by_side(asked, tmp_path, ranges):
-    make_many(asked, 200)
-    rows, at = read(source(asked, tmp_path, **OF_ITEMS, ranges=ranges, chunk_records=17))
+def test_ranges_side_by_side(queried_database, tmp_path, ranges):
+    make_many(queried_database, 200)
+    rows, at = read(source(queried_database, tmp_path, **OF_ITEMS, ranges=ranges, chunk_records=17))
     assert sorted(row["v"] for row in rows) == list(range(200))
-    asked.run("UPDATE items SET v = 1000, at = 60 WHERE a = 5")
-    assert [row["v"] for row in read(source(asked, tmp_path, **OF_ITEMS, ranges=ranges), at)[0]] == [1000]
+    queried_database.run("UPDATE items SET v = 1000, at = 60 WHERE a = 5")
+    assert [row["v"] for row in read(source(queried_database, tmp_path, **OF_ITEMS, ranges=ranges), at)[0]] == [1000]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -365,15 +371,15 @@ def test_other_keys_or_another_cursor_stop_it(lite, tmp_path, said, word):
         read(source(lite, tmp_path, **said), at)
 
 
-def test_rows_without_a_cursor_value_stop_it(asked, tmp_path):
-    stamp = STAMP[asked.kind]
-    asked.run(f"CREATE TABLE sales (id int PRIMARY KEY, made {stamp} NOT NULL, modified {stamp} NULL)")
-    asked.run("INSERT INTO sales VALUES (1, '2019-11-11 12:00:05', NULL)")
+def test_rows_without_a_cursor_value_stop_it(queried_database, tmp_path):
+    stamp = STAMP[queried_database.kind]
+    queried_database.run(f"CREATE TABLE sales (id int PRIMARY KEY, made {stamp} NOT NULL, modified {stamp} NULL)")
+    queried_database.run("INSERT INTO sales VALUES (1, '2019-11-11 12:00:05', NULL)")
     with pytest.raises(DataLoss, match="'modified' is NULL") as caught:
-        read(source(asked, tmp_path))
+        read(source(queried_database, tmp_path))
     assert "coalesce(modified, ...)" in caught.value.next_step
     said = "SELECT id, coalesce(modified, made) AS modified FROM sales"
-    rows, _ = read(source(asked, tmp_path, query=said, schema=OF_QUERY))
+    rows, _ = read(source(queried_database, tmp_path, query=said, schema=OF_QUERY))
     assert [(r["id"], r["modified"]) for r in rows] == [(1, "2019-11-11 12:00:05.000000")]
 
 
@@ -402,17 +408,17 @@ def test_keys_that_are_there_twice_stop_it(lite, tmp_path):
         ({"query": "SELECT 1 AS id", "schema": {"id": "int65"}}, "Column 'id' in 'schema'"),
     ],
 )
-def test_mistakes_are_named(asked, tmp_path, said, sentence):
-    asked.make_sales()
+def test_mistakes_are_named(queried_database, tmp_path, said, sentence):
+    queried_database.make_sales()
     with pytest.raises(ConfigProblem, match=sentence) as caught:
-        read(source(asked, tmp_path, **said))
+        read(source(queried_database, tmp_path, **said))
     assert caught.value.next_step
     assert not (tmp_path / "state" / "sales").exists(), "nothing is kept of what was asked wrongly"
 
 
 @pytest.mark.parametrize("server", EVERY[1:])
 def test_a_server_that_is_away_is_tried_again(server, request, tmp_path):
-    gone = Asked(re.sub(r":\d+/", ":9/", url_of(server, request)))
+    gone = QueriedDatabase(re.sub(r":\d+/", ":9/", url_of(server, request)))
     began = time.monotonic()
     with pytest.raises(Retryable):
         read(source(gone, tmp_path))
@@ -421,7 +427,7 @@ def test_a_server_that_is_away_is_tried_again(server, request, tmp_path):
 
 @pytest.mark.parametrize("server", EVERY[1:])
 def test_a_query_cannot_write(server, request, tmp_path):
-    asked = Asked(url_of(server, request))
+    asked = QueriedDatabase(url_of(server, request))
     asked.make_sales()
     text = "WITH gone AS (DELETE FROM sales RETURNING *) SELECT id, modified FROM gone"
     with pytest.raises((ConfigProblem, Retryable)):
@@ -429,8 +435,8 @@ def test_a_query_cannot_write(server, request, tmp_path):
     assert len(read(source(asked, tmp_path))[0]) == 4
 
 
-def test_a_colon_in_a_query_is_a_colon(asked, tmp_path):
-    asked.make_sales()
+def test_a_colon_in_a_query_is_a_colon(queried_database, tmp_path):
+    queried_database.make_sales()
     text = "SELECT id, modified, ':x' AS what FROM sales WHERE name <> '%' AND name <> ' :y'"
     schema = {"id": "int64", "modified": "timestamp", "what": "string"}
-    assert [row["what"] for row in read(source(asked, tmp_path, query=text, schema=schema))[0]] == [":x"] * 4
+    assert [row["what"] for row in read(source(queried_database, tmp_path, query=text, schema=schema))[0]] == [":x"] * 4

@@ -34,7 +34,7 @@ def test_run(caught_up):
     assert set(said["result"]["sources"][0]) == {*names.split(), "call"}
 
 
-def test_a_match_that_nothing_matched_is_told(project):
+def test_a_match_without_tables_is_reported(project):
     config = project / "config" / "replicator.yaml"
     config.write_text(
         config.read_text().replace("http:", "  - {match: public.invoicez, source: recorded, to: [{sink: lake}]}\nhttp:")
@@ -203,7 +203,7 @@ def test_values_that_look_like_markup_are_printed(capsys):
     assert "a[/b]" in shown and "x[/y]" in shown and "[/bold] [red]" in shown
 
 
-def test_rows_that_are_not_shown_are_told(ask, answer, monkeypatch):
+def test_hidden_rows_are_counted(ask, answer, monkeypatch):
     rows = len(answer("query", "products")["result"])
     monkeypatch.setattr("replicator.cli.query.MAX_SHOWN", rows - 1)
     shown = ask("query", "products").stdout
@@ -268,7 +268,7 @@ def test_dlq_list(answer, ask):
     assert "MALFORMED" in ask("dlq", "list").stdout
 
 
-def test_the_stack_belongs_to_the_project_of_the_config(project, ask, answer, monkeypatch, tmp_path):
+def test_the_stack_is_the_one_of_the_config_project(project, ask, answer, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     config = str(project / "config" / "replicator.yaml")
     logs = {row["name"]: row["log"] for row in answer("stack", "status", "-c", config)["result"]}

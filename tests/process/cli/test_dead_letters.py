@@ -79,7 +79,9 @@ def test_list_says_how_many_there_are_beyond_its_limit(shop: Path) -> None:
         (["--limit", "1", "--table", "items", "--older-than", "0 seconds", "--event", "items-0-1"], {"items-0-1"}),
     ],
 )
-def test_letters_are_chosen(shop: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], events: set[str]) -> None:
+def test_dead_letters_are_filtered(
+    shop: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], events: set[str]
+) -> None:
     monkeypatch.chdir(shop)
     said = CliRunner().invoke(main, ["dlq", "list", "--json", *options])
     assert {each["event_id"] for each in json.loads(said.stdout)["result"]} == events
@@ -128,7 +130,7 @@ def test_the_ending_of_an_export_says_how_it_is_written(shop: Path, tmp_path: Pa
     assert not (tmp_path / "x.txt").exists()
 
 
-def test_purge_asks_and_forgets(shop: Path) -> None:
+def test_purge_confirms_and_deletes(shop: Path) -> None:
     refused = ask(shop, "dlq", "purge", "--event", "items-0-2", code=2)
     assert refused["error"]["sentence"] == "1 rejected record was not forgotten: nobody is here to be asked"
     assert ask(shop, "dlq", "purge", "--event", "items-0-2", "--yes")["result"] == {"purged": 1}

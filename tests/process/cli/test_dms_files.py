@@ -114,13 +114,13 @@ def test_files_that_arrive_while_the_example_runs(users: Path, tmp_path: Path, m
     program = threading.Thread(target=lambda: run_inside(loaded, once=False, stop=stop, served=False))
     program.start()
     try:
-        awaited(lambda: len(rows(tmp_path)) == 7)
+        wait_until(lambda: len(rows(tmp_path)) == 7)
         arrive(users / "LOAD00000002.csv.gz", gzip.compress(MORE.encode()))
-        awaited(lambda: len(rows(tmp_path)) == 10)
+        wait_until(lambda: len(rows(tmp_path)) == 10)
         arrive(users / "2021" / "10" / "20211017-194324349.csv", CHANGES.encode())
-        awaited(lambda: len(rows(tmp_path)) == 12)
+        wait_until(lambda: len(rows(tmp_path)) == 12)
         arrive(users / "20211017-194400000.csv", LATER.encode())
-        awaited(lambda: rows(tmp_path) == RESULT)
+        wait_until(lambda: rows(tmp_path) == RESULT)
         assert len(RESULT) == 13
     finally:
         stop.set()
@@ -135,7 +135,7 @@ def arrive(file: Path, content: bytes) -> None:
     partial.replace(file)
 
 
-def awaited(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     until = time.monotonic() + seconds
     while True:
         try:

@@ -44,7 +44,7 @@ def without_products(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["products", "public.products", "lake.products", "lake.public.products"])
-def test_nothing_is_left_and_the_next_run_loads_it_anew(answer, project, name):
+def test_nothing_is_left_and_the_next_run_loads_it_again(answer, project, name):
     before = answer("query", "products")["result"]
     said = answer("drop", name, "--yes")
     assert (said["command"], said["ok"], said["summary"], said["error"]) == ("drop", True, "lake.products: dropped", None)
@@ -56,10 +56,10 @@ def test_nothing_is_left_and_the_next_run_loads_it_anew(answer, project, name):
     assert answer("query", "orders")["result"] and answer("drop", "lake.products", "--yes", code=2)
     done = run_program(project, "run", "--until-caught-up", "-q")
     assert done.returncode == 0, done.stderr
-    assert without_moments(answer("query", "products")["result"]) == without_moments(before)
+    assert without_times(answer("query", "products")["result"]) == without_times(before)
 
 
-def without_moments(rows):
+def without_times(rows):
     return [{name: value for name, value in row.items() if name != "_cdc_applied_at"} for row in rows]
 
 
@@ -189,12 +189,12 @@ def test_a_table_that_no_lane_wrote_is_left_alone(answer, project):
     assert (project / "lake" / "mine").is_dir() and (project / "lake" / "notes").is_dir()
 
 
-def test_a_drop_that_was_killed_is_told_and_repeated(ask, answer, project, monkeypatch):
-    def killed(_):
+def test_a_killed_drop_is_reported_and_repeated(ask, answer, project, monkeypatch):
+    def kill(_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalFolder, "clear", killed)
+        patched.setattr(LocalFolder, "clear", kill)
         assert ask("drop", "products", "--yes").exit_code == 130
     assert [path for path in files_of(project, "products") if path.endswith(MARK)]
     lanes = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}

@@ -95,7 +95,7 @@ def test_the_module_needs_a_config(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_served_until_it_is_told_to_end(shop):
+def test_serves_until_it_is_stopped(shop):
     program = subprocess.Popen(
         [*WITH_SIGNALS, PROGRAM, "serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "EVENTS_TOKEN": "s3cr3t"},

@@ -32,7 +32,7 @@ COLUMNS = [ID, column("name", "string")]
 KEY = {"type": "struct", "fields": [ID], "optional": False, "name": "cdc.public.t.Key"}
 
 
-def typed(at: int, op: str, **images: Any) -> str:
+def to_connect_json(at: int, op: str, **images: Any) -> str:
     """As a connector writes what it has as text: the message with its schema is a JSON text."""
     return json.dumps(with_schema(schema_of(COLUMNS), payload_of(op, at=at, **images)).decode())
 
@@ -60,14 +60,16 @@ def test_events_of_a_sink_become_rows(tmp_path: Path, engine: str) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
     ids = [{"id": 1}, {"id": 2}]
-    sink(tmp_path, f"{T}+0+0000000000.json", [typed(n, "c", after={"id": n, "name": f"n{n}"}) for n in (1, 2)], ids)
+    sink(
+        tmp_path, f"{T}+0+0000000000.json", [to_connect_json(n, "c", after={"id": n, "name": f"n{n}"}) for n in (1, 2)], ids
+    )
     sink(tmp_path, f"{U}+0+0000000007.json.gz", [bare(n, "c", after={"id": n, "price": "AQA="}) for n in (1, 2)], ids)
     assert run(tmp_path, engine)["result"]["lanes"]
     assert (rows(tmp_path, "t", "name"), rows(tmp_path, "u", "price")) == (
         [(1, "n1"), (2, "n2")],
         [(1, "2.56"), (2, "2.56")],
     )
-    changes = [typed(9, "u", after={"id": 2, "name": "new"}), typed(10, "d", before=ids[0])]
+    changes = [to_connect_json(9, "u", after={"id": 2, "name": "new"}), to_connect_json(10, "d", before=ids[0])]
     sink(tmp_path, f"{T}+0+0000000002.json", changes, ids[::-1])
     sink(tmp_path, f"{U}+0+0000000009.json.gz", [bare(9, "d", before={"id": 2, "price": "AQA="})], ids[1:])
     lanes = run(tmp_path, engine)["result"]["lanes"]
@@ -112,7 +114,7 @@ def test_a_file_that_does_not_settle(tmp_path: Path, ahead: int, settle: str, co
     (tmp_path / "config").mkdir()
     said = CONFIG.replace("settle: 0 seconds", f"settle: {settle}")
     (tmp_path / "config" / "replicator.yaml").write_text(said)
-    sink(tmp_path, f"{T}+0+0000000000.json", [typed(1, "c", after={"id": 1, "name": "n1"})], [{"id": 1}])
+    sink(tmp_path, f"{T}+0+0000000000.json", [to_connect_json(1, "c", after={"id": 1, "name": "n1"})], [{"id": 1}])
     for file in (tmp_path / "topics").rglob("*.json"):
         os.utime(file, (time.time() + ahead,) * 2)
     answer = run(tmp_path, "local", "--timeout", "2", code=code)

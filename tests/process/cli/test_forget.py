@@ -95,7 +95,7 @@ def changes(start: int) -> list[tuple[str, str | None]]:
     ]
 
 
-def moved(at: int) -> list[tuple[str, str | None]]:
+def change_key_and_back(at: int) -> list[tuple[str, str | None]]:
     """A row that gets Ada's key, and loses it again."""
     return [
         (key(OLD), event(at, "c", customer(OLD, PLANTED))),
@@ -142,7 +142,7 @@ def shop(tmp_path: Path) -> Path:
     return project(tmp_path, to=LITTLE)
 
 
-def held(folder: Path) -> list[str]:
+def find_secret(folder: Path) -> list[str]:
     """Where the bytes of a secret are, in files of what is stored, those of Parquet read; and not in what was sent."""
     found = []
     for path in folder.rglob("*"):
@@ -205,9 +205,9 @@ def test_the_person_is_gone_everywhere_and_stays_away(tmp_path: Path, request: p
     assert all(OTHERS[1] in text for name, text in now(shop).items() if "_replicator" not in name)
     letters = program(shop, "dlq", "list")["result"]
     assert [letter["offset"] for letter in letters] == [6]
-    assert said["versions"] and held(shop), "older versions are told of"
+    assert said["versions"] and find_secret(shop), "older versions are told of"
     program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
-    assert not held(shop)
+    assert not find_secret(shop)
 
     record(shop, changes(1))
     caught_up(shop)
@@ -216,23 +216,23 @@ def test_the_person_is_gone_everywhere_and_stays_away(tmp_path: Path, request: p
     caught_up(shop)
     program(shop, "replay", "public.customers", "--lane", "lake.customers", "--into", "later", "--policy", "scd2")
     program(shop, "dlq", "replay", code=1)
-    assert not secrets_in(now(shop)) and not secrets_in(in_database(dsn)) and not held(shop)
+    assert not secrets_in(now(shop)) and not secrets_in(in_database(dsn)) and not find_secret(shop)
     assert OTHERS[0] in now(shop)["lake/later"] and OTHERS[0] in in_database(dsn)["mirror.history"]
     shutil.rmtree(shop / "lake")
     caught_up(shop)
-    assert not held(shop) and OTHERS[0] in now(shop)["lake/customers"]
+    assert not find_secret(shop) and OTHERS[0] in now(shop)["lake/customers"]
 
 
-def test_a_row_is_forgotten(shop: Path) -> None:
+def test_a_row_is_erased(shop: Path) -> None:
     """Its records are gone too, the rejected ones among them, and those that come later are stored nowhere; of others
     nothing is lost."""
     said = program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]
     assert said["removed"] == {"raw": 7, "dead letters": 2, "lake.customers": 1, "lake.history": 3}
-    assert not held(shop) and not said["versions"] and not said["linked"]
+    assert not find_secret(shop) and not said["versions"] and not said["linked"]
     record(shop, changes(1))
     caught_up(shop)
     found = now(shop)
-    assert not held(shop) and len([name for name, text in found.items() if OTHERS[0] in text]) >= 4
+    assert not find_secret(shop) and len([name for name, text in found.items() if OTHERS[0] in text]) >= 4
     log = DeltaTable(str(shop / "lake" / "cdc_events")).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in log) == list(range(20))
     assert sum(row["key"] is None for row in log) == 14 == sum((row["error"] or "")[:9] == "FORGOTTEN" for row in log)
@@ -243,7 +243,7 @@ def test_a_row_is_forgotten(shop: Path) -> None:
     assert (shop / "state" / "shop" / "erasures.key").stat().st_mode & 0o077 == 0
 
 
-def test_what_is_computed_from_the_row_is_forgotten(shop: Path) -> None:
+def test_projections_of_an_erased_row_are_erased(shop: Path) -> None:
     """Tables of projections over a target, over one of these, and over the event log; by groups that are the person too."""
     config = shop / "config" / "replicator.yaml"
     queries = {
@@ -270,19 +270,19 @@ def test_what_is_computed_from_the_row_is_forgotten(shop: Path) -> None:
     assert not secrets_in(now(shop)) and OTHERS[1] in now(shop)["gold/again"]
     assert len([told for told in done["versions"] if f"{shop}/gold/" in told]) == 3
     program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
-    assert not held(shop)
+    assert not find_secret(shop)
 
 
-def test_other_keys_of_the_row_are_told(shop: Path) -> None:
+def test_other_keys_of_the_row_are_reported(shop: Path) -> None:
     """A change that has the key on one side is of the row; what another key was before or got is for the operator."""
-    record(shop, moved(9_000))
+    record(shop, change_key_and_back(9_000))
     caught_up(shop)
     said = program(shop, "forget", "public.customers", ADA, "--yes")["result"]
     assert said["linked"] == [[OLD]] and said["removed"]["raw"] == 9
     rows = DeltaTable(str(shop / "lake" / "cdc_events")).to_pyarrow_table().to_pylist()
     assert sorted(row["offset"] for row in rows if row["key"] is not None) == [0, 3, 6, 10]
     program(shop, "forget", "public.customers", OLD, "--yes", "--vacuum")
-    assert not held(shop)
+    assert not find_secret(shop)
 
 
 def test_killed_after_the_first_step_it_holds_already_and_goes_on(shop: Path) -> None:
@@ -295,10 +295,10 @@ def test_killed_after_the_first_step_it_holds_already_and_goes_on(shop: Path) ->
     caught_up(shop)
     assert DeltaTable(str(shop / "lake" / "history")).to_pyarrow_table().num_rows == before
     assert program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")["result"]["removed"]["lake.history"] == 3
-    assert not held(shop)
+    assert not find_secret(shop)
 
 
-def test_what_a_killed_replay_had_laid_down_goes(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spill_files_of_a_killed_replay_are_removed(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would go on with the row."""
 
     def dies(*_: object) -> None:
@@ -313,24 +313,24 @@ def test_what_a_killed_replay_had_laid_down_goes(shop: Path, monkeypatch: pytest
     program(shop, "forget", "public.customers", ADA, "--yes", "--vacuum")
     assert not laid.exists()
     program(shop, *again)
-    assert not held(shop) and OTHERS[0] in now(shop)["lake/again"]
+    assert not find_secret(shop) and OTHERS[0] in now(shop)["lake/again"]
 
 
 def test_what_is_refused(shop: Path) -> None:
     """Nothing is forgotten, nor written down, and the sentence says what to do."""
 
-    def refused(*words: str, code: int = 2) -> str:
+    def expect_refusal(*words: str, code: int = 2) -> str:
         error: str = program(shop, "forget", *words, code=code)["error"]["sentence"]
-        assert not (shop / "state" / "shop" / "erasures.json").exists() and held(shop)
+        assert not (shop / "state" / "shop" / "erasures.json").exists() and find_secret(shop)
         return error
 
-    assert "nobody is here to be asked" in refused("public.customers", ADA)
-    assert "no entry of `tables` matches 'public.other'" in refused("public.other", ADA, "--yes")
-    assert "has 1 columns (email), not 2" in refused("public.customers", ADA, "x", "--yes")
-    assert "has no table" in refused("public.customers", ADA, "--yes", "--source", "elsewhere")
+    assert "nobody is here to be asked" in expect_refusal("public.customers", ADA)
+    assert "no entry of `tables` matches 'public.other'" in expect_refusal("public.other", ADA, "--yes")
+    assert "has 1 columns (email), not 2" in expect_refusal("public.customers", ADA, "x", "--yes")
+    assert "has no table" in expect_refusal("public.customers", ADA, "--yes", "--source", "elsewhere")
     lock = InstanceLock(shop / "state" / "shop", "shop")
     lock.acquire()
-    assert "Another instance" in refused("public.customers", ADA, "--yes", code=5)
+    assert "Another instance" in expect_refusal("public.customers", ADA, "--yes", code=5)
     lock.release()
 
 
@@ -369,7 +369,7 @@ def on_spark(folder: Path, *words: str) -> dict[str, Any]:
 
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-def test_spark_withholds_and_forgets_the_same(tmp_path: Path) -> None:
+def test_spark_filters_and_erases_the_same(tmp_path: Path) -> None:
     """Tables with marks of deletes and with clusters too, which Spark alone writes."""
     (tmp_path / "archive").mkdir()
     (tmp_path / "config").mkdir()
@@ -394,4 +394,4 @@ def test_spark_withholds_and_forgets_the_same(tmp_path: Path) -> None:
 
 def others_held(folder: Path) -> list[str]:
     """Without older versions of the tables that Spark alone writes."""
-    return [path for path in held(folder) if not path.startswith(("lake/marked", "lake/clustered"))]
+    return [path for path in find_secret(folder) if not path.startswith(("lake/marked", "lake/clustered"))]

@@ -118,7 +118,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_told_is_refused(shop: Path, case: str) -> None:
+def test_an_unanswerable_query_is_refused(shop: Path, case: str) -> None:
     words, sentence = REFUSED[case]
     found = refusal(shop, "history", *words)
     assert sentence in found["sentence"] and found["next_step"]

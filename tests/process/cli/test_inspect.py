@@ -44,11 +44,11 @@ def write(folder: Path, values: list[bytes | str]) -> Path:
 def project(tmp_path: Path) -> Path:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
-    write(tmp_path / "archive", [*dts_sales.loaded(), *dts_sales.changes()])
+    write(tmp_path / "archive", [*dts_sales.make_loaded_messages(), *dts_sales.changes()])
     return tmp_path
 
 
-def result(project: Path, *arguments: str, code: int = 0) -> dict:
+def inspect_source(project: Path, *arguments: str, code: int = 0) -> dict:
     done = run_program(project, "inspect", *arguments, "--json")
     assert done.returncode == code, done.stdout + done.stderr
     return answer_of(done)
@@ -58,7 +58,7 @@ def test_the_full_load_of_sales(project: Path) -> None:
     """Of an archive and of the source, as JSON; nothing is written."""
     shanghai = ("--timezone", "Asia/Shanghai", "--limit", "4")
     for arguments in (("archive", "--format", "dts_avro"), ("rds",)):
-        said = result(project, *arguments, *shanghai)
+        said = inspect_source(project, *arguments, *shanghai)
         assert [tuple(row.values()) for row in said["result"]] == dts_sales.PRINTED
         assert tuple(said["result"][0]) == dts_sales.NAMES and said["summary"] == "4 records"
     assert {path.name for path in project.iterdir()} == {"config", "archive"}
@@ -74,15 +74,15 @@ def test_the_table_for_people(project: Path) -> None:
 
 
 def test_a_record_that_cannot_be_read_says_why(project: Path) -> None:
-    write(project / "more", ["junk", dts_sales.loaded()[0]])
-    rows = result(project, "more/sales.jsonl", "--format", "dts_avro")["result"]
+    write(project / "more", ["junk", dts_sales.make_loaded_messages()[0]])
+    rows = inspect_source(project, "more/sales.jsonl", "--format", "dts_avro")["result"]
     assert "no Avro record of DTS" in rows[0]["error"] and (rows[1]["recordID"], rows[1]["error"]) == (1, None)
     assert rows[1]["recordTimestamp"] == "1970-01-01 00:00:00"
 
 
 def test_other_formats_in_the_words_of_the_event_log(project: Path) -> None:
     write(project / "more", [json.dumps({"_op": "c", "_version": 1, "_order": 1, "_row": 2, "id": 1})])
-    [row] = result(project, "more", "--format", "rows")["result"]
+    [row] = inspect_source(project, "more", "--format", "rows")["result"]
     assert (row["topic"], row["offset"], row["op"], row["seq_3"], row["ts"]) == ("sales", 0, "c", 2, "1970-01-01 00:00:07")
 
 
@@ -98,4 +98,4 @@ def test_other_formats_in_the_words_of_the_event_log(project: Path) -> None:
     ],
 )
 def test_mistakes(project: Path, arguments: tuple[str, ...], code: int, sentence: str) -> None:
-    assert sentence in result(project, *arguments, code=code)["error"]["sentence"]
+    assert sentence in inspect_source(project, *arguments, code=code)["error"]["sentence"]

@@ -89,7 +89,7 @@ def current() -> tuple[list[Row], list[Row]]:
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("is_said", [False, True])
 @pytest.mark.parametrize("is_chain", [False, True])
-def test_what_cannot_be_told_is_a_reject_that_the_option_lets_in(
+def test_an_ambiguous_delete_is_a_reject_that_the_option_lets_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_chain: bool, is_said: bool, cut: bool
 ) -> None:  # fmt: skip
     records, right, fitting = (CHAIN, CHAINED, "default") if is_chain else (SHIFT, SHIFTED, "full")

@@ -52,7 +52,7 @@ def run_until_it_ends(folder: Path, *more: str, most: int = 25, dies: int = -sig
     raise AssertionError(f"killed {most} times")
 
 
-def letters(folder: Path) -> list[dict[str, Any]]:
+def list_dead_letters(folder: Path) -> list[dict[str, Any]]:
     return ask(folder, "dlq", "list", **environment(folder))["result"]
 
 
@@ -60,7 +60,7 @@ def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path)
     poison = {7: "deadly", 8: "deadly too"}
     feed(project, *(row(i, i % 10, poison.get(i, str(i))) for i in range(40)))
     deaths = run_until_it_ends(project)
-    found = letters(project)
+    found = list_dead_letters(project)
     assert {letter["event_id"]: letter["code"] for letter in found} == {"items-0-7": "CRASHED", "items-0-8": "CRASHED"}
     assert all("deadly" in letter["record"] and letter["stage"] == "route" for letter in found)
     assert 2 * 3 < deaths <= 12
@@ -70,7 +70,7 @@ def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path)
     # Known ever after: also to a lane that reads everything again.
     ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
     assert run_until_it_ends(project) == 0
-    assert len(ask(project, "query", "changes")["result"]) == 38 and len(letters(project)) == 2
+    assert len(ask(project, "query", "changes")["result"]) == 38 and len(list_dead_letters(project)) == 2
     # A release that decodes it, and the record is tried again.
     said = ask(project, "dlq", "replay", **environment(project, CALM="yes"))["result"]
     assert said == {"replayed": 2, "rejected": 0, "left": {}}
@@ -78,7 +78,7 @@ def test_a_record_that_kills_is_found_and_everything_else_goes_on(project: Path)
     ask(project, "lanes", "resync", "lake.changes", "--yes", **environment(project))
     assert start(project, CALM="yes").wait(100) == 0
     assert len(ask(project, "query", "changes")["result"]) == 40
-    assert {letter["state"] for letter in letters(project)} == {"replayed"}
+    assert {letter["state"] for letter in list_dead_letters(project)} == {"replayed"}
 
 
 @pytest.mark.long
@@ -88,7 +88,7 @@ def test_a_record_that_kills_workers_of_spark_is_found(project: Path) -> None:
     configure(project, price="string", more="engine: spark")
     feed(project, *(row(i, i % 10, "deadly" if i == 7 else str(i)) for i in range(40)))
     deaths = run_until_it_ends(project, dies=1, seconds=400)
-    assert {letter["event_id"]: letter["code"] for letter in letters(project)} == {"items-0-7": "CRASHED"}
+    assert {letter["event_id"]: letter["code"] for letter in list_dead_letters(project)} == {"items-0-7": "CRASHED"}
     assert 3 < deaths <= 12
     assert rows(project) == [(key, str(30 + key), 30 + key) for key in range(10)]
     changes = ask(project, "query", "changes")["result"]
@@ -116,6 +116,6 @@ def test_who_is_killed_at_random_rejects_nothing(project: Path) -> None:
         noted += '"decoding": {' in notes.read_text()
     assert noted >= 2, "some were killed amid a decoding"
     assert start(project).wait(100) == 0
-    assert letters(project) == []
+    assert list_dead_letters(project) == []
     assert rows(project) == [(key, str(fed - 10 + key), fed - 10 + key) for key in range(10)]
     assert len(ask(project, "query", "changes", "--limit", "1000")["result"]) == fed

@@ -79,7 +79,7 @@ def daemon(project: Path, step: Callable[[threading.Event], object]) -> None:
 
 
 @pytest.mark.parametrize("project", ["", ", mode: batch"], ids=["stream", "batch"], indirect=True)
-def test_a_later_run_names_what_a_lane_lacks_until_it_is_loaded_again(project: Path) -> None:
+def test_a_later_run_names_missing_records_until_the_lane_is_reloaded(project: Path) -> None:
     write(project, "2.jsonl", 3, 4, 5)
     once()
     write(project, "1.jsonl", 0, 1, 2)
@@ -101,7 +101,7 @@ def test_a_later_run_names_what_a_lane_lacks_until_it_is_loaded_again(project: P
     assert rows() == [*range(7)]
 
 
-def test_a_table_that_comes_late_in_a_topic_lacks_nothing(project: Path) -> None:
+def test_a_late_table_in_a_topic_misses_nothing(project: Path) -> None:
     write(project, "1.jsonl", 0, 1)
     once()
     write(project, "2.jsonl", 2)

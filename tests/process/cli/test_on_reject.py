@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.dead_letter_project import POISON, ask, caught_up, configure, feed, row, rows
-from test_replay import FIXED, NAMED, named, replay, states
+from test_replay import FIXED, NAMED, configure_operations, replay, states
 
 WAITS = "a record of its key before it is not replayed yet"
 ENGINES = ["local", pytest.param("spark", marks=pytest.mark.long)]
@@ -18,7 +18,7 @@ ENGINES = ["local", pytest.param("spark", marks=pytest.mark.long)]
 def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) -> None:
     """In the same batch, in later ones and after a restart; other keys go on. Partial changes then find what they lack."""
     on = ("--engine", engine)
-    named(tmp_path, NAMED, more="on_reject: hold_key")
+    configure_operations(tmp_path, NAMED, more="on_reject: hold_key")
     partial = row(4, 2, 0)
     partial["value"] = '{"id": 2, "op": "u", "at": 4}'
     feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"), row(2, 2, 21), row(3, 1, 11))
@@ -31,7 +31,7 @@ def test_a_key_is_held_back_until_it_is_replayed(tmp_path: Path, engine: str) ->
         "items-0-1": "UNKNOWN_OPERATION", "items-0-2": "HELD", "items-0-4": "HELD",
     }  # fmt: skip
     assert "a record of its key before it was rejected" in found["items-0-4"]["sentence"]
-    named(tmp_path, FIXED, more="on_reject: hold_key")
+    configure_operations(tmp_path, FIXED, more="on_reject: hold_key")
     feed(tmp_path, row(6, 2, 26))
     caught_up(tmp_path, 6, *on)
     assert rows(tmp_path) == [(1, 11, 3), (3, 30, 5)], "a fixed config alone lets nothing pass what is before it"
@@ -63,19 +63,19 @@ def test_a_record_that_is_held_back_is_counted_once(tmp_path: Path) -> None:
 SECRETIVE = "bob@example.org"
 
 
-def private(folder: Path, operations: str) -> None:
+def configure_masked_key(folder: Path, operations: str) -> None:
     """The key of the table is private."""
     more = "int64}\n    columns: {id: {mask: hmac, key: only-for-these-tests-0123456789}"
-    named(folder, operations, more="on_reject: hold_key", price=more)
+    configure_operations(folder, operations, more="on_reject: hold_key", price=more)
     path = folder / "config" / "replicator.yaml"
     path.write_text(path.read_text().replace("{id: int64,", "{id: string,"))
 
 
-def sent(folder: Path, *told: tuple[int, str, int, str]) -> None:
-    feed(folder, *({**row(at, 0, price, op), **keyed(at, key, price, op)} for at, key, price, op in told))
+def feed_changes(folder: Path, *told: tuple[int, str, int, str]) -> None:
+    feed(folder, *({**row(at, 0, price, op), **make_keyed_record(at, key, price, op)} for at, key, price, op in told))
 
 
-def keyed(at: int, key: str, price: int, op: str) -> dict[str, str]:
+def make_keyed_record(at: int, key: str, price: int, op: str) -> dict[str, str]:
     return {"key": json.dumps(key), "value": json.dumps({"id": key, "price": price, "op": op, "at": at})}
 
 
@@ -83,10 +83,10 @@ def keyed(at: int, key: str, price: int, op: str) -> dict[str, str]:
 def test_a_private_key_is_held_back_and_not_shown(tmp_path: Path, engine: str) -> None:
     """After a restart too, when the letters alone tell which it is."""
     on = ("--engine", engine)
-    private(tmp_path, NAMED)
-    sent(tmp_path, (0, "a", 10, "u"), (1, SECRETIVE, 20, "new"), (2, SECRETIVE, 21, "u"), (3, "a", 11, "u"))
+    configure_masked_key(tmp_path, NAMED)
+    feed_changes(tmp_path, (0, "a", 10, "u"), (1, SECRETIVE, 20, "new"), (2, SECRETIVE, 21, "u"), (3, "a", 11, "u"))
     caught_up(tmp_path, 0, *on)
-    sent(tmp_path, (4, SECRETIVE, 22, "u"), (5, "c", 30, "u"))
+    feed_changes(tmp_path, (4, SECRETIVE, 22, "u"), (5, "c", 30, "u"))
     caught_up(tmp_path, 0, *on)
     assert sorted(price for _, price, _ in rows(tmp_path)) == [11, 30]
     letters = ask(tmp_path, "dlq", "list")["result"]
@@ -95,27 +95,27 @@ def test_a_private_key_is_held_back_and_not_shown(tmp_path: Path, engine: str) -
     (told,) = {letter["key_hash"] for letter in letters}
     assert len(told) > 64 and hashlib.sha256(json.dumps(SECRETIVE).encode()).hexdigest() not in told
     assert SECRETIVE not in json.dumps(letters)
-    private(tmp_path, FIXED)
+    configure_masked_key(tmp_path, FIXED)
     assert replay(tmp_path, "--event", "items-0-4", code=1)["left"] == {"items-0-4": WAITS}
     # Of a record that could not be read nothing is kept: what comes after it goes on without it.
     ask(tmp_path, "dlq", "purge", "--event", "items-0-1", "--yes")
     assert replay(tmp_path, "--set", f"engine={engine}") == {"replayed": 2, "rejected": 0, "left": {}}
     assert sorted(price for _, price, _ in rows(tmp_path)) == [11, 22, 30]
-    sent(tmp_path, (6, SECRETIVE, 26, "u"))
+    feed_changes(tmp_path, (6, SECRETIVE, 26, "u"))
     caught_up(tmp_path, 0, *on)
     assert sorted(price for _, price, _ in rows(tmp_path)) == [11, 26, 30]
 
 
 def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> None:
     """It is not known any more whom what comes next is of."""
-    private(tmp_path, NAMED)
-    sent(tmp_path, (0, SECRETIVE, 20, "new"), (1, "a", 10, "u"))
+    configure_masked_key(tmp_path, NAMED)
+    feed_changes(tmp_path, (0, SECRETIVE, 20, "new"), (1, "a", 10, "u"))
     caught_up(tmp_path)
     secret = tmp_path / "state" / "shop" / "keys.secret"
     kept = secret.read_bytes()
     assert secret.stat().st_mode & 0o777 == 0o600
     secret.unlink()
-    sent(tmp_path, (2, SECRETIVE, 21, "u"))
+    feed_changes(tmp_path, (2, SECRETIVE, 21, "u"))
     said = caught_up(tmp_path, 4)
     assert "not hashed under the secret" in json.dumps(said) and "keys.secret" in json.dumps(said)
     assert [price for _, price, _ in rows(tmp_path)] == [10]
@@ -123,18 +123,18 @@ def test_without_the_secret_nothing_passes_what_is_held_back(tmp_path: Path) -> 
     caught_up(tmp_path, 6)
     assert sorted(letter["code"] for letter in ask(tmp_path, "dlq", "list")["result"]) == ["HELD", "UNKNOWN_OPERATION"]
     secret.write_text("not a secret")
-    sent(tmp_path, (3, "a", 1, "u"))
+    feed_changes(tmp_path, (3, "a", 1, "u"))
     said = json.dumps(caught_up(tmp_path, 3))
     assert "cannot be read" in said and "or remove it, and replay or purge what is held back" in said
     secret.unlink()
-    private(tmp_path, FIXED)
+    configure_masked_key(tmp_path, FIXED)
     assert replay(tmp_path) == {"replayed": 2, "rejected": 0, "left": {}}
     caught_up(tmp_path)
     assert sorted(price for _, price, _ in rows(tmp_path)) == [1, 21]
 
 
 def test_what_is_held_stays_while_the_record_before_it_is_poison(tmp_path: Path) -> None:
-    named(tmp_path, NAMED, more="on_reject: hold_key")
+    configure_operations(tmp_path, NAMED, more="on_reject: hold_key")
     feed(tmp_path, row(0, 1, 10, "new"), row(1, 1, 11), row(2, 2, 20))
     caught_up(tmp_path)
     assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {"items-0-1": WAITS}}
@@ -169,13 +169,13 @@ def test_a_lane_stops_below_the_record(tmp_path: Path) -> None:
 
 def test_a_record_of_no_table_stops_everything(tmp_path: Path) -> None:
     """Whose table it is nobody can say, so none of them passes it."""
-    named(tmp_path, NAMED, more="on_reject: stop_lane")
+    configure_operations(tmp_path, NAMED, more="on_reject: stop_lane")
     feed(tmp_path, row(0, 1, 10))
     caught_up(tmp_path)
     feed(tmp_path, row(1, 2, 20, "new"), row(2, 1, 12))
     said = caught_up(tmp_path, 4)
     assert said["summary"] == "Record items-0-1 was rejected as UNKNOWN_OPERATION, and on_reject is stop_lane."
     assert rows(tmp_path) == [(1, 10, 0)]
-    named(tmp_path, FIXED, more="on_reject: stop_lane")
+    configure_operations(tmp_path, FIXED, more="on_reject: stop_lane")
     caught_up(tmp_path)
     assert rows(tmp_path) == [(1, 12, 2), (2, 20, 1)]

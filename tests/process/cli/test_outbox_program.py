@@ -56,7 +56,7 @@ def of_table(number: int) -> dict:
     return {"topic": "cdc.public.outbox", "value": {"schema": {"type": "struct"}, "payload": {**images, "source": SOURCE}}}
 
 
-def routed(number: int) -> dict:
+def make_routed_event(number: int) -> dict:
     """An event, as EventRouter makes it; one in five without its identity."""
     headers = {"id": f"r{number}", "eventType": "Paid"} if number % 5 else {}
     kind = KINDS[number % 2]
@@ -66,7 +66,7 @@ def routed(number: int) -> dict:
 def record(folder: Path, numbers: range) -> None:
     """A file of records, some of which are sent twice, in both forms."""
     lines = []
-    made = [one for number in numbers for one in (of_table(number), routed(number), routed(number))]
+    made = [one for number in numbers for one in (of_table(number), make_routed_event(number), make_routed_event(number))]
     for offset, one in enumerate(made, 100 * numbers.start):
         texts = {of: json.dumps(one[of]) if of in one else None for of in ("key", "value")}
         headers = [[name, text] for name, text in one.get("headers", {}).items()]

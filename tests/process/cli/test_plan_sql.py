@@ -78,7 +78,7 @@ def test_views_are_shown(project, answer, monkeypatch):
         ("spark", "cluster_by: [town]", "table public.products has no column 'town' for `cluster_by`: it has"),
     ],
 )
-def test_files_that_cannot_be_laid_out_are_foreseen(project, answer, ask, monkeypatch, case):
+def test_impossible_file_layouts_are_foreseen(project, answer, ask, monkeypatch, case):
     """By the columns that the records have, whichever engine runs."""
     monkeypatch.setattr("adapters.spark.session.open_session", lambda _options: 1 / 0)
     engine, option, said = case

@@ -106,18 +106,18 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def seen(text: str) -> list[str]:
+def list_secrets(text: str) -> list[str]:
     return [secret for secret in SECRETS.values() if secret in text]
 
 
-def kept(folder: Path) -> str:
+def read_written_files(folder: Path) -> str:
     """All that the program has written down."""
     config = folder / "config"
     files = [path for path in folder.rglob("*") if path.is_file() and config not in path.parents]
-    return "".join(path.read_bytes().decode(errors="replace") for path in files) + "".join(map(unpacked, files))
+    return "".join(path.read_bytes().decode(errors="replace") for path in files) + "".join(map(read_zip, files))
 
 
-def unpacked(path: Path) -> str:
+def read_zip(path: Path) -> str:
     """What is in a zip."""
     if path.suffix != ".zip":
         return ""
@@ -143,8 +143,8 @@ FORMS = [
 def test_no_command_shows_one(project: Path, command: tuple[str, ...], form: tuple[str, ...]) -> None:
     done = run_program(project, *command, *form, REPLICATOR_PATIENCE="1")
     assert done.stdout + done.stderr
-    assert not seen(done.stdout + done.stderr)
-    assert not seen(kept(project))
+    assert not list_secrets(done.stdout + done.stderr)
+    assert not list_secrets(read_written_files(project))
 
 
 LINES = [line for line in CONFIG.splitlines() if "pl4nted" in line]
@@ -162,4 +162,4 @@ def test_no_mistake_in_the_config_shows_one(tmp_path: Path, line: str, mistake: 
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.replace(line, BROKEN[mistake](line)))
     done = run_program(tmp_path, "check")
-    assert done.returncode == 2 and not seen(done.stdout + done.stderr)
+    assert done.returncode == 2 and not list_secrets(done.stdout + done.stderr)

@@ -29,7 +29,7 @@ http: {{address: "127.0.0.1:0"}}
 """
 
 
-def written(folder: Path, *rows: tuple[int, int, str]) -> None:
+def insert_sales(folder: Path, *rows: tuple[int, int, str]) -> None:
     with sqlite3.connect(folder / "sales.db") as database:
         database.execute("CREATE TABLE IF NOT EXISTS sales (id INTEGER PRIMARY KEY, amount INTEGER, modified TIMESTAMP)")
         database.executemany(
@@ -38,7 +38,7 @@ def written(folder: Path, *rows: tuple[int, int, str]) -> None:
         )
 
 
-def asked(folder: Path) -> list[dict[str, Any]]:
+def query_sales(folder: Path) -> list[dict[str, Any]]:
     said = run_program(folder, "query", "sales", "--json", "-q")
     return list(json.loads(said.stdout)["result"])
 
@@ -48,11 +48,11 @@ def test_what_the_sink_has_is_not_read_again(tmp_path: Path, policy: str) -> Non
     """The machine with the journal is lost, while rows go on to change."""
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "replicator.yaml").write_text(CONFIG.format(folder=tmp_path, policy=policy))
-    written(tmp_path, (1, 10, "01 10:00:00"), (2, 20, "02 10:00:00"), (3, 30, "03 10:00:00"))
+    insert_sales(tmp_path, (1, 10, "01 10:00:00"), (2, 20, "02 10:00:00"), (3, 30, "03 10:00:00"))
     assert run_program(tmp_path, "run", "--until-caught-up", "-q").returncode == 0
-    first = {row["id"]: row for row in asked(tmp_path)}
+    first = {row["id"]: row for row in query_sales(tmp_path)}
     shutil.rmtree(tmp_path / "state", ignore_errors=True)
-    written(tmp_path, (4, 40, "03 10:00:00"), (2, 21, "03 11:00:00"))
+    insert_sales(tmp_path, (4, 40, "03 10:00:00"), (2, 21, "03 11:00:00"))
     border = max(row["modified"] for row in first.values())
     assert border == "2024-01-03T10:00:00"
     run = ("run", "--until-caught-up", "-q", "--set", "sources.sales.start_after=2024-01-03 09:55:00")
@@ -60,7 +60,7 @@ def test_what_the_sink_has_is_not_read_again(tmp_path: Path, policy: str) -> Non
     assert stopped.returncode == 4 and "--until sales:0:0" in stopped.stderr
     assert run_program(tmp_path, "lanes", "skip", "lake.sales", "--until", "sales:0:0").returncode == 0
     assert run_program(tmp_path, *run).returncode == 0
-    rows = asked(tmp_path)
+    rows = query_sales(tmp_path)
     current = {row["id"]: row["amount"] for row in rows if not row.get("__END_AT")}
     assert current == {1: 10, 2: 21, 3: 30, 4: 40}
     assert len(rows) == (5 if policy == "scd2" else 4)

@@ -79,7 +79,7 @@ def put(file: Path, text: str) -> None:
     os.utime(file, (time.time() - 3600,) * 2)
 
 
-def asked(project: Path, *arguments: str, code: int = 0) -> Any:
+def run_json(project: Path, *arguments: str, code: int = 0) -> Any:
     done = run_program(project, *arguments, "--json", "-q")
     assert done.returncode == code, done.stdout + done.stderr
     return answer_of(done)
@@ -111,7 +111,7 @@ def refresh(project: Path, *, full: bool = False) -> RefreshResult:
 
 def test_users_features(project: Path) -> None:
     """A changed user updates the cities that he was and is in, and no other."""
-    done = asked(project, "run", "--until-caught-up")["result"]["projections"]
+    done = run_json(project, "run", "--until-caught-up")["result"]["projections"]
     assert [(one["name"], one["status"], one["kind"]) for one in done] == [("users_features", "current", "full")]
     assert features(project) == FEATURES
     put(project / "dms" / "public" / "users" / "20211017-194324349.csv", MOVED)
@@ -126,7 +126,7 @@ def test_users_features(project: Path) -> None:
     assert {user: after[user] for user in (73, 81, 11, 93, 17)} == {user: FEATURES[user] for user in (73, 81, 11, 93, 17)}
     again = refresh(project)
     assert (again.kind, again.version) == ("current", None)
-    (whole,) = asked(project, "refresh", "users_features", "--full")["result"]
+    (whole,) = run_json(project, "refresh", "users_features", "--full")["result"]
     assert (whole["kind"], whole["rows"], whole["reads"]) == ("full", 10, {"users": 2, "cities": 1})
     assert features(project) == after
     with pytest.raises(ConfigProblem, match="users_features"):
@@ -153,13 +153,13 @@ def test_users_features_on_spark(project: Path) -> None:
 def test_what_keeps_a_refresh_slow_is_said(project: Path) -> None:
     """Until the tables that are read by groups have a feed, and their groups files of their own."""
     file = project / "config" / "replicator.yaml"
-    hints = asked(project, "check")["result"]["hints"]
+    hints = run_json(project, "check")["result"]["hints"]
     assert [(one["code"], one["line"]) for one in hints] == [("slow_groups", 24)] * 2 + [("slow_groups", 29)] * 2
     assert hints[1]["suggestion"] == "add partition_by: [city], or a column computed of it"
     assert "projection users_features: " in run_program(project, "check").stdout
     better = "[{sink: silver, change_data_feed: true, partition_by: [city]}]"
     file.write_text(file.read_text().replace("[{sink: silver}]", better))
-    assert asked(project, "check")["result"]["hints"] == []
+    assert run_json(project, "check")["result"]["hints"] == []
 
 
 def test_gold_follows_while_the_program_runs(project: Path) -> None:
@@ -278,5 +278,5 @@ def test_a_query_that_cannot_be_used_is_refused_with_its_place(project: Path, ol
 def test_an_input_that_nobody_writes_is_refused(project: Path) -> None:
     file = project / "config" / "replicator.yaml"
     file.write_text(file.read_text().replace("cities: silver.cities}", "cities: silver.citys}"))
-    (finding,) = asked(project, "check", code=2)["result"]
+    (finding,) = run_json(project, "check", code=2)["result"]
     assert (finding["code"], finding["suggestion"]) == ("unknown_table", "did you mean 'cities'?")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.changing import Project, record
 from support.debezium_events import ID, column
+from support.schema_changes import Project, record
 
 NAME, NOTE, N, BYTES = column("name", "string"), column("note", "string"), column("n", "int32"), column("n", "bytes")
 OLD = [ID, NAME, N]
 
 
-def configured(was: str, now: str):
+def follow_in_config(was: str, now: str):
     """Write in the config what the sentence says, at the line that it names."""
 
     def follow(project: Project, step: str) -> None:
@@ -28,7 +28,7 @@ def configured(was: str, now: str):
     return follow
 
 
-def commanded(pattern: str, *more: str):
+def follow_by_command(pattern: str, *more: str):
     """Run the command that the sentence names."""
 
     def follow(project: Project, step: str) -> None:
@@ -43,21 +43,26 @@ def without_older(project: Project, step: str) -> None:
     """See that the source begins where the new schema does, then drop the lane."""
     assert "The new schema begins at cdc.public.t:0:2." in step
     (project.folder / "archive" / "old.jsonl").unlink()
-    commanded(r"drop lake\.t", "--yes")(project, step)
+    follow_by_command(r"drop lake\.t", "--yes")(project, step)
 
 
 @pytest.mark.parametrize(
     ("mode", "new", "keys", "follow"),
     [
-        ("evolve", [ID, NAME, BYTES], [ID], configured("sink: lake, schema_changes: evolve", "{type_changed: try_evolve}")),
+        (
+            "evolve",
+            [ID, NAME, BYTES],
+            [ID],
+            follow_in_config("sink: lake, schema_changes: evolve", "{type_changed: try_evolve}"),
+        ),
         ("evolve", [ID, NAME, BYTES], [ID], without_older),
         ("fail", [ID, NAME, BYTES], [ID], without_older),
         ("quarantine", [ID, NAME, BYTES], [ID], without_older),
         ("evolve", OLD, [ID, NAME], without_older),
-        ("fail", [*OLD, NOTE], [ID], configured("sink: lake, schema_changes: fail", "{added: evolve}")),
-        ("fail", [*OLD, NOTE], [ID], commanded(r"lanes resume lake\.t --accept-schema 2")),
-        ("quarantine", [*OLD, NOTE], [ID], commanded(r"lanes resume lake\.t --accept-schema 2")),
-        ("quarantine", [ID, NAME], [ID], commanded(r"lanes resume lake\.t --accept-schema 2")),
+        ("fail", [*OLD, NOTE], [ID], follow_in_config("sink: lake, schema_changes: fail", "{added: evolve}")),
+        ("fail", [*OLD, NOTE], [ID], follow_by_command(r"lanes resume lake\.t --accept-schema 2")),
+        ("quarantine", [*OLD, NOTE], [ID], follow_by_command(r"lanes resume lake\.t --accept-schema 2")),
+        ("quarantine", [ID, NAME], [ID], follow_by_command(r"lanes resume lake\.t --accept-schema 2")),
     ],
 )
 def test_a_remedy_that_is_followed_lets_the_lane_run(tmp_path, mode, new, keys, follow):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.changing import Project, record
 from support.debezium_events import ID, column
+from support.schema_changes import Project, record
 
 NAME = column("name", "string")
 OTHER = column("ID", "int64", optional=False)
@@ -17,7 +17,7 @@ KEYED = (ENTRY, f"{ENTRY} keys: [id],")
 APPENDED = (TO, f"{TO}, policy: append")
 
 
-def fed(folder, columns, keys, said=""):
+def feed_keyed_records(folder, columns, keys, said=""):
     """Two records whose key has the columns `keys`, or is none at all."""
     project = Project(folder, {"t": said})
     values = {"id": 1, "name": "a", "ID": 5, "rate": 1.5}
@@ -45,7 +45,7 @@ def fed(folder, columns, keys, said=""):
 )  # fmt: skip
 def test_a_key_that_will_not_do(tmp_path, case):
     columns, keys, said, step, change = case
-    project = fed(tmp_path, columns, keys, said)
+    project = feed_keyed_records(tmp_path, columns, keys, said)
     lane = project.run()["lake.t"]
     assert lane["status"] == "suspended" and step in lane["next_step"]
     project.configure(change)
@@ -57,7 +57,7 @@ def test_a_key_that_will_not_do(tmp_path, case):
 @pytest.mark.parametrize("said", [KEYED, APPENDED])
 def test_a_key_that_an_entry_of_many_tables_does_not_name(tmp_path, said):
     """The entry keeps its other tables as they are: the advice is an entry of this table."""
-    project = fed(tmp_path, [ID, NAME], [])
+    project = feed_keyed_records(tmp_path, [ID, NAME], [])
     project.configure((ENTRY, "{match: 'public.*',"))
     step = project.run()["lake.t"]["next_step"]
     assert "every table like public.*: add one of this table, `- match: public.t`, before it" in step
@@ -70,7 +70,7 @@ def test_a_key_that_an_entry_of_many_tables_does_not_name(tmp_path, said):
 
 def test_key_columns_that_differ_in_case(tmp_path):
     """Another key is none in a lake yet, whose columns may not be called so either; the next sentence says what to do."""
-    project = fed(tmp_path, [ID, OTHER], [ID, OTHER])
+    project = feed_keyed_records(tmp_path, [ID, OTHER], [ID, OTHER])
     assert "Or name another key with `keys`." in project.run()["lake.t"]["next_step"]
     project.configure(KEYED)
     step = project.run()["lake.t"]["next_step"]
@@ -83,7 +83,7 @@ def test_key_columns_that_differ_in_case(tmp_path):
 @pytest.mark.parametrize("follow", ["resync", "into"])
 def test_rows_that_were_written_by_another_key(tmp_path, follow):
     """The changes of a table whose keys the config says otherwise."""
-    project = fed(tmp_path, [ID, NAME], [ID])
+    project = feed_keyed_records(tmp_path, [ID, NAME], [ID])
     project.run()
     project.configure((ENTRY, f"{ENTRY} keys: [name],"))
     lane = project.run()["lake.t"]
@@ -103,7 +103,7 @@ def test_rows_that_were_written_by_another_key(tmp_path, follow):
 
 @pytest.mark.parametrize("follow", ["keys", "run"])
 def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
-    project = fed(tmp_path, [ID, NAME], [ID])
+    project = feed_keyed_records(tmp_path, [ID, NAME], [ID])
     forget = ("forget", "public.t", "1", "--yes")
     said = project.ask(*forget)
     assert said["error"]["next_step"] == "Say `keys` in its entry under `tables`, or run the pipeline first."
@@ -117,20 +117,20 @@ def test_a_row_to_forget_by_a_key_that_is_not_known(tmp_path, follow):
 
 
 def test_the_history_of_a_row_without_a_key(tmp_path):
-    project = fed(tmp_path, [ID, NAME], [], ", policy: append")
+    project = feed_keyed_records(tmp_path, [ID, NAME], [], ", policy: append")
     project.configure(
         ("  lake:", "  raw: {kind: event_log, path: ./events}\n  lake:"),
         ("to: [", "to: [{sink: raw}, "),
     )
     project.run()
 
-    def refused(*key):
+    def expect_refusal(*key):
         answer = project.ask("history", "public.t", *key)
         assert answer["exit"] == 2
         return answer["error"]["next_step"]
 
-    assert refused("1") == "Say `keys` in its entry under `tables`."
+    assert expect_refusal("1") == "Say `keys` in its entry under `tables`."
     project.configure(KEYED)
-    assert refused("1", "a") == "Give a value for each, in this order."
-    assert refused("one") == "Write it as `query` shows it."
+    assert expect_refusal("1", "a") == "Give a value for each, in this order."
+    assert expect_refusal("one") == "Write it as `query` shows it."
     assert project.ask("history", "public.t", "1")["exit"] == 0

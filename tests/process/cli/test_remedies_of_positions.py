@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.changing import Project, record
 from support.debezium_events import ID, column
+from support.schema_changes import Project, record
 
 COLUMNS = [ID, column("name", "string")]
 ARCHIVE = "recorded: {format: debezium_json, transport: archive, path: ./archive}"
@@ -28,14 +28,14 @@ def item(number: int, offset: int | None = None) -> Mapping[str, Any]:
     return {**made, "offset": number if offset is None else offset}
 
 
-def made(folder: Path, *changes: tuple[str, str]) -> Project:
+def make_project(folder: Path, *changes: tuple[str, str]) -> Project:
     project = Project(folder, {"t": ""})
     project.configure(*changes)
     project.feed("a", [item(0), item(1)])
     return project
 
 
-def stopped(project: Project, *more: str, lane: str = "lake.t") -> tuple[str, str]:
+def run_until_stopped(project: Project, *more: str, lane: str = "lake.t") -> tuple[str, str]:
     """Why a run ends with code 4 (1 for what the sink misses), and what it says to do."""
     answer = project.ask("run", "--until-caught-up", *more)
     [lane_of] = [one for one in answer["result"]["lanes"] if one["id"] == lane]
@@ -75,11 +75,11 @@ def follows(command: str, *more: str) -> Follow:
 )
 def test_records_that_are_gone(tmp_path, archive, why, follow, ids):
     """Those that come next, and all, where the files were made anew."""
-    project = made(tmp_path)
+    project = make_project(tmp_path)
     runs(project)
     (tmp_path / "archive" / "a.jsonl").unlink()
     project.feed("b", [item(9 if offset == 0 else offset, offset) for offset in archive])
-    sentence, step = stopped(project)
+    sentence, step = run_until_stopped(project)
     assert why in sentence
     follow(project, step)
     assert runs(project) == ids
@@ -87,11 +87,11 @@ def test_records_that_are_gone(tmp_path, archive, why, follow, ids):
 
 def test_resync_keeps_rows_that_the_source_no_longer_has(tmp_path):
     """The command that is advised first keeps them, and the one that would not says so."""
-    project = made(tmp_path)
+    project = make_project(tmp_path)
     runs(project)
     (tmp_path / "archive" / "a.jsonl").unlink()
     project.feed("b", [item(4), item(5)])
-    _, step = stopped(project)
+    _, step = run_until_stopped(project)
     assert step.index("lanes skip lake.t") < step.index("lanes resync lake.t --accept-missing`")
     refused = project.ask("lanes", "resync", "lake.t", "--yes")
     assert refused["exit"] == 4 and "begins at offset 4 of cdc.public.t[0]" in refused["error"]["sentence"]
@@ -151,7 +151,7 @@ def without_folder(project: Project, step: str) -> None:
 )
 def test_a_file_of_the_lake_is_gone_or_damaged(tmp_path, file, damage, follow):
     """Without a command it is restored, as every sentence says first."""
-    project = made(tmp_path)
+    project = make_project(tmp_path)
     runs(project)
     broken = file(project)
     whole = broken.read_bytes()
@@ -160,7 +160,7 @@ def test_a_file_of_the_lake_is_gone_or_damaged(tmp_path, file, damage, follow):
     else:
         broken.write_text(damage)
     project.feed("b", [record("t", 2, COLUMNS, [ID], op="u", after={"id": 1, "name": "new"}), item(3)])
-    sentence, step = stopped(project)
+    sentence, step = run_until_stopped(project)
     assert re.search("is damaged|is missing|is gone", sentence) and step.startswith("Restore ")
     if follow is None:
         broken.write_bytes(whole)
@@ -172,10 +172,10 @@ def test_a_file_of_the_lake_is_gone_or_damaged(tmp_path, file, damage, follow):
 
 def test_the_positions_of_an_event_log_are_gone(tmp_path):
     """The lane cannot be loaded again by itself: the answer to that says what can be done instead."""
-    project = made(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
+    project = make_project(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
     runs(project)
     newest(tmp_path / "events" / "_replicator" / "positions" / "changing" / "raw.recorded").unlink()
-    _, step = stopped(project, lane="raw.recorded")
+    _, step = run_until_stopped(project, lane="raw.recorded")
     said = re.search(r"`replicator (lanes resync [^`]*)`", step)
     assert said is not None
     answer = project.ask(*said[1].split(), "--yes")
@@ -188,11 +188,11 @@ def test_the_positions_of_an_event_log_are_gone(tmp_path):
 
 @pytest.mark.parametrize("follow", ["another place", "skip"])
 def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
-    project = made(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
+    project = make_project(tmp_path, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: lake}, {sink: raw}]"))
     runs(project)
     project.configure(("pipeline: changing", "pipeline: other"), (LAKE, LAKE.replace("./lake", "./second")))
     project.feed("b", [item(2)])
-    _, step = stopped(project, lane="raw.recorded")
+    _, step = run_until_stopped(project, lane="raw.recorded")
     if follow == "skip":
         follows("skip")(project, step)
     else:
@@ -204,20 +204,20 @@ def test_a_log_that_holds_the_records_of_another_pipeline(tmp_path, follow):
 
 
 def test_a_skip_that_is_refused_says_where_to(tmp_path):
-    project = made(tmp_path)
+    project = make_project(tmp_path)
 
-    def refused(until: str) -> str:
+    def expect_refusal(until: str) -> str:
         answer = project.ask("lanes", "skip", "lake.t", "--until", until)
         assert answer["exit"] == 2
         return str(answer["error"]["next_step"])
 
     runs(project)
     project.feed("b", [item(2)])
-    assert refused("two") == "Write TOPIC:PARTITION:OFFSET[,...]."
-    assert refused("cdc.public.t:0:1") == "`replicator lanes resync lake.t` loads it anew."
-    partition = re.fullmatch(r"Its partitions are: (\S+)\.", refused("cdc.public.x:0:3"))
+    assert expect_refusal("two") == "Write TOPIC:PARTITION:OFFSET[,...]."
+    assert expect_refusal("cdc.public.t:0:1") == "`replicator lanes resync lake.t` loads it anew."
+    partition = re.fullmatch(r"Its partitions are: (\S+)\.", expect_refusal("cdc.public.x:0:3"))
     assert partition is not None
-    end = re.fullmatch(r"The source ends at (\S+)\.", refused(f"{partition[1]}:99"))
+    end = re.fullmatch(r"The source ends at (\S+)\.", expect_refusal(f"{partition[1]}:99"))
     assert end is not None and end[1] == "cdc.public.t:0:3"
     assert project.ask("lanes", "skip", "lake.t", "--until", end[1])["exit"] == 0
     assert runs(project) == [0, 1]
@@ -270,7 +270,7 @@ def test_a_table_that_cannot_be_read_on(tmp_path, happens, why, follow, ids):
     """Version 1 appends row 3, version 2 row 4; what was skipped is not there, or is in the next whole reading."""
     plain = str(tmp_path / "plain" / "t")
     source = "recorded: {format: rows, transport: delta, path: ./plain/t}"
-    project = made(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
+    project = make_project(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
 
     def append(*ids: int) -> None:
         write_deltalake(plain, pa.table({"id": pa.array(ids, pa.int64()), "v": ["a"] * len(ids)}), mode="append")
@@ -280,7 +280,7 @@ def test_a_table_that_cannot_be_read_on(tmp_path, happens, why, follow, ids):
     append(3)
     happens(plain)
     append(4)
-    sentence, step = stopped(project)
+    sentence, step = run_until_stopped(project)
     assert why in sentence
     follow(project, step)
     assert runs(project) == ids
@@ -289,14 +289,14 @@ def test_a_table_that_cannot_be_read_on(tmp_path, happens, why, follow, ids):
 def test_a_version_without_a_feed(tmp_path):
     plain = str(tmp_path / "plain" / "t")
     source = "recorded: {format: rows, transport: delta, path: ./plain/t, changes: feed}"
-    project = made(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
+    project = make_project(tmp_path, (ARCHIVE, source), ("{match: public.t,", "{match: t, keys: [id],"))
     on = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(plain, pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "a"]}), configuration=on)
     assert runs(project) == [1, 2]
     DeltaTable(plain).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
     DeltaTable(plain).delete("id = 2")
     switch_on(plain)
-    _, step = stopped(project)
+    _, step = run_until_stopped(project)
     assert step.startswith("Set delta.enableChangeDataFeed on the table.")
     follows("resync")(project, step)
     assert runs(project) == [1]
@@ -304,7 +304,7 @@ def test_a_version_without_a_feed(tmp_path):
 
 def of_log(folder: Path) -> Project:
     """A pipeline that records a log, and another one (`NEXT`) that reads it."""
-    project = made(folder, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: raw}]"))
+    project = make_project(folder, (LAKE, LAKE + LOG), ("[{sink: lake}]", "[{sink: raw}]"))
     config = folder / "config" / "replicator.yaml"
     source = 'recorded: {format: debezium_json, transport: delta, path: ./events, topics: ["cdc.public.*"]}'
     text = config.read_text().replace(ARCHIVE, source).replace(LOG, "").replace("sink: raw", "sink: lake")
@@ -322,7 +322,7 @@ def test_an_event_log_that_lost_records(tmp_path, follow, ids):
     events = DeltaTable(str(tmp_path / "events"))
     events.alter.set_table_properties({"delta.appendOnly": "false"})
     events.delete('"offset" < 3')
-    sentence, step = stopped(project, *NEXT)
+    sentence, step = run_until_stopped(project, *NEXT)
     assert "Records 2 to 2 of cdc.public.t[0] are not in the event log" in sentence
     follow(project, step)
     assert runs(project, *NEXT) == ids

@@ -16,7 +16,7 @@ def replay(folder: Path, *options: str, code: int = 0) -> dict[str, Any]:
     return ask(folder, "dlq", "replay", *options, code=code)["result"]
 
 
-def letters_of(folder: Path) -> list[dict[str, Any]]:
+def list_dead_letters_of(folder: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = ask(folder, "dlq", "list", "--state", "all")["result"]
     return found
 
@@ -26,7 +26,7 @@ def states(folder: Path) -> dict[str, str]:
 
 
 @pytest.fixture(params=["delta", "postgres"])
-def letters(request: pytest.FixtureRequest) -> str:
+def list_dead_letters(request: pytest.FixtureRequest) -> str:
     if request.param == "delta":
         return "{path: ./letters}"
     request.getfixturevalue("postgres_dsn")
@@ -49,7 +49,7 @@ NAMED = "operations: {create: [c], update: [u], delete: [d]}"
 FIXED = "operations: {create: [c, new], update: [u, up], delete: [d, gone]}"
 
 
-def named(folder: Path, operations: str, letters: str = "{path: ./letters}", **more: Any) -> None:
+def configure_operations(folder: Path, operations: str, letters: str = "{path: ./letters}", **more: Any) -> None:
     """A config whose source knows these operations; others are poison."""
     configure(folder, letters=letters, **more)
     path = folder / "config" / "replicator.yaml"
@@ -57,14 +57,14 @@ def named(folder: Path, operations: str, letters: str = "{path: ./letters}", **m
 
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.long)])
-def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, letters: str, engine: str) -> None:
+def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, list_dead_letters: str, engine: str) -> None:
     """The targets are then as if no record had been poison; again and again, and with the stream going on, they stay so."""
-    named(tmp_path, NAMED, letters)
+    configure_operations(tmp_path, NAMED, list_dead_letters)
     poison = [row(1, 2, 20, "new"), row(3, 1, 15, "up"), row(5, 3, None, "gone"), row(6, 4, 40, "new")]
     feed(tmp_path, row(0, 1, 10), poison[0], row(2, 3, 30), poison[1], row(4, 1, 16), *poison[2:], row(7, 5, 50))
     caught_up(tmp_path, 0, "--engine", engine)
     assert rows(tmp_path) == [(1, 16, 4), (3, 30, 2), (5, 50, 7)]
-    named(tmp_path, FIXED, letters)
+    configure_operations(tmp_path, FIXED, list_dead_letters)
     on = ("--set", f"engine={engine}")
     assert replay(tmp_path, "--event", "items-0-5", *on) == {"replayed": 1, "rejected": 0, "left": {}}
     assert rows(tmp_path) == [(1, 16, 4), (5, 50, 7)]
@@ -82,16 +82,16 @@ def test_poison_is_replayed_once_the_config_is_fixed(tmp_path: Path, letters: st
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("int32", "int64"), ("float32", "float64")])
-def test_a_wider_schema_lets_a_record_in_at_once(tmp_path: Path, letters: str, narrow: str, wide: str) -> None:
+def test_a_wider_schema_lets_a_record_in_at_once(tmp_path: Path, list_dead_letters: str, narrow: str, wide: str) -> None:
     """The remedy that `dlq explain` names, with no run between the new config and the replay. The targets are widened, and
     the next run finds nothing new."""
     price = 3_000_000_000 if narrow == "int32" else 1e300
-    configure(tmp_path, letters=letters, price=narrow)
+    configure(tmp_path, letters=list_dead_letters, price=narrow)
     feed(tmp_path, row(0, 1, 10), row(1, 2, price), row(2, 3, 30))
     caught_up(tmp_path)
     (letter,) = ask(tmp_path, "dlq", "explain", "items-0-1")["result"]
     assert letter["code"] == "OUT_OF_RANGE" and "wider type" in letter["what_to_do"]
-    configure(tmp_path, letters=letters, price=wide)
+    configure(tmp_path, letters=list_dead_letters, price=wide)
     assert replay(tmp_path) == {"replayed": 1, "rejected": 0, "left": {}}
     assert rows(tmp_path) == [(1, 10, 0), (2, price, 1), (3, 30, 2)]
     feed(tmp_path, row(3, 1, price))
@@ -107,20 +107,20 @@ def test_a_lane_that_may_not_be_widened_rejects_once_more(tmp_path: Path) -> Non
     feed(tmp_path, row(0, 1, 10), row(1, 2, 3_000_000_000))
     caught_up(tmp_path)
     configure(tmp_path, price="int64", more="defaults: {schema_changes: {widened: fail}}")
-    assert [(letter["lane"], letter["state"]) for letter in letters_of(tmp_path)] == [("", "open")]
+    assert [(letter["lane"], letter["state"]) for letter in list_dead_letters_of(tmp_path)] == [("", "open")]
     for _ in range(2):
         assert replay(tmp_path, code=1) == {"replayed": 0, "rejected": 1, "left": {}}
         assert rows(tmp_path) == [(1, 10, 0)]
         # Each lane has its own reason now, and each once however often it is tried.
-        assert sorted((letter["lane"], letter["state"]) for letter in letters_of(tmp_path)) == [
+        assert sorted((letter["lane"], letter["state"]) for letter in list_dead_letters_of(tmp_path)) == [
             ("", "replayed"),
             ("lake.changes", "open"),
             ("lake.items", "open"),
         ]
 
 
-def test_letters_that_cannot_be_tried_say_why(tmp_path: Path) -> None:
-    named(tmp_path, NAMED)
+def test_dead_letters_that_cannot_be_retried_say_why(tmp_path: Path) -> None:
+    configure_operations(tmp_path, NAMED)
     feed(tmp_path, row(0, 1, 10), row(1, 2, 20, "new"))
     caught_up(tmp_path)
     path = tmp_path / "config" / "replicator.yaml"

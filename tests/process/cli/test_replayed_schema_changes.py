@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.snapshotted import Snapshotted
-from test_as_it_was import asked, rows
+from support.snapshotted_shop import Snapshotted
+from test_as_of import query_as_of, rows
 
 from replicator.testing.histories import History
 from replicator.testing.source import Statement, StreamShape
@@ -21,7 +21,7 @@ CHANGED = 6
 """The first record of the other schema: three of six rows change behind it."""
 
 
-def renamed(fields: Fields, image: Image) -> None:
+def rename_column(fields: Fields, image: Image) -> None:
     for field in fields:
         field["field"] = "note" if field["field"] == "v2" else field["field"]
     image["note"] = image.pop("v2")
@@ -56,7 +56,11 @@ class Altered(Snapshotted):
         file.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
-CASES = [(renamed, "renamed_columns: {v2: note}"), (removed, "dropped_columns: remove"), (text, "schema_changes: evolve")]
+CASES = [
+    (rename_column, "renamed_columns: {v2: note}"),
+    (removed, "dropped_columns: remove"),
+    (text, "schema_changes: evolve"),
+]
 
 
 @pytest.mark.parametrize("policy", ["scd1", "scd2", "append"])
@@ -71,7 +75,7 @@ def test_values_from_before_are_there(
     for end in (CHANGED, len(writes)):
         shop.reach(end)
         place = shop.history.position(end)
-        (found, by), (again, _) = asked(shop, place), asked(shop, place, from_log=True)
+        (found, by), (again, _) = query_as_of(shop, place), query_as_of(shop, place, from_log=True)
         assert by == "version" and found.schema == again.schema and rows(found) == rows(again)
     kept = {"renamed": "note", "removed": "v1", "text": "v2"}[alter.__name__]
     assert again[kept].null_count <= 2 and len(set(again[kept].to_pylist())) > 3

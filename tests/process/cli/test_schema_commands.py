@@ -8,9 +8,9 @@ import subprocess
 import time
 
 import pytest
-from support.changing import Project, record
 from support.cli_program import PROGRAM
 from support.debezium_events import ID, column
+from support.schema_changes import Project, record
 
 NAME, NOTE, MORE = (column(name, "string") for name in ("name", "note", "more"))
 RECORDS = [

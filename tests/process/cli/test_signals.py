@@ -15,7 +15,7 @@ from replicator.cli import main
 pytestmark = pytest.mark.slow
 
 
-def started(project, *before):
+def start_program(project, *before):
     program = [*WITH_SIGNALS, *before, PROGRAM, "run"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(program, cwd=project, **pipes)
@@ -27,7 +27,7 @@ def serving(program):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_ends_in_order(project, number):
-    program = started(project)
+    program = start_program(project)
     assert serving(program)
     program.send_signal(number)
     _, log = program.communicate(timeout=60)
@@ -35,7 +35,7 @@ def test_the_first_ends_in_order(project, number):
 
 
 def test_a_daemon_under_nohup_survives_its_terminal(project):
-    program = started(project, "nohup")
+    program = start_program(project, "nohup")
     assert serving(program)
     program.send_signal(signal.SIGHUP)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -47,7 +47,7 @@ def test_a_daemon_under_nohup_survives_its_terminal(project):
 
 @pytest.mark.parametrize("after", [0.5, 0.8, 1.2])
 def test_an_interrupt_at_the_start(project, after):
-    program = started(project)
+    program = start_program(project)
     time.sleep(after)
     program.send_signal(signal.SIGINT)
     _, log = program.communicate(timeout=60)

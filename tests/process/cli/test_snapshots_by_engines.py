@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from support.exported import Row, export, successive, versions_of
+from support.exported_records import Row, export, successive, versions_of
 from support.next_layer import run
 
 CONFIG = """\

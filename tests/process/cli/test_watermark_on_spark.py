@@ -50,7 +50,7 @@ def record(shop: Path, **below: int) -> None:
         (shop / "archive" / f"{topic}.jsonl").write_text("".join(there))
 
 
-def told(shop: Path) -> dict[str, Any]:
+def read_watermark(shop: Path) -> dict[str, Any]:
     (row,) = DeltaTable(str(shop / "lake" / "_replicator" / "transactions")).to_pyarrow_table().to_pylist()
     return {name: row[name] for name in ("transaction", "exact", "behind")}
 
@@ -61,7 +61,7 @@ def applied(said: dict[str, Any]) -> dict[str, int]:
     return {lane: changes for lane, changes in counted.items() if changes}
 
 
-def named(transaction: str) -> dict[str, Any]:
+def make_watermark(transaction: str) -> dict[str, Any]:
     return {"transaction": transaction, "exact": False, "behind": []}
 
 
@@ -70,11 +70,11 @@ def test_what_is_complete_is_named_and_a_start_changes_nothing(shop: Path) -> No
     """All ends are told from the beginning. One change of a transaction comes last, after a start."""
     record(shop, order_items=11)
     run(shop, "spark")
-    assert told(shop) == named(BEFORE_IT)
+    assert read_watermark(shop) == make_watermark(BEFORE_IT)
     record(shop)
     said = run(shop, "spark")
     assert applied(said) == {"lake.order_items": 1}
-    assert told(shop) == named(LAST)
+    assert read_watermark(shop) == make_watermark(LAST)
 
 
 @pytest.mark.long
@@ -86,7 +86,7 @@ def test_changes_that_are_sent_again_prove_nothing(shop: Path) -> None:
     again = {**json.loads(lines[-1]), "offset": 11}
     items.write_text("".join([*lines, json.dumps(again) + "\n"]))
     run(shop, "spark")
-    assert told(shop) == named(BEFORE_IT)
+    assert read_watermark(shop) == make_watermark(BEFORE_IT)
 
 
 @pytest.mark.long
@@ -95,11 +95,11 @@ def test_the_engines_take_turns(shop: Path) -> None:
     belongs to the transaction whose last change is missing, or comes after it."""
     record(shop, customers=10, order_items=11, transaction=12)
     run(shop, "spark")
-    assert told(shop) == named("762:27207616")
+    assert read_watermark(shop) == make_watermark("762:27207616")
     record(shop, order_items=11)
     run(shop, "local")
-    assert "762" <= told(shop)["transaction"].partition(":")[0] <= "769"
+    assert "762" <= read_watermark(shop)["transaction"].partition(":")[0] <= "769"
     record(shop)
     said = applied(run(shop, "spark"))
     assert set(said) == {"lake.customers", "lake.order_items"} and said["lake.order_items"] == 1, said
-    assert told(shop) == named(LAST)
+    assert read_watermark(shop) == make_watermark(LAST)

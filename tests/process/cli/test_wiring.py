@@ -39,29 +39,29 @@ tables:
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Loaded:
+def loaded_config(tmp_path: Path) -> Loaded:
     file = tmp_path / "config" / "replicator.yaml"
     file.parent.mkdir()
     file.write_text(CONFIG.replace("match: public.*\n", "match: public.orders\n"))
     return load_settings(file, environ={})
 
 
-def test_each_lane_knows_the_line_of_its_own_entry(loaded):
-    lanes = adapters.build_lanes(loaded, "public.orders", "recorded")
+def test_each_lane_knows_the_line_of_its_own_entry(loaded_config):
+    lanes = adapters.build_lanes(loaded_config, "public.orders", "recorded")
     assert [(lane.id, lane.config_line.rpartition(":")[2]) for lane in lanes] == [
         ("lake.orders", "13"),
         ("lake.every", "14"),
     ]
 
 
-def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded, monkeypatch):
+def test_the_decoder_gets_keys_and_tombstones_with_the_defaults(loaded_config, monkeypatch):
     given = {}
     monkeypatch.setattr(adapters, "load_adapter", lambda *_: given.update)
-    adapters.build_decoder(loaded, "recorded")
+    adapters.build_decoder(loaded_config, "recorded")
     assert given["keys"] == {"public.orders": ["id"], "public.[a-z]*rs": ["a", "b"]}
     assert given["tombstones"] == {"public.orders": "delete", "public.[a-z]*rs": "ignore"}
     monkeypatch.undo()
-    assert adapters.build_decoder(loaded, "recorded")
+    assert adapters.build_decoder(loaded_config, "recorded")
 
 
 def test_a_table_without_keys_is_not_given_those_of_a_glob():
@@ -75,16 +75,16 @@ def test_a_table_without_keys_is_not_given_those_of_a_glob():
     assert options.keys_of("public.items") == ("c",), "the glob that fixes most characters, as the settings choose"
 
 
-def test_rules_have_the_keys_of_the_table(loaded):
-    rules = build.build_rules_for(loaded, "recorded")
+def test_rules_have_the_keys_of_the_table(loaded_config):
+    rules = build.build_rules_for(loaded_config, "recorded")
     assert rules("public.orders").keys == ("id",) and rules("public.items") is None
     assert rules("public.buyers").keys == ("a", "b") and rules("public.buyers").event_logs == {"raw"}
 
 
 @pytest.mark.parametrize(("memory", "batch"), [("1GiB", 32 << 20), ("60MiB", 10 << 20), ("1", 1)])
-def test_what_is_on_its_way_fits_into_the_memory(loaded, memory, batch):
+def test_batches_in_flight_stay_within_memory(loaded_config, memory, batch):
     """Two sinks: raw batch, decoded batch, and per sink one at work and what waits, two batches where there is room."""
-    file = loaded.files[0]
+    file = loaded_config.files[0]
     bounded = load_settings(file, overrides=[f"limits.memory={memory}"], environ={})
     assert adapters.compute_batch_bytes(bounded) == batch
     options = build.build_options(bounded)
@@ -94,33 +94,33 @@ def test_what_is_on_its_way_fits_into_the_memory(loaded, memory, batch):
     assert adapters.build_source(bounded, "recorded")._options.batch_bytes == batch
 
 
-def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded):
-    def said() -> list[tuple[str, str]]:
-        return [(d.severity, d.sentence) for d in diagnose(loaded) if d.subject == "source recorded"]
+def test_an_archive_that_is_not_there_and_one_that_is_empty(loaded_config):
+    def diagnose_source() -> list[tuple[str, str]]:
+        return [(d.severity, d.sentence) for d in diagnose(loaded_config) if d.subject == "source recorded"]
 
-    folder = loaded.root / "archive"
-    assert said() == [("error", f"{folder} is not there.")]
+    folder = loaded_config.root / "archive"
+    assert diagnose_source() == [("error", f"{folder} is not there.")]
     folder.mkdir()
-    assert said() == [("warning", f"{folder} has no file yet.")]
+    assert diagnose_source() == [("warning", f"{folder} has no file yet.")]
     (folder / "t.jsonl").write_text("")
-    assert said() == [("ok", f"{folder} has 1 files.")]
+    assert diagnose_source() == [("ok", f"{folder} has 1 files.")]
 
 
-def test_a_check_that_its_package_does_not_bring_is_said(loaded, monkeypatch):
+def test_a_check_that_its_package_does_not_bring_is_said(loaded_config, monkeypatch):
     monkeypatch.setattr("replicator.wiring.diagnosis.list_names", lambda _: ())
-    assert {d.severity for d in diagnose(loaded)} == {"warning"}
+    assert {d.severity for d in diagnose(loaded_config)} == {"warning"}
 
 
-def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded, monkeypatch):
+def test_a_check_that_cannot_be_loaded_does_not_hide_the_others(loaded_config, monkeypatch):
     from replicator.wiring import diagnosis, plugins
 
-    def broken(group, name):
+    def break_loading(group, name):
         if name == "delta":
             raise EnvironmentProblem("needs a module", next_step="Install it.")
         return plugins.load_adapter(group, name)
 
-    monkeypatch.setattr(diagnosis, "load_adapter", broken)
-    found = {d.subject: d.severity for d in diagnose(loaded)}
+    monkeypatch.setattr(diagnosis, "load_adapter", break_loading)
+    found = {d.subject: d.severity for d in diagnose(loaded_config)}
     assert found["sink lake"] == "error" and found["machine"] in ("ok", "warning")
 
 

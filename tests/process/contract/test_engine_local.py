@@ -14,6 +14,6 @@ class TestLocalEngine(EngineContract):
 
 
 @pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
-class TestLocalEngineAhead(EnginePrefetchContract):
+class TestLocalEnginePrefetch(EnginePrefetchContract):
     def new_engine(self):
         return LocalEngine({"ahead": 2})

@@ -21,7 +21,7 @@ from replicator.ports.dead_letters import DeadLetter
 FIRST = datetime(2024, 2, 29, 12, tzinfo=UTC)
 
 
-def letter(number: int, lane: str = "lake.items", minutes: int = 0) -> DeadLetter:
+def make_dead_letter(number: int, lane: str = "lake.items", minutes: int = 0) -> DeadLetter:
     seen = FIRST + timedelta(minutes=minutes)
     return DeadLetter(
         f"cdc.items-0-{number}", lane, "decode", "MALFORMED", "not JSON", "public.items", "ab12", b"\xff\x00", seen, seen
@@ -33,10 +33,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "_replicator" / "dead_letters"
 
 
-def test_letters_are_kept_whole_and_newest_first(path: Path) -> None:
+def test_dead_letters_are_stored_whole_and_newest_first(path: Path) -> None:
     store = DeltaDeadLetters({"path": str(path)})
     assert store.read() == []
-    letters = [letter(1), letter(2, minutes=2), letter(3, "", minutes=1), replace(letter(4, minutes=-1), record=None)]
+    letters = [
+        make_dead_letter(1),
+        make_dead_letter(2, minutes=2),
+        make_dead_letter(3, "", minutes=1),
+        replace(make_dead_letter(4, minutes=-1), record=None),
+    ]
     store.write(letters)
     store.write([])
     store.close()
@@ -46,11 +51,11 @@ def test_letters_are_kept_whole_and_newest_first(path: Path) -> None:
     assert again.read(limit=1) == [letters[1]]
 
 
-def test_same_letter_twice_is_one_that_was_seen_twice(path: Path) -> None:
+def test_a_repeated_dead_letter_is_counted_twice(path: Path) -> None:
     store = DeltaDeadLetters({"path": str(path)})
-    store.write([letter(1), letter(1, "other.items"), letter(2)])
-    store.write([letter(1, minutes=5), letter(1, minutes=6)])
-    store.write([letter(1, minutes=3)])
+    store.write([make_dead_letter(1), make_dead_letter(1, "other.items"), make_dead_letter(2)])
+    store.write([make_dead_letter(1, minutes=5), make_dead_letter(1, minutes=6)])
+    store.write([make_dead_letter(1, minutes=3)])
     found = {(each.event_id, each.lane): each for each in store.read()}
     assert len(found) == 3
     seen = found["cdc.items-0-1", "lake.items"]
@@ -75,7 +80,7 @@ def test_store_that_cannot_write_raises(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("a file")
     with pytest.raises(ReplicatorError):
-        DeltaDeadLetters({"path": str(path)}).write([letter(1)])
+        DeltaDeadLetters({"path": str(path)}).write([make_dead_letter(1)])
 
 
 def test_options_are_checked() -> None:
@@ -91,7 +96,7 @@ def test_store_is_found_by_entry_point() -> None:
 def test_a_folder_that_holds_another_table_is_refused(path: Path) -> None:
     write_deltalake(str(path), pa.table({"id": [1]}))
     with pytest.raises(ConfigProblem, match="holds another table"):
-        DeltaDeadLetters({"path": str(path)}).write([letter(1)])
+        DeltaDeadLetters({"path": str(path)}).write([make_dead_letter(1)])
     assert DeltaTable(str(path)).version() == 0
 
 
@@ -110,5 +115,5 @@ def test_a_table_of_before_gets_the_later_columns(path: Path) -> None:
     assert (known.event_id, known.attempts, known.source, known.offset, known.key) == ("event_id 1", 3, "", -1, None)
     assert not known.is_placed
     store.mark([known], "replayed")
-    store.write([letter(1)])
+    store.write([make_dead_letter(1)])
     assert [(each.event_id, each.state) for each in store.read()] == [("cdc.items-0-1", "open"), ("event_id 1", "replayed")]

@@ -27,7 +27,7 @@ def test_a_merge_without_room_is_done_without_a_bound(tmp_path: Path, monkeypatc
     refused: list[str] = []
     execute = TableMerger.execute
 
-    def noted(merger: TableMerger) -> object:
+    def record_merge(merger: TableMerger) -> object:
         try:
             return execute(merger)
         except DeltaError as error:
@@ -42,7 +42,7 @@ def test_a_merge_without_room_is_done_without_a_bound(tmp_path: Path, monkeypatc
     before = DeltaTable(str(tmp_path / "items")).version()
     changed = write_of(items(*range(ROWS // 2), op="u", v="new"), ROWS, policy=policy)
     monkeypatch.setattr(merge, "memory_bound", lambda _: 1_000)
-    monkeypatch.setattr(TableMerger, "execute", noted)
+    monkeypatch.setattr(TableMerger, "execute", record_merge)
     sink.apply([changed], refuse_rejects)
     assert any(merge.EXHAUSTED in said for said in refused)
     assert DeltaTable(str(tmp_path / "items")).version() == before + 1

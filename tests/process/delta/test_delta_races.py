@@ -105,11 +105,11 @@ def test_upkeep_that_misses_a_file_fails_no_batch(
 
     misses = []
 
-    def missed(*_: Any) -> None:
+    def miss_file(*_: Any) -> None:
         misses.append(FileGone("a data file is gone"))
         raise misses[-1]
 
-    monkeypatch.setattr(DeltaRsTableWriter, "vacuum", missed)
+    monkeypatch.setattr(DeltaRsTableWriter, "vacuum", miss_file)
     put(sink, *items(1))
     table = DeltaTable(str(tmp_path / "items"))
     compact(tmp_path / "items")
@@ -232,7 +232,7 @@ except Exception as error:
 """
 
 
-def refused(lake: Path, how: str) -> str:
+def run_second_instance(lake: Path, how: str) -> str:
     command = [sys.executable, "-c", CHILD, str(lake), str(TESTS), how]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -240,7 +240,9 @@ def refused(lake: Path, how: str) -> str:
 def test_file_size_limit_is_named_and_loses_nothing(sink: DeltaRsSink, tmp_path: Path) -> None:
     put(sink, *items(1))
     sink.close()
-    assert refused(tmp_path, "limit").startswith(f"{EnvironmentProblem.__name__} table items cannot be reached: EFBIG")
+    assert run_second_instance(tmp_path, "limit").startswith(
+        f"{EnvironmentProblem.__name__} table items cannot be reached: EFBIG"
+    )
     assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")
     assert values(sink) == {1: "v1"}
 
@@ -265,7 +267,7 @@ def test_full_disk_is_retryable_and_loses_nothing(small_disk: Path) -> None:
     sink.close()
     filler = small_disk / "filler"
     filler.write_bytes(b"\0" * (os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize - 40_000))
-    assert refused(small_disk, "disk").startswith(
+    assert run_second_instance(small_disk, "disk").startswith(
         f"{Retryable.__name__} the disk under table items refuses to write: ENOSPC"
     )
     assert sink.state(LANE) == LaneState(Position({PARTITION_0: 1}), (0,), rule="scd1 by id")

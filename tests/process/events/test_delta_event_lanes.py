@@ -100,17 +100,17 @@ def test_an_answer_that_is_lost(folder, monkeypatch):
     put(sink, outbox.make_write(ENGINE, 0, 1))
     write = write_deltalake
 
-    def lost(*args, **kwargs):
+    def lose_answer(*args, **kwargs):
         write(*args, **kwargs)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(module, "write_deltalake", lost)
+    monkeypatch.setattr(module, "write_deltalake", lose_answer)
     assert put(sink, outbox.make_write(ENGINE, 1, 2)).applied == 1
 
-    def refused(*args, **kwargs):
+    def refuse(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_deltalake", refused)
+    monkeypatch.setattr(module, "write_deltalake", refuse)
     with pytest.raises(ReplicatorError, match="ENOSPC"):
         put(sink, outbox.make_write(ENGINE, 2, 3))
     assert len(store.read("order")) == 2 and sink.state(outbox.lane).position == outbox.make_write(ENGINE, 1, 2).span.end

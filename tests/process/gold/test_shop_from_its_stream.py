@@ -40,7 +40,7 @@ TABLES = {
 }  # fmt: skip
 
 
-def at(day: int) -> datetime:
+def make_time(day: int) -> datetime:
     return datetime(2024, 1, day, 12, tzinfo=UTC)
 
 
@@ -52,7 +52,7 @@ def amount(text: str) -> str:
 def order(number: int, customer: int, status: str, total: str, day: int) -> dict[str, Any]:
     days = (date(2024, 1, day) - date(1970, 1, 1)).days
     said = {"id": number, "customer_id": customer, "status": status, "total_amount": amount(total)}
-    return said | {"ordered_on": days, "created_at": at(day).isoformat().replace("+00:00", "Z")}
+    return said | {"ordered_on": days, "created_at": make_time(day).isoformat().replace("+00:00", "Z")}
 
 
 class Stream:
@@ -65,7 +65,7 @@ class Stream:
     def send(self, table: str, op: str, row: dict[str, Any], day: int = 1) -> None:
         self.sent += 1
         schema = schema_of(TABLES[table], table)
-        micros = int(at(day).timestamp() * 1_000_000)
+        micros = int(make_time(day).timestamp() * 1_000_000)
         source = {"table": table, "ts_us": micros, "ts_ms": micros // 1000}
         value = with_schema(schema, payload_of(op, row, None, 1000 + self.sent, source=source))
         place = {"topic": f"cdc.public.{table}", "partition": 0, "offset": self.sent, "timestamp": None, "headers": None}
@@ -102,7 +102,7 @@ def run(project: Path, engine: str) -> dict[str, tuple[str, int | None]]:
     return {one["name"]: one["kind"] for one in told["projections"]}
 
 
-def gold(project: Path, name: str) -> set[tuple[Any, ...]]:
+def read_gold_rows(project: Path, name: str) -> set[tuple[Any, ...]]:
     rows = DeltaTable(project / "deltalake" / "gold-shop" / "gold" / name).to_pyarrow_table().to_pylist()
     return {tuple(row.values()) for row in rows}
 
@@ -112,14 +112,14 @@ def test_from_events_to_gold(shop: Stream, engine: str) -> None:
     """Order 10 came before the first price of product 7 that is known, order 11 under its second one."""
     project, second, fifth = shop.folder.parent, date(2024, 1, 2), date(2024, 1, 5)
     assert set(run(project, engine).values()) == {"full"}
-    assert gold(project, "revenue_by_day_and_customer") == {
+    assert read_gold_rows(project, "revenue_by_day_and_customer") == {
         (second, 1, 1, Decimal("20.00")),
         (fifth, 1, 1, Decimal("5.50")),
         (fifth, 2, 1, Decimal("7.00")),
     }
     funnel = {("shipped", 1, 1 / 3), ("cancelled", 1, 1 / 3), ("paid", 1, 1 / 3)}
-    assert gold(project, "order_funnel") == {(second, "paid", 1, 1.0), *((fifth, *one) for one in funnel)}
-    assert gold(project, "customer_lifetime_value") == {
+    assert read_gold_rows(project, "order_funnel") == {(second, "paid", 1, 1.0), *((fifth, *one) for one in funnel)}
+    assert read_gold_rows(project, "customer_lifetime_value") == {
         (1, 2, Decimal("36.50")),
         (2, 1, Decimal("1.50")),
         (3, 0, Decimal("0.00")),
@@ -128,10 +128,10 @@ def test_from_events_to_gold(shop: Stream, engine: str) -> None:
     assert run(project, engine) == dict.fromkeys(
         ("revenue_by_day_and_customer", "order_funnel", "customer_lifetime_value"), "groups"
     )
-    assert gold(project, "customer_lifetime_value") == {
+    assert read_gold_rows(project, "customer_lifetime_value") == {
         (1, 2, Decimal("36.50")),
         (2, 0, Decimal("0.00")),
         (3, 0, Decimal("0.00")),
     }
-    assert (fifth, 2, 1, Decimal("7.00")) not in gold(project, "revenue_by_day_and_customer")
-    assert (fifth, "cancelled", 2, 2 / 3) in gold(project, "order_funnel")
+    assert (fifth, 2, 1, Decimal("7.00")) not in read_gold_rows(project, "revenue_by_day_and_customer")
+    assert (fifth, "cancelled", 2, 2 / 3) in read_gold_rows(project, "order_funnel")

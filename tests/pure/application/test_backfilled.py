@@ -131,7 +131,7 @@ def test_runs_before_the_last_are_removed_and_offsets_go_on(tmp_path):
     kept.unlock()
 
 
-def test_the_newest_moment_of_what_is_there(tmp_path):
+def test_the_newest_time_of_the_journal(tmp_path):
     """By the source's clock, over all tables; what an earlier version wrote down may not say one."""
     journal = JournalSource({"state": str(tmp_path), "batch_bytes": 1})
     assert journal.get_newest_time() is None
@@ -158,22 +158,22 @@ def test_a_decoder_of_avro_reads_what_was_written_down():
     values = [events.encode_read('{"id":1,"note":"x"}', moment), events.encode_delete('{"id":2}', moment)]
     keys = [events.encode_key('{"id":1}'), events.encode_key('{"id":2}')]
 
-    def written(topic: str) -> pa.Table:
+    def make_journal_frame(topic: str) -> pa.Table:
         rows = [{"topic": topic, "partition": 0, "offset": i, "key": keys[i], "value": values[i]} for i in range(2)]
         return pa.Table.from_pylist(rows, RAW)
 
     decoder = DebeziumAvroDecoder({"registry": {"url": "http://127.0.0.1:1"}})
-    ((_, table, changes),) = runs(decoder, written("_backfill.public.a"))
+    ((_, table, changes),) = runs(decoder, make_journal_frame("_backfill.public.a"))
     assert (table.name, table.keys, [c.name for c in table.columns]) == ("public.a", ("id",), ["id", "note"])
     assert [(r["_op"], r["id"], r["_seq_1"], r["_error"]) for r in changes.to_pylist()] == [
         ("r", 1, 800, None),
         ("d", 2, 800, None),
     ]
-    assert set(decoder.route(written("public.a"))["table"].to_pylist()) == {None}
+    assert set(decoder.route(make_journal_frame("public.a"))["table"].to_pylist()) == {None}
     private = DebeziumAvroDecoder({"registry": {"url": "http://127.0.0.1:1"}, "private": {"public.a": {"note": MASK}}})
-    stored = private.mask_records(written("_backfill.public.a"))
+    stored = private.mask_records(make_journal_frame("_backfill.public.a"))
     assert b'"x"' not in stored["value"][0].as_py()
-    live, again = (next(runs(private, records))[2] for records in (written("_backfill.public.a"), stored))
+    live, again = (next(runs(private, records))[2] for records in (make_journal_frame("_backfill.public.a"), stored))
     assert live["note"].to_pylist() == again["note"].to_pylist() and len(live["note"][0].as_py()) == 64
 
 
@@ -185,7 +185,7 @@ def lane(into: str, policy: str = "scd1", **shape: Any) -> Lane:
     return Lane(f"lake.{into}", "p", "s", "public.a", "lake", into, policy, {}, "c:1", None, RowTransforms(**shape))
 
 
-class Told:
+class RecordedBackfill:
     """A backfill that only says what it was asked."""
 
     def __init__(self) -> None:
@@ -209,9 +209,9 @@ class Told:
 def test_rows_are_applied_before_targets_are_asked(tmp_path):
     """And deletes before the end; every key once, however many targets hold it. The stream's end is asked for after the
     snapshot."""
-    told, waited, asked = Told(), [], []
+    told, waited, asked = RecordedBackfill(), [], []
 
-    def left(one, where):
+    def read_left_rows(one, where):
         if where.endswith(" IS NULL"):
             return pa.table({"id": [5]}) if one.id == "lake.two" else None
         asked.append((one.id, where, list(told.asked)))
@@ -219,7 +219,7 @@ def test_rows_are_applied_before_targets_are_asked(tmp_path):
         return pa.table({"id": pa.array([7, 9], types[one.id]), "note": ["a", "b"]}) if one.id in types else None
 
     case = BackfillOperation(
-        told, waited.append, lambda: Position({MAIN: len(told.asked)}), left, lambda _: None, lambda: None
+        told, waited.append, lambda: Position({MAIN: len(told.asked)}), read_left_rows, lambda _: None, lambda: None
     )
     outcome = case.run("public.a", [lane("one"), lane("two", "scd2"), lane("none"), lane("every", "append")])
     assert told.asked == ["rows", [7, 9], "finish"]
@@ -236,12 +236,12 @@ def test_rows_are_applied_before_targets_are_asked(tmp_path):
 
 
 def test_lanes_are_looked_at_before_rows_are_read():
-    told = Told()
+    told = RecordedBackfill()
 
-    def halted():
+    def stop_lane():
         raise Fatal("Lane lake.one is suspended.")
 
-    case = BackfillOperation(told, lambda _: None, Position, lambda one, where: None, lambda _: None, halted)
+    case = BackfillOperation(told, lambda _: None, Position, lambda one, where: None, lambda _: None, stop_lane)
     with pytest.raises(Fatal, match="suspended"):
         case.run("public.a", [lane("one")])
     assert not told.asked

@@ -6,7 +6,7 @@ import pytest
 from support.application_world import World, model
 from support.histories_of_items import change
 from support.tuple_ports import Crash, Machine
-from test_beginnings import latest
+from test_source_beginnings import latest
 
 from replicator.application.operations.drop import drop_lane, list_artifacts
 from replicator.domain.errors import ExitCode, Fatal
@@ -16,7 +16,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MANY = [change(i, "c" if i < 4 else "u", i % 4) for i in range(40)]
 
 
-def dropped(world, lane_id, machine=None):
+def drop_after_stop(world, lane_id, machine=None):
     """The program is stopped, and a lane dropped; what was kept of it."""
     running = world.start(machine)
     sink, register = running.sinks[lane_id.partition(".")[0]], running.pipeline.context.register
@@ -29,9 +29,9 @@ def dropped(world, lane_id, machine=None):
 def test_a_lane_that_was_dropped_is_loaded_from_the_beginning():
     world = World(list(MANY))
     world.start().once()
-    assert [one.what for one in dropped(world, "a.items")] == ["table", "register entry"]
+    assert [one.what for one in drop_after_stop(world, "a.items")] == ["table", "register entry"]
     assert "a.items" not in world.targets and "a.items" not in world.register["s"].beginnings
-    assert dropped(world, "a.items") == []
+    assert drop_after_stop(world, "a.items") == []
     others = world.register["s"].beginnings
     assert world.start().once() is ExitCode.OK
     assert world.targets["a.items"].rows == model(MANY)
@@ -41,7 +41,7 @@ def test_a_lane_that_was_dropped_is_loaded_from_the_beginning():
 def test_a_table_that_is_no_longer_configured_stays_away_and_comes_back_whole():
     world = World(list(MANY))
     world.start().once()
-    dropped(world, "a.items")
+    drop_after_stop(world, "a.items")
     both, world.lanes = world.lanes, {"public.items": [("b", "append")]}
     world.start().once()
     assert "a.items" not in world.targets
@@ -75,7 +75,7 @@ def test_a_drop_that_was_killed_passes_nothing_over(call, after):
     """Either the lane has everything, or it is one that never was, which begins where `start_from` says."""
     world, machine = half_applied(), Machine(crash_at=call, after=after)
     try:
-        dropped(world, "b.items", machine)
+        drop_after_stop(world, "b.items", machine)
     except Crash:
         pass
     else:

@@ -56,7 +56,7 @@ def lane(rules=None, **more):
     )
 
 
-def through(schema, *tables):
+def find_transitions(schema, *tables):
     """The turns of a lane that meets these."""
     turns = []
     for each in tables:
@@ -133,10 +133,10 @@ def test_which_type_holds_both(known, newer, result):
 
 def test_a_partition_that_is_behind_changes_nothing_and_a_column_that_comes_back_is_one_of_the_table():
     schema = LaneSchema(lane())
-    first, second, third = through(schema, table(NAME, N), table(NAME, LONG, NOTE), table(NAME, N))
+    first, second, third = find_transitions(schema, table(NAME, N), table(NAME, LONG, NOTE), table(NAME, N))
     assert (first.version.number, second.version.number, third) == (1, 2, None)
     assert schema.current.columns == (ID, NAME, LONG, NOTE)
-    (again,) = through(schema, table(NAME))
+    (again,) = find_transitions(schema, table(NAME))
     assert again.version.changes == ("column 'n' was dropped", "column 'note' was dropped")
     assert schema.current.columns == (ID, NAME, LONG, NOTE)
 
@@ -146,7 +146,7 @@ def test_a_table_that_is_changed_back_is_asked_about_again():
     rules = SchemaRules({SchemaChangeKind.ADDED: SchemaChangeMode.EVOLVE}, others=SchemaChangeMode.QUARANTINE)
     at = [Position({TopicPartition("t", 0): offset}) for offset in (7, 20, 30, 25)]
     schema = LaneSchema(lane(rules))
-    through(schema, table(NAME))
+    find_transitions(schema, table(NAME))
     schema.apply_transition(schema.find_transition(table(NAME, NOTE), at[1], NOW))
     assert schema.find_transition(table(NAME), at[0], NOW) is None
     back = schema.find_transition(table(NAME), at[2], NOW)
@@ -159,9 +159,9 @@ def test_a_table_that_is_changed_back_is_asked_about_again():
 
 def test_a_column_that_comes_back_narrower_keeps_the_wider_type():
     schema = LaneSchema(lane())
-    through(schema, table(NAME, LONG), table(NAME), table(NAME, N, NOTE))
+    find_transitions(schema, table(NAME, LONG), table(NAME), table(NAME, N, NOTE))
     assert schema.current.columns == (ID, NAME, LONG, NOTE)
-    (turn,) = through(schema, table(NAME, replace(NOTE, type=pa.binary())))
+    (turn,) = find_transitions(schema, table(NAME, replace(NOTE, type=pa.binary())))
     assert [c.kind for c in turn.decision.stops] == [SchemaChangeKind.TYPE_CHANGED]
 
 
@@ -185,23 +185,23 @@ def test_a_column_that_is_added_again_is_emptied_but_not_for_records_that_are_se
 def test_what_was_met_before_a_restart_is_not_asked_again():
     strict = lane(SchemaRules(others=SchemaChangeMode.QUARANTINE))
     schema = LaneSchema(strict)
-    _, waits = through(schema, table(NAME), table(NAME, N))
+    _, waits = find_transitions(schema, table(NAME), table(NAME, N))
     assert waits.decision.waits and waits.version.state == "pending"
     told = LaneSchema(strict, [from_json(to_json(v)) for v in (*schema.versions.values(), waits.version)])
-    (still,) = through(told, table(NAME, N))
+    (still,) = find_transitions(told, table(NAME, N))
     assert still.decision.stops and still.version.number == 2
     accepted = LaneSchema(strict, [*schema.versions.values(), replace(waits.version, state="accepted")])
-    (goes, *after) = through(accepted, table(NAME, N), table(NAME), table(NAME, N))
+    (goes, *after) = find_transitions(accepted, table(NAME, N), table(NAME), table(NAME, N))
     assert goes.is_known and not goes.decision.stops and after == [None, None]
     assert accepted.current.columns == (ID, NAME, N)
 
 
 def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
     ignoring = LaneSchema(lane(SchemaRules(others=SchemaChangeMode.IGNORE)))
-    through(ignoring, table(NAME), table(NAME, N))
+    find_transitions(ignoring, table(NAME), table(NAME, N))
     assert ignoring.current.columns == (ID, NAME)
     evolving = LaneSchema(lane(), tuple(ignoring.versions.values()))
-    (turn,) = through(evolving, table(NAME, N))
+    (turn,) = find_transitions(evolving, table(NAME, N))
     assert turn is not None and evolving.current.columns == (ID, NAME, N)
 
 
@@ -220,7 +220,7 @@ def test_what_was_left_out_is_added_once_it_is_no_longer_to_be():
 )
 def test_what_is_said_of_a_lane_that_stops(mode, new, words):
     schema = LaneSchema(lane(SchemaRules(others=mode)))
-    _, turn = through(schema, table(NAME), new)
+    _, turn = find_transitions(schema, table(NAME), new)
     sentence, step = describe_stop(lane(SchemaRules(others=mode)), turn)
     assert sentence.startswith("The schema of table public.t changed: ") and words in step
 
@@ -229,36 +229,36 @@ def test_versions_are_read_as_they_were_written():
     types = [pa.decimal128(20, 4), pa.timestamp("us", "UTC"), pa.list_(pa.struct([("a", pa.int8())])), pa.duration("us")]
     spec = table(*(Column(f"c{i}", kind, source_type="x") for i, kind in enumerate(types)))
     schema = LaneSchema(lane())
-    (turn,) = through(schema, spec)
+    (turn,) = find_transitions(schema, spec)
     assert from_json(to_json(turn.version)) == turn.version
 
 
-def test_a_lane_that_is_loaded_anew_may_have_another_key():
+def test_a_reloaded_lane_may_have_another_key():
     """And remembers it, for its next start; one with rows in its target does not take it."""
     schema = LaneSchema(lane())
-    through(schema, table(NAME))
+    find_transitions(schema, table(NAME))
     kept = tuple(schema.versions.values())
     other = table(NAME, keys=("id", "name"))
-    (refused,) = through(LaneSchema(lane(), kept), other)
+    (refused,) = find_transitions(LaneSchema(lane(), kept), other)
     assert [change.kind for change in refused.decision.stops] == [SchemaChangeKind.KEY_CHANGED]
     anew = LaneSchema(lane(), kept, is_rebuilt=True)
-    (turn,) = through(anew, other)
+    (turn,) = find_transitions(anew, other)
     assert not turn.decision.stops and anew.select_columns(other).versions == (anew.current,)
     again = LaneSchema(lane(), tuple(anew.versions.values()))
-    assert through(again, other) == [None]
+    assert find_transitions(again, other) == [None]
     assert LaneSchema(lane(), kept, is_rebuilt=True).find_transition(table(NAME), START, NOW) is None
 
 
-def at(offset, partition=0):
+def make_position(offset, partition=0):
     return Position({TopicPartition("t", partition): offset})
 
 
 @pytest.mark.parametrize("mode", SchemaChangeMode)
 def test_a_drop_is_passed_or_stops_the_lane_and_changes_no_schema(mode):
     schema = LaneSchema(lane(SchemaRules({SchemaChangeKind.TABLE_DROPPED: mode})))
-    assert schema.find_drop_transition(at(1), NOW) is None, "there is nothing of the table"
-    through(schema, table(NAME))
-    turn = schema.find_drop_transition(at(8), NOW)
+    assert schema.find_drop_transition(make_position(1), NOW) is None, "there is nothing of the table"
+    find_transitions(schema, table(NAME))
+    turn = schema.find_drop_transition(make_position(8), NOW)
     assert bool(turn.decision.stops) == (mode in (SchemaChangeMode.FAIL, SchemaChangeMode.QUARANTINE))
     assert turn.decision.waits == (mode is SchemaChangeMode.QUARANTINE) and not turn.has_cut
     version = turn.version
@@ -267,24 +267,30 @@ def test_a_drop_is_passed_or_stops_the_lane_and_changes_no_schema(mode):
     assert from_json(to_json(version)) == version
     if not turn.decision.stops:
         schema.apply_transition(turn)
-        assert schema.find_drop_transition(at(8), NOW) is None and schema.find_transition(table(NAME), START, NOW) is None
-        assert schema.find_drop_transition(at(9), NOW).version.number == 3
+        assert (
+            schema.find_drop_transition(make_position(8), NOW) is None
+            and schema.find_transition(table(NAME), START, NOW) is None
+        )
+        assert schema.find_drop_transition(make_position(9), NOW).version.number == 3
         assert schema.select_columns(table(NAME)).versions == tuple(schema.versions.values())
 
 
 def test_a_drop_that_was_accepted_is_not_asked_about_again_and_another_one_is():
     strict = lane(SchemaRules(others=SchemaChangeMode.QUARANTINE))
     schema = LaneSchema(strict)
-    through(schema, table(NAME))
-    waits = schema.find_drop_transition(at(8), NOW)
-    still = LaneSchema(strict, (*schema.versions.values(), waits.version)).find_drop_transition(at(8), NOW)
+    find_transitions(schema, table(NAME))
+    waits = schema.find_drop_transition(make_position(8), NOW)
+    still = LaneSchema(strict, (*schema.versions.values(), waits.version)).find_drop_transition(make_position(8), NOW)
     assert still.decision.waits and still.version.number == 2
     accepted = LaneSchema(strict, (*schema.versions.values(), replace(waits.version, state="accepted")))
-    goes = accepted.find_drop_transition(at(8), NOW)
+    goes = accepted.find_drop_transition(make_position(8), NOW)
     assert goes.is_known and not goes.decision.stops and accepted.has_stored_versions
     accepted.apply_transition(goes)
     assert accepted.versions[2].state == "applied" and accepted.has_stored_versions
-    assert accepted.find_drop_transition(at(8), NOW) is None and accepted.find_drop_transition(at(9), NOW).decision.waits
+    assert (
+        accepted.find_drop_transition(make_position(8), NOW) is None
+        and accepted.find_drop_transition(make_position(9), NOW).decision.waits
+    )
     assert not schema.has_stored_versions, "its first schema is still to be written"
 
 
@@ -309,7 +315,7 @@ BORDER = LogCut(below=Position({TopicPartition("t", 0): 20}), end=Position({Topi
     ],
     ids=str,
 )
-def test_what_a_table_gets_by_schemas_behind_a_border(first, second, rules, altered):
+def test_columns_from_schemas_behind_a_position(first, second, rules, altered):
     """The border is the record at offset 20: of a schema that begins there it has nothing, of one at 19 it has."""
     for begins, found in ((20, altered), (19, {})):
         schema = LaneSchema(lane(rules))

@@ -29,7 +29,7 @@ def control(running) -> Control:
     return Control(running.lanes, {"s": running.pipeline})
 
 
-def reached(world, lane, offset):
+def has_applied(world, lane, offset):
     target = world.targets.get(lane)
     return target is not None and target.state is not None and target.state.position.get(T0, 0) >= offset
 
@@ -45,10 +45,10 @@ def test_a_slow_sink_does_not_hold_a_fast_one():
 
     running.sinks["a"].before_apply = slow
     running.in_background()
-    until(lambda: entered.is_set() and reached(world, "b.items", 40))
+    until(lambda: entered.is_set() and has_applied(world, "b.items", 40))
     assert world.targets["a.items"].state is None
     release.set()
-    until(lambda: reached(world, "a.items", 40))
+    until(lambda: has_applied(world, "a.items", 40))
     assert len(running.sinks["a"].applies) <= 4  # What gathered was applied as one.
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == model(MANY)
@@ -67,16 +67,16 @@ def test_a_sink_that_is_away_with_a_full_slot_does_not_hold_the_others():
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: reached(world, "b.items", 40))
+    until(lambda: has_applied(world, "b.items", 40))
     assert not running.workers["a"].has_room() and running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
     away.clear()
-    until(lambda: reached(world, "a.items", 40))
+    until(lambda: has_applied(world, "a.items", 40))
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == model(MANY)
     assert [r.offset for r in world.targets["raw.s"].log] == [r.offset for r in MANY]
 
 
-def test_a_lane_that_catches_up_in_many_chunks_into_a_sink_that_is_away_holds_nobody():
+def test_a_catch_up_of_many_slices_into_an_unavailable_sink_blocks_nobody():
     """One batch makes several writes, and their slot takes one of them."""
     log = [change(0, "c", 0)]
     for i in range(8):  # The new key was touched just before it moves on: each of these moves is a segment.
@@ -92,16 +92,16 @@ def test_a_lane_that_catches_up_in_many_chunks_into_a_sink_that_is_away_holds_no
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: reached(world, "b.items", len(log)))
+    until(lambda: has_applied(world, "b.items", len(log)))
     until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
     failure[0] = Retryable("the server is away")
     running.source.piece = len(log)
     control(running).resume("a.items").result(5)
     until(lambda: running.lanes.find("a.items").shown_status is LaneStatus.RETRYING)
     running.source.feed(change(len(log), "c", 100))
-    until(lambda: reached(world, "b.items", len(log) + 1), 5)
+    until(lambda: has_applied(world, "b.items", len(log) + 1), 5)
     failure.clear()
-    until(lambda: reached(world, "a.items", len(log) + 1))
+    until(lambda: has_applied(world, "a.items", len(log) + 1))
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == model(world.log)
 
@@ -115,12 +115,12 @@ def test_a_full_slot_holds_the_source_and_so_the_memory():
     running.in_background()
     until(lambda: not running.workers["a"].has_room())
     seen = len(running.machine.calls)
-    until(lambda: reached(world, "b.items", 5))
+    until(lambda: has_applied(world, "b.items", 5))
     threading.Event().wait(0.05)
-    assert not reached(world, "b.items", 20), "the source went on although a slot is full"
+    assert not has_applied(world, "b.items", 20), "the source went on although a slot is full"
     assert seen
     release.set()
-    until(lambda: reached(world, "a.items", 40) and reached(world, "b.items", 40))
+    until(lambda: has_applied(world, "a.items", 40) and has_applied(world, "b.items", 40))
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == model(MANY)
 
@@ -139,10 +139,10 @@ def test_pause_frees_a_source_that_waits_for_the_lane():
     running.in_background()
     until(lambda: not running.workers["a"].has_room())
     control(running).pause("a.items")
-    until(lambda: reached(world, "b.items", 40))
+    until(lambda: has_applied(world, "b.items", 40))
     away[0] = False
     control(running).resume("a.items").result(5)
-    until(lambda: reached(world, "a.items", 40))
+    until(lambda: has_applied(world, "a.items", 40))
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == model(MANY)
 
@@ -160,15 +160,15 @@ def test_a_suspended_lane_catches_up_after_resume_without_a_gap(size):
 
     running.sinks["a"].before_apply = refuse
     running.in_background()
-    until(lambda: reached(world, "b.items", 14))
+    until(lambda: has_applied(world, "b.items", 14))
     until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
     broken[0] = False
     control(running).resume("a.items").result(5)
     running.source.feed(change(14, "u", 1), change(15, "d", 2), tombstone(16, 2))
-    until(lambda: reached(world, "a.items", 17))
+    until(lambda: has_applied(world, "a.items", 17))
     until(lambda: running.lanes.find("a.items").status is LaneStatus.RUNNING)
     running.source.feed(change(17, "u", 1))
-    until(lambda: reached(world, "a.items", 18))
+    until(lambda: has_applied(world, "a.items", 18))
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == model(world.log)
     assert [r.offset for r in world.targets["b.items"].log] == [r.offset for r in world.log if r.kind == "change"]
@@ -181,7 +181,7 @@ def test_resync_fills_a_lane_from_the_beginning():
     running = world.start().in_background()
     until(lambda: running.lanes.find("a.items") and running.lanes.find("a.items").status is LaneStatus.RUNNING)
     control(running).resync("a.items").result(5)
-    until(lambda: reached(world, "a.items", 40) and world.targets["a.items"].rows == model(MANY))
+    until(lambda: has_applied(world, "a.items", 40) and world.targets["a.items"].rows == model(MANY))
     assert running.stop() is ExitCode.OK
     assert len(world.targets["b.items"].log) == 40
 
@@ -198,13 +198,13 @@ def test_resync_while_the_program_does_not_run():
     assert world.targets["a.items"].rows == model(MANY)
 
 
-def trimmed(running):
+def trim_log(running):
     """The records below 5 are gone."""
     running.source.lost = lambda position: {T0: "begins at 5"} if position.get(T0, 99) < 5 else {}
     running.source.first = {T0: 5}
 
 
-def recreated(running):
+def recreate_topic(running):
     """The topic was created again, and nothing was written to it."""
     running.world.log.clear()
     running.source.first = {T0: 0}
@@ -215,7 +215,7 @@ def read_from_now_on(running):
     running.source.first = {T0: 40}
 
 
-@pytest.mark.parametrize("change", [trimmed, recreated, read_from_now_on])
+@pytest.mark.parametrize("change", [trim_log, recreate_topic, read_from_now_on])
 @pytest.mark.parametrize("lane", ["a.items", "raw.s"])
 def test_resync_is_refused_where_rows_would_be_missing(change, lane):
     world = World(list(MANY), has_backfills=True)
@@ -251,15 +251,15 @@ def test_a_lane_whose_records_are_gone_is_suspended_and_skip_accepts_the_loss():
     assert "replicator lanes resync a.items" in problem.next_step
     assert "replicator lanes skip a.items --until t:0:8`" in problem.next_step
     assert "replicator backfill public.items`" in problem.next_step
-    assert reached(world, "b.items", 30) and not reached(world, "a.items", 8)
+    assert has_applied(world, "b.items", 30) and not has_applied(world, "a.items", 8)
 
     running = world.start()
     lose(running)
     running.in_background()
-    until(lambda: reached(world, "b.items", 30) and running.lanes.find("a.items") is not None)
+    until(lambda: has_applied(world, "b.items", 30) and running.lanes.find("a.items") is not None)
     until(lambda: running.lanes.find("a.items").status is LaneStatus.SUSPENDED)
     control(running).skip("a.items", None).result(5)
-    until(lambda: reached(world, "a.items", 30))
+    until(lambda: has_applied(world, "a.items", 30))
     assert running.stop() is ExitCode.OK
 
 
@@ -331,10 +331,10 @@ def test_a_sink_that_is_away_at_the_start_does_not_hold_the_others():
 
     running.sinks["a"].state = state
     running.in_background()
-    until(lambda: reached(world, "b.items", 50))
+    until(lambda: has_applied(world, "b.items", 50))
     assert running.lanes.find("a.items").shown_status is LaneStatus.RETRYING
     away[0] = False
-    until(lambda: reached(world, "a.items", 50))
+    until(lambda: has_applied(world, "a.items", 50))
     assert running.stop() is ExitCode.OK
     assert world.targets["a.items"].rows == model(world.log)
 
@@ -425,18 +425,18 @@ def test_a_lane_catches_up_where_most_offsets_have_no_record():
     assert many and all(later - start <= 15 for start, later in many)
 
 
-def test_a_table_whose_type_changed_is_learnt_anew_when_its_lanes_are_loaded_again():
+def test_a_changed_type_is_learnt_again_when_lanes_are_reloaded():
     """Without a restart: all records of the topic have the new schema by then."""
     old, new = change(0, "c", 1), [change(i, "c", i, version=1) for i in (1, 2)]
     world = World([old], cuts=(1,), decoder=TupleDecoder(types={(1, "name"): pa.binary()}))
     running = world.start().in_background()
-    until(lambda: reached(world, "a.items", 1))
+    until(lambda: has_applied(world, "a.items", 1))
     running.source.feed(*new)
     until(lambda: all(running.lanes.find(lane).status is LaneStatus.SUSPENDED for lane in ("a.items", "b.items")))
     running.source.first = {T0: 1}  # What had the old schema is gone.
     for lane in ("a.items", "b.items"):
         control(running).resync(lane, accept_missing=True).result(5)
-    until(lambda: reached(world, "a.items", 3) and reached(world, "b.items", 3))
+    until(lambda: has_applied(world, "a.items", 3) and has_applied(world, "b.items", 3))
     assert set(world.targets["a.items"].rows) == {1, 2}
     assert running.stop() is ExitCode.OK
 
@@ -460,7 +460,7 @@ OTHER = {"topic": "u", "table": "public.other"}
 def test_a_skip_that_makes_no_sense_changes_nothing(to, words):
     world = World([*MANY, change(0, "c", 1, **OTHER)], lanes={"public.items": [*BOTH], "public.other": [("b", "append")]})
     running = world.start().in_background()
-    until(lambda: reached(world, "a.items", 40) and running.lanes.find("a.items").status is LaneStatus.RUNNING)
+    until(lambda: has_applied(world, "a.items", 40) and running.lanes.find("a.items").status is LaneStatus.RUNNING)
     before, generation = world.targets["a.items"].state, running.lanes.find("a.items").generation
     with pytest.raises(ConfigProblem, match=words):
         control(running).skip("a.items", None if to is None else Position(to)).result(5)
@@ -489,7 +489,7 @@ def test_what_was_applied_since_a_skip_was_judged_is_kept():
     assert apply_skip(running.sinks["a"], lane, SkipMove(Position({T0: 30}), frozenset({T0}))).position == Position({T0: 30})
 
 
-def test_a_skip_forgets_the_event_times_of_a_log_that_is_gone():
+def test_a_skip_clears_event_times_of_a_deleted_log():
     world, t1 = World(list(MANY)), TopicPartition("t", 1)
     world.start().once()
     running, lane = world.start(), world.rules("public.items").lanes[0]
@@ -502,7 +502,7 @@ def test_a_skip_forgets_the_event_times_of_a_log_that_is_gone():
 def test_a_command_ends_with_why_the_lane_does_not_go_on():
     world = World(list(MANY))
     running = world.start().in_background()
-    until(lambda: reached(world, "a.items", 40))
+    until(lambda: has_applied(world, "a.items", 40))
 
     def refuse(_lane, _state=None):
         raise Fatal("it was removed")
@@ -517,7 +517,7 @@ def test_a_command_ends_with_why_the_lane_does_not_go_on():
     assert running.stop() is ExitCode.OK
 
 
-def test_another_policy_suspends_the_lane_until_it_is_loaded_anew():
+def test_another_policy_suspends_the_lane_until_it_is_reloaded():
     world = World(list(MANY), lanes={"public.items": [("a", "scd1"), ("b", "scd1")]})
     world.start().once()
     world.log += [change(40, "c", 99)]
@@ -527,7 +527,7 @@ def test_another_policy_suspends_the_lane_until_it_is_loaded_anew():
     problem = running.lanes.find("b.items").problem
     assert problem.sentence == "Lane b.items holds rows written under 'scd1 by id', and the configuration now says 'append'."
     assert "replicator lanes resync b.items" in problem.next_step and "replicator.yaml:7" in problem.next_step
-    assert reached(world, "a.items", 41) and not reached(world, "b.items", 41)
+    assert has_applied(world, "a.items", 41) and not has_applied(world, "b.items", 41)
     resync_stopped(running.sinks["b"], running.source, running.pipeline.context.register, running.lanes.find("b.items").lane)
     assert world.start().once() is ExitCode.OK
     assert [r.offset for r in world.targets["b.items"].log] == list(range(41))

@@ -105,7 +105,7 @@ class World:
         found = {name: self.store.rows(f"a.{name}") if f"a.{name}" in self.store.lanes else [] for name in COLUMNS}
         return {name: {row["id"]: {c: row[c] for c in COLUMNS[name]} for row in rows} for name, rows in found.items()}
 
-    def withhold(self, *lanes: str) -> None:
+    def hold_lanes(self, *lanes: str) -> None:
         self.withheld |= {*lanes} or {LATE}
 
     def release(self) -> None:
@@ -115,11 +115,11 @@ class World:
         self.lanes.wait_for_rows(self.run(), None, is_full=full)
 
     def resync(self) -> None:
-        self.withhold()
+        self.hold_lanes()
         self.control.resync(LATE)
 
     def restart(self) -> None:
-        self.withhold()
+        self.hold_lanes()
         self.pipeline.registry.restart_lane(self.run())
 
 
@@ -128,7 +128,7 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
     return World(tmp_path, together=request.param)
 
 
-class Told:
+class RecordedShop:
     """A shop, and what it has logged, of one topic or of all of them, since it was last asked for that."""
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class Told:
 def late(world: World, how: str) -> tuple[Callable[[], None], Callable[[], None]]:
     """What makes the lane leave, or not come; and what makes it join."""
     return {
-        "new": (world.withhold, world.release),
+        "new": (world.hold_lanes, world.release),
         "restarted": (world.restart, world.release),
         "resynced": (world.resync, world.release),
         "paused": (lambda: world.control.pause(LATE), lambda: world.control.resume(LATE)),
@@ -160,7 +160,7 @@ def late(world: World, how: str) -> tuple[Callable[[], None], Callable[[], None]
 
 @pytest.mark.parametrize("how", ["new", "restarted", "resynced", "paused", "full"])
 def test_a_transaction_of_which_a_late_lane_has_a_part_is_complete_by_the_rest(world: World, how: str) -> None:
-    told, (leaves, joins) = Told(), late(world, how)
+    told, (leaves, joins) = RecordedShop(), late(world, how)
     told.shop.transaction([("customers", "c", {"id": 99, "name": "x"})] if how == "new" else told.shop.new_order(2))
     before = told.new()
     for _ in range(3):
@@ -175,17 +175,17 @@ def test_a_transaction_of_which_a_late_lane_has_a_part_is_complete_by_the_rest(w
 
 def test_what_a_lane_that_joins_last_makes_visible_in_part_is_not_held_back(world: World) -> None:
     """The end of the transaction is still to come."""
-    told, pieces = Told(), list[pa.Table]()
+    told, pieces = RecordedShop(), list[pa.Table]()
     changes = sorted(told.shop.new_order(3), key=lambda change: change[0] != "orders")
     told.shop.transaction(changes, lambda: pieces.extend([told.new("order_items", "transaction"), told.new("orders")]))
-    world.once([world.withhold, *pieces, world.release])
+    world.once([world.hold_lanes, *pieces, world.release])
     found = world.rows()
     assert (len(found["orders"]), len(found["order_items"])) == (1, 1)
 
 
 @pytest.mark.parametrize("how", ["restarted", "resynced", "paused"])
 def test_what_the_stream_has_counted_a_lane_does_not_count_again(world: World, how: str) -> None:
-    told, (leaves, joins) = Told(), late(world, how)
+    told, (leaves, joins) = RecordedShop(), late(world, how)
     complete: list[str | None] = []
 
     def look() -> None:
@@ -204,14 +204,14 @@ def test_what_the_stream_has_counted_a_lane_does_not_count_again(world: World, h
 
 def test_parts_that_lanes_had_before_the_start_count(world: World) -> None:
     """Of two transactions, which wait for different tables."""
-    told = Told()
+    told = RecordedShop()
     told.shop.transaction([*told.shop.new_order(2), ("customers", "c", {"id": 98, "name": "x"})])
     whole = told.new()
     told.shop.transaction(told.shop.new_order(2))
     line = {"id": 97, "order_id": 1, "price": 7}
     told.shop.transaction([("order_items", "c", line), ("customers", "c", {"id": 99, "name": "x"})])
     orders, customers = told.new("orders"), told.new("customers")
-    world.once([lambda: world.withhold("a.orders", "a.customers"), whole, orders, customers, world.release])
+    world.once([lambda: world.hold_lanes("a.orders", "a.customers"), whole, orders, customers, world.release])
     code = world.once([whole, orders, customers, told.new()])
     assert (code, world.supervisor.problem) == (ExitCode.OK, None)
     assert world.rows() == told.shop.rows

@@ -96,13 +96,13 @@ def test_lanes_that_are_behind_take_turns(monkeypatch):
     slowly(monkeypatch, source, "read")
     turns = []
 
-    def counted(seconds):
+    def count_seconds(seconds):
         before = len(source.reads)
         left = turn(seconds)
         turns.append(len(source.reads) - before)
         return left
 
-    monkeypatch.setattr(running.pipeline._catch_up, "run_turn", counted)
+    monkeypatch.setattr(running.pipeline._catch_up, "run_turn", count_seconds)
     assert running.once() == 0
     check(shop)
     assert sum(turns) > 10 and max(turns) <= 3
@@ -116,11 +116,11 @@ def test_the_stream_waits_for_one_new_lane_at_a_time(monkeypatch):
     slowly(monkeypatch, running.sinks["a"], "state")
     settle, waits, roster = running.pipeline.registry.place_answered, [], running.pipeline.registry
 
-    def counted(patience):
+    def count_patience(patience):
         waits.append((patience > 0, roster.has_pending))
         settle(patience)
 
-    monkeypatch.setattr(roster, "place_answered", counted)
+    monkeypatch.setattr(roster, "place_answered", count_patience)
     assert running.once() == 0
     check(shop)
     assert sum(patient for patient, _ in waits) < len(NEW)

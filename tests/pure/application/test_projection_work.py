@@ -29,12 +29,12 @@ def now(**versions: int) -> dict[str, InputVersion]:
     return {name: replace(read, version=versions.get(name, read.version)) for name, read in READS.items()}
 
 
-def told(groups: dict[str, Groups | None]):
-    def touched(one: ProjectionInput, since: int, until: int) -> Groups | None:
+def make_group_reader(groups: dict[str, Groups | None]):
+    def find_affected_groups(one: ProjectionInput, since: int, until: int) -> Groups | None:
         assert since < until
         return groups[one.name]
 
-    return touched
+    return find_affected_groups
 
 
 def nothing(*_: object) -> Groups | None:
@@ -47,14 +47,17 @@ def test_nothing_has_changed():
 
 def test_groups_of_all_inputs_together():
     found = plan_refresh(
-        PROJECTION, LAST, now(users=4, cities=2), told({"users": frozenset({"a", None}), "cities": frozenset("b")})
+        PROJECTION,
+        LAST,
+        now(users=4, cities=2),
+        make_group_reader({"users": frozenset({"a", None}), "cities": frozenset("b")}),
     )
     assert found.groups == frozenset({"a", "b", None})
     assert found.kind == "groups"
-    found = plan_refresh(PROJECTION, LAST, now(users=4), told({"users": frozenset()}))
+    found = plan_refresh(PROJECTION, LAST, now(users=4), make_group_reader({"users": frozenset()}))
     assert (found.groups, found.kind) == (frozenset(), "none")
     # Rows of an input that every group is computed from are the same.
-    assert plan_refresh(PROJECTION, LAST, now(rates=8), told({"rates": frozenset()})).groups == frozenset()
+    assert plan_refresh(PROJECTION, LAST, now(rates=8), make_group_reader({"rates": frozenset()})).groups == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,7 @@ def test_groups_of_all_inputs_together():
     ],
 )
 def test_everything_is_computed(last, reads, groups, why):
-    found = plan_refresh(PROJECTION, last, reads, told(groups))
+    found = plan_refresh(PROJECTION, last, reads, make_group_reader(groups))
     assert (found.groups, found.kind) == (None, "full")
     assert why in found.reason
 

@@ -11,7 +11,7 @@ from support.application_world import QUICK, World
 from support.histories_of_items import change, move, tombstone
 from support.tuple_engine import Rec
 from support.tuple_ports import Crash, Machine
-from test_crashes import assert_exact
+from test_kills_at_port_calls import assert_exact
 
 from replicator.domain.errors import ExitCode, Retryable
 

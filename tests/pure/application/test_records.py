@@ -57,7 +57,7 @@ def test_several_tables_share_the_records_of_a_batch() -> None:
     assert [frame["offset"][0].as_py() for frame in frames] == [0, 200] and len(frames[1:]) == 1
 
 
-def test_records_are_packed_beside_what_is_done_with_their_batch() -> None:
+def test_records_are_packed_while_their_batch_is_applied() -> None:
     keeping, batch = BatchRecords[pa.Table](packed=True), batch_of(0)
     keeping.begin(batch)
     kept = keeping.get_records(batch)

@@ -45,7 +45,7 @@ def test_each_stage_keeps_the_record_and_hides_the_key():
     assert letters["t-0-5", "a.items"].record is not None
 
 
-def test_letters_are_durable_before_any_position_passes_them():
+def test_dead_letters_are_durable_before_any_position_passes_them():
     world = World([*BAD, *[replace(r, offset=r.offset + 4, seq=9 + r.offset) for r in INCOMPLETE]], cuts=(2,))
     running = world.start()
     for name in ("a", "b", "raw"):
@@ -64,7 +64,7 @@ def test_letters_are_durable_before_any_position_passes_them():
     assert calls.index("letters.write") < calls.index("a.commit")
 
 
-def test_a_store_that_cannot_write_ends_the_program_before_any_position_moves():
+def test_a_store_that_cannot_write_ends_the_program_before_any_position_changes():
     for log in (BAD[1:], INCOMPLETE[1:]):
         world = World([replace(r, offset=i) for i, r in enumerate(log)])
         running = world.start()
@@ -262,7 +262,7 @@ def test_lanes_pass_records_that_hold_no_change_for_them(kind, once):
     assert set(world.targets["a.items"].rows) == {*rows, 11}
 
 
-def test_while_letters_cannot_be_counted_their_number_is_unknown_and_the_log_says_so_once():
+def test_an_uncountable_store_has_an_unknown_number_and_is_logged_once():
     running = World(BAD).start()
     running.once()
     counts, count_open = running.shared.rejects.open, running.letters.count_open

@@ -28,7 +28,7 @@ PLAN = plan_for("scd1", TABLE, retention=HORIZON_COUNT * HOUR)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def given(state: LaneState, hour: float, deleted: int | None, plan=PLAN) -> LaneState:
+def make_state_after_write(state: LaneState, hour: float, deleted: int | None, plan=PLAN) -> LaneState:
     """The state after a write of that hour whose highest delete is that one."""
     at = BEGINNING + hour * HOUR
     facts = Facts(max_delete=None if deleted is None else (deleted,))
@@ -36,51 +36,51 @@ def given(state: LaneState, hour: float, deleted: int | None, plan=PLAN) -> Lane
     return replace(state, delete_horizons=update_delete_horizons(plan, facts, state, at))
 
 
-def at(hour: int, high: int) -> DeleteHorizon:
+def make_horizon(hour: int, high: int) -> DeleteHorizon:
     return DeleteHorizon(to_micros(BEGINNING + hour * HOUR), (high,))
 
 
-def test_a_delete_is_forgotten_between_one_retention_and_a_part_more_after_it_came():
-    state = given(LaneState(), 0.5, 7)
-    assert state == LaneState(delete_horizons=(at(1, 7),))
+def test_a_tombstone_is_purged_soon_after_its_retention():
+    state = make_state_after_write(LaneState(), 0.5, 7)
+    assert state == LaneState(delete_horizons=(make_horizon(1, 7),))
     for hour in (1, 10, 16.9):
-        assert given(state, hour, None) == state
-    assert given(state, 17, None) == LaneState(purged_up_to=at(1, 7))
+        assert make_state_after_write(state, hour, None) == state
+    assert make_state_after_write(state, 17, None) == LaneState(purged_up_to=make_horizon(1, 7))
 
 
 def test_only_the_highest_of_a_part_is_kept_and_no_lower_one_after_it():
-    state = given(given(given(LaneState(), 0.1, 7), 0.2, 9), 0.3, 8)
-    assert state.delete_horizons == (at(1, 9),)
-    assert given(state, 3, 4).delete_horizons == (at(1, 9),)
-    state = given(given(state, 3, 12), 20, 11)
-    assert (state.purged_up_to, state.delete_horizons) == (at(4, 12), ())
+    state = make_state_after_write(make_state_after_write(make_state_after_write(LaneState(), 0.1, 7), 0.2, 9), 0.3, 8)
+    assert state.delete_horizons == (make_horizon(1, 9),)
+    assert make_state_after_write(state, 3, 4).delete_horizons == (make_horizon(1, 9),)
+    state = make_state_after_write(make_state_after_write(state, 3, 12), 20, 11)
+    assert (state.purged_up_to, state.delete_horizons) == (make_horizon(4, 12), ())
 
 
 def test_no_more_is_kept_than_a_retention_has_parts():
     state = LaneState()
     for number in range(200):
-        state = given(state, number / 3, number)
+        state = make_state_after_write(state, number / 3, number)
         assert len(state.delete_horizons) <= HORIZON_COUNT + 2
     assert state.purged_up_to is not None
 
 
-def test_a_clock_that_was_ahead_does_not_hold_the_floor_down_for_ever():
-    state = given(given(LaneState(), 1_000_000, 7), 0.5, 8)
-    assert state.delete_horizons == (at(1, 8),)
+def test_a_clock_that_was_ahead_does_not_stop_purging_for_ever():
+    state = make_state_after_write(make_state_after_write(LaneState(), 1_000_000, 7), 0.5, 8)
+    assert state.delete_horizons == (make_horizon(1, 8),)
 
 
-def test_the_floor_never_falls():
-    state = LaneState(purged_up_to=at(1, 7))
+def test_the_purged_sequence_never_falls():
+    state = LaneState(purged_up_to=make_horizon(1, 7))
     for plan in (PLAN, plan_for("scd1", TABLE, retention=1000 * HOUR), plan_for("scd1", TABLE)):
-        assert given(state, 500, 5, plan).purged_up_to == at(1, 7)
+        assert make_state_after_write(state, 500, 5, plan).purged_up_to == make_horizon(1, 7)
         assert find_lateness_limit(plan, Facts(lowest=(7,)), state) is not None
         assert needs_tombstones(plan, Facts(lowest=(7,)), state)
     assert find_lateness_limit(PLAN, Facts(lowest=(8,)), state) is None
     assert not needs_tombstones(PLAN, Facts(lowest=(8,)), state)
 
 
-def test_without_a_retention_or_a_time_nothing_is_forgotten():
-    state = given(LaneState(), 0, 7)
+def test_nothing_is_purged_without_a_retention_or_a_time():
+    state = make_state_after_write(LaneState(), 0, 7)
     assert advance_purge(PLAN, state, None) == state
     assert update_delete_horizons(PLAN, Facts(max_delete=(9,)), state, None) == state.delete_horizons
     for plan in (
@@ -88,31 +88,31 @@ def test_without_a_retention_or_a_time_nothing_is_forgotten():
         plan_for("scd2", TABLE, retention=HOUR),
         plan_for("append", TABLE, retention=HOUR),
     ):
-        assert given(LaneState(), 0, 7, plan) == LaneState()
+        assert make_state_after_write(LaneState(), 0, 7, plan) == LaneState()
         assert advance_purge(plan, state, BEGINNING + 1000 * HOUR) == state
 
 
-def test_where_deletes_leave_rows_a_truncate_raises_the_floor_as_a_delete_does():
+def test_a_truncate_raises_the_purged_sequence_under_soft_deletes():
     soft = plan_for("scd1", TABLE, shape=RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
     moment = BEGINNING + HOUR / 2
-    for plan, expected in ((PLAN, (at(1, 7),)), (soft, (replace(at(1, 9), truncated=(9,)),))):
+    for plan, expected in ((PLAN, (make_horizon(1, 7),)), (soft, (replace(make_horizon(1, 9), truncated=(9,)),))):
         facts = Facts(max_delete=(7,), truncated_at=(9,))
         assert update_delete_horizons(plan, facts, LaneState(), moment) == expected
     assert update_delete_horizons(PLAN, Facts(truncated_at=(9,)), LaneState(), moment) == ()
-    state = given(LaneState(), 0.5, 20, soft)
+    state = make_state_after_write(LaneState(), 0.5, 20, soft)
     state = replace(
         state, delete_horizons=update_delete_horizons(soft, Facts(truncated_at=(9,)), state, BEGINNING + 3.5 * HOUR)
     )
-    assert state.delete_horizons == (at(1, 20), replace(at(4, 20), truncated=(9,)))
-    state = given(state, 17, None, soft)
-    assert state.purged_up_to == at(1, 20)
-    assert given(state, 20, None, soft).purged_up_to == replace(at(4, 20), truncated=(9,))
+    assert state.delete_horizons == (make_horizon(1, 20), replace(make_horizon(4, 20), truncated=(9,)))
+    state = make_state_after_write(state, 17, None, soft)
+    assert state.purged_up_to == make_horizon(1, 20)
+    assert make_state_after_write(state, 20, None, soft).purged_up_to == replace(make_horizon(4, 20), truncated=(9,))
     assert update_delete_horizons(soft, Facts(max_delete=(21,)), state, BEGINNING + 20 * HOUR)[-1].truncated == (9,)
 
 
-def test_a_row_that_a_truncate_marks_is_there():
+def test_a_row_flagged_by_a_truncate_exists():
     """Its own sequence decides, so the truncate makes no change of it late."""
-    state = LaneState(purged_up_to=at(1, 7))
+    state = LaneState(purged_up_to=make_horizon(1, 7))
     facts = Facts(lowest=(3,), truncated_at=(3,))
     below = find_lateness_limit(PLAN, facts, state)
     assert below is not None

@@ -28,7 +28,7 @@ def test_columns_are_added_before_the_first_row_that_has_them(cuts):
     assert world.targets["a.items"].rows == model(GROWING)
 
 
-def test_a_type_that_does_not_fit_suspends_the_lanes_of_that_table():
+def test_an_incompatible_type_suspends_the_lanes_of_that_table():
     decoder = TupleDecoder(types={(1, "name"): pa.binary()})
     other = change(0, "c", 1, topic="u", table="public.other")
     lanes = {"public.items": [("a", "scd1")], "public.other": [("b", "append")]}
@@ -140,9 +140,9 @@ def test_half_a_key_change_is_applied_as_it_is_when_no_more_comes():
     assert world.targets["a.items"].rows == {}
     world = World([change(0, "c", 1), *move(1, 1, 2)[:1]])
     running = world.start().in_background()
-    from test_lanes import reached, until
+    from test_lanes import has_applied, until
 
-    until(lambda: reached(world, "a.items", 2))
+    until(lambda: has_applied(world, "a.items", 2))
     assert running.stop() is ExitCode.OK
 
 

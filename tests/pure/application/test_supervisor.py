@@ -56,7 +56,7 @@ def test_a_second_start_applies_nothing_again():
     assert running.telemetry.totals["consumed"] == 0
 
 
-def test_a_trailing_tombstone_moves_the_positions():
+def test_a_trailing_tombstone_advances_the_positions():
     world = World([change(0, "c", 1), tombstone(1, 1)], cuts=(1,))
     world.start().once()
     assert {t.state.position.to_json()["t"]["0"] for t in world.targets.values()} == {2}
@@ -123,7 +123,7 @@ def test_fenced_ends_the_program():
     assert running.in_background().join() is ExitCode.FENCED
 
 
-def test_a_stop_drains_what_was_handed_over():
+def test_a_stop_drains_queued_writes():
     world = World(list(HISTORY), cuts=(1,))
     running = world.start()
     entered, release = threading.Event(), threading.Event()
@@ -286,13 +286,13 @@ def test_a_source_that_fails_at_the_same_records_again_is_not_back_meanwhile():
         apply_batch(Batch((), Span(Position(), Position()), 0, 0))
         read(start, apply_batch, stop, once=once)
 
-    def routed(*args):
+    def fail_routing(*args):
         now[0] += 60
         if failures:
             raise failures.pop()
         return route(*args)
 
-    running.source.run, running.engine.route = run, routed
+    running.source.run, running.engine.route = run, fail_routing
     with capture_logs() as logged:
         assert running.once() is ExitCode.OK
     said = [entry["event"] for entry in logged if entry["event"].startswith("source") and entry["log_level"] != "debug"]
@@ -361,7 +361,7 @@ def test_a_kill_passes_through_and_closes_nothing():
         raise AssertionError("the crash got lost")
 
 
-def test_the_source_is_told_the_lowest_position():
+def test_the_source_gets_the_lowest_position():
     world = World([*HISTORY, *move(6, 3, 4)])
     running = world.start()
     running.once()
@@ -369,7 +369,7 @@ def test_the_source_is_told_the_lowest_position():
     assert running.telemetry.lags[-1] == 0
 
 
-def test_the_pace_of_a_stream_that_an_engine_runs_is_told():
+def test_the_pace_of_an_engine_stream_is_reported():
     running = World(HISTORY).start()
     pace = Pace(2.5, 10.0, 20.0, 3)
     running.source.engine, running.source.pace = "spark", lambda: pace

@@ -91,7 +91,7 @@ def test_none_is_let_go_before_an_earlier_one():
     assert not stream.held.barrier and stream.last == "2"
 
 
-def test_a_transaction_behind_one_whose_end_is_lost_is_not_told():
+def test_a_transaction_behind_a_lost_end_is_not_published():
     """It is held back with that one; when that is given up, nothing is known any more."""
     stream = Stream(patience=10.0)
     stream.begin("a")
@@ -131,7 +131,7 @@ def test_a_later_transaction_in_all_partitions_shows_that_the_rest_does_not_come
     assert stream.last == "1"
 
 
-def test_a_connector_that_was_killed_in_a_transaction_counts_anew():
+def test_a_connector_killed_in_a_transaction_counts_from_zero():
     """It sends the last changes again and counts those only: as many as the end says may be there before all are."""
     stream = Stream()
     stream.begin("1")
@@ -217,7 +217,7 @@ def test_nothing_is_held_back_until_lanes_begin_to_be_held_together(reached):
     assert bool(stream.held.barrier) is reached
 
 
-def test_rows_beside_the_transactions_may_show_more_than_is_complete():
+def test_backfilled_rows_may_show_more_than_is_complete():
     """Until a transaction is complete that ended after they were read; one of that moment may be among what they show."""
     stream, read = Stream(), datetime(2024, 1, 1, 12, 0, 0, 500, UTC)
     stream.held.concurrent_time = read

@@ -43,7 +43,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "config" / "replicator.yaml"
 
 
-def loaded(config: Path, old: str = "", new: str = "") -> tuple[Loaded, LaneSettings]:
+def load_lane(config: Path, old: str = "", new: str = "") -> tuple[Loaded, LaneSettings]:
     assert old in CONFIG
     config.write_text(CONFIG.replace(old, new) if old else CONFIG)
     found = read_config(config, None, ())
@@ -53,8 +53,8 @@ def loaded(config: Path, old: str = "", new: str = "") -> tuple[Loaded, LaneSett
 @pytest.mark.parametrize("column", ["name", "mail"])
 def test_under_another_key_of_a_mask_rows_are_others(config: Path, column: str) -> None:
     """Of a mask of the table, and of the lane alone."""
-    before = loaded(config)
-    after = loaded(config, f"{column}: {{mask: hmac, key: {KEY}", f"{column}: {{mask: hmac, key: {OTHER}")
+    before = load_lane(config)
+    after = load_lane(config, f"{column}: {{mask: hmac, key: {KEY}", f"{column}: {{mask: hmac, key: {OTHER}")
     assert digest_rules(*before) != digest_rules(*after) and digest_lane(*before) != digest_lane(*after)
 
 
@@ -64,12 +64,12 @@ def test_under_another_key_of_a_mask_rows_are_others(config: Path, column: str) 
 )
 def test_where_records_and_their_schemas_are_decides_nothing(config: Path, old: str, new: str) -> None:
     """Nor what other lanes do."""
-    before, after = loaded(config), loaded(config, old, new)
+    before, after = load_lane(config), load_lane(config, old, new)
     assert digest_rules(*before) == digest_rules(*after) and digest_lane(*before) == digest_lane(*after)
 
 
 def test_how_rows_lie_is_of_the_target_and_not_of_a_snapshot(config: Path) -> None:
-    before, after = loaded(config), loaded(config, "into: items", "into: items, partition_by: [id]")
+    before, after = load_lane(config), load_lane(config, "into: items", "into: items, partition_by: [id]")
     assert digest_rules(*before) == digest_rules(*after) and digest_lane(*before) != digest_lane(*after)
 
 

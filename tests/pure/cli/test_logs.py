@@ -21,7 +21,7 @@ def _fail(secret: str) -> None:
         raise RuntimeError(f"cannot apply {secret}") from error
 
 
-def test_an_exception_is_told_by_class_and_place_only():
+def test_an_exception_is_logged_by_class_and_line_only():
     try:
         _fail("hunter2")
     except RuntimeError as error:
@@ -44,7 +44,7 @@ def test_the_configured_log_hides_words_and_variables(capsys):
 
 
 def test_libraries_and_adapters_log_in_the_same_form(capsys):
-    def said(verbosity):
+    def read_log_lines(verbosity):
         configure_logs(verbosity)
         for name in ("adapters.sources.somewhere", "a_library"):
             for level in (logging.DEBUG, logging.INFO, logging.WARNING):
@@ -52,13 +52,13 @@ def test_libraries_and_adapters_log_in_the_same_form(capsys):
         structlog.reset_defaults()
         return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
-    assert [(e["logger"], e["level"], e["event"]) for e in said(0)] == [
+    assert [(e["logger"], e["level"], e["event"]) for e in read_log_lines(0)] == [
         ("adapters.sources.somewhere", "info", "it is away"),
         ("adapters.sources.somewhere", "warning", "it is away"),
         ("a_library", "warning", "it is away"),
     ]
-    assert [e["level"] for e in said(1)] == ["debug", "info", "warning", "warning"]
-    assert not said(-1)
+    assert [e["level"] for e in read_log_lines(1)] == ["debug", "info", "warning", "warning"]
+    assert not read_log_lines(-1)
 
 
 def test_what_a_kafka_client_says_of_itself_is_for_debugging(capsys):

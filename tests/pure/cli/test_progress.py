@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from replicator.cli.progress import log_progress
 
 
-class Told:
+class GivenStatus:
     """A status whose reports are given; sets `over` when the last one was asked for."""
 
     def __init__(self, *records_and_lag: tuple[int, int]) -> None:
@@ -30,7 +30,7 @@ class Told:
 
 
 def lines(*reports: tuple[int, int]) -> list[dict]:
-    told = Told(*reports)
+    told = GivenStatus(*reports)
     with capture_logs() as logs, log_progress(told, every=0.001):
         assert told.over.wait(10)
     return logs

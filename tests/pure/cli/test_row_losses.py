@@ -70,7 +70,7 @@ def run(project: Path, event: str = "rows may be lost") -> tuple[dict[str, Any],
     return container.views().status(), sum(entry["event"] == event for entry in logged)
 
 
-def said(status: dict[str, Any]) -> str:
+def get_sentence(status: dict[str, Any]) -> str:
     (source,) = status["sources"]
     return str(source["row_loss"]["sentence"])
 
@@ -78,12 +78,12 @@ def said(status: dict[str, Any]) -> str:
 def test_what_may_be_lost_is_said_by_status_and_on_the_page(project: Path) -> None:
     append(project, "false", BLOCK)
     status, logged = run(project)
-    assert said(status) == f"Debezium's PostgreSQL connector 3.5.0.Final {COPY}, {OPEN} ({NEWER})."
+    assert get_sentence(status) == f"Debezium's PostgreSQL connector 3.5.0.Final {COPY}, {OPEN} ({NEWER})."
     assert logged == 1
     step = status["sources"][0]["row_loss"]["next_step"]
     assert "`replicator backfill TABLE`" in step and "provide.transaction.metadata=false" in step
     lines = _make_view(status, 200).plain.splitlines()
-    assert lines[lines.index(f"source shop: {said(status)}") + 1] == f"  {step}"
+    assert lines[lines.index(f"source shop: {get_sentence(status)}") + 1] == f"  {step}"
     page = render(status)
     assert f"rows of transactions that are open meanwhile ({NEWER})" in page and "replicator backfill TABLE" in page
 
@@ -107,7 +107,7 @@ def test_records_show_if_the_connector_sends_metadata_of_transactions(project: P
     ):
         append(project, snapshot, block)
         status, logged = run(project)
-        assert said(status).endswith(sentence), (snapshot, said(status))
+        assert get_sentence(status).endswith(sentence), (snapshot, get_sentence(status))
         assert logged == times, snapshot
 
 
@@ -121,9 +121,9 @@ def test_connectors_of_one_source_do_not_take_each_others_place(project: Path, m
         append(project, "false", BLOCK, connector="mysql")
         append(project, "false", BLOCK, version="3.7.0.Final", name="erp")
     status, logged = run(project)
-    assert said(status).startswith("Debezium's PostgreSQL connector 3.5.0.Final") and logged == 1
+    assert get_sentence(status).startswith("Debezium's PostgreSQL connector 3.5.0.Final") and logged == 1
     assert len(saved) < 10
-    assert said(run(project)[0]) == said(status), "the next start knows them"
+    assert get_sentence(run(project)[0]) == get_sentence(status), "the next start knows them"
 
 
 def test_rows_lost_before_an_upgrade_are_not_passed_over_in_silence(project: Path) -> None:

@@ -18,7 +18,7 @@ def row(n, quoted='"{}, ""{}""\n"'):
     return f"{n % 4},{name},{n}.50,2024-02-29 23:59:59.{n:06d}"
 
 
-def headed(n):
+def make_record(n):
     headers = [{"name": "dms.columns", "value": b"Op,id,name,price,at"}, {"name": "dms.kind", "value": b"cdc"}]
     return {"value": f"{'IUD'[n % 3]},{row(n)}".encode(), "headers": headers}
 
@@ -39,7 +39,7 @@ class TestDmsCsvDecoder(DecoderContract):
     @pytest.fixture(autouse=True, params=["headed", "untyped", "headless"])
     def kind(self, request):
         self.schema = {} if request.param == "untyped" else {"app.items": TYPES}
-        self.record = headless if request.param == "headless" else headed
+        self.record = headless if request.param == "headless" else make_record
 
     def new_decoder(self):
         return DmsCsvDecoder({"schema": self.schema, "keys": {"app.*": ["id"]}})

@@ -12,19 +12,19 @@ from replicator.testing.decoder_contract import DecoderContract
 SOURCE = {"connector": "postgresql", "name": "shop", "db": "shop", "schema": "public", "table": "outbox", "ts_us": 1}
 
 
-def inserted(n):
+def make_insert(n):
     row = {"id": f"e{n}", "aggregatetype": "order", "aggregateid": n % 3, "type": "é☃", "payload": json.dumps({"n": n})}
     return {"topic": "shop.public.outbox", "value": {"op": "c", "source": SOURCE, "after": row}, "headers": None}
 
 
-def routed(n):
+def make_routed_event(n):
     headers = [{"name": "id", "value": b"e%d" % n}, {"name": "type", "value": b"placed"}]
     value = {"schema": {"type": "string", "optional": True}, "payload": json.dumps({"n": n})}
     return {"topic": f"outbox.event.kind{n % 2}", "value": value, "headers": headers, "key": b"7"}
 
 
 class TestOutboxDecoder(DecoderContract):
-    @pytest.fixture(autouse=True, params=[inserted, routed], ids=["inserted", "routed"])
+    @pytest.fixture(autouse=True, params=[make_insert, make_routed_event], ids=["inserted", "routed"])
     def form(self, request):
         self.record = request.param
 

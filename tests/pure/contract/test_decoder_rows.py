@@ -17,7 +17,7 @@ def row(n):
     return {"id": n % 4, "name": "é☃" * n, "price": f"{n}.50", "tags": ["a", None]}
 
 
-def typed(n):
+def make_typed_row(n):
     own = {"_op": "crud"[n % 4], "_version": n // 3, "_order": 1, "_row": n}
     before = {"_before": {"id": n % 4 + 10, "name": "old"}} if n % 4 == 2 else {}
     return {"schema": TYPES, "payload": {**own, **before, **row(n)}}
@@ -44,7 +44,7 @@ FOREIGN = {
 class TestRowsDecoder(DecoderContract):
     @pytest.fixture(autouse=True, params=["typed", "declared"])
     def kind(self, request):
-        self.options, self.value = ({}, typed) if request.param == "typed" else (FOREIGN, bare)
+        self.options, self.value = ({}, make_typed_row) if request.param == "typed" else (FOREIGN, bare)
 
     def new_decoder(self):
         return RowsDecoder({**self.options, "keys": {"items": ["id"]}})

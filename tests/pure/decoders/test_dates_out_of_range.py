@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.debezium_events import payload_of
-from support.dts_records import BIGINT, DATE, DATETIME, TIME, clock, encoded, record, whole
+from support.dts_records import BIGINT, DATE, DATETIME, TIME, clock, encode_record, record, whole
 
 from adapters.arrow import temporal_values
 from adapters.arrow.out_of_range_values import make_lenient
@@ -72,7 +72,7 @@ def dts(key: int, value: str | None, kind: str) -> bytes:
     parts = [int(part) for part in (value or "").replace("-", " ").replace(":", " ").split()]
     said = None if value is None else clock(None, None, None, *parts, 0) if kind.startswith("time6") else clock(*parts)
     sent = ("com.alibaba.dts.formats.avro.EmptyObject", "NULL") if said is None else said
-    return encoded(record("INSERT", {"id": BIGINT, "v": number}, None, [whole(key), sent]))
+    return encode_record(record("INSERT", {"id": BIGINT, "v": number}, None, [whole(key), sent]))
 
 
 FORMATS: Mapping[str, tuple[Callable[[Any], Decoder], Write]] = {
@@ -102,7 +102,7 @@ NO_WORDS = ("0000-00-00", "0000-00-00 00:00:00", "838:59:59")
 """Records of DTS have parts of dates and times, and no other texts."""
 
 
-def decoded(form: str, kind: str, rules: OutOfRange, *values: str | None, **more: Any) -> list[dict[str, Any]]:
+def decode_values(form: str, kind: str, rules: OutOfRange, *values: str | None, **more: Any) -> list[dict[str, Any]]:
     make, write = FORMATS[form]
     options: dict[str, Any] = {"out_of_range": {"*": rules}, "keys": {"*": ["id"]}, **more}
     if form not in TYPED:
@@ -129,7 +129,7 @@ def decoded(form: str, kind: str, rules: OutOfRange, *values: str | None, **more
 def test_each_rule_holds_in_each_format(form: str, rule: str, kind: str, value: str, nearest: str | None) -> None:
     if form == "dts" and value not in NO_WORDS:
         return
-    fine, beyond, null = decoded(form, kind, RULES[rule], FINE[kind], value, None)
+    fine, beyond, null = decode_values(form, kind, RULES[rule], FINE[kind], value, None)
     assert fine["_error"] is None and null["_error"] is None and null["v"] is None
     assert str(fine["v"]) == (TEXTS if rule == "text" else FINE)[kind]
     if rule == "reject" or (rule == "clamp" and nearest is None):
@@ -143,7 +143,7 @@ def test_each_rule_holds_in_each_format(form: str, rule: str, kind: str, value: 
 @pytest.mark.parametrize("rule", ["null", "clamp", "text"])
 @pytest.mark.parametrize("form", [form for form in FORMATS if form != "dts"])
 def test_what_is_no_date_is_rejected_whatever_the_rule(form: str, rule: str) -> None:
-    fine, strange, number = decoded(form, "date32", RULES[rule], "2024-02-29", "abc", "12")
+    fine, strange, number = decode_values(form, "date32", RULES[rule], "2024-02-29", "abc", "12")
     assert fine["_error"] is None
     for one in (strange, number):
         assert one["_error"].startswith("OUT_OF_RANGE: column 'v' holds ") and "out_of_range" not in one["_error"]
@@ -152,7 +152,7 @@ def test_what_is_no_date_is_rejected_whatever_the_rule(form: str, rule: str) -> 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_key_is_rejected_whatever_the_rule(form: str) -> None:
     for rule in ("null", "clamp", "text"):
-        found = decoded(form, "date32", RULES[rule], "0000-00-00", keys={"*": ["v"]})
+        found = decode_values(form, "date32", RULES[rule], "0000-00-00", keys={"*": ["v"]})
         assert found[0]["_error"].startswith("OUT_OF_RANGE: column 'v' holds ")
 
 
@@ -204,11 +204,11 @@ def test_the_infinite_day_of_postgresql_lies_after_all_others() -> None:
     ],
 )
 def test_the_sentence_says_what_a_text_is_and_which_type_has_it(kind: str, value: str, sentence: str) -> None:
-    (found,) = decoded("maxwell", kind, RULES["reject"], value)
+    (found,) = decode_values("maxwell", kind, RULES["reject"], value)
     assert found["_error"].startswith(f"OUT_OF_RANGE: column 'v' holds {sentence}")
 
 
 def test_bytes_of_canal_are_characters_of_latin1() -> None:
-    fine, wrong = decoded("canal", "binary(2)", RULES["reject"], "a\xff", "a\u4e2d")
+    fine, wrong = decode_values("canal", "binary(2)", RULES["reject"], "a\xff", "a\u4e2d")
     assert (fine["_error"], fine["v"]) == (None, b"a\xff")
     assert wrong["_error"].startswith("MALFORMED: column 'v' holds a character that stands for no byte (ISO-8859-1)")

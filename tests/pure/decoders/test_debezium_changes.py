@@ -13,7 +13,7 @@ from support.debezium_events import (
     TOPIC,
     code,
     column,
-    decoded,
+    decode_frame,
     event,
     key,
     payload_of,
@@ -47,8 +47,8 @@ def test_the_frame_has_the_schema_of_the_port() -> None:
 @pytest.mark.parametrize("op", ["x", "", None, "m", "cc"])
 def test_an_unknown_operation_is_rejected(op: str | None) -> None:
     good = event(COLUMNS, after={"id": 1, "name": "a"})
-    first, second = decoded(raw([good, event(COLUMNS, op=op, after={"id": 1, "name": "a"})]))[:2] if op != "m" else (
-        decoded(raw([good]))[0], {"_error": "UNKNOWN_OPERATION: "})  # fmt: skip
+    first, second = decode_frame(raw([good, event(COLUMNS, op=op, after={"id": 1, "name": "a"})]))[:2] if op != "m" else (
+        decode_frame(raw([good]))[0], {"_error": "UNKNOWN_OPERATION: "})  # fmt: skip
     assert (code(first), code(second)) == (None, "UNKNOWN_OPERATION")
 
 
@@ -58,7 +58,7 @@ def test_images_by_operation() -> None:
         {"op": "c", "after": row}, {"op": "r", "after": row}, {"op": "u", "after": row, "before": old},
         {"op": "d", "before": old}, {"op": "t"}, {"op": "u"}, {"op": "c", "before": old},
     ]  # fmt: skip
-    changes = decoded(raw([event(COLUMNS, **p) for p in said]))
+    changes = decode_frame(raw([event(COLUMNS, **p) for p in said]))
     assert [c["name"] for c in changes[:5]] == ["new", "new", "new", "old", None]
     assert [code(c) for c in changes] == [None] * 5 + ["MALFORMED"] * 2
 
@@ -66,7 +66,7 @@ def test_images_by_operation() -> None:
 def test_a_delete_without_a_before_image_takes_the_message_key() -> None:
     values = [event(COLUMNS, op="d"), event(COLUMNS, op="d", before={"id": None, "name": None}), event(COLUMNS, op="d")]
     keys = [key(id=7), b'{"id": 8}', b"7"]
-    changes = decoded(raw(values, keys))
+    changes = decode_frame(raw(values, keys))
     assert [c["id"] for c in changes[:2]] == [7, 8]
     assert len(changes) == 2  # The third has a key that names no column, and is rejected where it is routed.
 
@@ -75,18 +75,18 @@ def test_null_and_missing_keys_are_rejected() -> None:
     row = {"id": 1, "name": "a"}
     values = [event(COLUMNS, after=row), event(COLUMNS, after=row), event(COLUMNS, after={"id": None, "name": "a"})]
     values += [event(COLUMNS, op="t"), event(COLUMNS, after={"name": "a"})]
-    changes = decoded(raw(values, [key(id=1), None, key(id=None), None, key(id=1)]))
+    changes = decode_frame(raw(values, [key(id=1), None, key(id=None), None, key(id=1)]))
     assert [code(c) for c in changes] == [None, "NULL_KEY", "NULL_KEY", None, "NULL_KEY"]
 
 
 def test_a_table_without_a_key_needs_none() -> None:
-    changes = decoded(raw([event(COLUMNS, after={"id": None, "name": "a"})], [None]))
+    changes = decode_frame(raw([event(COLUMNS, after={"id": None, "name": "a"})], [None]))
     assert (changes[0]["_error"], "_moved_from" in changes[0]) == (None, False)
 
 
 def test_configured_keys_take_the_place_of_the_message_key() -> None:
     frame = raw([event(COLUMNS, after={"id": 1, "name": "a"}), event(COLUMNS, after={"id": 2, "name": None})], [None, b"?"])
-    changes = decoded(frame, {"keys": {"public.*": ["name"]}})
+    changes = decode_frame(frame, {"keys": {"public.*": ["name"]}})
     assert [code(c) for c in changes] == [None, "NULL_KEY"]
 
 
@@ -112,7 +112,7 @@ def test_key_changes_remember_each_other(bare: bool) -> None:
     row = {"id": 2, "name": "a"}
     values = [event(COLUMNS, op="d", before={"id": 1, "name": "a"}), event(COLUMNS, after=row), event(COLUMNS, after=row)]
     headers = {0: {"other": b"x", "__debezium.newkey": header(2)}, 1: {"__debezium.oldkey": header(1)}}
-    old, new, plain = decoded(raw(values, headers=headers))
+    old, new, plain = decode_frame(raw(values, headers=headers))
     assert (old["_moved_to"], old["_moved_from"]) == (True, None)
     assert (new["_moved_to"], new["_moved_from"]) == (None, {"id": 1})
     assert (plain["_moved_to"], plain["_moved_from"]) == (None, None)
@@ -136,7 +136,7 @@ def test_an_image_counts_that_has_what_no_connector_fills_in(changed: Any, conne
     source = {"connector": connector}
     gone = event(columns, op="d", before={"id": 1, **ALL, **changed}, source=source)
     other = event(columns, op="d", before={"id": 3, **ALL, **changed}, source=source)
-    moved, plain = decoded(raw([gone, other], headers={0: {"__debezium.newkey": key(id=2)}}))
+    moved, plain = decode_frame(raw([gone, other], headers={0: {"__debezium.newkey": key(id=2)}}))
     assert moved["_moved_to"] and moved["_unsent"] == (None if counts else ["name", "n", "status", "kind", "price"])
     assert plain["_unsent"] is None
 
@@ -144,7 +144,7 @@ def test_an_image_counts_that_has_what_no_connector_fills_in(changed: Any, conne
 @pytest.mark.parametrize(("value", "counts"), [(0, False), (1, True)])
 def test_an_image_counts_alike_whatever_its_columns_are_called(value: int, counts: bool) -> None:
     gone = event([ID, QUOTED], op="d", before={"id": 1, 'a "b"': value})
-    (change,) = decoded(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
+    (change,) = decode_frame(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
     assert change["_unsent"] == (None if counts else ['a "b"'])
 
 
@@ -156,7 +156,7 @@ def test_an_image_that_is_filled_in_shows_the_key_alone(changed: Any, shown: str
     """What may be whole or not stays, as values of columns that were not sent: of columns with a default, or of types of
     their own, any value that the connector does not fill in."""
     gone = event([ID, NAME, NOT_NULL, STATUS, KIND, PRICE], op="d", before={"id": 1, **ALL, **changed})
-    (moved,) = decoded(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
+    (moved,) = decode_frame(raw([gone], headers={0: {"__debezium.newkey": key(id=2)}}))
     assert (moved["id"], moved["status"]) == (1, shown)
 
 
@@ -179,21 +179,21 @@ def test_an_image_without_schema_is_judged_by_its_values_unless_the_option_says(
     options = {"schema": {"public.t": {"id": "int64", "name": "string", "n": "int64"}}, "keys": {"public.t": ["id"]}}
     gone = payload_of("d", before={"id": 1, **image}, source={"connector": connector, "file": "f", "pos": 1})
     headers = {0: {"__debezium.newkey": b'{"id":2}'}}
-    (change,) = decoded(raw([json.dumps(gone).encode()], headers=headers), options | {"replica_identity": identity})
+    (change,) = decode_frame(raw([json.dumps(gone).encode()], headers=headers), options | {"replica_identity": identity})
     assert (change["id"], change["_unsent"], change["name"]) == (1, unsent, shown)
 
 
 @pytest.mark.parametrize("header", [b"", b"?", b"{}", b'{"id":null}', b'{"id":"x"}', b'{"id":99999999999999999999}'])
 def test_an_old_key_that_cannot_be_read_rejects_the_create(header: bytes) -> None:
     good = event(COLUMNS, after={"id": 1, "name": "a"})
-    bad, neighbour = decoded(raw([good, good], headers={0: {"__debezium.oldkey": header}}))
+    bad, neighbour = decode_frame(raw([good, good], headers={0: {"__debezium.oldkey": header}}))
     assert code(bad) in ("MALFORMED", "OUT_OF_RANGE")
     assert neighbour["_error"] is None
 
 
-def test_an_old_key_beside_a_row_without_key_columns_rejects_the_create() -> None:
+def test_an_old_key_with_a_row_without_key_columns_rejects_the_create() -> None:
     values = [event(COLUMNS, after={"id": 1, "name": "a"}), event([NAME], after={"name": "b"})]
-    good, bad = decoded(raw(values, headers={1: {"__debezium.oldkey": b'{"id":1}'}}))
+    good, bad = decode_frame(raw(values, headers={1: {"__debezium.oldkey": b'{"id":1}'}}))
     assert good["_error"] is None and code(bad) is not None and bad["_moved_from"] == {"id": None}
 
 
@@ -207,7 +207,7 @@ def test_an_old_key_of_decimals_may_be_of_numbers(header: bytes, old: str | None
     parameters = {"scale": "2", "connect.decimal.precision": "22"}
     decimal = column("id", "bytes", "org.apache.kafka.connect.data.Decimal", optional=False, parameters=parameters)
     value = event([decimal, NAME], after={"id": "AZA=", "name": "a"})
-    found, neighbour = decoded(
+    found, neighbour = decode_frame(
         raw([value, value], [key([decimal], id="AZA=")] * 2, headers={0: {"__debezium.oldkey": header}})
     )
     assert (found["_error"] is None) == (old is not None) and neighbour["_error"] is None
@@ -242,7 +242,7 @@ UNSENT_FORMS = [
 def test_the_placeholder_is_known_in_every_form(said: dict[str, Any], sent: Any) -> None:
     columns = [ID, said]
     rows = [{"id": 1, "name": None}, {"id": 2, "name": sent}]
-    whole, partial = decoded(raw([event(columns, op="u", after=row) for row in rows]))
+    whole, partial = decode_frame(raw([event(columns, op="u", after=row) for row in rows]))
     assert (whole["_unsent"], whole["_error"]) == (None, None)
     assert (partial["_unsent"], partial["_error"], partial["name"]) == (["name"], None, None)
 
@@ -250,23 +250,23 @@ def test_the_placeholder_is_known_in_every_form(said: dict[str, Any], sent: Any)
 @pytest.mark.parametrize("given", ["hex:ff00", ["n/a", "hex:ff00"]])
 def test_the_placeholder_can_be_configured(given: Any) -> None:
     columns = [ID, column("b", "bytes"), column("i", "array", items={"type": "int16"})]
-    (change,) = decoded(
+    (change,) = decode_frame(
         raw([event(columns, op="u", after={"id": 1, "b": "/wA=", "i": [-1, 0]})]), {"unavailable_value": given}
     )
     assert change["_unsent"] == ["b", "i"]
 
 
-def test_an_update_that_lacks_a_column_did_not_send_it() -> None:
+def test_a_column_missing_from_an_update_is_unchanged() -> None:
     rows = [{"id": 1}, {"id": 1, "name": "a"}]
-    updates = decoded(raw([event(COLUMNS, op="u", after=row) for row in rows]))
+    updates = decode_frame(raw([event(COLUMNS, op="u", after=row) for row in rows]))
     assert [c["_unsent"] for c in updates] == [["name"], None]
-    assert [c["_unsent"] for c in decoded(raw([event(COLUMNS, after=row) for row in rows]))] == [None, None]
+    assert [c["_unsent"] for c in decode_frame(raw([event(COLUMNS, after=row) for row in rows]))] == [None, None]
 
 
 def sequences(*sources: dict[str, Any], options: Any = None, keyed: bool = True, **more: Any) -> list[Any]:
     """`_seq_1..3` of updates with these source blocks, or the reason code."""
     values = [event(COLUMNS, op="u", after={"id": 1, "name": "a"}, source=s, **more) for s in sources]
-    changes = decoded(raw(values, None if keyed else [None] * len(values)), options)
+    changes = decode_frame(raw(values, None if keyed else [None] * len(values)), options)
     return [code(c) or (c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in changes]
 
 
@@ -278,14 +278,14 @@ def test_postgres_is_ordered_by_commit_and_position() -> None:
     assert found == [(90, 100, 0), (100, 100, 0), (100, 100, 0), (90, 100, 0), (90, 100, 0)]
 
 
-def test_postgres_ties_are_told_apart() -> None:
+def test_postgres_ties_are_distinguished() -> None:
     source = {"sequence": '["90","100"]', "lsn": 100}
     assert sequences(source, source, keyed=False) == [(90, 100, 0), (90, 100, 1)]
     for total in (5, "5"):
         assert sequences(source, transaction={"id": "7:100", "total_order": total}, keyed=False) == [(90, 100, 5)]
 
 
-def test_a_change_sent_again_has_its_sequence_again_though_the_connector_counts_anew() -> None:
+def test_a_repeated_change_keeps_its_sequence_after_a_connector_restart() -> None:
     source = {"sequence": '["90","100"]', "lsn": 100}
     assert sequences(source, transaction={"id": "7:100", "total_order": 5}) == [(90, 100, 0)]
     assert sequences(source, transaction={"id": "7:100", "total_order": 1}) == [(90, 100, 0)]
@@ -313,21 +313,26 @@ def test_a_record_without_a_source_block_is_rejected() -> None:
 
 
 def test_mysql_is_ordered_by_file_number() -> None:
-    def at(file: str, pos: int, row: int | None = 0) -> dict[str, Any]:
+    def make_source(file: str, pos: int, row: int | None = 0) -> dict[str, Any]:
         return {"connector": "mysql", "db": "public", "schema": None, "file": file, "pos": pos, "row": row}
 
-    found = sequences(at("bin.999999", 900), at("bin.1000000", 4), at("x.y.000002", 4, 3), at("b.1", 1, None))
+    found = sequences(
+        make_source("bin.999999", 900),
+        make_source("bin.1000000", 4),
+        make_source("x.y.000002", 4, 3),
+        make_source("b.1", 1, None),
+    )
     assert found == [(999999, 900, 0), (1000000, 4, 0), (2, 4, 3), (1, 1, 0)]
 
 
-def test_mariadb_tells_changes_of_a_transaction_apart_by_their_count() -> None:
+def test_mariadb_changes_of_a_transaction_are_ordered_by_count() -> None:
     """They share a position; where they are not counted, they come in the order of the stream."""
     place = {"connector": "mariadb", "db": "public", "schema": None, "file": "b.000001", "pos": 6260, "row": 0}
     counts = [{"id": "0-1-19", "total_order": total} for total in (2, 4, "5")]
     row = {"id": 1, "name": "a"}
     values = [event(COLUMNS, after=row, op="r", source=place)]
     values += [event(COLUMNS, after=row, source=place, transaction=told) for told in (*counts, None, {"id": "0-1-20"})]
-    found = [(c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in decoded(raw(values))]
+    found = [(c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in decode_frame(raw(values))]
     assert found == [(1, 6260, third) for third in (0, 2, 4, 5, 4, 5)]
 
 
@@ -363,7 +368,7 @@ def test_event_time_and_transaction() -> None:
             ({"ts_us": None, "ts_ms": None, "ts_ns": 5_000, "txId": None}, {"id": "x"}), ({"ts_us": 2**63}, None),
         ]
     ]  # fmt: skip
-    changes = decoded(raw(values))
+    changes = decode_frame(raw(values))
     assert [c["_ts"] and round(c["_ts"].timestamp() * 1e6) for c in changes] == [5, 5_000, 5, None]
     assert [c["_tx"] for c in changes] == ["7", "7", "x", "7"]
 
@@ -373,10 +378,10 @@ def test_hostile_column_names(name: str) -> None:
     columns = [ID, column(name, "int64", "io.debezium.time.MicroTimestamp"), column("a", "string")]
     rows = [{"id": 1, name: 0, "a": PLACEHOLDER}, {"id": 2, name: 2**62, "a": "x"}, {"id": 3, name: "x", "a": None}]
     rows += [{"id": 4, name: None, "a": None}]
-    changes = decoded(raw([event(columns, op="u", after=row) for row in rows]))
+    changes = decode_frame(raw([event(columns, op="u", after=row) for row in rows]))
     assert [code(c) for c in changes] == [None, "OUT_OF_RANGE", "MALFORMED", None]
     assert (changes[0][name].year, changes[0]["_unsent"], changes[3][name]) == (1970, ["a"], None)
-    (gone,) = decoded(raw([event(columns, op="d")], [key(id=5)]))
+    (gone,) = decode_frame(raw([event(columns, op="d")], [key(id=5)]))
     assert gone["id"] == 5
 
 
@@ -406,7 +411,7 @@ def test_wrong_options_are_named_without_their_values(options: dict[str, Any], s
     assert "s3cret" not in str(raised.value)
 
 
-def test_a_batch_of_many_chunks_and_schemas_keeps_its_order() -> None:
+def test_a_batch_of_many_arrays_and_schemas_keeps_its_order() -> None:
     wide = [ID, NAME, column("more", "int32")]
     frames = []
     for i in range(30):

@@ -177,7 +177,7 @@ def test_a_document_that_cannot_be_read_is_rejected_alone(bad: bytes) -> None:
     assert [c["_error"] for c in found][::2] == [None, None]
 
 
-def test_tombstones_delete_documents_where_they_are_told_to() -> None:
+def test_tombstones_delete_documents_where_configured() -> None:
     found = changes([document("c", after={"_id": 1}), None], tombstones="delete")
     assert [(c["_op"], c["_id"], c["_seq_1"]) for c in found] == [("c", 1, 0), ("d", 1, 1)]
     frame = raw([document("c", after={"_id": 1}), None], [key()] * 2, topic="cdc.shop.people")

@@ -43,7 +43,7 @@ def changes(values: list[bytes | None], schema: bool = True, ids: Any = None, he
     return decoder.decode(frame, spec).to_pylist()
 
 
-def seen(change: dict[str, Any]) -> tuple[Any, ...]:
+def summarize_change(change: dict[str, Any]) -> tuple[Any, ...]:
     return change["_op"], change["id"], change["name"], change["_seq_1"], change["_seq_2"], change["_error"]
 
 
@@ -56,7 +56,11 @@ def test_rows_with_operation_and_position_are_changes(schema: bool) -> None:
         flat(schema=schema, id=1, name=None, __op="d", __source_lsn=11, **{**more, "__deleted": "true"}),
     ]
     found = changes(values, schema)
-    assert [seen(c) for c in found] == [("r", 1, "a", 9, 9, None), ("u", 1, "b", 10, 10, None), ("d", 1, None, 11, 11, None)]
+    assert [summarize_change(c) for c in found] == [
+        ("r", 1, "a", 9, 9, None),
+        ("u", 1, "b", 10, 10, None),
+        ("d", 1, None, 11, 11, None),
+    ]
     assert [(c["_tx"], c["_ts"].microsecond) for c in found] == [("7:10", 5000)] * 3
 
 
@@ -73,7 +77,7 @@ def test_a_rewritten_delete_needs_no_operation_and_other_rows_update(schema: boo
 def test_fields_may_come_in_headers() -> None:
     headers = {0: {"__op": b"c", "__lsn": b"5"}, 1: {"__op": b'"u"', "__lsn": b'"6"', "__deleted": b"true"}}
     found = changes([flat(schema=True, id=1, name="a"), flat(schema=True, id=1, name="b")], headers=headers)
-    assert [seen(c) for c in found] == [("c", 1, "a", 5, 5, None), ("d", 1, "b", 6, 6, None)]
+    assert [summarize_change(c) for c in found] == [("c", 1, "a", 5, 5, None), ("d", 1, "b", 6, 6, None)]
 
 
 @pytest.mark.parametrize(("fields", "expected"), [
@@ -109,7 +113,7 @@ def test_tombstones_delete_in_the_order_of_offsets(schema: bool) -> None:
 
 
 @pytest.mark.parametrize("schema", [True, False])
-def test_key_changes_and_values_not_sent_are_told(schema: bool) -> None:
+def test_key_changes_and_unchanged_values_are_recognised(schema: bool) -> None:
     old = key(id=1) if schema else b'{"id":1}'
     new = key(id=2) if schema else b'{"id":2}'
     values: list[bytes | None] = [
@@ -167,7 +171,7 @@ def test_whole_change_events_may_be_among_the_rows() -> None:
         assert decoder.decode(frame.slice(0, 1), spec)["_seq_2"].to_pylist() == [7]
 
 
-def test_a_row_that_does_not_fit_is_rejected_alone() -> None:
+def test_an_unconvertible_row_is_rejected_alone() -> None:
     good, bad = flat(schema=True, id=1, name="a", __source_lsn=1), flat(schema=True, id="x", name="b", __source_lsn=2)
     assert [code(c) for c in changes([good, bad, good])] == [None, "MALFORMED", None]
     odd = flat(schema=True, id=1, name="a", __op="x", __source_lsn=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.debezium_events import ID, code, column, decoded, event, key, raw
+from support.debezium_events import ID, code, column, decode_frame, event, key, raw
 
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
 from replicator.domain.errors import ConfigProblem
@@ -21,7 +21,7 @@ def sequences(*sources: dict[str, Any], op: str = "u", keyed: bool = True, optio
     """`_seq_1..3` of changes with these source blocks, or the reason code. A block may say another `op`."""
     blocks = [{"sequence": None, "lsn": None, "ts_us": 1, **s} for s in sources]
     values = [event(COLUMNS, op=s.pop("op", op), after=ROW, source=s) for s in blocks]
-    changes = decoded(raw(values, None if keyed else [None] * len(values)), options)
+    changes = decode_frame(raw(values, None if keyed else [None] * len(values)), options)
     return [code(c) or (c["_seq_1"], c["_seq_2"], c["_seq_3"]) for c in changes]
 
 
@@ -44,7 +44,7 @@ def test_oracle_rows_of_a_snapshot_come_before_the_commits_after_it() -> None:
 
 
 def test_oracle_with_the_transaction_as_text_keeps_it() -> None:
-    (change,) = decoded(raw([event(COLUMNS, after=ROW, source=oracle(sequence=None))]))
+    (change,) = decode_frame(raw([event(COLUMNS, after=ROW, source=oracle(sequence=None))]))
     assert (change["_tx"], change["_error"]) == ("5.6.641", None)
 
 

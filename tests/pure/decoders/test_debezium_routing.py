@@ -18,7 +18,7 @@ ROW = {"id": 1, "name": "a"}
 DECLARED = {"schema": {"public.t": {"id": "int64", "name": "string"}}}
 
 
-def routed(frame: pa.Table, options: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+def route_rows(frame: pa.Table, options: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     routes = DebeziumJsonDecoder(options or {}).route(frame)
     assert routes.schema.equals(ROUTE)
     rows: list[dict[str, Any]] = routes.to_pylist()
@@ -57,7 +57,7 @@ def test_every_layout_is_the_same_change(text: bytes) -> None:
 
 def test_events_without_schema_need_a_declaration() -> None:
     frame = raw([json.dumps(payload_of(after=ROW)).encode()], [b'{"id":1}'])
-    (route,) = routed(frame)
+    (route,) = route_rows(frame)
     assert route["table"] == "public.t"
     with pytest.raises(ConfigProblem, match=r"schema: \{id: int64"):
         DebeziumJsonDecoder({}).learn(frame, "public.t", route["fingerprint"])
@@ -72,7 +72,7 @@ def test_a_null_schema_counts_as_none() -> None:
         [json.dumps({"schema": None, "payload": payload_of(after=ROW)}).encode()], [b'{"schema":null,"payload":{"id":1}}']
     )
     decoder = DebeziumJsonDecoder(DECLARED)
-    spec = decoder.learn(frame, "public.t", routed(frame)[0]["fingerprint"])
+    spec = decoder.learn(frame, "public.t", route_rows(frame)[0]["fingerprint"])
     assert decoder.decode(frame, spec).to_pylist()[0]["id"] == 1
 
 
@@ -102,13 +102,22 @@ def test_a_declared_type_that_is_none_is_named(name: str) -> None:
 
 
 def test_one_topic_may_hold_several_tables() -> None:
-    def of(table: str, schema: str = "public") -> bytes:
+    def make_event(table: str, schema: str = "public") -> bytes:
         return event(COLUMNS, after=ROW, source={"table": table, "schema": schema})
 
-    frame = raw([of("t"), of("u"), of("t"), of('we"ird'), of("t", "Public"), of("t", "a.b")])
-    tables = [r["table"] for r in routed(frame)]
+    frame = raw(
+        [
+            make_event("t"),
+            make_event("u"),
+            make_event("t"),
+            make_event('we"ird'),
+            make_event("t", "Public"),
+            make_event("t", "a.b"),
+        ]
+    )
+    tables = [r["table"] for r in route_rows(frame)]
     assert tables == ["public.t", "public.u", "public.t", 'public.we"ird', "Public.t", "a.b.t"]
-    assert len({r["fingerprint"] for r in routed(frame)}) == 1
+    assert len({r["fingerprint"] for r in route_rows(frame)}) == 1
 
 
 @pytest.mark.parametrize(
@@ -118,7 +127,7 @@ def test_a_table_may_have_any_name(name: str) -> None:
     sent = [event(COLUMNS, after=ROW, source={"table": t}) for t in (name, name, name + "2")]
     plain = [json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":")).encode() for text in sent]
     for texts in (sent, plain, sent[:2], plain[:2]):
-        assert [r["table"] for r in routed(raw(texts))] == [f"public.{name}", f"public.{name}", f"public.{name}2"][
+        assert [r["table"] for r in route_rows(raw(texts))] == [f"public.{name}", f"public.{name}", f"public.{name}2"][
             : len(texts)
         ]
 
@@ -127,12 +136,12 @@ def test_a_row_that_looks_like_a_source_block_does_not_name_the_table() -> None:
     columns = [ID, column("schema", "string"), column("table", "string")]
     rows = [{"id": 1, "schema": "public", "table": "t"}] * 2
     texts = [event(columns, after=row, source={"table": t}) for row, t in zip(rows, ("t", "other"), strict=True)]
-    assert [r["table"] for r in routed(raw(texts))] == ["public.t", "public.other"]
+    assert [r["table"] for r in route_rows(raw(texts))] == ["public.t", "public.other"]
 
 
 def test_mysql_tables_are_named_by_database() -> None:
     text = event(COLUMNS, after=ROW, source={"connector": "mysql", "schema": None, "db": "shop", "table": "t"})
-    assert routed(raw([text]))[0]["table"] == "shop.t"
+    assert route_rows(raw([text]))[0]["table"] == "shop.t"
 
 
 CONTROL = [
@@ -146,7 +155,7 @@ CONTROL = [
 
 @pytest.mark.parametrize(("topic", "value", "kind"), CONTROL)
 def test_control_records_without_schema(topic: str, value: dict[str, Any], kind: str) -> None:
-    (route,) = routed(raw([json.dumps(value).encode()], topic=topic))
+    (route,) = route_rows(raw([json.dumps(value).encode()], topic=topic))
     assert route["ignored"] == kind
     (row,) = DebeziumJsonDecoder({}).envelope(raw([json.dumps(value).encode()], topic=topic)).to_pylist()
     assert row["error"] is None
@@ -160,7 +169,7 @@ def test_control_records_without_schema(topic: str, value: dict[str, Any], kind:
 ])  # fmt: skip
 def test_control_records_by_the_name_of_their_schema(name: str, kind: str) -> None:
     schema = {"type": "struct", "fields": [column("ts_ms", "int64")], "optional": False, "name": name}
-    assert routed(raw([with_schema(schema, {"ts_ms": 1})], [None]))[0]["ignored"] == kind
+    assert route_rows(raw([with_schema(schema, {"ts_ms": 1})], [None]))[0]["ignored"] == kind
 
 
 FLAT = {"type": "struct", "fields": COLUMNS, "name": "cdc.public.t.Value"}
@@ -189,7 +198,7 @@ STRANGERS: list[tuple[bytes, str]] = [
 @pytest.mark.parametrize(("text", "said"), STRANGERS)
 def test_a_stranger_is_rejected_with_what_it_looks_like(text: bytes, said: str) -> None:
     good = event(COLUMNS, after=ROW)
-    before, route, after = routed(raw([good, text, good]))
+    before, route, after = route_rows(raw([good, text, good]))
     assert route["error"].startswith("MALFORMED: ")
     assert any(part in route["error"] for part in said.split("|"))
     assert before == after
@@ -204,43 +213,43 @@ def test_limits() -> None:
     for _ in range(70):
         nested = {"type": "array", "items": nested}
     frame = raw([good, event(COLUMNS, after={"id": 1, "name": "x" * 5_000}), deep])
-    codes = [(r["error"] or "ok").split(":")[0] for r in routed(frame, {"limits": {"message_bytes": 4_000}})]
+    codes = [(r["error"] or "ok").split(":")[0] for r in route_rows(frame, {"limits": {"message_bytes": 4_000}})]
     assert codes == ["ok", "TOO_LARGE", "TOO_LARGE"]
     many = [ID, *(column(f"c{i}", "int32") for i in range(20))]
     frame = raw([event(many, after={}), event([ID, {**nested, "field": "v"}], after={})])
-    assert [r["error"].split(":")[0] for r in routed(frame, {"limits": {"columns": 20}})] == ["TOO_LARGE"] * 2
+    assert [r["error"].split(":")[0] for r in route_rows(frame, {"limits": {"columns": 20}})] == ["TOO_LARGE"] * 2
 
 
 @pytest.mark.parametrize("bad", [b"", b"x", b"5", b"[]", b"{}", b'"a"', with_schema({"type": "int32"}, 1)])
 def test_a_key_that_names_no_columns_is_rejected(bad: bytes) -> None:
     good = event(COLUMNS, after=ROW)
-    routes = routed(raw([good, good], [key(id=1), bad]))
+    routes = route_rows(raw([good, good], [key(id=1), bad]))
     assert [bool(r["table"]) for r in routes] == [True, False]
     assert "key" in routes[1]["error"]
 
 
-def test_a_key_whose_payload_is_not_json_is_routed_alike_beside_any_others() -> None:
+def test_a_key_without_json_payload_is_routed_alike_among_any_others() -> None:
     """Only its schema is read, as long as the value has the row: keys of one schema are not read one by one."""
     good, broken = event(COLUMNS, after=ROW), key(id=1).replace(b'{"id":1}', b"}")
     strangers = [json.dumps({"payload": {"id": i}, "schema": json.loads(key(id=1))["schema"]}).encode() for i in range(20)]
-    (alone,) = routed(raw([good], [broken]))
-    crowded = routed(raw([good] * 21, [*strangers, broken]))
+    (alone,) = route_rows(raw([good], [broken]))
+    crowded = route_rows(raw([good] * 21, [*strangers, broken]))
     assert alone["table"] == "public.t" and alone == crowded[-1] == crowded[0]
 
 
-def test_a_truncate_belongs_to_the_schema_of_its_table() -> None:
+def test_a_truncate_has_the_schema_of_its_table() -> None:
     good, truncate = event(COLUMNS, after=ROW), event(COLUMNS, op="t")
     decoder = DebeziumJsonDecoder({})
     mixed = decoder.route(raw([truncate, good], [None, key(id=1)]))["fingerprint"].to_pylist()
     later = decoder.route(raw([truncate], [None]))["fingerprint"].to_pylist()
     assert len({*mixed, *later}) == 1
-    assert later[0].endswith(routed(raw([good]))[0]["fingerprint"].split(".")[1])
+    assert later[0].endswith(route_rows(raw([good]))[0]["fingerprint"].split(".")[1])
 
 
 def test_tombstones_are_ignored_unless_they_delete() -> None:
     good = event(COLUMNS, after=ROW)
     frame = raw([good, None], [key(id=1), key(id=1)])
-    assert [r["ignored"] for r in routed(frame)] == [None, "tombstone"]
+    assert [r["ignored"] for r in route_rows(frame)] == [None, "tombstone"]
     decoder = DebeziumJsonDecoder({"tombstones": "delete", "epoch": 1})
     routes = decoder.route(frame).to_pylist()
     assert routes[0] == routes[1]
@@ -292,4 +301,4 @@ def test_a_record_that_the_source_could_not_read_is_rejected_with_its_reason(val
     told = [None, [{"name": "a", "value": b"b"}, {"name": "replicator.error", "value": b"TOO_LARGE: line 7"}], None]
     headers = pa.array(told, frame.schema.field("headers").type)
     frame = frame.set_column(frame.schema.get_field_index("headers"), frame.schema.field("headers"), headers)
-    assert [row["error"] for row in routed(frame)] == [None, "TOO_LARGE: line 7", None]
+    assert [row["error"] for row in route_rows(frame)] == [None, "TOO_LARGE: line 7", None]

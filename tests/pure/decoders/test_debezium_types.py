@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.debezium_events import ID, code, column, decoded, event, one, raw
+from support.debezium_events import ID, code, column, decode_frame, event, one, raw
 
 from adapters.decoders.debezium.options import PLACEHOLDER
 from adapters.decoders.debezium_json import DebeziumJsonDecoder
@@ -30,7 +30,7 @@ def b64(value: bytes) -> str:
     return b64encode(value).decode()
 
 
-def unscaled(number: int) -> str:
+def encode_unscaled(number: int) -> str:
     return b64(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True))
 
 
@@ -86,14 +86,14 @@ KEPT: list[tuple[dict[str, Any], Any, pa.DataType, Any]] = [
     (column("v", "string", TIME + "Interval"), "P1Y2M3DT4H5M6.789S", pa.string(), "P1Y2M3DT4H5M6.789S"),
     (column("v", "int64", TIME + "MicroDuration"), 37091106789000, pa.int64(), 37091106789000),
     (column("v", "int64", TIME + "NanoDuration"), -5, pa.int64(), -5),
-    (decimal(2, 10), unscaled(1234), pa.decimal128(10, 2), Decimal("12.34")),
-    (decimal(2, 10), unscaled(-1), pa.decimal128(10, 2), Decimal("-0.01")),
-    (decimal(0, 20), unscaled(2**64 - 1), pa.decimal128(20, 0), Decimal(2**64 - 1)),
-    (decimal(3, 38), unscaled(-(10**38) + 1), pa.decimal128(38, 3), Decimal("-" + "9" * 35 + ".999")),
-    (decimal(4), unscaled(15), pa.decimal128(38, 4), Decimal("0.0015")),
-    (decimal(30, 65), unscaled(10**64), pa.decimal256(65, 30), Decimal("1" + "0" * 34 + "." + "0" * 30)),
-    (decimal(-2, 3), unscaled(12), pa.decimal128(5, 0), Decimal(1200)),
-    (decimal(5, 100), unscaled(-(10**80)), pa.string(), "-1" + "0" * 75 + ".00000"),
+    (decimal(2, 10), encode_unscaled(1234), pa.decimal128(10, 2), Decimal("12.34")),
+    (decimal(2, 10), encode_unscaled(-1), pa.decimal128(10, 2), Decimal("-0.01")),
+    (decimal(0, 20), encode_unscaled(2**64 - 1), pa.decimal128(20, 0), Decimal(2**64 - 1)),
+    (decimal(3, 38), encode_unscaled(-(10**38) + 1), pa.decimal128(38, 3), Decimal("-" + "9" * 35 + ".999")),
+    (decimal(4), encode_unscaled(15), pa.decimal128(38, 4), Decimal("0.0015")),
+    (decimal(30, 65), encode_unscaled(10**64), pa.decimal256(65, 30), Decimal("1" + "0" * 34 + "." + "0" * 30)),
+    (decimal(-2, 3), encode_unscaled(12), pa.decimal128(5, 0), Decimal(1200)),
+    (decimal(5, 100), encode_unscaled(-(10**80)), pa.string(), "-1" + "0" * 75 + ".00000"),
     (VARIABLE, {"scale": 9, "value": "J+QbMka+ybFuOYEV"}, pa.string(), "12345678901234567890.123456789"),
     (VARIABLE, {"scale": 1, "value": "AQ=="}, pa.string(), "0.1"),
     (VARIABLE, {"scale": -3, "value": "/w=="}, pa.string(), "-1000"),
@@ -110,7 +110,7 @@ KEPT: list[tuple[dict[str, Any], Any, pa.DataType, Any]] = [
      pa.list_(pa.list_(pa.int64())), [[1], []]),
     (column("v", "array", items=column("", "int64", TIME + "MicroTimestamp")), [0, None],
      pa.list_(pa.timestamp("us")), [dt.datetime(1970, 1, 1), None]),
-    (column("v", "array", items=decimal(2, 5)), [unscaled(150), None],
+    (column("v", "array", items=decimal(2, 5)), [encode_unscaled(150), None],
      pa.list_(pa.decimal128(5, 2)), [Decimal("1.50"), None]),
     (column("v", "array", DATA + "FloatVector", items={"type": "float"}), [1.5], pa.list_(pa.float32()), [1.5]),
     (column("v", "map", keys={"type": "string"}, values={"type": "string", "optional": True}), {"a": "b", "c": None},
@@ -174,9 +174,9 @@ REFUSED = [
     (column("v", "string", TIME + "ZonedTimestamp"), "2024-01-01T00:00:00.1234567Z", "OUT_OF_RANGE"),
     (column("v", "string", TIME + "IsoDate"), "tomorrow", "OUT_OF_RANGE"),
     (column("v", "string", TIME + "IsoTime"), "24:00:01Z", "OUT_OF_RANGE"),
-    (decimal(2, 5), unscaled(100_000), "OUT_OF_RANGE"),
-    (decimal(2, 20), unscaled(10**20), "OUT_OF_RANGE"),
-    (decimal(2), unscaled(-(10**38)), "OUT_OF_RANGE"),
+    (decimal(2, 5), encode_unscaled(100_000), "OUT_OF_RANGE"),
+    (decimal(2, 20), encode_unscaled(10**20), "OUT_OF_RANGE"),
+    (decimal(2), encode_unscaled(-(10**38)), "OUT_OF_RANGE"),
     (decimal(2), "", "MALFORMED"),
     (VARIABLE, {"scale": 2**31 - 1, "value": "AQ=="}, "OUT_OF_RANGE"),
     (VARIABLE, {"scale": -(2**31), "value": "AQ=="}, "OUT_OF_RANGE"),
@@ -188,18 +188,18 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("said", "sent", "expected"), REFUSED, ids=ids)
-def test_a_value_that_does_not_fit_is_rejected_alone(said: dict[str, Any], sent: Any, expected: str) -> None:
+def test_an_unconvertible_value_is_rejected_alone(said: dict[str, Any], sent: Any, expected: str) -> None:
     rows = [{"id": 1, "v": None}, {"id": 2, "v": sent}, {"id": 3, "v": None}]
-    before, refused, after = decoded(raw([event([ID, said], after=row) for row in rows]))
+    before, refused, after = decode_frame(raw([event([ID, said], after=row) for row in rows]))
     assert (code(before), code(refused), code(after)) == (None, expected, None)
     assert (before["id"], refused["_offset"], after["id"]) == (1, 1, 3)
     for secret in ("40000", "much", "infinity!", "tomorrow", "99998"):
         assert secret not in refused["_error"]
 
 
-def test_a_delete_is_not_lost_for_a_value_that_does_not_fit() -> None:
+def test_a_delete_survives_an_unconvertible_value() -> None:
     columns = [ID, column("v", "int64", TIME + "MicroTimestamp")]
-    (change,) = decoded(raw([event(columns, op="d", before={"id": 1, "v": 9223372036825200000})]))
+    (change,) = decode_frame(raw([event(columns, op="d", before={"id": 1, "v": 9223372036825200000})]))
     assert (change["_error"], change["id"], change["v"], change["_unsent"]) == (None, 1, None, ["v"])
 
 
@@ -207,13 +207,13 @@ def test_a_delete_is_not_lost_for_a_value_that_does_not_fit() -> None:
 def test_decimals_as_json_numbers_are_exact(number: str) -> None:
     columns = [ID, decimal(2, 10)]
     text = event(columns, after={"id": 1, "v": "@"}).replace(b'"@"', number.encode())
-    mixed = raw([text, event(columns, after={"id": 2, "v": unscaled(5)}), text])
-    assert [c["v"] for c in decoded(mixed)] == [Decimal(number), Decimal("0.05"), Decimal(number)]
+    mixed = raw([text, event(columns, after={"id": 2, "v": encode_unscaled(5)}), text])
+    assert [c["v"] for c in decode_frame(mixed)] == [Decimal(number), Decimal("0.05"), Decimal(number)]
 
 
 def test_a_decimal_number_with_too_many_places_is_rejected() -> None:
     text = event([ID, decimal(2, 10)], after={"id": 1, "v": "@"})
-    changes = decoded(raw([text.replace(b'"@"', n) for n in (b"1.005", b"1e999999999", b"123456789.00", b"1.5")]))
+    changes = decode_frame(raw([text.replace(b'"@"', n) for n in (b"1.005", b"1e999999999", b"123456789.00", b"1.5")]))
     assert [code(c) for c in changes] == ["OUT_OF_RANGE"] * 3 + [None]
 
 
@@ -244,7 +244,7 @@ ANY = st.one_of(
 
 def sent_as(value: Any, scale: int | None) -> Any:
     if scale is not None:
-        return unscaled(value)
+        return encode_unscaled(value)
     if isinstance(value, bytes):
         return b64(value)
     if isinstance(value, dt.datetime):
@@ -270,8 +270,8 @@ def test_any_value_comes_back(case: tuple[dict[str, Any], Any, int | None]) -> N
 def test_a_delete_whose_decimals_are_numbers_is_read() -> None:
     """`decimal.format=NUMERIC`; beside one whose decimals are as its schema says."""
     columns = [ID, decimal(2, 10)]
-    images = ({"id": 1, "v": 12.5}, {"id": 2, "v": unscaled(1250)})
-    rows = decoded(raw([event(columns, op="d", before=image, at=1000 + i) for i, image in enumerate(images)]))
+    images = ({"id": 1, "v": 12.5}, {"id": 2, "v": encode_unscaled(1250)})
+    rows = decode_frame(raw([event(columns, op="d", before=image, at=1000 + i) for i, image in enumerate(images)]))
     assert [(row["_op"], row["id"], row["v"]) for row in rows] == [("d", 1, Decimal("12.50")), ("d", 2, Decimal("12.50"))]
-    (other,) = decoded(raw([event(columns, op="d", before={"id": 1, "v": {}})]))
+    (other,) = decode_frame(raw([event(columns, op="d", before={"id": 1, "v": {}})]))
     assert (other["_error"], other["_unsent"], other["v"]) == (None, ["v"], None)

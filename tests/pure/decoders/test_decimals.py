@@ -33,7 +33,7 @@ def read(text: str, kind: pa.DataType) -> Decimal | None:
         return None
 
 
-def fits(text: str, kind: pa.DataType) -> bool:
+def is_representable(text: str, kind: pa.DataType) -> bool:
     _, digits, exponent = EXACT.normalize(Decimal(text)).as_tuple()
     return Decimal(text) == 0 or (-exponent <= kind.scale and len(digits) + exponent <= kind.precision - kind.scale)
 
@@ -47,7 +47,7 @@ def test_every_number_is_itself_or_refused(kind):
         text = some.choice(("", "-", "+")) + str(some.randint(0, 10**whole))
         text += "." + "".join(some.choice("0000000123") for _ in range(places)) if places else ""
         text += f"e{some.randint(-50, 50)}" if some.random() < 0.2 else ""
-        assert read(text, kind) == (Decimal(text) if fits(text, kind) else None), text
+        assert read(text, kind) == (Decimal(text) if is_representable(text, kind) else None), text
 
 
 @pytest.mark.parametrize("text", ["1E-1000000000", "1e99999", "1e-99999", "-1E+1000000000", "1e-41", "70000000000000000000"])
@@ -64,10 +64,10 @@ SPELLINGS = [("00000000000012.50", "12.5"), ("1.5000", "1.5"), (".5", "0.5"), ("
 
 
 @pytest.mark.parametrize(("text", "value"), SPELLINGS)
-def test_other_spellings_of_what_fits(text, value):
+def test_other_notations_of_representable_numbers(text, value):
     assert read(text, pa.decimal128(10, 2)) == Decimal(value)
 
 
-def test_nulls_beside_numbers():
+def test_nulls_among_numbers():
     assert from_text(pa.array(["1", None, "2.25"]), pa.decimal128(10, 2)).to_pylist() == [Decimal(1), None, Decimal("2.25")]
     assert from_text(pa.array([None], pa.string()), pa.decimal128(10, 2)).to_pylist() == [None]

@@ -108,7 +108,7 @@ def test_declared_columns_have_their_types_and_others_are_text():
     assert [r["other"] for r in rows] == ["more", "7"] and "Op" not in rows[0]
 
 
-def test_declared_columns_that_a_file_lacks():
+def test_declared_columns_missing_from_a_file():
     rows = decode(b"I,1", b"U,1", b"D,1", header=b"Op,id")
     assert [r["_unsent"] for r in rows] == [None, ["name", "price"], None]
     assert [code(r) for r in decode(b"I,x", b"U,x", header=b"Op,name")] == ["NULL_KEY", "NULL_KEY"]
@@ -222,7 +222,7 @@ MISFITS = [
 
 
 @pytest.mark.parametrize(("kind", "text"), MISFITS)
-def test_values_that_do_not_fit(kind, text):
+def test_unconvertible_values_are_rejected(kind, text):
     """They make the record a reject that names the column and not the value; of a deleted row they were not sent."""
     row = one(kind, text.encode())
     assert (
@@ -314,7 +314,7 @@ def test_rows_of_another_width_say_so():
     assert bare["_error"].startswith("MALFORMED: the row has 2 columns, 3 or 4 are expected (row 1 of 2")
 
 
-def test_quotes_inside_plain_text_and_marks_of_byte_order_stay():
+def test_quotes_inside_plain_text_and_byte_order_marks_stay():
     rows = decode(b'I,1,5" disk,1', b'I,2,a""b,2')
     assert [row["name"] for row in rows] == ['5" disk', 'a""b']
     own = {"schema": {"app.items": {"name": "string", "n": "int64"}}}
@@ -354,7 +354,7 @@ def test_large_frames_are_parsed_in_parts(monkeypatch):
     assert code(rows[50]) == "MALFORMED"
 
 
-def test_tombstones_and_large_records_are_told_by_routing():
+def test_tombstones_and_large_records_are_recognised_by_routing():
     decoder = DmsCsvDecoder({**DECLARED, "limits": {"message_bytes": 8}})
     routes = decoder.route(frame(None, b"I,1,a,1", b"I,1,aaaa,1", b"")).to_pylist()
     assert [(r["table"], r["ignored"]) for r in routes] == [
@@ -455,7 +455,7 @@ FIELDS = st.lists(
 )
 
 
-def written(field: str | None) -> str:
+def write_field(field: str | None) -> str:
     out = io.StringIO()
     if field is not None:
         how = csv.QUOTE_ALL if field == "" else csv.QUOTE_MINIMAL
@@ -470,7 +470,7 @@ def written(field: str | None) -> str:
 def test_what_is_written_comes_back(table):
     """As Python's csv module writes it: an unquoted empty field is null, a quoted one empty text."""
     options = {"schema": {"app.items": dict.fromkeys("abc", "string")}}
-    rows = decode(*(",".join(["I", *map(written, fields)]).encode() for fields in table), options=options)
+    rows = decode(*(",".join(["I", *map(write_field, fields)]).encode() for fields in table), options=options)
     assert [row["_error"] for row in rows] == [None] * len(table)
     assert [[row[name] for name in "abc"] for row in rows] == table
 

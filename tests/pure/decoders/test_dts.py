@@ -29,7 +29,7 @@ from support.dts_records import (
     VARCHAR,
     YEAR,
     clock,
-    encoded,
+    encode_record,
     floating,
     frame,
     record,
@@ -47,7 +47,7 @@ PAIR = {"id": BIGINT, "name": VARCHAR}
 HIDDEN = "__#alibaba_rds_row_id#__"
 
 
-def routed(*said: Any, **options: Any) -> list[dict[str, Any]]:
+def route_records(*said: Any, **options: Any) -> list[dict[str, Any]]:
     return DtsAvroDecoder(options).route(frame(*said)).to_pylist()
 
 
@@ -84,12 +84,12 @@ def test_the_schema_is_the_published_one():
 
 def test_with_and_without_born_timestamp():
     said = insert(whole(1), text("a"))
-    short, long = encoded(said), encoded(said, born=True)
+    short, long = encode_record(said), encode_record(said, born=True)
     assert long.startswith(short) and len(long) > len(short)
     rows = decode(short, long)
     assert [(r["id"], r["name"], r["_error"]) for r in rows] == [(1, "a", None)] * 2
     for bad in (long[:-1], long + b"\x00", short + b"\x80", short + b"\x80" * 10 + b"\x00", short + b"0123"):
-        assert code(routed(bad)[0]) == "MALFORMED"
+        assert code(route_records(bad)[0]) == "MALFORMED"
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_character_sets(charset, content, becomes):
         (TIMESTAMP, value("Timestamp", timestamp=2**62, millis=0), "OUT_OF_RANGE"),
     ],
 )
-def test_values_that_do_not_fit(number, sent, what):
+def test_unconvertible_values_are_rejected(number, sent, what):
     """Each says why, and of which column."""
     assert what in one(number, sent)
 
@@ -238,7 +238,7 @@ def test_a_layout_does_not_depend_on_values():
     kinds = {"id": BIGINT, "a": TEXT, "b": TIMESTAMP, "c": DATETIME}
     full = [whole(1), text("a"), value("Timestamp", timestamp=0, millis=0), clock(2024, 1, 1, 0, 0, 0)]
     blob = value("BinaryObject", type="BLOB", value=b"a")
-    rows = routed(
+    rows = route_records(
         record("INSERT", kinds, None, full),
         record("INSERT", kinds, None, [whole(1), None, None, None]),
         record("INSERT", kinds | {"b": 17, "c": 18}, None, full),
@@ -260,13 +260,13 @@ def test_operations():
     assert [r["_ts"].timestamp() for r in rows] == [0, *[1_696_984_408] * 3]
     assert [r["_tx"] for r in rows] == [None, None, "9", None]
     kinds = ["DDL", "BEGIN", "COMMIT", "ROLLBACK", "ABORT", "HEARTBEAT", "CHECKPOINT", "CONTROL", "FINISH", "NOOP"]
-    assert [row["ignored"] for row in routed(*map(record, kinds))] == [
+    assert [row["ignored"] for row in route_records(*map(record, kinds))] == [
         "schema change", *["transaction"] * 4, "heartbeat", *["control"] * 4
     ]  # fmt: skip
-    assert {code(row) for row in routed(*map(record, ("FILL", "COMMAND", "RDB")))} == {"UNKNOWN_OPERATION"}
+    assert {code(row) for row in route_records(*map(record, ("FILL", "COMMAND", "RDB")))} == {"UNKNOWN_OPERATION"}
 
 
-def test_a_changed_key_moves_its_row():
+def test_a_key_change_deletes_the_old_row():
     rows = decode(record("UPDATE", PAIR, [whole(1), text("a")], [whole(2), text("b")]))
     assert [(r["_op"], r["id"], r["name"], r["_moved_from"]) for r in rows] == [
         ("d", 1, "a", None),
@@ -323,7 +323,7 @@ def test_keys(tags, fields, keys):
 
 @pytest.mark.parametrize("tag", ["[", "[]", '{"PRIMARY": 1}', '{"PRIMARY": ["no"]}'])
 def test_keys_that_mean_nothing(tag):
-    assert code(routed(insert(whole(1), text("a"), tags={"pk_uk_info": tag}))[0]) == "MALFORMED"
+    assert code(route_records(insert(whole(1), text("a"), tags={"pk_uk_info": tag}))[0]) == "MALFORMED"
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ def test_keys_that_mean_nothing(tag):
     ],
 )
 def test_names_of_tables(more, table):
-    [row] = routed(insert(whole(1), text("a"), **more))
+    [row] = route_records(insert(whole(1), text("a"), **more))
     assert row["table"] == table and (table or code(row) == "MALFORMED")
 
 
@@ -362,12 +362,12 @@ def test_names_of_tables(more, table):
     ],
 )  # fmt: skip
 def test_images_that_do_not_match_the_fields(said):
-    [row] = routed(said)
+    [row] = route_records(said)
     assert code(row) == "MALFORMED" and "JSON" not in row["error"]
 
 
 def test_an_id_below_zero_or_too_large():
-    assert code(routed(insert(whole(1), text("a"), id=-1))[0]) == "NO_SEQUENCE"
+    assert code(route_records(insert(whole(1), text("a"), id=-1))[0]) == "NO_SEQUENCE"
     assert code(decode(insert(whole(1), text("a"), id=2**60))[0]) == "NO_SEQUENCE"
 
 
@@ -377,7 +377,7 @@ def test_an_epoch_comes_before_everything():
 
 
 def test_a_record_of_another_format():
-    [row] = routed(json.dumps({"op": "c", "source": {}, "after": {}}).encode())
+    [row] = route_records(json.dumps({"op": "c", "source": {}, "after": {}}).encode())
     assert "it looks like `format: debezium_json`" in row["error"]
 
 

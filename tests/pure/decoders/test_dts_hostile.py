@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from fastavro import schemaless_writer
 from hypothesis import strategies as st
-from support.dts_records import BIGINT, SAMPLES, TEXT, TIMESTAMP, VARCHAR, encoded, frame, record, text, value, whole
+from support.dts_records import BIGINT, SAMPLES, TEXT, TIMESTAMP, VARCHAR, encode_record, frame, record, text, value, whole
 
 from adapters.decoders.avro import datum_reader as guarded
 from adapters.decoders.dts_avro import DtsAvroDecoder
@@ -31,7 +31,7 @@ ROW = [whole(1), text("é"), value("Timestamp", timestamp=1, millis=2), None]
 BORN = long(1_696_984_408)
 """Of the records that are made here, and of the recorded one."""
 GOOD = [
-    encoded(record("UPDATE", KINDS, ROW, ROW), born=True),
+    encode_record(record("UPDATE", KINDS, ROW, ROW), born=True),
     *(p.read_bytes() for p in sorted(SAMPLES.glob("*_insert*.bin"))),
 ]
 MEGABYTE = 1024 * 1024
@@ -41,7 +41,7 @@ MOST = 128 * MEGABYTE
 
 NONE = long(0)
 """Null, an empty map, and the end of an array."""
-HEAD = encoded(record("INSERT", tags={}, processTimestamps=None)).removesuffix(NONE * 5)
+HEAD = encode_record(record("INSERT", tags={}, processTimestamps=None)).removesuffix(NONE * 5)
 """A record before its last five fields: times, tags, fields and both images."""
 TIMES, ARRAY = long(1), long(2)
 """Which branch of their unions arrays are."""
@@ -160,7 +160,7 @@ def test_a_wide_record_is_good():
     def wide(count: int) -> bytes:
         kinds = {"id": BIGINT, **{f"column_{n}": 12 for n in range(count - 1)}}
         row = [whole(1), *[at] * (count - 1)]
-        return encoded(record("UPDATE", kinds, row, row, tags=padding))
+        return encode_record(record("UPDATE", kinds, row, row, tags=padding))
 
     good, bad = route(wide(most), wide(most + 1))
     assert good["error"] is None and code(bad) == "TOO_LARGE"

@@ -6,21 +6,34 @@ from datetime import UTC, datetime
 
 import pytest
 from support import dts_sales
-from support.dts_records import BIGINT, DATETIME, TEXT, TIMESTAMP, VARCHAR, clock, encoded, frame, record, text, value, whole
+from support.dts_records import (
+    BIGINT,
+    DATETIME,
+    TEXT,
+    TIMESTAMP,
+    VARCHAR,
+    clock,
+    encode_record,
+    frame,
+    record,
+    text,
+    value,
+    whole,
+)
 
 from adapters.decoders.dts_avro import DtsAvroDecoder
 from adapters.decoders.dts_avro.record_printer import sort_like_scala
 from replicator.ports.decoder import PrintsRecords
 
 
-def printed(*said):
+def print_records(*said):
     decoder = DtsAvroDecoder({})
     assert isinstance(decoder, PrintsRecords)
     return decoder.printed(frame(*said)).to_pylist()
 
 
 def test_the_full_load_of_sales():
-    rows = printed(*dts_sales.loaded())
+    rows = print_records(*dts_sales.make_loaded_messages())
     utc = [(*row[:4], datetime(1970, 1, 1, tzinfo=UTC), *row[5:]) for row in dts_sales.PRINTED]
     assert [tuple(row[name] for name in dts_sales.NAMES) for row in rows] == utc
     assert [row["error"] for row in rows] == [None] * 4
@@ -51,7 +64,7 @@ def test_what_an_image_leaves_out_and_how_values_are_written():
         value("BinaryObject", type="BLOB", value=b"\x00\xff"), text(b"\xff"),
     ]  # fmt: skip
     absent = [whole(7), "NULL", "NONE", None, "NONE", "NONE"]
-    [row] = printed(record("UPDATE", fields, absent, image))
+    [row] = print_records(record("UPDATE", fields, absent, image))
     assert row["beforeImages"] == '{"id":"7"}'
     shown = {"id": "7", "seen": "1618239451.000005", "at": "2024-02-29 01:02:03.000004", "bytes": "AP8=", "odd": "/w=="}
     assert row["afterImages"] == "{" + ",".join(f'"{name}":"{shown[name]}"' for name in sort_like_scala(shown)) + "}"
@@ -64,14 +77,14 @@ def test_what_an_image_leaves_out_and_how_values_are_written():
     [(None, "null.null"), ("mydb", "mydb."), ("mydb.t1", "mydb.t1"), ("a.b.c\\u002Ed", "a.c.d")],
 )
 def test_names_of_tables(name, shown):
-    [row] = printed(record("DDL", after="drop table x", objectName=name))
+    [row] = print_records(record("DDL", after="drop table x", objectName=name))
     assert (row["dbTable"], row["fields"], row["afterImages"]) == (shown, "[]", "drop table x")
 
 
 def test_what_is_no_record_says_why_and_disturbs_nobody():
     wrong = record("INSERT", {"id": BIGINT}, None, [whole(1), whole(2)])
     far = record("INIT", {"id": BIGINT}, None, [whole(1)], sourceTimestamp=1 << 60)
-    rows = printed(b"junk", wrong, None, far, encoded(record("BEGIN")))
+    rows = print_records(b"junk", wrong, None, far, encode_record(record("BEGIN")))
     assert [(row["recordType"], bool(row["error"])) for row in rows] == [
         (None, True), (None, True), (None, False), ("INIT", False), ("BEGIN", False),
     ]  # fmt: skip

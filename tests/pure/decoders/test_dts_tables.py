@@ -95,7 +95,7 @@ def sales() -> list[dict[str, Any]]:
     return [record(kind, SALES, old, new, id=n, **more) for n, (kind, old, new) in enumerate(changes, 1)]
 
 
-def found(target: Any) -> set[tuple[Any, ...]]:
+def read_rows(target: Any) -> set[tuple[Any, ...]]:
     rows = [tuple(row[name] for name in TYPES) for row in target.rows(LANE)]
     assert len(rows) == len(set(rows))
     return set(rows)
@@ -104,14 +104,14 @@ def found(target: Any) -> set[tuple[Any, ...]]:
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_sales(target, size):
     mirror(target, frame(*sales()), size, OPTIONS)
-    assert found(target) == LEFT
+    assert read_rows(target) == LEFT
 
 
 def test_records_that_come_again(target):
     """After a failover, under other offsets; the full load runs again beside the stream."""
     said = sales()
     mirror(target, frame(*said, *said[3:], *said[:4], said[4], said[5]), 3, OPTIONS)
-    assert found(target) == LEFT
+    assert read_rows(target) == LEFT
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -123,7 +123,7 @@ def test_any_order(tmp_path, seed):
     Random(seed).shuffle(said)
     target = FakeTarget()
     mirror(target, frame(*said), 1 + seed, OPTIONS)
-    assert found(target) == LEFT
+    assert read_rows(target) == LEFT
 
 
 @pytest.mark.parametrize("suffix", [".noborn.bin", ".bin"])

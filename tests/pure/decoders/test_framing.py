@@ -19,16 +19,16 @@ def values(*names: str) -> pa.Array:
 
 
 @pytest.fixture
-def looked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def count_values_searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many values each search for payloads was given."""
     counts: list[int] = []
     search = schema_frames.find_frames
 
-    def counted(some: pa.Array, depth: int) -> schema_frames.SchemaFrames:
+    def count_values(some: pa.Array, depth: int) -> schema_frames.SchemaFrames:
         counts.append(len(some))
         return search(some, depth)
 
-    monkeypatch.setattr(schema_frames, "find_frames", counted)
+    monkeypatch.setattr(schema_frames, "find_frames", count_values)
     return counts
 
 
@@ -36,21 +36,21 @@ def payloads(found: schema_frames.SchemaFrames) -> list[bytes]:
     return [payload for group in found.groups for payload in group.payloads()]
 
 
-def test_the_same_values_are_looked_at_once(looked: list[int]) -> None:
+def test_the_same_values_are_looked_at_once(count_values_searched: list[int]) -> None:
     once, some = CachedFrames(DEPTH), values("a", "b", "c")
     first = once.find(some)
-    assert once.find_again(some) is first and looked == [3]
+    assert once.find_again(some) is first and count_values_searched == [3]
 
 
-def test_other_values_in_the_same_memory_are_others(looked: list[int]) -> None:
+def test_other_values_in_the_same_memory_are_others(count_values_searched: list[int]) -> None:
     once, some = CachedFrames(DEPTH), values("a", "b", "c", "d")
     once.find(some.slice(0, 2))
     assert b'"b"' in payloads(once.find_again(some.slice(1, 2)))[0]
     assert len(payloads(once.find_again(some.slice(0, 3)))) == 3
-    assert looked == [2, 2, 3]
+    assert count_values_searched == [2, 2, 3]
 
 
-def test_nothing_is_kept_longer_than_until_it_is_asked_for_again(looked: list[int]) -> None:
+def test_nothing_is_kept_longer_than_until_it_is_asked_for_again(count_values_searched: list[int]) -> None:
     once, some = CachedFrames(DEPTH), values("a")
     once.find(some)
     before = pa.total_allocated_bytes()
@@ -61,14 +61,14 @@ def test_nothing_is_kept_longer_than_until_it_is_asked_for_again(looked: list[in
     before = pa.total_allocated_bytes()
     once.clear()
     assert pa.total_allocated_bytes() < before
-    assert looked == [1, 1]
+    assert count_values_searched == [1, 1]
 
 
-def test_what_is_not_of_one_schema_is_not_kept(looked: list[int]) -> None:
+def test_what_is_not_of_one_schema_is_not_kept(count_values_searched: list[int]) -> None:
     once = CachedFrames(DEPTH)
     some = pa.concat_arrays([values("a"), pa.array([b'{"plain": 1}', b"none"], pa.binary())])
     assert once.find(some).errors.keys() == once.find_again(some).errors.keys() == {2}
-    assert looked == [3, 3]
+    assert count_values_searched == [3, 3]
 
 
 def test_changes_are_the_same_whether_records_were_routed_before_or_not() -> None:

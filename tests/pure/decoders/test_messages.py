@@ -51,7 +51,7 @@ def frame(*values: Any) -> pa.Table:
     return pa.Table.from_pylist(rows, RAW)
 
 
-def routed(kind: str, *values: Any, options: Any = DECLARED) -> list[dict[str, Any]]:
+def route_messages(kind: str, *values: Any, options: Any = DECLARED) -> list[dict[str, Any]]:
     return DECODERS[kind](options).route(frame(*values)).to_pylist()
 
 
@@ -89,7 +89,7 @@ def test_a_changed_key_is_a_delete_and_a_create():
     assert order == sorted(order) and len(set(order)) == 5
 
 
-def test_what_an_image_before_lacks():
+def test_columns_missing_from_a_before_image():
     """In Maxwell it did not change. In GoldenGate it was not sent: the delete does not show it."""
     new = {"id": 2, "name": "b", "price": "1"}
     [left, come] = decode("maxwell", maxwell("update", new, {"id": 1, "name": "a"}))
@@ -100,14 +100,17 @@ def test_what_an_image_before_lacks():
     assert (left["_unsent"], come["_unsent"]) == (["price"], ["name", "price"])
 
 
-def test_what_canal_says_beside_changes():
+def test_canal_messages_without_changes():
     """Statements are ignored; a truncate needs a table that declares its columns and its key."""
     statement = {"isDdl": True, "data": None, "mysqlType": None, "pkNames": None, "sql": "ALTER ..."}
-    assert [r["ignored"] for r in routed("canal", canal("ALTER", **statement), canal("QUERY", **statement | {"table": ""}))]
+    assert [
+        r["ignored"]
+        for r in route_messages("canal", canal("ALTER", **statement), canal("QUERY", **statement | {"table": ""}))
+    ]
     truncate = canal("TRUNCATE", **statement)
     assert decode("canal", truncate)[0]["_op"] == "t"
-    assert "write `schema:" in routed("canal", truncate, options={})[0]["error"]
-    assert "write `keys:" in routed("canal", truncate, options={"schema": {"*": COLUMNS}})[0]["error"]
+    assert "write `schema:" in route_messages("canal", truncate, options={})[0]["error"]
+    assert "write `keys:" in route_messages("canal", truncate, options={"schema": {"*": COLUMNS}})[0]["error"]
 
 
 DROPS = {
@@ -123,11 +126,11 @@ def test_an_engine_tells_where_it_was_dropped(name):
 
 
 @pytest.mark.parametrize("name", DROPS)
-def test_a_dropped_table_is_told_by_name(name):
+def test_a_dropped_table_is_reported_by_name(name):
     """Unless none is named. Nothing needs to be declared; the envelope names the table, and no operation."""
     named = {**DROPS[name], "database": "shop", "table": "items"}
     nameless = [{**named, "table": None}, {**named, "table": ""}, {**named, "database": None}]
-    said = routed(name, named, *nameless, options={})
+    said = route_messages(name, named, *nameless, options={})
     assert [row["ignored"] for row in said] == [TABLE_DROPPED, *["schema change"] * 3]
     assert {row["table"] or row["error"] for row in said} == {None}
     for options in ({}, {"private": {"shop.items": {"name": Mask("hmac", b"k" * 16)}}}):
@@ -146,7 +149,7 @@ def test_a_truncate_without_a_key_has_other_messages_of_its_table_routed(first):
     """Whichever comes first: they share the columns that are kept of the table."""
     row, options = {"id": 1, "name": "a", "price": "1"}, {"schema": {"*": COLUMNS}}
     both = [ogg("T"), ogg("I", after=row)]
-    found = routed("ogg", both[first], both[1 - first], options=options)
+    found = route_messages("ogg", both[first], both[1 - first], options=options)
     assert "write `keys:" in found[first]["error"]
     assert found[1 - first]["error"] is None and found[1 - first]["table"]
 
@@ -180,7 +183,7 @@ def test_a_message_is_rejected_whole():
     ],
 )
 def test_messages_that_mean_nothing(kind, message, why):
-    (route,) = routed(kind, message)
+    (route,) = route_messages(kind, message)
     assert (route["error"] and code(route)) == why
 
 
@@ -196,7 +199,7 @@ def test_messages_that_mean_nothing(kind, message, why):
 )
 def test_messages_of_another_format(kind, message, other):
     """The reject names the format that it looks like."""
-    (route,) = routed(kind, message)
+    (route,) = route_messages(kind, message)
     assert (f"it looks like `format: {other}`" in route["error"]) == (other is not None), route
 
 
@@ -221,9 +224,9 @@ def test_maxwell():
     }  # fmt: skip
 
 
-def test_what_maxwell_says_beside_changes():
+def test_maxwell_messages_without_changes():
     kinds = ("table-alter", "database-drop", "bootstrap-start", "bootstrap-complete")
-    assert [r["ignored"] for r in routed("maxwell", *({"type": kind, "database": "shop"} for kind in kinds))] == [
+    assert [r["ignored"] for r in route_messages("maxwell", *({"type": kind, "database": "shop"} for kind in kinds))] == [
         "schema change", "schema change", "bootstrap", "bootstrap",
     ]  # fmt: skip
 
@@ -232,12 +235,15 @@ def test_a_key_that_messages_name():
     options = {"schema": {"*": COLUMNS}}
     rows = decode("maxwell", maxwell("delete", {"id": 1}, primary_key_columns=["id"]), options=options)
     assert (rows[0]["_op"], rows[0]["id"], rows[0]["_moved_from"]) == ("d", 1, None)
-    assert routed("maxwell", maxwell("delete", {"id": 1}, primary_key_columns=["no"]), options=options)[0]["error"]
+    assert route_messages("maxwell", maxwell("delete", {"id": 1}, primary_key_columns=["no"]), options=options)[0]["error"]
 
 
 def test_tables_that_say_no_types():
     """Neither the message nor the configuration; the key alone is not enough."""
-    assert "write `schema:" in routed("maxwell", maxwell("insert", {"id": 1}), options={"keys": {"*": ["id"]}})[0]["error"]
+    assert (
+        "write `schema:"
+        in route_messages("maxwell", maxwell("insert", {"id": 1}), options={"keys": {"*": ["id"]}})[0]["error"]
+    )
     with pytest.raises(ConfigProblem, match="carry no types"):
         MaxwellJsonDecoder({}).learn(frame(b"{}"), "shop.items", "any")
     with pytest.raises(Fatal, match="no column 'no'"):
@@ -262,7 +268,7 @@ def test_goldengate():
     assert (rows[0]["_ts"], rows[3]["_tx"]) == (datetime(2024, 2, 29, 10, 0, 0, 123_456, UTC), "4.5")
 
 
-def test_a_deleted_row_whose_values_do_not_fit():
+def test_a_deleted_row_with_unconvertible_values():
     """The delete goes on; what does not fit was not sent."""
     [row] = decode("ogg", ogg("D", {"id": 1, "name": "a", "price": "much"}))
     assert (row["_op"], row["id"], row["_unsent"], row["_error"]) == ("d", 1, ["price"], None)
@@ -324,10 +330,10 @@ def test_numbers_of_labels_as_the_table_declares_them():
         assert (row["id"], row["v"]) == (1, becomes)
 
 
-def test_a_column_that_the_types_of_a_message_lack_is_text():
+def test_a_column_without_a_type_in_the_message_is_text():
     """It is none of a message that does not have it."""
     said = [canal("INSERT", {"id": "1", **more}, mysqlType={"id": "int"}) for more in ({}, {"v": "x"}, {"v": None})]
-    fingerprints = [row["fingerprint"] for row in routed("canal", *said, options={})]
+    fingerprints = [row["fingerprint"] for row in route_messages("canal", *said, options={})]
     assert fingerprints[0] != fingerprints[1] == fingerprints[2]
     assert [row["v"] for row in decode("canal", *said[1:], options={})] == ["x", None]
 
@@ -398,7 +404,7 @@ def test_epochs_come_before_everything():
 
 def test_deep_messages_are_refused():
     text = b'{"type":"insert","database":"a","table":"b","data":{"id":' + b"[" * 500 + b"]" * 500 + b"}}"
-    (route,) = routed("maxwell", text)
+    (route,) = route_messages("maxwell", text)
     assert code(route) == "TOO_LARGE"
 
 
@@ -449,7 +455,7 @@ def test_texts_of_a_column_are_those_of_each_value(odd):
     assert to_texts([None, None]).to_pylist() == [None, None] and to_texts([]).to_pylist() == []
 
 
-def test_times_with_and_without_a_zone_and_a_time_of_day_beside_each_other():
+def test_times_with_and_without_zone_and_times_of_day_together():
     options = {"schema": {"*": {"id": "int64", "at": "timestamp[us, UTC]"}}, "keys": {"*": ["id"]}}
     texts = ["0001-01-01", "2024-02-29 01:00:00+08:00", "2024-02-29 01:00:00"]
     rows = decode("maxwell", *(maxwell("insert", {"id": n, "at": at}) for n, at in enumerate(texts)), options=options)
@@ -458,7 +464,7 @@ def test_times_with_and_without_a_zone_and_a_time_of_day_beside_each_other():
     assert alone[0] == datetime(1, 1, 1, tzinfo=UTC)
 
 
-def test_values_that_fit_alone_but_not_together():
+def test_values_convertible_alone_but_not_together():
     def build(values: Any) -> pa.Array:
         if "bad" in values or len({type(value) for value in values if value is not None}) > 1:
             raise ValueMisfit("OUT_OF_RANGE", "holds values of two kinds, or a bad one")

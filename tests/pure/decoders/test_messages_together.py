@@ -130,7 +130,7 @@ def frame(texts):
     return pa.Table.from_pylist([r | {"value": v} for r, v in zip(rows, texts, strict=True)], RAW)
 
 
-def written(message, rng):
+def write_message(message, rng):
     separators = (", ", ": ") if rng.randrange(5) == 0 else (",", ":")
     return json.dumps(message, ensure_ascii=rng.random() < 0.2, separators=separators).encode()
 
@@ -146,7 +146,7 @@ def test_comes_to_the_same_as_one_by_one(kind):
     decoder_kind, form, options, message = kind
     rng = Random(SEED)
     for _ in range(max(INPUTS // 1000, 3)):
-        texts = [written(message(rng, n), rng) for n in range(rng.choice([1, 3, 600, 1500]))]
+        texts = [write_message(message(rng, n), rng) for n in range(rng.choice([1, 3, 600, 1500]))]
         texts = [alter_json(text, rng) if rng.random() < 0.1 else text for text in texts]
         raw = frame([None if rng.random() < 0.01 else text for text in texts])
         together, alone = decoder_kind(options), decoder(decoder_kind, one_by_one(form), options)
@@ -181,12 +181,12 @@ def test_usual_messages_are_read_together(kind):
     assert set(changes["name"].to_pylist()) == {'é "\\\n'}
 
 
-def nested(rng, depth):
+def make_nested_value(rng, depth):
     """A JSON value that is nested so deep at most."""
     kind = rng.randrange(4) if depth else 0
     if kind < 2:
         return rng.choice([1, None, "{[", '"{', "\\", "}]", ""])
-    inner = [nested(rng, depth - 1) for _ in range(rng.choice([0, 1, 1, 3]))]
+    inner = [make_nested_value(rng, depth - 1) for _ in range(rng.choice([0, 1, 1, 3]))]
     return inner if kind == 2 else {f"{n}[": one for n, one in enumerate(inner)}
 
 
@@ -198,7 +198,7 @@ def depth_of(value):
 def test_depth_is_seen_whatever_stands_in_texts():
     rng = Random(SEED)
     for _ in range(3000):
-        value = nested(rng, 8)
+        value = make_nested_value(rng, 8)
         text = json.dumps(value).encode()
         for limit in (2, 3, 5):
             assert is_deep(text, limit) == (depth_of(value) > limit), text

@@ -37,7 +37,7 @@ def raw(value):
     return {"value": json.dumps(value).encode()}
 
 
-def routed(value, key=b'"7"', topic="outbox.event.order", **headers):
+def make_routed_record(value, key=b'"7"', topic="outbox.event.order", **headers):
     names = [{"name": name, "value": text.encode()} for name, text in {"id": "e1", **headers}.items()]
     return {"topic": topic, "key": key, "value": value, "headers": names}
 
@@ -80,16 +80,16 @@ EXPANDED = b'{"schema":{"type":"struct","fields":[]},"payload":{"a": 1.50}}'
 @pytest.mark.parametrize("key", [b"7", b'"7"', b'{"schema":{"type":"string"},"payload":"7"}'])
 @pytest.mark.parametrize("header", [{"type": "OrderPlaced"}, {"eventType": '"OrderPlaced"'}])
 def test_what_eventrouter_makes_is_the_same_event(value, key, header):
-    assert events(routed(value, key, **header)) == [PLACED]
+    assert events(make_routed_record(value, key, **header)) == [PLACED]
 
 
 def test_an_event_without_payload_has_none():
-    assert events(routed(None, None)) == [("outbox.event.order", ("e1", "order", None, None, None))]
-    assert [row[-1] for _, row in events(raw(change(payload=None)), routed(b"null"))] == [None, None]
+    assert events(make_routed_record(None, None)) == [("outbox.event.order", ("e1", "order", None, None, None))]
+    assert [row[-1] for _, row in events(raw(change(payload=None)), make_routed_record(b"null"))] == [None, None]
 
 
 def test_a_payload_may_look_like_a_message_with_schema():
-    [(_, row)] = events(routed(b'{"schema": null, "payload": 1}'))
+    [(_, row)] = events(make_routed_record(b'{"schema": null, "payload": 1}'))
     assert row[-1] == '{"schema": null, "payload": 1}'
 
 
@@ -114,10 +114,10 @@ REJECTED = [
     (raw({"op": "c", "source": {}, "after": {"id": 1}}),
      "MALFORMED: its row has no column 'aggregatetype', as an outbox table has"),
     (raw({"a": 1}), "MALFORMED: it is no change event of an outbox table, and has no header id as EventRouter's have"),
-    (routed(b"secret"), "MALFORMED: its payload is not JSON"),
-    (routed(b'"secret"'), "MALFORMED: its payload is not JSON"),
-    (routed(b"{}", id=""), "NULL_KEY: the event has no id"),
-    (routed(b"{}", key=b"\xff"), "MALFORMED: its key, or its header of the id or the type, is not text"),
+    (make_routed_record(b"secret"), "MALFORMED: its payload is not JSON"),
+    (make_routed_record(b'"secret"'), "MALFORMED: its payload is not JSON"),
+    (make_routed_record(b"{}", id=""), "NULL_KEY: the event has no id"),
+    (make_routed_record(b"{}", key=b"\xff"), "MALFORMED: its key, or its header of the id or the type, is not text"),
 ]  # fmt: skip
 
 
@@ -131,7 +131,9 @@ def test_tables_are_called_as_configured_and_columns_as_in_the_source():
     names = {"id": "event_id", "aggregatetype": "kind", "aggregateid": "ref", "type": "name", "payload": "body"}
     one = {"op": "c", "source": SOURCE, "after": row}
     outbox = {"route_to": "events.{aggregatetype}.v1", "columns": names}
-    told = events(raw(one), routed(b"{}", topic="events.a.b.v1"), routed(b"{}", topic="other"), outbox=outbox)
+    told = events(
+        raw(one), make_routed_record(b"{}", topic="events.a.b.v1"), make_routed_record(b"{}", topic="other"), outbox=outbox
+    )
     assert told[0] == ("events.Order.v1.v1", ("5", "Order.v1", "x", "n", "[1]"))
     assert [(table, values[1]) for table, values in told[1:]] == [("events.a.b.v1", "a.b"), ("other", None)]
 
@@ -143,7 +145,7 @@ def test_a_route_names_the_aggregate_once(route):
 
 
 def test_an_event_sent_again_has_the_sequence_of_the_first():
-    decoder, raws = DebeziumOutboxDecoder({"epoch": 3}), frame(raw(change()), raw(change()), routed(b"{}"))
+    decoder, raws = DebeziumOutboxDecoder({"epoch": 3}), frame(raw(change()), raw(change()), make_routed_record(b"{}"))
     spec = decoder.learn(raws, "outbox.event.order", "outbox")
     changes = decoder.decode(raws, spec).to_pylist()
     assert spec.keys == ("id",) and [c["_seq_1"] for c in changes] == [0, 0, 0]
@@ -151,7 +153,11 @@ def test_an_event_sent_again_has_the_sequence_of_the_first():
 
 
 def test_the_event_log_shows_rows_and_payloads():
-    row, payload, bad = DebeziumOutboxDecoder().envelope(frame(raw(change()), routed(b'{"a": 1}'), routed(b"x"))).to_pylist()
+    row, payload, bad = (
+        DebeziumOutboxDecoder()
+        .envelope(frame(raw(change()), make_routed_record(b'{"a": 1}'), make_routed_record(b"x")))
+        .to_pylist()
+    )
     assert (row["source"], row["table"], row["op"], json.loads(row["after"])) == ("shop", "outbox.event.order", "c", ROW)
     assert (payload["table"], payload["after"], payload["error"]) == ("outbox.event.order", '{"a": 1}', None)
     assert bad["error"] == "MALFORMED: its payload is not JSON" and bad["table"] is None

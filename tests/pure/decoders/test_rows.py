@@ -20,7 +20,9 @@ KEYED = {"keys": {"items": ["id"]}}
 DECLARED = {**KEYED, "schema": {"items": TYPES}, "operation_column": "op", "sequence_columns": ["at"]}
 
 
-def typed(op: Any = "c", at: Any = 1, types: dict[str, Any] = TYPES, before: Any = None, **row: Any) -> dict[str, Any]:
+def make_typed_row(
+    op: Any = "c", at: Any = 1, types: dict[str, Any] = TYPES, before: Any = None, **row: Any
+) -> dict[str, Any]:
     own = {"_op": op, "_version": at, "_order": 1, "_row": 5}
     return {"schema": types, "payload": {**own, **({} if before is None else {"_before": before}), **row}}
 
@@ -45,15 +47,15 @@ def code(row: dict[str, Any]) -> str:
 
 
 def test_a_row_is_a_change():
-    [row] = decode(typed("u", 3, id=1, name="é", price="1.50"))
+    [row] = decode(make_typed_row("u", 3, id=1, name="é", price="1.50"))
     assert (row["_op"], row["_seq_1"], row["_seq_2"], row["_seq_3"], row["_offset"]) == ("u", 3, 1, 5, 0)
     assert (row["id"], row["name"], row["price"]) == (1, "é", Decimal("1.50"))
     assert row["_ts"].second == 7 and row["_unsent"] is None and row["_error"] is None
 
 
-def test_every_layout_is_the_same_row_beside_any_others():
+def test_every_layout_is_the_same_row_among_any_others():
     """Also where the payload is not all that follows the schema."""
-    compact = json.dumps(typed(id=1, name="é", price="1.50"), separators=(",", ":")).encode()
+    compact = json.dumps(make_typed_row(id=1, name="é", price="1.50"), separators=(",", ":")).encode()
     payload = compact[compact.index(b',"payload":') : -1]
     layouts = [compact[:-1] + payload + b"}", compact[:-1] + b',"more":1}', b" " + compact, compact.replace(b",", b" ,")]
     for text in layouts:
@@ -64,9 +66,9 @@ def test_every_layout_is_the_same_row_beside_any_others():
         assert seen["error"] is None and json.loads(seen["after"])["id"] == 1
 
 
-def test_what_a_row_lacks():
+def test_missing_columns_of_a_row():
     """Of an update it was not sent; of anything else it is null. The key has to be there."""
-    rows = decode(*(typed(op, id=1) for op in "curd"), typed("u", name="x"), typed("d", id=None))
+    rows = decode(*(make_typed_row(op, id=1) for op in "curd"), make_typed_row("u", name="x"), make_typed_row("d", id=None))
     assert [row["_unsent"] for row in rows[:4]] == [None, ["name", "price"], None, None]
     assert [code(row) for row in rows] == ["", "", "", "", "NULL_KEY", "NULL_KEY"]
 
@@ -85,22 +87,24 @@ def test_a_key_column_of_nearly_that_name_is_named(name):
 
 def test_an_update_of_the_key_is_a_delete_and_a_create():
     before = {"id": 1, "name": "old"}
-    rows = decode(typed("u", id=2, name="new", price="1"), typed("u", before=before, id=2, name="new", price="1"))
+    rows = decode(
+        make_typed_row("u", id=2, name="new", price="1"), make_typed_row("u", before=before, id=2, name="new", price="1")
+    )
     assert [(r["_op"], r["_seq_2"], r["id"], r["name"], r["_offset"]) for r in rows] == [
         ("u", 1, 2, "new", 0),
         ("d", 0, 1, "old", 1),
         ("c", 1, 2, "new", 1),
     ]
     assert {row["price"] for row in rows} == {Decimal(1)}
-    unkeyed = decode(typed("u", before=before, id=2, name="new"), options={})
+    unkeyed = decode(make_typed_row("u", before=before, id=2, name="new"), options={})
     assert [row["_op"] for row in unkeyed] == ["u"]
-    other = decode(typed("u", before={"name": "old"}, id=2, name="new"), typed("c", before=before, id=2))
+    other = decode(make_typed_row("u", before={"name": "old"}, id=2, name="new"), make_typed_row("c", before=before, id=2))
     assert [row["_op"] for row in other] == ["u", "c"]
 
 
 def test_an_update_of_the_key_must_be_whole():
     """The row begins there: what it does not hold is nowhere to be found."""
-    rows = decode(typed("u", before={"id": 1}, id=2, name="new"), typed(id=3))
+    rows = decode(make_typed_row("u", before={"id": 1}, id=2, name="new"), make_typed_row(id=3))
     assert {code(row) for row in rows[:2]} == {"INCOMPLETE"} and "'price'" in rows[0]["_error"]
     assert code(rows[2]) == ""
 
@@ -108,31 +112,31 @@ def test_an_update_of_the_key_must_be_whole():
 @pytest.mark.parametrize(
     ("bad", "expected"),
     [
-        (typed("x", id=1), "UNKNOWN_OPERATION"),
-        (typed(None, id=1), "UNKNOWN_OPERATION"),
-        (typed(True, id=1), "UNKNOWN_OPERATION"),
-        (typed(at=None, id=1), "NO_SEQUENCE"),
-        (typed(at=-1, id=1), "NO_SEQUENCE"),
-        (typed(at=2**56, id=1), "NO_SEQUENCE"),
-        (typed(at=2**70, id=1), "NO_SEQUENCE"),
-        (typed(at="7a", id=1), "NO_SEQUENCE"),
-        (typed(at=1.5, id=1), "NO_SEQUENCE"),
-        (typed(id="1"), "MALFORMED"),
-        (typed(id=1, name=1), "MALFORMED"),
-        (typed(id=2**63), "OUT_OF_RANGE"),
-        (typed(id=1, price="1.555"), "OUT_OF_RANGE"),
-        (typed(id=1, price="NaN"), "OUT_OF_RANGE"),
-        (typed("u", before=[1], id=1), "MALFORMED"),
+        (make_typed_row("x", id=1), "UNKNOWN_OPERATION"),
+        (make_typed_row(None, id=1), "UNKNOWN_OPERATION"),
+        (make_typed_row(True, id=1), "UNKNOWN_OPERATION"),
+        (make_typed_row(at=None, id=1), "NO_SEQUENCE"),
+        (make_typed_row(at=-1, id=1), "NO_SEQUENCE"),
+        (make_typed_row(at=2**56, id=1), "NO_SEQUENCE"),
+        (make_typed_row(at=2**70, id=1), "NO_SEQUENCE"),
+        (make_typed_row(at="7a", id=1), "NO_SEQUENCE"),
+        (make_typed_row(at=1.5, id=1), "NO_SEQUENCE"),
+        (make_typed_row(id="1"), "MALFORMED"),
+        (make_typed_row(id=1, name=1), "MALFORMED"),
+        (make_typed_row(id=2**63), "OUT_OF_RANGE"),
+        (make_typed_row(id=1, price="1.555"), "OUT_OF_RANGE"),
+        (make_typed_row(id=1, price="NaN"), "OUT_OF_RANGE"),
+        (make_typed_row("u", before=[1], id=1), "MALFORMED"),
     ],
 )
 def test_bad_rows_are_rejects(bad, expected):
-    rows = decode(typed(id=1), bad, typed(id=2))
+    rows = decode(make_typed_row(id=1), bad, make_typed_row(id=2))
     assert [code(row) for row in rows] == ["", expected, ""]
     assert [row["_offset"] for row in rows] == [0, 1, 2]
 
 
 def test_a_delete_is_not_lost_for_a_value():
-    [row] = decode(typed("d", id=1, name="x", price="1.555"))
+    [row] = decode(make_typed_row("d", id=1, name="x", price="1.555"))
     assert (row["_op"], row["_error"], row["_unsent"], row["price"]) == ("d", None, ["price"], None)
 
 
@@ -193,7 +197,7 @@ def test_rows_may_be_inserts_without_saying_so(inserts_only):
 OF_TOPIC = {**KEYED, "inserts_only": True, "sequence_columns": [], "tombstones": "delete", "schema": {"items": TYPES}}
 
 
-def keyed(*records: tuple[bytes | None, Any], topic: str = "items") -> pa.Table:
+def make_keyed_frame(*records: tuple[bytes | None, Any], topic: str = "items") -> pa.Table:
     raw = frame(*(value for _, value in records))
     raw = raw.set_column(0, raw.schema.field("topic"), pa.array([topic] * len(records), pa.string()))
     place = raw.schema.get_field_index("key")
@@ -214,7 +218,7 @@ def keyed(*records: tuple[bytes | None, Any], topic: str = "items") -> pa.Table:
 )
 def test_a_record_without_a_value_deletes_the_row_of_its_key(kind, key, expected):
     decoder = RowsDecoder({**OF_TOPIC, "schema": {"items": {**TYPES, "id": kind}}})
-    raw = keyed((None, {"id": expected, "name": "x"}), (key, None), (None, None))
+    raw = make_keyed_frame((None, {"id": expected, "name": "x"}), (key, None), (None, None))
     routes = decoder.route(raw).to_pylist()
     assert [(r["table"], r["ignored"], r["error"]) for r in routes] == [
         *[("items", None, None)] * 2,
@@ -230,7 +234,7 @@ def test_a_record_without_a_value_deletes_the_row_of_its_key(kind, key, expected
 
 @pytest.mark.parametrize("key", [b"a", b"[1]", b'{"more": 1}', b"\xff", b'{"id": null}', b"1.5"])
 def test_a_key_that_is_none_is_a_reject(key):
-    decoder, raw = RowsDecoder(OF_TOPIC), keyed((None, {"id": 1}), (key, None))
+    decoder, raw = RowsDecoder(OF_TOPIC), make_keyed_frame((None, {"id": 1}), (key, None))
     spec = learnt(decoder, raw)
     wrong = [decoder.route(raw)["error"][1].as_py(), decoder.decode(raw, spec)["_error"][1].as_py()]
     assert any(wrong)
@@ -240,7 +244,7 @@ def test_a_key_that_is_none_is_a_reject(key):
     "more", [{"tombstones": "ignore"}, {"tombstones": {"items": "ignore"}}, {"keys": {}}, {"schema": {"other": TYPES}}]
 )
 def test_a_record_without_a_value_is_passed_over_elsewhere(more):
-    [route] = RowsDecoder({**OF_TOPIC, **more}).route(keyed((b"1", None))).to_pylist()
+    [route] = RowsDecoder({**OF_TOPIC, **more}).route(make_keyed_frame((b"1", None))).to_pylist()
     assert (route["table"], route["ignored"]) == (None, "tombstone")
 
 
@@ -251,7 +255,9 @@ def test_tombstones_have_no_place_among_rows_with_another_order(more):
 
 
 def test_rows_of_a_delta_source_name_what_has_to_be_said():
-    wrong, right = decode(typed("d", id=1), {"schema": TYPES, "payload": {"id": 1}}, options={**OF_TOPIC, "schema": {}})
+    wrong, right = decode(
+        make_typed_row("d", id=1), {"schema": TYPES, "payload": {"id": 1}}, options={**OF_TOPIC, "schema": {}}
+    )
     assert "`operation_column: _op`" in wrong["_error"] and "[_version, _order, _row]" in wrong["_error"]
     assert (right["_op"], right["_error"]) == ("c", None)
 
@@ -269,7 +275,7 @@ def test_a_schema_of_another_kind_is_passed_over_where_columns_are_declared():
 def test_names_that_no_struct_can_have():
     types = {'a"b': "int64", "c\\d": {"list": "date32"}, "e\nf": "binary"}
     row = {'a"b': 1, "c\\d": ["2024-02-29", None], "e\nf": "AP8="}
-    rows = decode(typed("u", types=types, before={'a"b': 2}, **row), options={"keys": {"items": ['a"b']}})
+    rows = decode(make_typed_row("u", types=types, before={'a"b': 2}, **row), options={"keys": {"items": ['a"b']}})
     assert [(r["_op"], r['a"b']) for r in rows] == [("d", 2), ("c", 1)]
     assert rows[1]["e\nf"] == b"\x00\xff" and rows[1]["c\\d"][0].isoformat() == "2024-02-29"
 
@@ -277,18 +283,20 @@ def test_names_that_no_struct_can_have():
 def test_routes():
     decoder = RowsDecoder(KEYED)
     bare = {"_op": "c", "_version": 1}
-    routes = decoder.route(frame(typed(id=1), None, bare, {"id": 1}, b"[]", typed(types={"id": "int65"}))).to_pylist()
+    routes = decoder.route(
+        frame(make_typed_row(id=1), None, bare, {"id": 1}, b"[]", make_typed_row(types={"id": "int65"}))
+    ).to_pylist()
     assert [r["table"] for r in routes] == ["items", None, "items", "items", "items", "items"]
     assert routes[1]["ignored"] == "tombstone"
     assert [Reject.parse(r["error"]).code for r in routes[3:]] == ["UNKNOWN_OPERATION", "MALFORMED", "MALFORMED"]
-    long = RowsDecoder({**KEYED, "limits": {"message_bytes": 50}}).route(frame(typed(id=1))).to_pylist()
+    long = RowsDecoder({**KEYED, "limits": {"message_bytes": 50}}).route(frame(make_typed_row(id=1))).to_pylist()
     assert long[0]["error"].startswith("TOO_LARGE") and long[0]["table"] == "items"
-    wide = RowsDecoder({**KEYED, "limits": {"columns": 2}}).route(frame(typed(id=1))).to_pylist()
+    wide = RowsDecoder({**KEYED, "limits": {"columns": 2}}).route(frame(make_typed_row(id=1))).to_pylist()
     assert wide[0]["error"].startswith("TOO_LARGE")
 
 
-def test_frames_with_empty_chunks():
-    decoder, raw = RowsDecoder(KEYED), frame(typed(id=1))
+def test_frames_with_empty_arrays():
+    decoder, raw = RowsDecoder(KEYED), frame(make_typed_row(id=1))
     raw = pa.table([pa.chunked_array([pa.array([], f.type), *raw[f.name].chunks], f.type) for f in RAW], schema=RAW)
     assert decoder.route(raw).num_rows == decoder.decode(raw, learnt(decoder, raw)).num_rows == 1
     assert decoder.envelope(raw).num_rows == 1
@@ -300,25 +308,25 @@ def test_what_cannot_be_learnt():
         learnt(decoder, frame({"_op": "c"}))
     assert "schema: {id: int64" in said.value.next_step
     with pytest.raises(Fatal, match="'_ts'"):
-        learnt(decoder, frame(typed(types={"id": "int64", "_ts": "string"})))
+        learnt(decoder, frame(make_typed_row(types={"id": "int64", "_ts": "string"})))
 
 
 def test_bookkeeping_of_a_target_is_no_column():
     types = {"id": "int64", "_cdc_op": "string", "_cdc_seq_1": "int64", "_event_id": "string"}
     told = {"operation_column": "_cdc_op", "sequence_columns": ["_cdc_seq_1"], **KEYED}
-    decoder, raw = RowsDecoder(told), frame(typed(types=types, id=1, _cdc_op="d", _cdc_seq_1=4))
+    decoder, raw = RowsDecoder(told), frame(make_typed_row(types=types, id=1, _cdc_op="d", _cdc_seq_1=4))
     spec = learnt(decoder, raw)
     [row] = decoder.decode(raw, spec).to_pylist()
     assert (spec.column_names, row["_op"], row["_seq_1"]) == (("id",), "d", 4)
 
 
 def test_the_epoch_lifts_the_sequence():
-    [row] = decode(typed(at=3, id=1), options={**KEYED, "epoch": 2})
+    [row] = decode(make_typed_row(at=3, id=1), options={**KEYED, "epoch": 2})
     assert row["_seq_1"] == (2 << 56) + 3
 
 
 def test_envelopes():
-    raw = frame(typed("u", 9, id=1), typed("d", id=1), {"_op": "x"}, b"junk", None)
+    raw = frame(make_typed_row("u", 9, id=1), make_typed_row("d", id=1), {"_op": "x"}, b"junk", None)
     rows = RowsDecoder(KEYED).envelope(raw).to_pylist()
     assert [(r["op"], r["table"], r["seq_1"]) for r in rows[:2]] == [("u", "items", 9), ("d", "items", 1)]
     assert [(bool(r["before"]), bool(r["after"])) for r in rows] == [(False, True), (True, False), *[(False, False)] * 3]

@@ -42,7 +42,7 @@ def test_a_state_without_a_watermark_says_nothing_of_one() -> None:
     assert not state_from_json(state_to_json(LaneState())).max_event_time
 
 
-def test_what_was_forgotten_survives_json_and_nothing_is_said_where_nothing_was() -> None:
+def test_the_purged_sequence_survives_json() -> None:
     state = replace(STATE, purged_up_to=GONE[0], delete_horizons=GONE, purge_pending=True)
     assert state_from_json(json.loads(json.dumps(state_to_json(state)))) == state
     assert not {"forgotten", "deletes", "owed"} & set(state_to_json(STATE))

@@ -83,7 +83,7 @@ def test_impossible_time_is_rejected_not_changed() -> None:
     assert rejected["_error"].to_pylist()[0].startswith("OUT_OF_RANGE: ")
 
 
-def test_whole_numbers_fit_decimals_by_value() -> None:
+def test_whole_numbers_convert_to_decimals_by_value() -> None:
     rows, rejected = conform_to_table(
         number_rows(pa.table({"n": pa.array([99, 100], pa.int64())})), pa.schema([("n", pa.decimal128(4, 2))])
     )

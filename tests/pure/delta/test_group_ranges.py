@@ -46,7 +46,7 @@ def rows_of(kind: str, groups: list[Any], number: int) -> pa.Table:
     return pa.table({**values, "tags": pa.array([[("k", str(number))]] * len(groups), pa.map_(pa.string(), pa.string()))})
 
 
-def counted(rows: pa.Table) -> Counter[Any]:
+def count_rows(rows: pa.Table) -> Counter[Any]:
     return Counter((row["city"], row["n"]) for row in rows.to_pylist())
 
 
@@ -58,7 +58,7 @@ def version_of(path: Path) -> TableVersion:
     return TableVersion(DeltaTable(path), LocalFolder(path))
 
 
-def rewritten(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[int, int]:
+def rewrite_groups(path: Path, rows: pa.Table, groups: frozenset[Any]) -> tuple[int, int]:
     """Replace the rows of the groups; how many files went, and how many came."""
     before = version_of(path)
     what = plan_rewrite(before, "city", groups)
@@ -81,16 +81,16 @@ def test_groups_are_replaced_whatever_the_files_hold(kind: str, tmp_path: Path, 
     for number in range(4):
         rows = rows_of(kind, chance.choices(values, k=30), -number)
         write_deltalake(tmp_path, rows, mode="append")
-        model += counted(rows)
+        model += count_rows(rows)
     for number in range(8):
         groups = frozenset({*chance.sample(values, min(len(values), chance.randint(1, 4))), *([None] * (number % 2))})
         rows = rows_of(kind, chance.choices([*groups], k=chance.randint(0, 9)), number)
-        rewritten(tmp_path, rows, groups)
-        model = Counter({row: n for row, n in model.items() if row[0] not in groups}) + counted(rows)
+        rewrite_groups(tmp_path, rows, groups)
+        model = Counter({row: n for row, n in model.items() if row[0] not in groups}) + count_rows(rows)
         version = version_of(tmp_path)
-        assert counted(version.table.to_pyarrow_table()) == model
+        assert count_rows(version.table.to_pyarrow_table()) == model
         for group in (None, *chance.sample(values, min(len(values), 12))):
-            there = counted(version.rows(version.find_candidate_files("city", frozenset({group}))).to_table())
+            there = count_rows(version.rows(version.find_candidate_files("city", frozenset({group}))).to_table())
             assert {row: n for row, n in there.items() if row[0] == group} == {
                 r: n for r, n in model.items() if r[0] == group
             }
@@ -101,18 +101,18 @@ def test_few_files_are_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(group_ranges, "SMALLEST", 4000)
     groups = [n for n in range(0, 4000, 2) for _ in range(5)]
     write_deltalake(tmp_path, rows_of("numbers", groups, 0), target_file_size=1)
-    rewritten(tmp_path, rows_of("numbers", [], 0), frozenset({0}))
+    rewrite_groups(tmp_path, rows_of("numbers", [], 0), frozenset({0}))
     first = len(DeltaTable(tmp_path).file_uris())
     assert first >= 10
     for number in range(1, 20):
         groups = [number * 197 % 4000, (number * 197 + 2000) % 4000]
-        gone, came = rewritten(tmp_path, rows_of("numbers", groups + groups[1:] * 70, number), frozenset(groups))
+        gone, came = rewrite_groups(tmp_path, rows_of("numbers", groups + groups[1:] * 70, number), frozenset(groups))
         assert gone <= 4 and came <= 6
         assert all(file.bounds.high - file.bounds.low < 1500 for file in version_of(tmp_path).files("city"))
     assert first / 2 <= len(DeltaTable(tmp_path).file_uris()) <= first * 2
 
 
-def test_files_without_bounds_lie_beside_each_other() -> None:
+def test_files_without_bounds_stay_separate() -> None:
     """Whatever file with NULL alone, which stays, was written between them."""
     unknown = [DataFile(f"unknown-{n}", 10, {}, ColumnBounds(1)) for n in range(2)]
     void, low, high = (
@@ -127,7 +127,7 @@ def test_files_without_bounds_lie_beside_each_other() -> None:
 def test_files_too_many_become_fewer(tmp_path: Path) -> None:
     for number in range(30):
         write_deltalake(tmp_path, rows_of("numbers", [number], number), mode="append")
-    rewritten(tmp_path, rows_of("numbers", [7], 100), frozenset({7}))
+    rewrite_groups(tmp_path, rows_of("numbers", [7], 100), frozenset({7}))
     table = DeltaTable(tmp_path)
     assert len(table.file_uris()) == 1
     assert table.to_pyarrow_table()["city"].to_pylist() == list(range(30))
@@ -143,7 +143,7 @@ def test_files_are_as_large_as_they_should_be(text: str, tmp_path: Path, monkeyp
     write_deltalake(tmp_path, rows, target_file_size=scale_bytes(rows))
     files = version_of(tmp_path).files("city")
     assert len(files) > 10 and all(25_000 < file.size < 60_000 for file in files[:-1]), [file.size for file in files]
-    gone, came = rewritten(tmp_path, rows.slice(0, 1), frozenset({0}))
+    gone, came = rewrite_groups(tmp_path, rows.slice(0, 1), frozenset({0}))
     assert gone == came == 1
 
 
@@ -156,10 +156,10 @@ def test_the_first_of_two_that_replace_wins(tmp_path: Path) -> None:
     version = version_of(tmp_path)
     what = plan_rewrite(version, "city", frozenset({1}))
     assert what is not None
-    rewritten(tmp_path, rows_of("numbers", [2], 5), frozenset({2}))
+    rewrite_groups(tmp_path, rows_of("numbers", [2], 5), frozenset({2}))
     with pytest.raises(CommitFailedError):
         replace_groups(version, rows_of("numbers", [1], 9), what, SAID)
-    assert counted(DeltaTable(tmp_path).to_pyarrow_table()) == {(1, 0): 1, (2, 5): 1}
+    assert count_rows(DeltaTable(tmp_path).to_pyarrow_table()) == {(1, 0): 1, (2, 5): 1}
 
 
 @pytest.mark.parametrize("how", [{"configuration": {CHANGE_DATA_FEED: "true"}}, {"partition_by": ["city"]}])
@@ -196,5 +196,5 @@ def test_rows_come_in_order() -> None:
 def test_nothing_to_rewrite_makes_a_file(tmp_path: Path) -> None:
     """Of a table that has no rows."""
     write_deltalake(tmp_path, rows_of("numbers", [], 0))
-    assert rewritten(tmp_path, rows_of("numbers", [4], 1), frozenset({4}))[1] == 1
+    assert rewrite_groups(tmp_path, rows_of("numbers", [4], 1), frozenset({4}))[1] == 1
     assert isinstance(plan_rewrite(version_of(tmp_path), "city", frozenset({4})), GroupRewrite)

@@ -53,7 +53,7 @@ def test_other_words_are_not_of_a_store():
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_want_of_file_descriptors_is_not_told_of_the_disk(number: int) -> None:
+def test_missing_file_descriptors_are_not_reported_as_a_full_disk(number: int) -> None:
     error = translate_error(OSError(number, "Too many open files"), "t")
     assert isinstance(error, Retryable)
     assert "file descriptor" in error.sentence and "disk" not in str(error) and "ulimit -n" in error.next_step

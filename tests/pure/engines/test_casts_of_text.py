@@ -18,7 +18,7 @@ DIGITS = st.text("0123456789", min_size=1, max_size=90)
 WRITTEN = st.builds("{}{}{}".format, st.sampled_from(["", "-"]), DIGITS, st.builds(".{}".format, DIGITS) | st.just(""))
 
 
-def held(text: str, kind: pa.DataType) -> Decimal | None:
+def convert_exactly(text: str, kind: pa.DataType) -> Decimal | None:
     """The number, if the type holds it."""
     with localcontext(prec=400):
         number = Decimal(text)
@@ -30,7 +30,7 @@ def held(text: str, kind: pa.DataType) -> Decimal | None:
 @pytest.mark.parametrize("kind", DECIMALS, ids=str)
 @given(texts=st.lists(WRITTEN, min_size=1, max_size=5))
 def test_a_decimal_in_text_is_that_number_or_none(kind: pa.DataType, texts: list[str]) -> None:
-    expected = [held(text, kind) for text in texts]
+    expected = [convert_exactly(text, kind) for text in texts]
     done, lost = cast_values(pa.chunked_array([texts], pa.string()), kind)
     assert done.to_pylist() == expected
     assert lost.to_pylist() == [number is None for number in expected]
@@ -40,7 +40,7 @@ def test_a_decimal_in_text_is_that_number_or_none(kind: pa.DataType, texts: list
 @given(texts=st.lists(WRITTEN, min_size=1, max_size=5))
 def test_a_decimal_in_text_gets_into_a_target_as_that_number_or_is_rejected(kind: pa.DataType, texts: list[str]) -> None:
     """As a number of any scale does that a column of a target of fixed scale is to hold."""
-    expected = [held(text, kind) for text in texts]
+    expected = [convert_exactly(text, kind) for text in texts]
     good, bad = conform_rows(pa.table({"v": texts}), pa.schema([("v", kind)]))
     assert good["v"].to_pylist() == [number for number in expected if number is not None]
     assert bad["v"].to_pylist() == [text for text, number in zip(texts, expected, strict=True) if number is None]

@@ -51,7 +51,7 @@ ROWS = st.lists(st.fixed_dictionaries({name: st.none() | values for name, values
 COUNT = st.integers(0, 4)
 
 
-def of(template: str, *parts: st.SearchStrategy[object]) -> st.SearchStrategy[str]:
+def make_template(template: str, *parts: st.SearchStrategy[object]) -> st.SearchStrategy[str]:
     return st.tuples(*parts).map(lambda given: template.format(*given))
 
 
@@ -70,58 +70,60 @@ def bigger(kinds: dict[str, st.SearchStrategy[str]]) -> dict[str, st.SearchStrat
 
     def choice(kind: st.SearchStrategy[str]) -> list[st.SearchStrategy[str]]:
         return [
-            of("case when {0} then {1} else {2} end", truth, kind, kind),
-            of("case when {0} then {1} when {2} then {3} end", truth, kind, truth, kind),
-            of("coalesce({0}, {1})", kind, kind),
-            of("nullif({0}, {1})", kind, kind),
+            make_template("case when {0} then {1} else {2} end", truth, kind, kind),
+            make_template("case when {0} then {1} when {2} then {3} end", truth, kind, truth, kind),
+            make_template("coalesce({0}, {1})", kind, kind),
+            make_template("nullif({0}, {1})", kind, kind),
         ]
 
     return {
         "whole": st.one_of(
-            of("({0} {1} {2})", whole, among("+", "-", "*", "%"), whole),
-            of("(- {0})", whole),
-            of("abs({0})", whole),
-            of("length({0})", text),
-            of("extract({0} from {1})", parts, day),
-            of("extract({0} from {1})", among("hour", "minute", "second", "year"), moment),
-            of("cast({0} as bigint)", st.one_of(whole, exact, real)),
+            make_template("({0} {1} {2})", whole, among("+", "-", "*", "%"), whole),
+            make_template("(- {0})", whole),
+            make_template("abs({0})", whole),
+            make_template("length({0})", text),
+            make_template("extract({0} from {1})", parts, day),
+            make_template("extract({0} from {1})", among("hour", "minute", "second", "year"), moment),
+            make_template("cast({0} as bigint)", st.one_of(whole, exact, real)),
             *choice(whole),
         ),
         "exact": st.one_of(
-            of("({0} {1} {2})", exact, among("+", "-", "*"), exact),
-            of("({0} {1} {2})", exact, among("+", "-"), whole),
-            of("{0}({1})", among("abs", "floor", "ceil", "round"), exact),
-            of("round({0}, {1})", exact, COUNT),
-            of("cast({0} as decimal(12,2))", st.one_of(whole, exact)),
+            make_template("({0} {1} {2})", exact, among("+", "-", "*"), exact),
+            make_template("({0} {1} {2})", exact, among("+", "-"), whole),
+            make_template("{0}({1})", among("abs", "floor", "ceil", "round"), exact),
+            make_template("round({0}, {1})", exact, COUNT),
+            make_template("cast({0} as decimal(12,2))", st.one_of(whole, exact)),
             *choice(exact),
         ),
         "real": st.one_of(
-            of("({0} {1} {2})", real, among("+", "-", "*"), real),
-            of("({0} / {1})", number, number),
-            of("{0}({1})", among("abs", "floor", "ceil", "round"), real),
+            make_template("({0} {1} {2})", real, among("+", "-", "*"), real),
+            make_template("({0} / {1})", number, number),
+            make_template("{0}({1})", among("abs", "floor", "ceil", "round"), real),
             *choice(real),
         ),
         "text": st.one_of(
-            of("concat({0}, {1}, {2})", text, among("i", "p", "b", "d", "s"), text),
-            of("({0} || {1})", text, text),
-            of("{0}({1})", among("lower", "upper", "trim", "ltrim", "rtrim"), text),
-            of("substring({0}, {1}, {2})", text, st.integers(1, 4), COUNT),
-            of("substring({0}, {1})", text, st.integers(1, 4)),
-            of("{0}({1}, {2})", among("left", "right"), text, COUNT),
-            of("replace({0}, 'a', 'xy')", text),
-            of("cast({0} as string)", st.one_of(whole, truth, day)),
+            make_template("concat({0}, {1}, {2})", text, among("i", "p", "b", "d", "s"), text),
+            make_template("({0} || {1})", text, text),
+            make_template("{0}({1})", among("lower", "upper", "trim", "ltrim", "rtrim"), text),
+            make_template("substring({0}, {1}, {2})", text, st.integers(1, 4), COUNT),
+            make_template("substring({0}, {1})", text, st.integers(1, 4)),
+            make_template("{0}({1}, {2})", among("left", "right"), text, COUNT),
+            make_template("replace({0}, 'a', 'xy')", text),
+            make_template("cast({0} as string)", st.one_of(whole, truth, day)),
             *choice(text),
         ),
         "truth": st.one_of(
-            of("({0} {1} {2})", truth, among("and", "or"), truth),
-            of("(not {0})", truth),
-            of("({0} is null)", st.one_of(whole, exact, real, text, truth, day, moment)),
+            make_template("({0} {1} {2})", truth, among("and", "or"), truth),
+            make_template("(not {0})", truth),
+            make_template("({0} is null)", st.one_of(whole, exact, real, text, truth, day, moment)),
             st.one_of(*same).flatmap(lambda both: among("=", "<>", "<", ">=").map(lambda op: f"({both[0]} {op} {both[1]})")),
-            of("({0} between {1} and {2})", whole, exact, whole),
-            of("({0} in ({1}, {2}))", text, text, text),
+            make_template("({0} between {1} and {2})", whole, exact, whole),
+            make_template("({0} in ({1}, {2}))", text, text, text),
         ),
-        "day": st.one_of(of("date_trunc('{0}', {1})", units, day), *choice(day)),
-        "l": st.one_of(of("date_trunc('{0}', {1})", units | among("hour", "minute", "second"), moment), *choice(moment)),
+        "day": st.one_of(make_template("date_trunc('{0}', {1})", units, day), *choice(day)),
+        "l": st.one_of(
+            make_template("date_trunc('{0}', {1})", units | among("hour", "minute", "second"), moment), *choice(moment)
+        ),
     }
 
 
@@ -139,7 +141,7 @@ EXPRESSIONS = st.one_of(*LARGER.values())
 LOST = "no value"
 
 
-def evaluated(text: str, rows: list[dict[str, object]]) -> list[object]:
+def evaluate_rows(text: str, rows: list[dict[str, object]]) -> list[object]:
     """Per row the value, or that there is none."""
     node = resolve_expression(parse_expression(text), TYPES)
     node = pickle.loads(pickle.dumps(node))
@@ -151,7 +153,7 @@ def evaluated(text: str, rows: list[dict[str, object]]) -> list[object]:
     return [LOST if reason else value for value, reason in zip(values.to_pylist(), why, strict=True)]
 
 
-def modelled(text: str, row: dict[str, object]) -> object:
+def evaluate_in_model(text: str, row: dict[str, object]) -> object:
     try:
         return evaluate(parse_expression(text), row)
     except UnrepresentableValue:
@@ -171,7 +173,7 @@ def sensible(text: str) -> None:
 @example("floor(f)", [dict.fromkeys(TYPES) | {"f": 1e300}])
 def test_random_expressions_equal_the_model(text, rows):
     sensible(text)
-    assert evaluated(text, rows) == [modelled(text, row) for row in rows]
+    assert evaluate_rows(text, rows) == [evaluate_in_model(text, row) for row in rows]
 
 
 def without_clock(value: object) -> object:
@@ -194,7 +196,7 @@ def test_random_expressions_equal_duckdb(text, rows):
     columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in TYPES.items()}
     with duckdb.connect() as ask:
         ask.register("given", pa.table({**columns, "place": range(len(rows))}))
-        for place, value in enumerate(evaluated(text, rows)):
+        for place, value in enumerate(evaluate_rows(text, rows)):
             try:
                 ((told,),) = ask.sql(f"SELECT {text} FROM given WHERE place = {place}").fetchall()
             except duckdb.Error:
@@ -343,11 +345,11 @@ def test_what_is_no_expression(text, said):
 
 def test_the_deepest_expression_is_evaluated():
     text = " + ".join(["i"] * 190)
-    assert evaluated(text, [dict.fromkeys(TYPES) | {"i": 2}]) == [380]
+    assert evaluate_rows(text, [dict.fromkeys(TYPES) | {"i": 2}]) == [380]
 
 
 def test_one_row_of_many_fails_by_itself():
     rows = [dict.fromkeys(TYPES) | {"i": MOST if place == 777 else place, "j": place % 2} for place in range(1000)]
-    found = evaluated("i + 1", rows)
+    found = evaluate_rows("i + 1", rows)
     assert found.index(LOST) == 777 and found.count(LOST) == 1
-    assert evaluated("i % j", rows).count(LOST) == 500
+    assert evaluate_rows("i % j", rows).count(LOST) == 500

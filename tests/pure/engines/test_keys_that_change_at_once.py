@@ -91,7 +91,7 @@ def by_tx(log: Log) -> Log:
     return [(e, replace(c, sequence=(sum(c.sequence), int(c.op == "c")), tx=str(c.sequence[0]))) for e, c in log]
 
 
-def interleaved(log: Log) -> Iterator[Log]:
+def list_interleavings(log: Log) -> Iterator[Log]:
     """Every order of arrival that keeps the order of each of two partitions."""
     mine, others = ([entry for entry in log if entry[0].partition == p] for p in (0, 1))
     for places in combinations(range(len(log)), len(mine)):
@@ -99,7 +99,7 @@ def interleaved(log: Log) -> Iterator[Log]:
         yield [next(heads) if i in places else next(tails) for i in range(len(log))]
 
 
-def cut(log: Log) -> list[list[Log]]:
+def list_cuts(log: Log) -> list[list[Log]]:
     """In two at every place, one by one, and all at once."""
     return [*([log[:i], log[i:]] for i in range(1, len(log))), [[entry] for entry in log], [log]]
 
@@ -150,9 +150,9 @@ def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> 
     hard, soft = plan_for("scd1", TABLE), plan_soft_deletes("scd1", TABLE)
     for images in (True, False) if name in OF_ANY_IMAGE else (True,):
         log = stream(name, images=images)
-        several = list(interleaved(log))
+        several = list(list_interleavings(log))
         for number, order in enumerate([log, *several[:: 1 + len(several) // 4]]):
-            cuts = cut(order)
+            cuts = list_cuts(order)
             # Every cut of the log's own order, and another one of each interleaving.
             for batches in cuts if not number else [cuts[number % len(cuts)]]:
                 assert current(hard, batches) == right, (batches, images)
@@ -163,7 +163,7 @@ def test_no_row_is_lost_that_changes_its_key_together_with_others(name: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_a_delete_that_cannot_be_told_is_rejected_under_every_cut(name: str) -> None:
+def test_an_ambiguous_delete_is_rejected_under_every_cut(name: str) -> None:
     """No row is lost, and what is too many has its reject: whether images are whole, or the key and a default."""
     right = {key(number): value for number, value in CASES[name][2].items()}
     for filled_in in (False, True) if name in OF_ANY_IMAGE else (False,):
@@ -171,9 +171,9 @@ def test_a_delete_that_cannot_be_told_is_rejected_under_every_cut(name: str) -> 
         if filled_in:
             log = [(e, replace(c, image={**c.image, "v": "default"}) if c.moved_to else c) for e, c in log]
         found = set()
-        several = list(interleaved(log))
+        several = list(list_interleavings(log))
         for number, order in enumerate([log, *several[:: 1 + len(several) // 3]]):
-            cuts = cut(order)
+            cuts = list_cuts(order)
             for batches in cuts[::2] if not number else [cuts[number % len(cuts)]]:
                 rejects, of_marked = list[Any](), list[Any]()
                 rows = current(plan_for("scd1", TABLE), batches, rejects)
@@ -196,9 +196,9 @@ def test_a_transaction_that_is_cut_loses_no_row(name: str) -> None:
     hard, soft = (of("scd1", BY_TX) for of in (plan_for, plan_soft_deletes))
     _, outcomes = fold_changes("scd1", BY_TX.column_names, BY_TX.keys, (c for _, c in log))
     most = {(c.image["a"], c.image["b"]) for e, c in log if c.op == "d"} if outcomes[Outcome.REJECTED] else set[Key]()
-    found, several = set(), list(interleaved(log))
-    others = [cut(order)[number] for number, order in enumerate(several[:: 1 + len(several) // 3])]
-    for number, batches in enumerate([*cut(log), *others]):
+    found, several = set(), list(list_interleavings(log))
+    others = [list_cuts(order)[number] for number, order in enumerate(several[:: 1 + len(several) // 3])]
+    for number, batches in enumerate([*list_cuts(log), *others]):
         rejects: list[Any] = []
         rows = current(hard, batches, rejects)
         doubted = {(a, b) for _, a, b in rejects}

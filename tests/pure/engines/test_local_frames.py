@@ -50,7 +50,7 @@ def test_folds_of_both_widths_can_be_joined() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.decimal256(50, 2), pa.list_(pa.decimal256(50, 2))], ids=str)
-def test_types_that_duckdb_does_not_read_are_told_apart(kind: pa.DataType) -> None:
+def test_types_that_duckdb_does_not_read_are_distinguished(kind: pa.DataType) -> None:
     """As keys of rows, and as values of a table without a key; each twice, so that the rows must be related."""
     one, two = ([Decimal(1)], [Decimal(2)]) if pa.types.is_list(kind) else (Decimal(1), Decimal(2))
     rows = [{"id": one, "_seq_1": 1}, {"id": two, "_seq_1": 1}, {"id": one, "_seq_1": 1}]

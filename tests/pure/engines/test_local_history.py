@@ -43,7 +43,7 @@ def employees(order: tuple[int, ...]) -> list[Change]:
     return made
 
 
-def shown(rows: list[Row]) -> set[tuple]:
+def to_tuples(rows: list[Row]) -> set[tuple]:
     return {(row["k"], row["a"], row["_cdc_seq_1"], row.get("_cdc_end_seq_1")) for row in rows}
 
 
@@ -53,11 +53,11 @@ def test_employees_in_every_order():
         model = Scd2(TABLE.column_names, TABLE.keys)
         for change in employees(order):
             model.apply_change(change)
-        assert shown(model.table()) == VERSIONS, order
+        assert to_tuples(model.table()) == VERSIONS, order
     for chris, pat in itertools.product(((4, 5), (5, 4)), ((6, 7), (7, 6))):
         changes = employees((0, 1, 2, 3, *chris, *pat))
         for size in (len(FEED), 1):
             memory = Memory(scd2(TABLE))
             for start in range(0, len(FEED), size):
                 memory.apply(frame_of(changes, start, start + size))
-            assert shown(list(memory.rows.values())) == VERSIONS
+            assert to_tuples(list(memory.rows.values())) == VERSIONS

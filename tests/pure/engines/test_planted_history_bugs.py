@@ -19,7 +19,7 @@ def caught(check=assert_any_order, untracked=("b",), by=(AssertionError, KeyErro
         check(range(60), untracked)
 
 
-def without(monkeypatch, method):
+def empty_branch(monkeypatch, method):
     """A branch of the events that gives none."""
     real = getattr(EventBranches, method)
 
@@ -30,7 +30,7 @@ def without(monkeypatch, method):
 
 
 @pytest.fixture
-def changed(monkeypatch):
+def change_statement(monkeypatch):
     """A statement with another word in it, which some statement must have."""
     found = []
 
@@ -49,24 +49,24 @@ def changed(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["of_versions", "of_endings", "of_marks", "of_cuts"])
-def test_something_known_is_forgotten(monkeypatch, method):
-    without(monkeypatch, method)
+def test_a_known_version_is_dropped(monkeypatch, method):
+    empty_branch(monkeypatch, method)
     caught()
 
 
-def test_what_a_version_has_taken_in_is_forgotten(monkeypatch):
-    without(monkeypatch, "of_taken")
+def test_changes_absorbed_by_a_version_are_dropped(monkeypatch):
+    empty_branch(monkeypatch, "of_taken")
     caught(assert_random_histories, ("v1", "v3"))
 
 
-def test_a_version_column_that_is_never_updated(changed):
-    changed("versions_select", '"_cdc__then_0" END AS "_cdc_last_seq_1"', '"_cdc_seq_1" END AS "_cdc_last_seq_1"')
+def test_a_version_column_that_is_never_updated(change_statement):
+    change_statement("versions_select", '"_cdc__then_0" END AS "_cdc_last_seq_1"', '"_cdc_seq_1" END AS "_cdc_last_seq_1"')
     caught()
 
 
-def test_an_end_that_is_null(changed):
+def test_an_end_that_is_null(change_statement):
     """`DELETED_AT = NULL`: a version that ended is still open."""
-    changed("versions_select", '"_cdc__next_1" AS "_cdc_end_seq_1"', 'NULL AS "_cdc_end_seq_1"')
+    change_statement("versions_select", '"_cdc__next_1" AS "_cdc_end_seq_1"', 'NULL AS "_cdc_end_seq_1"')
     caught()
 
 
@@ -78,23 +78,23 @@ def test_a_delete_that_begins_a_version(monkeypatch):
     caught(by=pa.ArrowIndexError)  # Its version ends nowhere among the rows.
 
 
-def test_a_late_change_that_is_taken_for_a_duplicate(changed):
-    changed("events_select", 'ORDER BY "_cdc__kind", "_place")', 'ORDER BY "_cdc__kind" DESC, "_place")')
+def test_a_late_change_that_is_taken_for_a_duplicate(change_statement):
+    change_statement("events_select", 'ORDER BY "_cdc__kind", "_place")', 'ORDER BY "_cdc__kind" DESC, "_place")')
     caught()
 
 
-def test_null_that_equals_nothing(changed):
-    changed("versions_select", "IS DISTINCT FROM", "<>")
+def test_null_that_equals_nothing(change_statement):
+    change_statement("versions_select", "IS DISTINCT FROM", "<>")
     caught()
 
 
-def test_values_that_were_not_sent_stay_null(changed):
-    changed("events_select", 'CASE WHEN "_cdc__first" OR', 'CASE WHEN TRUE OR "_cdc__first" OR')
+def test_values_that_were_not_sent_stay_null(change_statement):
+    change_statement("events_select", 'CASE WHEN "_cdc__first" OR', 'CASE WHEN TRUE OR "_cdc__first" OR')
     caught(assert_random_histories, ())
 
 
-def test_the_first_value_of_an_untracked_column(changed):
-    changed("versions_select", '"_cdc__final_1" ELSE', '"_place" ELSE')
+def test_the_first_value_of_an_untracked_column(change_statement):
+    change_statement("versions_select", '"_cdc__final_1" ELSE', '"_place" ELSE')
     caught()
 
 
@@ -107,8 +107,8 @@ def test_a_version_that_is_no_more_but_stays(monkeypatch):
 @pytest.mark.parametrize(
     "what", ['"_cdc__silent" AND', '"_cdc__opens" AND "_cdc__many" AND', 'NOT ("_op" = \'d\') AND NOT "_cdc__opens"']
 )
-def test_nothing_is_remembered_of(changed, what):
-    changed("marks_select", what, f"FALSE AND {what}")
+def test_nothing_is_remembered_of(change_statement, what):
+    change_statement("marks_select", what, f"FALSE AND {what}")
     caught()
 
 
@@ -123,6 +123,6 @@ def test_only_open_versions_are_read(monkeypatch):
     caught()
 
 
-def test_values_that_were_not_sent_from_a_life_before(changed):
-    changed("events_select", '"_cdc__life", "_cdc__g0"', '"_cdc__g0"')
+def test_values_that_were_not_sent_from_a_life_before(change_statement):
+    change_statement("events_select", '"_cdc__life", "_cdc__g0"', '"_cdc__g0"')
     caught(assert_random_histories, ())

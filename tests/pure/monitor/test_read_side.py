@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from support.hostile_strings import hostile_strings
-from support.served_tables import pages, problem, served, url
+from support.served_tables import pages, problem, serve_tables, url
 
 from adapters.delta.folder_names import encode_name
 from adapters.http.server import HttpServer
@@ -72,15 +72,15 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     texts = [text for text in hostile_strings() if "\0" not in text]
     write_deltalake(str(folder / "lake/texts"), pa.table({"id": texts, "n": range(len(texts))}))
     write_deltalake(str(folder / "lake/other"), pa.table({"id": [1]}))
-    return served(
+    return serve_tables(
         folder, {"kind": "delta", "path": "./lake"}, {"public.t": ["id", "part"], "public.texts": ["id"]}, max_rows=500
     )
 
 
 @pytest.mark.parametrize("name", ["a/b", "/", "a%2Fb", "rows/timeline/history"])
-def test_a_slash_belongs_to_the_name_of_its_table(tmp_path: Path, name: str) -> None:
+def test_a_slash_is_part_of_the_table_name(tmp_path: Path, name: str) -> None:
     write_deltalake(str(tmp_path / "lake" / encode_name(name)), pa.table({"id": [1, 2]}))
-    client = served(tmp_path, {"kind": "delta", "path": "./lake"}, {f"public.{name}": ["id"]})
+    client = serve_tables(tmp_path, {"kind": "delta", "path": "./lake"}, {f"public.{name}": ["id"]})
     assert [table["name"] for table in client.get("/tables").json()["tables"]] == [f"s.{name}"]
     (columns, rows) = re.findall(r'href="(/tables/[^"]*)"', client.get("/docs").text)[:2]
     assert client.get(columns).json()["columns"] == [{"name": "id", "type": "int64"}]
@@ -214,12 +214,12 @@ def test_pages_are_all_rows_once(tmp_path: Path, rows: list[Any], limit: int, bo
 
 
 def _any(folder: Path) -> TestClient:
-    return served(folder, {"kind": "delta", "path": "./lake"}, {"public.x": ["id"]}, tables=["s.*"])
+    return serve_tables(folder, {"kind": "delta", "path": "./lake"}, {"public.x": ["id"]}, tables=["s.*"])
 
 
 def test_a_row_that_went_takes_none_with_it(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1, 2, 3]}))
-    client = served(tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]})
+    client = serve_tables(tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]})
     following = client.get("/tables/s.t/rows?limit=2").json()["next"]
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1, 3]}), mode="overwrite")
     assert client.get(following).json()["rows"] == [{"id": 3}]
@@ -229,7 +229,7 @@ def test_a_version_of_then(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1]}))
     between = datetime.now(UTC)
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [2]}), mode="append")
-    client = served(tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]})
+    client = serve_tables(tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]})
     assert client.get(url("tables", "s.t", "rows", as_of=between.isoformat())).json()["rows"] == [{"id": 1}]
     assert client.get(url("tables", "s.t", "rows", as_of="2100-01-01")).json()["rows"] == [{"id": 1}, {"id": 2}]
     said = problem(client.get(url("tables", "s.t", "rows", as_of="2000-01-01")), 422)
@@ -238,7 +238,9 @@ def test_a_version_of_then(tmp_path: Path) -> None:
 
 def test_a_reading_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1]}))
-    client = served(tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]}, query_timeout="0 milliseconds")
+    client = serve_tables(
+        tmp_path, {"kind": "delta", "path": "./lake"}, {"public.t": ["id"]}, query_timeout="0 milliseconds"
+    )
     assert "longer than 0 seconds" in problem(client.get("/tables/s.t/rows"), 504)["detail"]
 
 
@@ -246,7 +248,7 @@ def test_who_is_answered(tmp_path: Path) -> None:
     """With a token who has it, a browser's user too; without one only this machine, under its own name."""
     write_deltalake(str(tmp_path / "lake/t"), pa.table({"id": [1]}))
     lake = {"kind": "delta", "path": "./lake"}
-    client = served(tmp_path, lake, {"public.t": ["id"]}, token="s3cr3t")
+    client = serve_tables(tmp_path, lake, {"public.t": ["id"]}, token="s3cr3t")
     for path in ("/tables", "/docs", "/openapi.json", "/tables/s.t/rows", "/tables/s.t/timeline/1"):
         assert "Basic" in client.get(path).headers["www-authenticate"]
         assert client.get(path, headers={"authorization": "Bearer wrong"}).status_code == 401
@@ -254,10 +256,10 @@ def test_who_is_answered(tmp_path: Path) -> None:
     assert client.get("/tables/s.t/rows", headers={"authorization": "Bearer s3cr3t"}).status_code == 200
     assert client.get("/tables/s.t/rows", auth=("me", "s3cr3t")).status_code == 200
     assert client.get("/livez").status_code == 200
-    alone = served(tmp_path, lake, {"public.t": ["id"]})
+    alone = serve_tables(tmp_path, lake, {"public.t": ["id"]})
     assert alone.get("/tables", headers={"host": "evil.example"}).status_code == 400
     for address in ("0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1"):
         with pytest.raises(ConfigProblem, match="needs a token"):
             HttpServer({"address": address}).start(None, None)  # type: ignore[arg-type]
     with pytest.raises(ConfigProblem, match="needs a token"):
-        served(tmp_path, lake, {"public.t": ["id"]}, address="0.0.0.0:8091")
+        serve_tables(tmp_path, lake, {"public.t": ["id"]}, address="0.0.0.0:8091")

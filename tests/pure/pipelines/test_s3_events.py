@@ -33,7 +33,7 @@ def notification(*keys: str, name: str = "ObjectCreated:Put", bucket: str = "com
     }
 
 
-def queued(*bodies: Any) -> dict[str, Any]:
+def to_queue_event(*bodies: Any) -> dict[str, Any]:
     """What Lambda is given of a queue."""
     return {"Records": [{"messageId": "1", "eventSource": "aws:sqs", "body": json.dumps(body)} for body in bodies]}
 
@@ -55,17 +55,17 @@ ODD = "s3://company-bucket/dms/odd name+ü%.csv"
         (notification("dms/odd+name%2B%C3%BC%25.csv"), [ODD]),
         (notification("dms/a.csv", name="s3:ObjectCreated:CompleteMultipartUpload"), ["s3://company-bucket/dms/a.csv"]),
         (notification("dms/a.csv", name="ObjectRemoved:Delete"), []),
-        (queued(notification("x"), notification("y")), ["s3://company-bucket/x", "s3://company-bucket/y"]),
-        (queued({"Type": "Notification", "Message": json.dumps(notification("x"))}), ["s3://company-bucket/x"]),
+        (to_queue_event(notification("x"), notification("y")), ["s3://company-bucket/x", "s3://company-bucket/y"]),
+        (to_queue_event({"Type": "Notification", "Message": json.dumps(notification("x"))}), ["s3://company-bucket/x"]),
         (
             {"Records": [{"EventSource": "aws:sns", "Sns": {"Message": json.dumps(notification("x"))}}]},
             ["s3://company-bucket/x"],
         ),
-        (queued(BRIDGED), [ODD]),
+        (to_queue_event(BRIDGED), [ODD]),
         (BRIDGED, [ODD]),
         ({**BRIDGED, "detail-type": "Object Deleted"}, []),
         (TESTED, []),
-        (queued(TESTED), []),
+        (to_queue_event(TESTED), []),
     ],
 )
 def test_events(event, urls):
@@ -73,7 +73,8 @@ def test_events(event, urls):
 
 
 @pytest.mark.parametrize(
-    "event", ["no json", "[]", {}, {"Records": [{"eventSource": "aws:kinesis"}]}, queued({"hello": 1}), {"Records": [{}]}]
+    "event",
+    ["no json", "[]", {}, {"Records": [{"eventSource": "aws:kinesis"}]}, to_queue_event({"hello": 1}), {"Records": [{}]}],
 )
 def test_other_events_are_refused(event):
     with pytest.raises(ConfigProblem, match="no notification of S3"):

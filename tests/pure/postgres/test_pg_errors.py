@@ -18,7 +18,7 @@ FATAL = ["0A000", "42P01", "3F000", "42703", "42601", "42P05", "XX000"]
 ROW = ["22001", "22003", "22P02", "22021", "22P05", "23502", "23503", "23505", "23514", "44000", "54000", "P0001"]
 
 
-def of(state: str) -> psycopg.Error:
+def make_error(state: str) -> psycopg.Error:
     try:
         return errors.lookup(state)("secret value")
     except KeyError:
@@ -32,19 +32,19 @@ def of(state: str) -> psycopg.Error:
     [(s, Retryable) for s in RETRYABLE] + [(s, EnvironmentProblem) for s in ENVIRONMENT] + [(s, Fatal) for s in FATAL],
 )
 def test_by_sqlstate(state: str, kind: type[Exception]) -> None:
-    found = translate_error(of(state), "testing")
+    found = translate_error(make_error(state), "testing")
     assert type(found) is kind
     assert state in str(found)
     assert "secret" not in str(found)
-    assert not is_row_refusal(of(state))
+    assert not is_row_refusal(make_error(state))
 
 
 @pytest.mark.parametrize("state", ROW)
 def test_rows(state: str) -> None:
-    assert is_row_refusal(of(state))
-    assert type(translate_error(of(state), "testing")) is Fatal
-    assert "secret" not in str(translate_error(of(state), "testing"))
-    assert state in describe_refusal(of(state), []).sentence
+    assert is_row_refusal(make_error(state))
+    assert type(translate_error(make_error(state), "testing")) is Fatal
+    assert "secret" not in str(translate_error(make_error(state), "testing"))
+    assert state in describe_refusal(make_error(state), []).sentence
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_lines_of_the_driver_become_sentences() -> None:
 
 def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
     """A server that is too old is refused when it is connected to."""
-    found = translate_error(of("0A000"), "testing")
+    found = translate_error(make_error("0A000"), "testing")
     assert "15" not in found.next_step and "`into`" in found.next_step
 
 
@@ -100,4 +100,4 @@ def test_what_the_server_cannot_do_is_not_blamed_on_its_age() -> None:
     + [(s, False) for s in ("40001", "40P01", "55P03", "53100", "57014", "42P01", "0A000", "23505")],
 )
 def test_which_errors_end_the_session(state: str, ends: bool) -> None:
-    assert is_session_lost(of(state)) is ends
+    assert is_session_lost(make_error(state)) is ends

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from adapters.postgres.json_text import json_text
 from adapters.postgres.literals import ARRAY_FORM, JSON_FORM, text_column
 from adapters.postgres.temporal_text import distant_date, distant_instant
-from adapters.postgres.types import ColumnFit
+from adapters.postgres.types import ColumnConversion
 from adapters.sinks.postgres.inline_rows import rows_to_json
 
 POINT = pa.struct([("x", pa.int32()), ("tags", pa.list_(pa.string()))])
@@ -67,7 +67,7 @@ def test_distant_instants() -> None:
 
 def test_json_cannot_end_its_row() -> None:
     """Rows that travel as one JSON parameter: what is not one whole JSON value does not go that way."""
-    fits = {"id": ColumnFit(pa.int64()), "v": ColumnFit(pa.string(), JSON_FORM)}
+    fits = {"id": ColumnConversion(pa.int64()), "v": ColumnConversion(pa.string(), JSON_FORM)}
     rows = pa.table({"id": [1, 2], "v": ['{"a": 1}', None]})
     assert rows_to_json(rows, fits) == '[{"id":"1","v":{"a": 1}},{"id":"2","v":null}]'
     for hostile in ('1},{"id":"99","v":2', "1}", '"', "null", ""):

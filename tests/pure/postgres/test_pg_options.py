@@ -26,6 +26,6 @@ def test_a_dsn_that_cannot_be_read_is_refused_without_showing_it(dsn: str) -> No
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg", "postgres+psycopg2"])
-def test_every_spelling_of_the_scheme_is_understood(scheme: str) -> None:
+def test_every_form_of_the_scheme_is_accepted(scheme: str) -> None:
     given = PostgresOptions.from_options({"dsn": f"{scheme}://u:p@h/db"})
     assert given.dsn.get_secret_value().startswith(f"{scheme.partition('+')[0]}://")

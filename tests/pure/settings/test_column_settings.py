@@ -18,19 +18,19 @@ ENTRY = "tables[1].to[0]"
 """With policy scd1, of a table with the key `id`, whose records are Debezium's JSON."""
 
 
-def said(place, **columns):
+def override_columns(place, **columns):
     return f"{place}.columns={json.dumps(columns)}"
 
 
 def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
-    around = said(
+    around = override_columns(
         "tables[1]",
         email={**HMAC, "rename": "hash"},
         phone="drop",
         total={"cast": "decimal(12, 2)"},
         at={"metadata": "offset"},
     )
-    own = said(ENTRY, email={"rename": "email_hash"}, total={"cast": "double"}, region={"constant": "EU"})
+    own = override_columns(ENTRY, email={"rename": "email_hash"}, total={"cast": "double"}, region={"constant": "EU"})
     settings = folder.load(overrides=[around, own]).settings
     mine, other = (lane.shape.column_transforms for lane in settings.resolve_lanes("public.orders"))
     phone, at = ("phone", ColumnRule(drop=True)), ("at", AddedColumn("offset"))
@@ -51,7 +51,7 @@ def test_a_lane_gets_what_its_entry_says_before_its_table(folder):
 @pytest.mark.parametrize("place", ["defaults", "tables[1]", ENTRY])
 def test_a_private_column_is_so_under_both_of_its_names(folder, place):
     """Whoever says that it was renamed: records are masked for all."""
-    rules = said("tables[1]", email={**HMAC, "rename": "hash"}, phone="drop", total={"cast": "double"})
+    rules = override_columns("tables[1]", email={**HMAC, "rename": "hash"}, phone="drop", total={"cast": "double"})
     names = f"{place}.renamed_columns={json.dumps({'email': 'mail', 'phone': 'mobile', 'total': 'sum'})}"
     settings = folder.load(overrides=[rules, names]).settings
     mask = Mask("hmac", SECRET.encode())
@@ -74,7 +74,7 @@ def test_a_private_column_is_so_under_both_of_its_names(folder, place):
     ],
 )
 def test_what_is_said_of_the_other_name_counts_and_does_not_make_it_public(folder, own, expected):
-    rules, names = said("tables[1]", email=HMAC, mail=own), 'tables[1].renamed_columns={"email": "mail"}'
+    rules, names = override_columns("tables[1]", email=HMAC, mail=own), 'tables[1].renamed_columns={"email": "mail"}'
     settings = folder.load(overrides=[rules, names]).settings
     lane = settings.resolve_lanes("public.orders")[0]
     assert (
@@ -85,19 +85,19 @@ def test_what_is_said_of_the_other_name_counts_and_does_not_make_it_public(folde
 
 def test_a_mask_of_an_entry_is_one_of_both_names_too(folder):
     names = f'{ENTRY}.renamed_columns={{"email": "mail"}}'
-    lanes = folder.load(overrides=[said(ENTRY, email=HMAC), names]).settings.resolve_lanes("public.orders")
+    lanes = folder.load(overrides=[override_columns(ENTRY, email=HMAC), names]).settings.resolve_lanes("public.orders")
     assert lanes[0].shape.column_transforms.get_rule("mail").mask == Mask("hmac", SECRET.encode())
     assert not lanes[1].shape.column_transforms
 
 
 def test_conditions_do_not_ask_for_what_is_private_under_another_name(folder):
-    rules, names = said("tables[1]", email=HMAC), 'tables[1].renamed_columns={"email": "mail"}'
+    rules, names = override_columns("tables[1]", email=HMAC), 'tables[1].renamed_columns={"email": "mail"}'
     problem = folder.only(overrides=[rules, names, "tables[1].where=mail is null"])
     assert "asks for" in problem.message and "mail" in problem.message
 
 
 def test_a_mask_of_an_entry_is_for_its_target(folder):
-    lanes = folder.load(overrides=[said(ENTRY, email=HMAC)]).settings.resolve_lanes("public.orders")
+    lanes = folder.load(overrides=[override_columns(ENTRY, email=HMAC)]).settings.resolve_lanes("public.orders")
     assert [bool(lane.shape.column_transforms) for lane in lanes] == [True, False]
     assert lanes[0].shape.column_transforms.get_rule("email").mask == Mask("hmac", SECRET.encode())
     assert SECRET not in repr(lanes)
@@ -143,7 +143,7 @@ def test_where_is_for_the_lane_and_leaves_changes_out_under_append(folder):
     ],
 )
 def test_rules_that_make_no_sense(folder, rule, code):
-    finding = folder.only(overrides=[said(ENTRY, email=rule)])
+    finding = folder.only(overrides=[override_columns(ENTRY, email=rule)])
     assert finding.code == code, str(finding)
     assert SECRET not in str(finding) and "short" not in str(finding)
 
@@ -151,43 +151,59 @@ def test_rules_that_make_no_sense(folder, rule, code):
 @pytest.mark.parametrize(
     ("overrides", "code", "told"),
     [
-        ([said("defaults", email="drop")], "inapplicable", "write them in the tables"),
+        ([override_columns("defaults", email="drop")], "inapplicable", "write them in the tables"),
         (
-            [said("tables[1].to[1]", email="drop"), said("tables[1]", email=HMAC)],
+            [override_columns("tables[1].to[1]", email="drop"), override_columns("tables[1]", email=HMAC)],
             "contradiction",
             "keeps the column's values private",
         ),
-        ([said(ENTRY, email=HMAC), said("tables[1]", email=HMAC)], "contradiction", "keeps the column's values private"),
-        ([said(ENTRY, id="drop")], "contradiction", "takes away what tells rows apart"),
-        ([said(ENTRY, id={"mask": "truncate", "key": SECRET, "length": 1})], "contradiction", "under which keys stay keys"),
         (
-            [said("tables[1]", email=HMAC), f"{ENTRY}.where=email is null"],
+            [override_columns(ENTRY, email=HMAC), override_columns("tables[1]", email=HMAC)],
+            "contradiction",
+            "keeps the column's values private",
+        ),
+        ([override_columns(ENTRY, id="drop")], "contradiction", "takes away what tells rows apart"),
+        (
+            [override_columns(ENTRY, id={"mask": "truncate", "key": SECRET, "length": 1})],
+            "contradiction",
+            "under which keys stay keys",
+        ),
+        (
+            [override_columns("tables[1]", email=HMAC), f"{ENTRY}.where=email is null"],
             "contradiction",
             "whose values its table keeps private",
         ),
-        ([said("tables[1]", at=HMAC), f"{ENTRY}.sequence_by=at"], "contradiction", "whose values its table keeps private"),
-        ([said("tables[2]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
-        ([said("tables[2].to[0]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
-        ([said("tables[2]", b={"constant": 2**63})], "place", "has a 'constant' of more than 64 bits"),
+        (
+            [override_columns("tables[1]", at=HMAC), f"{ENTRY}.sequence_by=at"],
+            "contradiction",
+            "whose values its table keeps private",
+        ),
+        ([override_columns("tables[2]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
+        ([override_columns("tables[2].to[0]", aat={"rename": "b"})], "unknown_column", "did you mean 'at'"),
+        ([override_columns("tables[2]", b={"constant": 2**63})], "place", "has a 'constant' of more than 64 bits"),
         ([f"{ENTRY}.where=id <"], "condition", "cannot be read"),
         (["tables[2].where=ids = 5"], "unknown_column", "did you mean 'id'"),
         (["tables[2].where=lower(id) = 'a'"], "expression", "to 'lower', which takes text"),
-        ([said("tables[2]", b={"expression": "idd + 1"})], "unknown_column", "did you mean 'id'"),
-        ([said("tables[2].to[0]", b={"expression": "lower(id)"})], "expression", "to 'lower', which takes text"),
-        ([said("tables[2]", b={"expression": "date_trunc('day', id)"})], "expression", "which takes a date or a time"),
+        ([override_columns("tables[2]", b={"expression": "idd + 1"})], "unknown_column", "did you mean 'id'"),
+        ([override_columns("tables[2].to[0]", b={"expression": "lower(id)"})], "expression", "to 'lower', which takes text"),
         (
-            [said("tables[1]", email=HMAC, low={"expression": "lower(email)"})],
+            [override_columns("tables[2]", b={"expression": "date_trunc('day', id)"})],
+            "expression",
+            "which takes a date or a time",
+        ),
+        (
+            [override_columns("tables[1]", email=HMAC, low={"expression": "lower(email)"})],
             "contradiction",
             "whose values its table keeps private",
         ),
         (
-            [said("tables[1]", low={"expression": "lower(email)"}), said(ENTRY, email=HMAC)],
+            [override_columns("tables[1]", low={"expression": "lower(email)"}), override_columns(ENTRY, email=HMAC)],
             "contradiction",
             f"which {ENTRY}.columns.email masks",
         ),
         (
             [
-                said(ENTRY, name={"expression": "concat(id, a, b)"}),
+                override_columns(ENTRY, name={"expression": "concat(id, a, b)"}),
                 f"{ENTRY}.partial_updates=by_column",
                 f"{ENTRY}.keys=[id]",
             ],
@@ -219,7 +235,7 @@ def test_types_by_their_names():
 def test_a_computed_column_is_read_once(folder):
     told = "case when a is null then 'none' else upper(a) end"
     (lane, _) = folder.load(
-        overrides=[said(ENTRY, a="drop", b={"expression": told, "cast": "string"})]
+        overrides=[override_columns(ENTRY, a="drop", b={"expression": told, "cast": "string"})]
     ).settings.resolve_lanes("public.orders")
     made = Case(((IsNull(source("a")), Lit("none")),), Call("upper", (source("a"),)))
     assert lane.shape.column_transforms == ColumnTransforms(
@@ -228,7 +244,7 @@ def test_a_computed_column_is_read_once(folder):
     assert list(lane.shape.column_transforms.description) == ["without a", f"b as {told}"]
 
 
-def test_what_a_lane_makes_of_columns_is_told_without_secrets():
+def test_column_transforms_of_a_lane_are_shown_without_secrets():
     mask = Mask("hmac", SECRET.encode())
     remade = ColumnTransforms(
         (("a", ColumnRule(drop=True)), ("b", ColumnRule(mask=mask, rename="c"))), (("d", AddedColumn("topic")),)
@@ -239,22 +255,46 @@ def test_what_a_lane_makes_of_columns_is_told_without_secrets():
 
 @pytest.mark.parametrize("place", ["on_reject", "tables[1].on_reject"])
 def test_keys_of_private_records_may_be_held_back(folder, place):
-    assert folder.load(overrides=[said("tables[1]", email=HMAC), f"{place}=hold_key"])
+    assert folder.load(overrides=[override_columns("tables[1]", email=HMAC), f"{place}=hold_key"])
 
 
 @pytest.mark.parametrize(
     ("overrides", "at", "told"),
     [
-        ([said(ENTRY, a={"rename": "x"}, b={"rename": "X"})], "columns.a.rename", "makes another column of the name"),
-        ([said("tables[1]", a={"rename": "x"}), said(ENTRY, x={"constant": 1})], "a.rename", "of the name 'x'"),
-        ([said("tables[2]", at={"rename": "id"})], "columns.at.rename", "of the name 'id'"),
-        ([said(ENTRY, a={"rename": "_cdc_op"})], "columns.a.rename", "which replicator keeps for itself"),
-        ([said(ENTRY, a={"rename": "_OFFSET"})], "columns.a.rename", "which replicator keeps for itself"),
-        ([said("tables[1]", __start_at={"metadata": "offset"})], "columns.__start_at", "which replicator keeps for itself"),
-        ([said(ENTRY, a={"expression": "cast(b as date)", "cast": "bool"})], "columns.a.cast", "cannot become bool"),
-        ([said("tables[2]", a={"expression": "id = 5", "cast": "date"})], "columns.a.cast", "cannot become date32"),
-        ([said(ENTRY, a={"metadata": "source_time", "cast": "bool"})], "columns.a.cast", "cannot become bool"),
-        ([said("tables[2]", id={"cast": "date"})], "columns.id.cast", "casts int64 to date32[day], which cannot be"),
+        (
+            [override_columns(ENTRY, a={"rename": "x"}, b={"rename": "X"})],
+            "columns.a.rename",
+            "makes another column of the name",
+        ),
+        (
+            [override_columns("tables[1]", a={"rename": "x"}), override_columns(ENTRY, x={"constant": 1})],
+            "a.rename",
+            "of the name 'x'",
+        ),
+        ([override_columns("tables[2]", at={"rename": "id"})], "columns.at.rename", "of the name 'id'"),
+        ([override_columns(ENTRY, a={"rename": "_cdc_op"})], "columns.a.rename", "which replicator keeps for itself"),
+        ([override_columns(ENTRY, a={"rename": "_OFFSET"})], "columns.a.rename", "which replicator keeps for itself"),
+        (
+            [override_columns("tables[1]", __start_at={"metadata": "offset"})],
+            "columns.__start_at",
+            "which replicator keeps for itself",
+        ),
+        (
+            [override_columns(ENTRY, a={"expression": "cast(b as date)", "cast": "bool"})],
+            "columns.a.cast",
+            "cannot become bool",
+        ),
+        (
+            [override_columns("tables[2]", a={"expression": "id = 5", "cast": "date"})],
+            "columns.a.cast",
+            "cannot become date32",
+        ),
+        ([override_columns(ENTRY, a={"metadata": "source_time", "cast": "bool"})], "columns.a.cast", "cannot become bool"),
+        (
+            [override_columns("tables[2]", id={"cast": "date"})],
+            "columns.id.cast",
+            "casts int64 to date32[day], which cannot be",
+        ),
     ],
 )
 def test_what_would_stop_a_lane_at_its_first_record(folder, overrides, at, told):
@@ -264,11 +304,11 @@ def test_what_would_stop_a_lane_at_its_first_record(folder, overrides, at, told)
 
 
 def test_names_and_casts_that_may_be(folder):
-    swapped = said(ENTRY, a={"rename": "b"}, b={"rename": "a"}, c="drop", d={"rename": "c"})
-    again = said(
+    swapped = override_columns(ENTRY, a={"rename": "b"}, b={"rename": "a"}, c="drop", d={"rename": "c"})
+    again = override_columns(
         "tables[2]", at={"rename": "id2", "cast": "string"}, day={"expression": "cast(id as text)", "cast": "int32"}
     )
-    other = said("tables[1]", amount={"expression": "price * 2", "cast": "date"})
+    other = override_columns("tables[1]", amount={"expression": "price * 2", "cast": "date"})
     words = [
         lane.shape.column_transforms.description
         for lane in folder.load(overrides=[swapped]).settings.resolve_lanes("public.orders")
@@ -277,5 +317,5 @@ def test_names_and_casts_that_may_be(folder):
     tables = folder.load(overrides=[again, other]).settings.tables
     casts = {(name, column.cast) for table in tables[1:3] for name, column in table.columns.items()}
     assert casts == {("at", "string"), ("day", "int32"), ("amount", "date")}
-    last = folder.load(overrides=["tables[2].except_column_list=[at]", said("tables[2]", id={"rename": "at"})])
+    last = folder.load(overrides=["tables[2].except_column_list=[at]", override_columns("tables[2]", id={"rename": "at"})])
     assert last.settings.tables[2].columns["id"].rename == "at"

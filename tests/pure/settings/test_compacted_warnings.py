@@ -21,7 +21,7 @@ def change(folder, old, new):
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_who_keeps_every_change_of_a_compacted_topic_is_told(folder, kind):
+def test_a_lane_with_every_change_of_a_compacted_topic_is_warned(folder, kind):
     said, sentence = EVERY[kind]
     change(folder, LANE, said)
     if kind == "event log":

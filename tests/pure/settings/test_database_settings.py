@@ -9,13 +9,13 @@ from replicator.settings import to_plain_options
 BEFORE = "      client.rack: a"
 
 
-def said(folder, database: str) -> int:
+def set_database(folder, database: str) -> int:
     return folder.change(BEFORE, f"{BEFORE}\n    database: {database}")
 
 
 @pytest.mark.parametrize("dsn", ["mariadb://u:hunter2@h", "mariadb://u:hunter2@h:3306/shop?ssl_ca=/ca.pem"])
 def test_one_of_mariadb_needs_its_url_only(folder, dsn):
-    said(folder, f"{{dsn: '{dsn}', bigint_unsigned: precise}}")
+    set_database(folder, f"{{dsn: '{dsn}', bigint_unsigned: precise}}")
     loaded = folder.load()
     source = loaded.settings.sources["shop"]
     assert source.database.kind == "mariadb"
@@ -36,8 +36,8 @@ def test_one_of_mariadb_needs_its_url_only(folder, dsn):
         ("{dsn: 'oracle://h/d'}", "dsn", "postgresql://USER"),
     ],
 )
-def test_what_does_not_fit_is_refused_where_it_stands(folder, database, code, words):
-    line = said(folder, database)
+def test_unsuitable_settings_are_refused_at_their_line(folder, database, code, words):
+    line = set_database(folder, database)
     [found] = folder.findings()
     assert (found.code, words in f"{found.message} {found.suggestion}") == (code, True), str(found)
     assert line - 1 <= found.line <= line + 1

@@ -23,7 +23,7 @@ sinks:
 """
 
 
-def loaded(folder: Path, sinks: str, more: str = "") -> Loaded:
+def load_config(folder: Path, sinks: str, more: str = "") -> Loaded:
     (folder / "config").mkdir(parents=True)
     path = folder / "config" / "replicator.yaml"
     path.write_text(CONFIG % (sinks, sinks.split(":", maxsplit=1)[0].strip()) + more)
@@ -40,7 +40,7 @@ def loaded(folder: Path, sinks: str, more: str = "") -> Loaded:
     ],
 )
 def test_a_pipeline_has_a_name_a_group_and_a_place_for_rejects(tmp_path: Path, sinks: str, place: str) -> None:
-    found = loaded(tmp_path / "web shop", sinks)
+    found = load_config(tmp_path / "web shop", sinks)
     assert found.settings.pipeline == "web-shop"
     assert found.settings.sources["feed"].group_id == "replicator-web-shop"
     letters = found.settings.dead_letters
@@ -53,7 +53,7 @@ def test_a_pipeline_has_a_name_a_group_and_a_place_for_rejects(tmp_path: Path, s
 
 
 def test_what_the_config_says_counts(tmp_path: Path) -> None:
-    found = loaded(tmp_path, LAKE, "pipeline: shop\ndead_letters: {path: ./rejects}\n")
+    found = load_config(tmp_path, LAKE, "pipeline: shop\ndead_letters: {path: ./rejects}\n")
     assert (found.settings.pipeline, found.settings.sources["feed"].group_id) == ("shop", "replicator-shop")
     assert found.settings.dead_letters.path == str(tmp_path / "rejects")
     assert describe_defaults(found) == []

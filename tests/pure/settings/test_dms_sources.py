@@ -25,7 +25,7 @@ def dms(folder, more="", transport="files"):
     folder.write(text.replace("tables:\n", f"tables:\n{TABLE}", 1))
 
 
-def test_what_is_said_reaches_transport_and_decoder(folder):
+def test_settings_are_passed_to_transport_and_decoder(folder):
     dms(folder, '    csv: {header: true, quote: "\'", null_value: "NULL"}\n    operations: {create: INSERT}\n')
     loaded = folder.load()
     source, decoder = adapters.build_source(loaded, "dms"), adapters.build_decoder(loaded, "dms")

@@ -141,7 +141,7 @@ def test_a_key_without_a_value_is_not_ignored(folder):
         ("a: @x\n", 1, 4, "no value can begin with"),
     ],
 )
-def test_a_syntax_error_is_told_in_plain_words_with_its_place(text, line, column, words):
+def test_a_syntax_error_is_reported_in_plain_words_with_its_line(text, line, column, words):
     (problem,) = parse_document(text, lambda at, _: Origin("c.yaml", at + 1)).problems
     assert problem.message.startswith(f"is not valid YAML at column {column}: ") and words in problem.message
     assert problem.suggestion

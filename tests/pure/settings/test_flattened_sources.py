@@ -11,7 +11,7 @@ TABLE = "  - match: audit.log\n    source: recorded\n    policy: append\n"
 
 
 @pytest.fixture
-def flattened(folder):
+def change_source(folder):
     def change(said: str = "flattened: true", table: str = "") -> None:
         text = folder.file.read_text().replace(SOURCE, f"{SOURCE}    {said}\n")
         folder.write(text.replace(TABLE, TABLE + "".join(f"    {line}\n" for line in table.split("\n") if line)))
@@ -20,15 +20,15 @@ def flattened(folder):
 
 
 @pytest.mark.parametrize("said", ["delete", "ignore"])
-def test_the_decoder_is_told_and_the_source_is_not(folder, flattened, said):
-    flattened(table=f"tombstones: {said}")
+def test_the_option_is_passed_to_the_decoder_and_not_to_the_source(folder, change_source, said):
+    change_source(table=f"tombstones: {said}")
     loaded = folder.load()
     assert adapters.build_decoder(loaded, "recorded").__reduce__()[1][0]["flattened"] is True
     assert "flattened" not in adapters.list_options(loaded.settings.sources["recorded"])
 
 
-def test_tables_have_to_say_what_records_without_a_value_do(folder, flattened):
-    flattened()
+def test_tables_have_to_say_what_records_without_a_value_do(folder, change_source):
+    change_source()
     problem = folder.only()
     assert problem.code == "missing" and "records without a value" in problem.message, str(problem)
     assert "tombstones: delete" in str(problem)
@@ -38,14 +38,14 @@ def test_tables_have_to_say_what_records_without_a_value_do(folder, flattened):
     ("flattened: true\n    transactions: {topic: a.transaction}", "contradiction", "both 'transactions' and 'flattened'"),
     ("flattened: perhaps", "type", "flattened"),
 ])  # fmt: skip
-def test_what_does_not_go_together_is_refused(folder, flattened, said, code, message):
-    flattened(said, "tombstones: delete")
+def test_what_does_not_go_together_is_refused(folder, change_source, said, code, message):
+    change_source(said, "tombstones: delete")
     [finding, *_] = [f for f in folder.findings() if f.code == code]
     assert message in finding.message
 
 
-def test_other_formats_have_no_flattened_rows(folder, flattened):
-    flattened(table="tombstones: delete")
+def test_other_formats_have_no_flattened_rows(folder, change_source):
+    change_source(table="tombstones: delete")
     folder.write(folder.file.read_text().replace(SOURCE, SOURCE.replace("debezium_json", "maxwell_json")))
     [finding, *_] = [f for f in folder.findings() if f.code == "inapplicable"]
     assert "'flattened'" in finding.message

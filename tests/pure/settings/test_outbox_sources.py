@@ -23,7 +23,7 @@ def outbox(folder):
     return change
 
 
-def test_the_decoder_is_told_what_tables_and_columns_are_called(folder, outbox):
+def test_names_of_tables_and_columns_are_passed_to_the_decoder(folder, outbox):
     outbox('outbox: {route_to: "events.{aggregatetype}", columns: {payload: body}}')
     loaded = folder.load()
     assert adapters.list_options(loaded.settings.sources["recorded"]) == {"path": str(folder.root / "archive")}

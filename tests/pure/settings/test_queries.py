@@ -15,7 +15,7 @@ def keys(text: str, column: str) -> dict[str, str | None]:
     return {table: key and key.text for table, key in query.keys.items()}
 
 
-def refused(text: str, **said: object) -> QueryProblem:
+def get_problem(text: str, **said: object) -> QueryProblem:
     query, wrong = read_query(text, QueryContext(**{"engine": "local", "inputs": TABLES, **said}))
     assert query is None
     return wrong[0]
@@ -74,7 +74,7 @@ NOT_BY_GROUPS = {
 
 @pytest.mark.parametrize("text", NOT_BY_GROUPS)
 def test_what_mixes_groups_is_refused(text):
-    wrong = refused(text, partition_by="city")
+    wrong = get_problem(text, partition_by="city")
     assert (wrong.code, wrong.line) == ("not_by_group", NOT_BY_GROUPS[text])
 
 
@@ -101,7 +101,7 @@ def test_what_mixes_groups_is_refused(text):
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_line(text, code, line, words):
-    wrong = refused(text)
+    wrong = get_problem(text)
     assert (wrong.code, wrong.line) == (code, line), wrong
     assert words in wrong.sentence
 
@@ -114,7 +114,7 @@ def test_a_parameter_becomes_its_value():
     assert "'2021-10-17'" in query.text
     assert "'it''s'" in query.text
     assert '"id" < 3' in query.text
-    assert refused("SELECT a FROM users", parameters={"sinse": 1}).code == "sql_parameter"
+    assert get_problem("SELECT a FROM users", parameters={"sinse": 1}).code == "sql_parameter"
 
 
 def test_each_engine_has_its_own_words():

@@ -33,15 +33,15 @@ QUERY = "query: SELECT 1 AS id"
 def write(folder):
     """Write the config with more lines of the source; the number of the first of them."""
 
-    def written(more: str = "", table: str = KEYS, old: str = "", new: str = "") -> int:
+    def write_config(more: str = "", table: str = KEYS, old: str = "", new: str = "") -> int:
         lines = "".join(f"    {line}\n" for line in more.splitlines())
         folder.write(ASKED.format(more=lines, table=table).replace(old, new))
         return 9
 
-    return written
+    return write_config
 
 
-def test_what_its_adapter_is_told(folder, write):
+def test_options_passed_to_its_adapter(folder, write):
     write("start_after: 2019-11-20 00:00:00\noverlap: 10 minutes\nevery: 2 minutes\nranges: 4")
     loaded = folder.load()
     told = {**adapters.list_options(loaded.settings.sources["sales"]), **adapters.list_kept_options(loaded, "sales")}
@@ -110,7 +110,7 @@ def test_its_records_are_rows(folder, write):
         (KEYS + "    policy: scd2\n", True),
     ],
 )
-def test_who_misses_deletes_is_told(folder, write, table, warned):
+def test_missing_deletes_are_warned_of(folder, write, table, warned):
     write(table=table)
     found = [w for w in folder.load().warnings if w.code == "no_deletes"]
     assert [(w.line, "rows that are deleted are not seen" in w.message) for w in found] == ([(3, True)] if warned else [])

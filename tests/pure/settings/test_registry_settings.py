@@ -23,7 +23,7 @@ def shop(loaded):
     return name, source
 
 
-def test_what_is_said_reaches_the_decoder_and_nobody_else(folder, monkeypatch):
+def test_settings_are_passed_to_the_decoder_alone(folder, monkeypatch):
     avro(folder, "{url: 'https://registry:8081/', user: reader, password: '${PASSWORD}', ca: ./ca.pem}")
     folder.environ["PASSWORD"] = SECRET
     loaded = folder.load()

@@ -31,7 +31,7 @@ def feed(folder, more, transport="files", place="    path: ./feed\n", table=TABL
         (CSV + "    operation_column: op\n    sequence_columns: [n]\n", False, ("n",), True),
     ],
 )
-def test_what_the_decoder_is_told(folder, more, inserts_only, sequence, text_values):
+def test_options_passed_to_the_decoder(folder, more, inserts_only, sequence, text_values):
     feed(folder, more)
     loaded = folder.load()
     options = adapters.build_decoder(loaded, "feed")._options

@@ -126,7 +126,7 @@ SNAPSHOTS = "  recorded:\n    format: rows\n    transport: snapshots\n    path: 
 OF_LOG = "  - match: log\n    source: recorded\n    policy: append\n    keys: [id]\n"
 
 
-def test_a_source_of_snapshots_is_told_its_key_and_its_state(folder, rows):
+def test_key_and_state_are_passed_to_a_snapshot_source(folder, rows):
     rows("allow_empty: true", SNAPSHOTS, OF_LOG)
     loaded = folder.load()
     told = adapters.list_options(loaded.settings.sources["recorded"])

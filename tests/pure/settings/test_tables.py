@@ -134,7 +134,7 @@ def test_event_logs_are_not_lanes_of_a_table(folder):
     assert settings.list_event_logs("recorded") == ()
 
 
-def test_tables_of_two_sources_are_told_apart(folder):
+def test_tables_of_two_sources_are_distinguished(folder):
     settings = folder.load(overrides=["tables[2].match=public.*", "tables[2].to=[{sink: target, policy: append}]"]).settings
     assert settings.find_table("public.x", "shop").source == "shop"
     assert settings.find_table("public.x", "recorded").source == "recorded"

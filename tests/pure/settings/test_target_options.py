@@ -161,7 +161,7 @@ def test_compaction_of_a_sink(folder):
     assert folder.only().code == "unknown_key"
 
 
-def test_vacuums_are_said_in_times_and_told_in_seconds(folder):
+def test_vacuum_retention_is_configured_in_times_and_passed_in_seconds(folder):
     overrides = ["sinks.lake.vacuum_every=1 day", "sinks.raw.vacuum_retain=9 days", "defaults.vacuum_every=2 hours"]
     loaded = folder.load(overrides=[*overrides, "tables[1].to[1].vacuum_retain=8 days"])
     assert adapters.list_options(loaded.settings.sinks["lake"])["vacuum_every"] == 86_400

@@ -16,7 +16,7 @@ def with_transactions(folder, said, topics='["cdc.public.*", cdc.transaction]'):
     folder.write(text.replace(TOPICS, f"topics: {topics}\n    transactions: {said}", 1))
 
 
-def test_what_is_said_reaches_the_pipeline_and_no_adapter(folder):
+def test_settings_are_passed_to_the_pipeline_and_no_adapter(folder):
     with_transactions(folder, '{topic: cdc.transaction, max_transaction_bytes: 1MiB, patience: "2 minutes"}')
     loaded = folder.load()
     (name,) = [name for name, source in loaded.settings.sources.items() if source.transactions]

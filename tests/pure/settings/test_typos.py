@@ -82,19 +82,19 @@ def test_all_typos_are_found_at_once(folder):
     assert {f"did you mean '{meant}'?" for _, _, meant in chosen} <= set(suggestions)
 
 
-def test_a_key_at_the_wrong_place_is_sent_to_the_right_one(changed):
-    finding, line = changed("engine: local", "topics: [a]")
+def test_a_key_at_the_wrong_place_is_sent_to_the_right_one(find_after_change):
+    finding, line = find_after_change("engine: local", "topics: [a]")
     assert (finding.line, finding.suggestion) == (line, "'topics' is a key of a source")
 
 
-def test_a_key_of_another_kind_is_sent_there(changed):
-    finding, line = changed("    path: ./lake\n", "    path: ./lake\n    dsn: x\n")
+def test_a_key_of_another_kind_is_sent_there(find_after_change):
+    finding, line = find_after_change("    path: ./lake\n", "    path: ./lake\n    dsn: x\n")
     assert finding.line == line
     assert "postgres" in finding.suggestion
 
 
-def test_a_name_like_nothing_gets_the_list_of_names(changed):
-    finding, _ = changed("  depth: 64", "  qqqq: 64")
+def test_a_name_like_nothing_gets_the_list_of_names(find_after_change):
+    finding, _ = find_after_change("  depth: 64", "  qqqq: 64")
     assert finding.suggestion == "known here: batch_bytes, columns, depth, memory, message_bytes"
 
 

@@ -49,7 +49,7 @@ def test_what_lanes_read_again_is_one_batch_too(archive):
     assert [(batch.records, batch.span.end[T]) for batch in found] == [(8, 9)]
 
 
-def test_more_than_fits_is_none(archive):
+def test_more_than_the_limit_is_none(archive):
     source = ArchiveSource({"path": archive, "batch_bytes": 119, "mode": "batch"})
     found = []
     with pytest.raises(Fatal, match=f"{archive} has more than the 119 bytes") as caught:

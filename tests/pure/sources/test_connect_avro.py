@@ -62,7 +62,7 @@ def sink(topics: Path, content: bytes, first: int = 0, ending: str = ".avro") ->
     return put(topics / (NAME % (first, ending)), content)
 
 
-def golden(name: str) -> bytes:
+def read_golden(name: str) -> bytes:
     return (GOLDEN / name).read_bytes()
 
 
@@ -92,17 +92,17 @@ def block(count: int, packed: bytes) -> bytes:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_events_that_java_wrote_are_those_of_the_json_converter(topics, codec):
-    sink(topics, golden(f"events.{codec}.avro"), 7)
+    sink(topics, read_golden(f"events.{codec}.avro"), 7)
     rows = read(topics)
     assert [(row["topic"], row["partition"], row["offset"]) for row in rows] == [
         ("cdc.public.t", 0, 7 + n) for n in range(3)
     ]
-    expected = golden("events.jsonl").splitlines()
+    expected = read_golden("events.jsonl").splitlines()
     assert [json.loads(row["value"]) for row in rows] == [json.loads(line) for line in expected]
 
 
 def test_their_values_have_the_types_of_their_schema(topics):
-    sink(topics, golden("events.snappy.avro"))
+    sink(topics, read_golden("events.snappy.avro"))
     raw = pa.Table.from_pylist(read(topics), RAW)
     decoder = DebeziumJsonDecoder({"keys": {"public.t": ["id"]}})
     [route, *_] = decoder.route(raw).to_pylist()
@@ -117,13 +117,13 @@ def test_their_values_have_the_types_of_their_schema(topics):
 
 @pytest.mark.parametrize(
     ("content", "ending"),
-    [(b"1\n2\n3\n", ".json"), (golden("events.null.avro"), ".avro"), (golden("extra.bytes.avro"), ".avro")],
+    [(b"1\n2\n3\n", ".json"), (read_golden("events.null.avro"), ".avro"), (read_golden("extra.bytes.avro"), ".avro")],
 )
-def test_keys_and_headers_are_avro_beside_any_values(topics, content, ending):
+def test_keys_and_headers_are_avro_with_any_values(topics, content, ending):
     """Of a connector that says nothing else, keys and headers are Avro."""
     sink(topics, content, 5, ending)
-    sink(topics, golden("extra.keys.avro"), 5, ".keys.avro")
-    sink(topics, golden("extra.headers.avro"), 5, ".headers.avro")
+    sink(topics, read_golden("extra.keys.avro"), 5, ".keys.avro")
+    sink(topics, read_golden("extra.headers.avro"), 5, ".headers.avro")
     rows = read(topics)
     assert [(row["offset"], row["key"]) for row in rows] == [(5 + n, b"key %d" % n) for n in range(3)]
     assert [[(h["name"], h["value"].decode()) for h in row["headers"]] for row in rows] == [
@@ -132,7 +132,7 @@ def test_keys_and_headers_are_avro_beside_any_values(topics, content, ending):
 
 
 def test_text_and_bytes_are_messages_as_they_were(topics):
-    sink(topics, golden("extra.bytes.avro"), 5)
+    sink(topics, read_golden("extra.bytes.avro"), 5)
     assert [row["value"] for row in read(topics)] == [b"\0\n\0\xff", None, b"\0\n\2\xff"]
     sink(topics, avro({"type": "string"}, ['{"a": "é"}', "  ", ""]), 8)
     assert [row["value"] for row in read(topics)][3:] == ['{"a": "é"}'.encode(), b"  ", b""]
@@ -164,7 +164,7 @@ def file_of(folder: Path, content: bytes) -> ArchiveFile:
 
 
 def test_files_are_read_as_another_library_reads_them(tmp_path):
-    for content in (golden("extra.keys.avro"), avro({"type": "string"}, ["a", "", "é"], "xz")):
+    for content in (read_golden("extra.keys.avro"), avro({"type": "string"}, ["a", "", "é"], "xz")):
         expected = [text.encode() for text in fastavro.reader(io.BytesIO(content))]
         assert list(read_messages(file_of(tmp_path, content), LONGEST)) == expected
 
@@ -264,7 +264,7 @@ def test_no_bytes_do_worse_than_stop_the_source(tmp_path):
 
     @for_all(**strategies)
     def check(codec, place, other):
-        content = golden(f"events.{codec}.avro")
+        content = read_golden(f"events.{codec}.avro")
         content = content[:place] + other + content[place + len(other) :]
         try:
             for message in read_messages(file_of(tmp_path, content), LONGEST):

@@ -213,7 +213,7 @@ def test_a_file_that_comes_late_is_a_loss(topics):
         follow(topics, take)
 
 
-def test_keys_without_values_are_refused_once_they_are_settled(topics, monkeypatch):
+def test_keys_without_values_are_refused_once_files_are_stable(topics, monkeypatch):
     """A copy that keeps times may bring keys first."""
     sink(topics, 0, "{}\n")
     sink(topics, 1, '{"id": 1}\n', ".keys.json", inside="tombstone")
@@ -270,7 +270,7 @@ def test_values_that_a_copy_brought_with_their_time_wait_for_their_keys(topics):
     assert read_at_first(topics, settle=3600) == []
 
 
-def test_a_range_waits_for_files_that_were_touched(topics):
+def test_a_range_waits_for_recently_written_files(topics):
     """A file that were left out would count as a hole."""
     sink(topics, 0, "{}\n{}\n")
     found: list[int] = []

@@ -41,19 +41,19 @@ def test_nothing_at_or_above_it_is_read(tmp_path: Path) -> None:
     log.append(pa.concat_tables([records(0, 3, 4, 7), records(1, 0, 1)]))
     log.append(pa.concat_tables([records(0, 9), records(1, 2)]))
 
-    def bounded(**below: int) -> DeltaSource:
+    def read_bounded(**below: int) -> DeltaSource:
         return DeltaSource({"path": str(log.path), "below": {TOPIC: {name[1:]: at for name, at in below.items()}}})
 
-    assert read(bounded(p0=7, p1=2), bounded(p0=7, p1=2).start()) == (
+    assert read(read_bounded(p0=7, p1=2), read_bounded(p0=7, p1=2).start()) == (
         [(0, 3), (0, 4), (1, 0), (1, 1)],
         Position({ONE: 7, TWO: 2}),
     )
-    assert read(bounded(p0=7), Position({ONE: 4})) == ([(0, 4)], Position({ONE: 7})), "of one partition alone"
-    assert read(bounded(p0=3, p1=0), bounded(p0=3, p1=0).start())[0] == [], "before the first records"
-    assert bounded(p0=100, p1=1).end() == Position({ONE: 10, TWO: 1}), "never beyond the log's own end"
+    assert read(read_bounded(p0=7), Position({ONE: 4})) == ([(0, 4)], Position({ONE: 7})), "of one partition alone"
+    assert read(read_bounded(p0=3, p1=0), read_bounded(p0=3, p1=0).start())[0] == [], "before the first records"
+    assert read_bounded(p0=100, p1=1).end() == Position({ONE: 10, TWO: 1}), "never beyond the log's own end"
 
 
-def test_who_needs_records_that_were_removed_before_its_end_is_told(tmp_path: Path) -> None:
+def test_records_removed_before_the_end_are_reported(tmp_path: Path) -> None:
     """Where none below it are left, too."""
     log = RecordedLog(tmp_path / "log")
     log.append(records(0, 5, 6))

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from support.rows_of_tables import decoded, folded, read, table_rows
+from support.rows_of_tables import apply_changes, decode_changes, read, table_rows
 from support.table_of_rows import FEED, VERSION, WHOLE
 
 from adapters.decoders.rows import RowsDecoder
@@ -108,34 +108,34 @@ def test_the_feed_leads_to_the_table(path, seed, by):
     cut = rng.choice([1, 2, 5, 1000])
     one = source(path, batch_records=cut)
     whole = read(one, one.beginning())
-    assert folded(decoded(whole)) == table_rows(path)
+    assert apply_changes(decode_changes(whole)) == table_rows(path)
     assert len(set(whole["offset"].to_pylist())) == whole.num_rows
     version = rng.randrange(DeltaTable(path).version())
     later = read(one, {PLACE: version * VERSION + WHOLE})
-    assert folded(decoded(later)) == table_rows(path)
+    assert apply_changes(decode_changes(later)) == table_rows(path)
     middle = rng.choice(whole["offset"].to_pylist())
     assert read(source(path), {PLACE: middle}).equals(
         whole.filter(pa.array([o >= middle for o in whole["offset"].to_pylist()]))
     )
 
 
-def test_rows_that_exchange_their_keys(path):
+def test_rows_that_swap_their_keys(path):
     """In one commit, and in whichever order and pairs the feed has them."""
     create(path, (1, "one"), (2, "two"), (3, "three"))
     DeltaTable(path).update(updates={"id": "case when id = 1 then 2 when id = 2 then 1 else 30 end", "v": "concat(v, '!')"})
     assert table_rows(path)[2]["v"] == "one!"
-    changes = decoded(read(source(path), source(path).beginning()))
-    assert folded(changes) == table_rows(path)
+    changes = decode_changes(read(source(path), source(path).beginning()))
+    assert apply_changes(changes) == table_rows(path)
     assert [c["id"] for c in changes if c["_op"] == "d"] and all(c["_seq_2"] == 0 for c in changes if c["_op"] == "d")
 
 
-def test_rows_that_move_to_another_partition(path):
+def test_rows_that_change_their_partition(path):
     """Before and after are in different files, of which either may come first."""
     create(path, (1, "a"), (2, "b"), (3, "c"), partition_by=["v"])
     DeltaTable(path).update(predicate="id <> 2", updates={"v": "case when id = 1 then 'z' else 'A' end"})
     one = source(path)
-    changes = decoded(read(one, one.beginning()))
-    assert folded(changes) == table_rows(path) and [c["_op"] for c in changes].count("d") == 2
+    changes = decode_changes(read(one, one.beginning()))
+    assert apply_changes(changes) == table_rows(path) and [c["_op"] for c in changes].count("d") == 2
     order = [(c["_op"], c["id"]) for c in changes if c["_seq_1"] == 1]
     assert order.index(("u", 3)) < order.index(("d", 3)) and order.index(("d", 1)) < order.index(("u", 1))
 
@@ -317,10 +317,10 @@ def test_columns_of_partitions(path):
     )
     DeltaTable(path).delete("id = 2")
     one = source(path)
-    changes = decoded(read(one, one.beginning()))
-    assert folded(changes) == table_rows(path)
+    changes = decode_changes(read(one, one.beginning()))
+    assert apply_changes(changes) == table_rows(path)
     assert next(c for c in changes if c["_op"] == "d")["s"] == "c/é%"
-    assert folded(decoded(read(one))) == table_rows(path)
+    assert apply_changes(decode_changes(read(one))) == table_rows(path)
 
 
 def test_days_that_no_target_can_keep_are_rejects(path):
@@ -378,18 +378,18 @@ def test_a_file_that_was_vacuumed(path):
         read(one, start)
 
 
-def test_a_table_that_was_made_anew(path, tmp_path):
+def test_a_recreated_table(path, tmp_path):
     create(path, (1, "a"))
     one, seen = source(path), {}
 
-    def anew(batch):
+    def recreate_table(batch):
         seen.update(batch.identity)
         if batch.records:
             shutil.rmtree(path)
             create(path, (2, "b"))
 
     with pytest.raises(DataLoss, match="was made anew"):
-        one.run(Position(), anew, threading.Event(), once=False)
+        one.run(Position(), recreate_table, threading.Event(), once=False)
     assert "made anew" in source(path).losses(Position({PLACE: 0}), seen)[PLACE]
     assert not source(path).losses(Position({PLACE: 0}), source(path).identity())
 

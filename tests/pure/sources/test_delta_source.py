@@ -290,7 +290,7 @@ def test_headers_that_are_none_make_a_reject(log: RecordedLog, text: str) -> Non
     assert [(h["name"], h["value"][:10]) for h in bad["headers"]] == [(ERROR_HEADER, b"MALFORMED:")]
 
 
-def test_a_table_that_is_made_anew_is_seen(log: RecordedLog, tmp_path: Path) -> None:
+def test_a_recreated_table_is_noticed(log: RecordedLog, tmp_path: Path) -> None:
     there = source(log)
     log.append(records(0, 1, 2))
     assert there.end() == Position({T: 3})
@@ -302,7 +302,7 @@ def test_a_table_that_is_made_anew_is_seen(log: RecordedLog, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_log_that_is_made_anew_while_it_is_followed_is_a_loss(log: RecordedLog, tmp_path: Path) -> None:
+def test_a_log_recreated_while_it_is_read_is_a_loss(log: RecordedLog, tmp_path: Path) -> None:
     """Other records lie at the same offsets."""
     log.append(records(0, 1, 2))
     other = RecordedLog(tmp_path / "other" / "log")
@@ -365,17 +365,17 @@ def test_options(tmp_path: Path, wrong: dict[str, object]) -> None:
 
 
 def test_doctor(log: RecordedLog, tmp_path: Path) -> None:
-    def found(**options: object) -> list[tuple[str, str]]:
+    def diagnose(**options: object) -> list[tuple[str, str]]:
         check = DeltaSourceCheck("source s", {"path": str(log.path), "production": False, "positions": {}, **options})
         return [(d.severity, d.sentence) for d in check.diagnose()]
 
-    assert found()[0][0] == "warning"
+    assert diagnose()[0][0] == "warning"
     log.append(records(4, 5))
-    assert found() == [("ok", f"The event log {log.path} has 1 files.")]
-    assert [level for level, _ in found(topics=["cdc.*", "else"])] == ["warning"]
-    ((_, sentence),) = [d for d in found(positions={"lake.items": {TOPIC: {"0": 2}}}) if d[0] == "error"]
+    assert diagnose() == [("ok", f"The event log {log.path} has 1 files.")]
+    assert [level for level, _ in diagnose(topics=["cdc.*", "else"])] == ["warning"]
+    ((_, sentence),) = [d for d in diagnose(positions={"lake.items": {TOPIC: {"0": 2}}}) if d[0] == "error"]
     assert "Lane lake.items cannot go on: Records 2 to 3" in sentence
-    assert [level for level, _ in found(path=str(tmp_path / "none"))] == ["error"]
+    assert [level for level, _ in diagnose(path=str(tmp_path / "none"))] == ["error"]
     if os.geteuid():
         next(log.path.rglob("*.parquet")).chmod(0)
-        assert [level for level, _ in found()] == ["error"]
+        assert [level for level, _ in diagnose()] == ["error"]

@@ -62,7 +62,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return pieces
 
 
-def found(log: RecordedLog, **options: Any) -> list[list[tuple[int, int]]]:
+def list_offsets(log: RecordedLog, **options: Any) -> list[list[tuple[int, int]]]:
     """The places of each batch with records."""
     batches: list[Batch[pa.Table]] = []
     source = DeltaSource({"path": str(log.path), "batch_bytes": BATCH, **options})
@@ -77,7 +77,7 @@ def test_each_row_of_a_long_file_is_read_once(log: RecordedLog, read: list[int])
     """However many batches it is, also where the first of them turns out to be too long; and batches are well filled."""
     places = [(0, offset) for offset in range(2_000)]
     log.append(records(places))
-    batches = found(log)
+    batches = list_offsets(log)
     assert [place for batch in batches for place in batch] == places
     assert sum(read) == 2_000 and len(batches) <= 1.3 * 2_000 * 204 / BATCH
 
@@ -92,7 +92,7 @@ def test_rows_in_any_order(log: RecordedLog, read: list[int], monkeypatch: pytes
     table.alter.set_table_properties({"delta.appendOnly": "false"})
     order = random.Random(3).sample(range(300), 300)
     write_deltalake(table, table.to_pyarrow_table().take(order), mode="overwrite")
-    batches = found(log)
+    batches = list_offsets(log)
     assert len(batches) > 3 and sorted(place for batch in batches for place in batch) == places
     for partition in (0, 1):
         mine = [offset for batch in batches for p, offset in batch if p == partition]

@@ -27,11 +27,11 @@ def looked_into(monkeypatch):
     seen: list[str] = []
     read = ArchiveReader._read_from
 
-    def watched(reading: Any, file: Any, *where: int) -> Any:
+    def record_read(reading: Any, file: Any, *where: int) -> Any:
         seen.append(file.label)
         return read(reading, file, *where)
 
-    monkeypatch.setattr(ArchiveReader, "_read_from", watched)
+    monkeypatch.setattr(ArchiveReader, "_read_from", record_read)
     return seen
 
 
@@ -84,7 +84,7 @@ def test_a_start_reads_what_may_lie_behind_it(users, looked_into):
     assert looked_into == [f"users/{name}" for name in NAMES[3:]]
 
 
-def test_a_read_of_what_a_lane_lacks(users):
+def test_a_read_of_missing_records(users):
     for number, name in enumerate(NAMES):
         put(users, name, f"I,{number}\nI,{number} b\n")
     found: list[bytes] = []

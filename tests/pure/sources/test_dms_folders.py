@@ -132,7 +132,7 @@ def test_without_quotes_every_line_is_a_row(users):
     assert [value for *_, value in read(users, quote="none")] == [b'I,1,"a', b"I,2,b"]
 
 
-def test_a_header_is_beside_every_row(users):
+def test_every_row_has_its_header(users):
     put(users, CDC, b"\xef\xbb\xbfOp,id\r\nI,1\nI,2\n")
     source, found = DmsFilesSource({"path": str(users), "csv": {"header": True}}), []
     source.run(Position(), lambda batch: found.extend(batch.frame.to_pylist()), threading.Event(), once=True)
@@ -290,17 +290,17 @@ def test_options():
 
 
 def test_what_doctor_says(users, tmp_path):
-    def said(path):
+    def diagnose(path):
         (found,) = DmsFilesCheck("s", {"path": str(path), "csv": {"header": True}, "positions": {}}).diagnose()
         return found.severity, found.sentence
 
-    assert said(tmp_path / "nowhere")[0] == "error"
+    assert diagnose(tmp_path / "nowhere")[0] == "error"
     users.mkdir(parents=True)
-    assert said(users) == ("warning", f"{users} has no file yet.")
+    assert diagnose(users) == ("warning", f"{users} has no file yet.")
     put(users, CDC, "I,1\n")
-    assert said(users)[0] == "ok"
+    assert diagnose(users)[0] == "ok"
     put(users, "users.csv", "I,1\n")
-    assert said(users)[0] == "error" and "is no file of AWS DMS" in said(users)[1]
+    assert diagnose(users)[0] == "error" and "is no file of AWS DMS" in diagnose(users)[1]
     with pytest.raises(EnvironmentProblem):
         read(tmp_path / "nowhere")
 

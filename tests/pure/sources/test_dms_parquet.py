@@ -60,7 +60,7 @@ def raw_of(folder: Path, **options: Any) -> pa.Table:
     return pa.concat_tables(found)
 
 
-def decoded(raw: pa.Table, **options: Any) -> pa.Table:
+def decode_records(raw: pa.Table, **options: Any) -> pa.Table:
     """Every record by the layout of its own."""
     decoder, parts = DmsParquetDecoder({**KEYS, **options}), []
     for at in range(raw.num_rows):
@@ -73,7 +73,7 @@ def decoded(raw: pa.Table, **options: Any) -> pa.Table:
 def test_full_load_then_changes(users):
     put(users, "LOAD00000001.parquet", {"id": [1, 2], "name": ["a", "b"]})
     put(users / "2021" / "10" / "17", CDC, {"Op": ["U", "D", "I"], "id": [1, 2, 3], "name": ["c", None, None]})
-    rows = decoded(raw_of(users.parent))
+    rows = decode_records(raw_of(users.parent))
     assert [(r["_op"], r["id"], r["name"], r["_error"]) for r in rows] == [
         ("r", 1, "a", None), ("r", 2, "b", None), ("u", 1, "c", None), ("d", 2, None, None), ("c", 3, None, None),
     ]  # fmt: skip
@@ -111,7 +111,7 @@ def test_types(users):
 def test_a_time_that_microseconds_do_not_hold_is_rejected(users, kind, held, beyond):
     values = pa.array([held, beyond, None], pa.int64()).cast(kind)
     put(users, CDC, {"Op": ["I"] * 3, "id": [1, 2, 3], "at": values}, coerce_timestamps=None)
-    first, second, third = decoded(raw_of(users))
+    first, second, third = decode_records(raw_of(users))
     assert (first["_error"], third["_error"]) == (None, None) and first["at"] is not None and third["at"] is None
     assert second["_error"].startswith("OUT_OF_RANGE: column 'at' holds")
 
@@ -128,7 +128,9 @@ def test_operations_as_the_configuration_says(users):
     put(users, "LOAD00000001.parquet", {"action": ["ins"], "id": [1]})
     put(users, CDC, {"action": ["upd", "?", None], "id": [1, 2, 3]})
     told = {"operation_column": "action"}
-    rows = decoded(raw_of(users, **told), **told, operations={"create": ["ins"], "update": ["upd"], "delete": ["del"]})
+    rows = decode_records(
+        raw_of(users, **told), **told, operations={"create": ["ins"], "update": ["upd"], "delete": ["del"]}
+    )
     assert [r["_op"] for r in rows] == ["c", "u", None, None]
     assert rows[2]["_error"].endswith("holds an operation that is not known; known are del, ins, upd (row 2 of "
                                       "20211017-194324349)")  # fmt: skip
@@ -137,7 +139,7 @@ def test_operations_as_the_configuration_says(users):
 def test_changes_without_the_operation_column_are_rejects(users):
     put(users, CDC, {"id": [1]})
     put(users, "LOAD00000001.parquet", {"id": [1]})
-    load, change = decoded(raw_of(users))
+    load, change = decode_records(raw_of(users))
     assert load["_op"] == "r" and not load["_error"]
     assert "column 'Op' holds no operation" in change["_error"] and "(row 1 of 20211017-194324349)" in change["_error"]
 
@@ -146,14 +148,14 @@ def test_changes_without_the_operation_column_are_rejects(users):
 def test_a_full_load_whose_operations_are_empty_is_read(users, nothing):
     put(users, "LOAD00000001.parquet", {"Op": pa.array([nothing, "I"], pa.string()), "id": [1, 2]})
     put(users, CDC, {"Op": pa.array(["U", nothing], pa.string()), "id": [1, 2]})
-    rows = decoded(raw_of(users))
+    rows = decode_records(raw_of(users))
     assert [row["_op"] for row in rows] == ["r", "c", "u", None]
     assert rows[3]["_error"].startswith("UNKNOWN_OPERATION")
 
 
 def test_a_null_key_is_a_reject(users):
     put(users, CDC, {"Op": ["I"], "id": pa.array([None], pa.int64())})
-    assert decoded(raw_of(users))[0]["_error"].startswith("NULL_KEY")
+    assert decode_records(raw_of(users))[0]["_error"].startswith("NULL_KEY")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return now
 
 
-def test_a_file_that_was_settled_stays_so_when_the_clock_passes_its_time(clock: SimpleNamespace) -> None:
+def test_a_stable_file_stays_stable_when_the_clock_passes_its_time(clock: SimpleNamespace) -> None:
     """It would hold others back that come after it."""
     left, longer = {}, {}
     for clock.seconds in (1000, 1009, 1011, 1029.9, 1030.1, 1039, 1041, 1050):
@@ -35,7 +35,7 @@ def test_a_file_that_was_settled_stays_so_when_the_clock_passes_its_time(clock: 
     assert not file_ages._ahead, "nothing is kept of a file whose own time suffices"
 
 
-def test_a_file_that_is_written_again_counts_anew(clock: SimpleNamespace) -> None:
+def test_the_age_of_a_rewritten_file_starts_over(clock: SimpleNamespace) -> None:
     assert seconds_until_stable(Path("a"), 1030.0, 5, SETTLE) == SETTLE
     clock.seconds = 1008
     assert seconds_until_stable(Path("a"), 1030.0, 6, SETTLE) == SETTLE, "it has another size"

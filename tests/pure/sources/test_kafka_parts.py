@@ -168,7 +168,7 @@ def of_compaction(topic: str, readers: dict[str, TableReaders], settings: dict[s
     return [d.sentence for d in found]
 
 
-def test_compacted_topics_are_told_to_those_who_want_more_than_the_last_change() -> None:
+def test_compacted_topics_are_warned_of_where_every_change_is_wanted() -> None:
     [text] = of_compaction("cdc.public.orders", {"public.*": EVERY})
     assert "cdc.public.orders is compacted" in text and "lake under scd2, event log raw want every change" in text
     [text] = of_compaction("cdc.public.orders", {"*": MISSING}, {"cleanup.policy": "compact,delete"})

@@ -135,13 +135,13 @@ def test_another_file_in_its_place_stops_the_source(file, in_place):
     file.write_text("1\n2\n")
     other = "9\n8\n7\n"
 
-    def replaced() -> None:
+    def replace_file() -> None:
         if not in_place:
             file.unlink()
         file.write_text(other)
 
     with pytest.raises(DataLoss, match="is not the file that was read: it begins with another line"):
-        follow(file, [replaced])
+        follow(file, [replace_file])
 
 
 def test_another_file_is_noticed_at_the_next_start(file):

@@ -184,7 +184,7 @@ def test_a_file_that_comes_too_late_or_changes_is_a_loss(items):
     put(items / "1.csv", b"a\n1\n")
     source, stop = files_source({"path": str(items), "files": "csv", "format": "rows"}), threading.Event()
 
-    def then(change):
+    def expect_loss(change):
         def take(_):
             change()
 
@@ -193,10 +193,10 @@ def test_a_file_that_comes_too_late_or_changes_is_a_loss(items):
         return caught.value.sentence
 
     put(items / "2.csv", b"a\n1\n")
-    assert "0.csv turned up after later files of table items" in then(lambda: put(items / "0.csv", b"a\n1\n"))
+    assert "0.csv turned up after later files of table items" in expect_loss(lambda: put(items / "0.csv", b"a\n1\n"))
     (items / "0.csv").unlink()
     source = files_source({"path": str(items), "files": "csv", "format": "rows"})
-    assert "2.csv had 4 bytes when it was read" in then(lambda: put(items / "2.csv", b"a\n1\n2\n"))
+    assert "2.csv had 4 bytes when it was read" in expect_loss(lambda: put(items / "2.csv", b"a\n1\n2\n"))
 
 
 def test_a_file_that_is_being_written_waits(items):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from support.exported import DECLARED, Row, export, export_text, successive
+from support.exported_records import DECLARED, Row, export, export_text, successive
 
 from adapters.decoders.common.dms_rows import CsvDialect
 from adapters.sources.snapshot_diff import SnapshotsSource, file_snapshots
@@ -167,7 +167,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("suffix", "text", "sentence"), BROKEN)
-def test_what_does_not_fit_stops_before_anything_is_taken_in(tmp_path, suffix, text, sentence):
+def test_an_unconvertible_value_stops_before_anything_is_stored(tmp_path, suffix, text, sentence):
     export_text(tmp_path, f"1{suffix}", [A])
     assert len(read(tmp_path, **OF_SUFFIX[suffix])) == 1
     before = (tmp_path / "state" / "taken.json").read_bytes()

@@ -58,7 +58,7 @@ def put(op, seq, k, unsent=(), moved_from=None, **image):
     return Change(op, (seq,), {"k": k, **image}, frozenset(unsent), moved_from)
 
 
-def gone(seq, k, moved_to=False):
+def make_delete(seq, k, moved_to=False):
     return Change("d", (seq,), {"k": k}, moved_to=moved_to)
 
 
@@ -67,21 +67,25 @@ def gone(seq, k, moved_to=False):
     [
         pytest.param([put("c", 1, 1, a=1, b=2), put("u", 2, 1, ["b"], a=3)], {1: (3, 2)}, id="partial keeps the old"),
         pytest.param([put("u", 2, 1, ["b"], a=3)], {}, id="partial without a row"),
-        pytest.param([put("c", 1, 1, a=1, b=2), gone(2, 1), put("u", 3, 1, ["b"], a=3)], {}, id="partial after delete"),
+        pytest.param(
+            [put("c", 1, 1, a=1, b=2), make_delete(2, 1), put("u", 3, 1, ["b"], a=3)], {}, id="partial after delete"
+        ),
         pytest.param([put("c", 2, 1, a=2), put("u", 1, 1, a=1)], {1: (2, None)}, id="stale"),
-        pytest.param([gone(2, 1), put("u", 1, 1, a=1)], {}, id="older than the delete"),
+        pytest.param([make_delete(2, 1), put("u", 1, 1, a=1)], {}, id="older than the delete"),
         pytest.param([put("c", 1, 1, a=1), Change("t", (2,), {}), put("c", 3, 2, a=3)], {2: (3, None)}, id="truncate"),
         pytest.param([put("c", 3, 1, a=1), Change("t", (2,), {}), put("c", 2, 2, a=3)], {1: (1, None)}, id="late truncate"),
         pytest.param(
-            [put("c", 1, 1, a=1, b=2), gone(2, 1, True), put("c", 2, 2, ["b"], (1,), a=3)], {2: (3, 2)}, id="key change"
+            [put("c", 1, 1, a=1, b=2), make_delete(2, 1, True), put("c", 2, 2, ["b"], (1,), a=3)],
+            {2: (3, 2)},
+            id="key change",
         ),
         pytest.param(
-            [put("c", 1, 1, a=1, b=2), put("c", 2, 2, ["b"], (1,), a=3), gone(2, 1, True)],
+            [put("c", 1, 1, a=1, b=2), put("c", 2, 2, ["b"], (1,), a=3), make_delete(2, 1, True)],
             {2: (3, 2)},
             id="create half first",
         ),
         pytest.param(
-            [put("c", 1, 1, a=1, b=2), gone(2, 1, True), put("c", 4, 1, a=9, b=9), put("c", 3, 2, ["b"], (1,), a=3)],
+            [put("c", 1, 1, a=1, b=2), make_delete(2, 1, True), put("c", 4, 1, a=9, b=9), put("c", 3, 2, ["b"], (1,), a=3)],
             {1: (9, 9), 2: (3, 2)},
             id="the old row as it was",
         ),

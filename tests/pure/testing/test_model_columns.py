@@ -11,7 +11,7 @@ from replicator.testing.model_column_versions import Scd1ColumnVersions
 COLUMNS, KEYS = ("id", "a", "b"), ("id",)
 
 
-def said(changes: list[Change]) -> dict[int, dict[str, object]]:
+def sort_rows(changes: list[Change]) -> dict[int, dict[str, object]]:
     """The rows, said without any order."""
     rows = {}
     floor = max((c.sequence for c in changes if c.op == "t"), default=())
@@ -47,7 +47,7 @@ def test_rows_depend_on_which_changes_came_alone():
         order.shuffle(shuffled)
         model = Scd1ColumnVersions(COLUMNS, KEYS)
         outcomes = [model.apply_change(c) for c in shuffled]
-        assert {row["id"]: row for row in model.table()} == said(changes)
+        assert {row["id"]: row for row in model.table()} == sort_rows(changes)
         assert Outcome.REJECTED not in outcomes
 
 

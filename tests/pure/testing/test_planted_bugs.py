@@ -60,7 +60,7 @@ def caught_by_histories(policy="scd1", engine=LocalEngine, plans=plan_for):
     pytest.fail("no history caught it")
 
 
-def planted(change):
+def plant_plan_change(change):
     """`plan_for`, with a change to every plan."""
     return lambda policy, table: change(plan_for(policy, table))
 
@@ -73,7 +73,7 @@ def without_newer(plan):
 
 def test_a_guard_that_is_dropped(monkeypatch):
     monkeypatch.setattr(plain_plan, "_check_stale", lambda *_, **__: None)
-    caught_by_histories(plans=planted(without_newer))
+    caught_by_histories(plans=plant_plan_change(without_newer))
 
 
 def test_an_insert_on_an_unmatched_delete():
@@ -81,15 +81,15 @@ def test_an_insert_on_an_unmatched_delete():
         clauses = tuple(c if c.matched else replace(c, when=AllOf(())) for c in plan.clauses)
         return replace(plan, clauses=clauses)
 
-    caught_by_histories(plans=planted(change))
+    caught_by_histories(plans=plant_plan_change(change))
 
 
-def test_an_update_that_forgets_a_bookkeeping_column():
+def test_an_update_that_omits_a_bookkeeping_column():
     def change(plan):
         kept = {c: tuple(a for a in c.assign if a[0] != "_cdc_seq_2") for c in plan.clauses}
         return replace(plan, clauses=tuple(replace(c, assign=kept[c]) if c.action == "update" else c for c in plan.clauses))
 
-    caught_by_histories(plans=planted(change))
+    caught_by_histories(plans=plant_plan_change(change))
 
 
 def test_a_truncate_that_clears_nothing(monkeypatch):
@@ -97,8 +97,8 @@ def test_a_truncate_that_clears_nothing(monkeypatch):
     caught_by_histories()
 
 
-def test_a_remembered_delete_that_is_forgotten():
-    caught_by_histories(plans=planted(lambda plan: replace(plan, reconcile=replace(plan.reconcile, ledger=False))))
+def test_a_tombstone_that_is_lost():
+    caught_by_histories(plans=plant_plan_change(lambda plan: replace(plan, reconcile=replace(plan.reconcile, ledger=False))))
 
 
 def test_a_duplicate_that_is_appended(monkeypatch):
@@ -109,7 +109,7 @@ def test_a_duplicate_that_is_appended(monkeypatch):
     caught_by_histories("append")
 
 
-def test_a_position_that_is_not_moved(monkeypatch):
+def test_a_position_that_is_not_advanced(monkeypatch):
     advanced = fakes.advance_state
 
     def stuck(state, write, target):
@@ -117,7 +117,7 @@ def test_a_position_that_is_not_moved(monkeypatch):
         return after if write.folded.rows else replace(after, position=state.position)
 
     monkeypatch.setattr(fakes, "advance_state", stuck)
-    assert_caught(Suite, "test_empty_write_moves_position")
+    assert_caught(Suite, "test_empty_write_advances_position")
 
 
 def test_a_state_that_is_committed_without_its_rows(monkeypatch):
@@ -204,12 +204,12 @@ def test_a_reset_that_keeps_the_rows():
     assert_caught(Lazy, "test_reset_leaves_nothing")
 
 
-def test_deletes_above_the_floor_that_are_forgotten(monkeypatch):
+def test_tombstones_above_the_purged_sequence_that_are_purged(monkeypatch):
     monkeypatch.setattr(plain_plan.PlainTarget, "purge_tombstones", lambda self, high: self.deletes.clear())
     assert_caught(Suite, "test_tombstones_are_purged")
 
 
-def test_deletes_that_are_never_forgotten(monkeypatch):
+def test_tombstones_that_are_never_purged(monkeypatch):
     monkeypatch.setattr(plain_plan.PlainTarget, "purge_tombstones", lambda self, high: None)
     assert_caught(Suite, "test_tombstones_are_purged")
 
@@ -223,30 +223,30 @@ def test_late_changes_that_are_applied(monkeypatch):
 def test_late_changes_that_a_remembered_delete_does_not_save(monkeypatch):
     def hasty(plan, row, related, forgetting):
         there = related.find(plan.table.keys, tuple(row[k] for k in plan.table.keys))
-        return there is None and plain_plan.get_sequence(plan, row) <= forgetting.floor
+        return there is None and plain_plan.get_sequence(plan, row) <= forgetting.max_purged
 
     monkeypatch.setattr(plain_plan, "_is_late", hasty)
     assert_caught(Suite, "test_tombstones_are_purged")
 
 
-def test_a_floor_that_is_not_kept(monkeypatch):
+def test_a_purged_sequence_that_is_not_stored(monkeypatch):
     advanced = fakes.advance_state
     monkeypatch.setattr(fakes, "advance_state", lambda *write: replace(advanced(*write), purged_up_to=None))
     assert_caught(Suite, "test_tombstones_are_purged", "test_the_purged_sequence_is_stored")
 
 
-def test_a_floor_that_falls_with_the_clock(monkeypatch):
+def test_a_purged_sequence_that_falls_with_the_clock(monkeypatch):
     """What was forgotten stays forgotten, also where deletes are to be kept for ever from now on."""
     forgetting = fakes.advance_purge
 
-    def anew(plan, state, at):
+    def recompute_horizon(plan, state, at):
         return forgetting(plan, replace(state, forgotten=None), at)
 
-    monkeypatch.setattr(fakes, "advance_purge", anew)
+    monkeypatch.setattr(fakes, "advance_purge", recompute_horizon)
     assert_caught(Suite, "test_the_purged_sequence_is_stored")
 
 
-def test_a_watermark_that_begins_anew_with_each_batch(monkeypatch):
+def test_a_watermark_that_restarts_with_each_batch(monkeypatch):
     monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: facts.reached)
     assert_caught(Suite, "test_late_changes_are_rejected")
 
@@ -262,7 +262,7 @@ def test_a_watermark_after_what_came_twice():
     def fold(self, changes, plan):
         return LocalEngine.fold(self, changes, replace(plan, watermark=None))
 
-    engine = broken(fold=fold)
+    engine = make_broken_engine(fold=fold)
     assert_caught(suite_of(engine), "test_fold_leaves_every_change_under_a_watermark")
     assert_caught(type("Deaf", (Suite,), {"new_engine": lambda self: engine()}), "test_late_changes_are_rejected")
 
@@ -277,7 +277,7 @@ class EngineSuite(EngineContract):
 EngineSuite.__test__ = False
 
 
-def broken(**methods):
+def make_broken_engine(**methods):
     return type("Engine", (LocalEngine,), methods)
 
 
@@ -285,7 +285,7 @@ def suite_of(engine):
     return type("BrokenSuite", (EngineSuite,), {"engine": engine})
 
 
-def test_a_fold_that_forgets_the_delete_in_the_middle():
+def test_a_fold_that_drops_the_delete_in_the_middle():
     """Values that were deleted come back where the next image is partial: `_reset` is what says so."""
 
     def fold(self, changes, plan):
@@ -294,14 +294,14 @@ def test_a_fold_that_forgets_the_delete_in_the_middle():
         never = pa.repeat(pa.scalar(False), folded.frame.num_rows)
         return replace(folded, frame=folded.frame.set_column(place, "_reset", never))
 
-    assert_caught(suite_of(broken(fold=fold)), "test_fold_marks_void_rows")
+    assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_flags_void_rows")
 
 
 def test_a_fold_that_takes_the_first_change():
     def fold(self, changes, plan):
         return LocalEngine.fold(self, changes.take(pa.array(range(changes.num_rows)[::-1], pa.int64())), plan)
 
-    caught_by_histories(engine=broken(fold=fold))
+    caught_by_histories(engine=make_broken_engine(fold=fold))
 
 
 def test_separate_merges_for_creates_updates_and_deletes():
@@ -317,13 +317,13 @@ def test_separate_merges_for_creates_updates_and_deletes():
         return LocalEngine.fold(self, last, plan)
 
     table = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2)
-    for engine, left in ((LocalEngine, {1: "back"}), (broken(fold=fold), {})):
+    for engine, left in ((LocalEngine, {1: "back"}), (make_broken_engine(fold=fold), {})):
         suite = type("InTurn", (Suite,), {"new_engine": lambda self, engine=engine: engine()})
         with suite().target() as target:
             lines = LaneStream(suite(), target, table, NO_ROW_TRANSFORMS)
             lines.send([{"id": 1, "v": "a"}, {"id": 1, "v": "b", "op": "u"}, {"id": 1, "op": "d"}, {"id": 1, "v": "back"}])
             assert lines.by_id("v") == left
-    caught_by_histories(engine=broken(fold=fold))
+    caught_by_histories(engine=make_broken_engine(fold=fold))
 
 
 def test_a_fold_that_loses_count():
@@ -331,17 +331,17 @@ def test_a_fold_that_loses_count():
         folded = LocalEngine.fold(self, changes, plan)
         return replace(folded, counts=type(folded.counts)())
 
-    caught_by_histories(engine=broken(fold=fold))
-    assert_caught(suite_of(broken(fold=fold)), "test_fold_states_its_facts")
+    caught_by_histories(engine=make_broken_engine(fold=fold))
+    assert_caught(suite_of(make_broken_engine(fold=fold)), "test_fold_states_its_facts")
 
 
 def test_a_stream_that_is_not_cut_for_key_changes():
-    engine = broken(segments=lambda self, changes, table: [changes])
+    engine = make_broken_engine(segments=lambda self, changes, table: [changes])
     caught_by_histories(engine=engine)
     assert_caught(suite_of(engine), "test_segments_keep_the_old_row_readable")
 
 
 def test_a_key_change_that_is_not_held_together():
-    engine = broken(unsettled=lambda self, changes: Position())
+    engine = make_broken_engine(unsettled=lambda self, changes: Position())
     caught_by_histories(engine=engine)
     assert_caught(suite_of(engine), "test_open_key_changes_are_found")

@@ -46,20 +46,20 @@ def with_clauses(change):
     return plan
 
 
-def without(clause, name):
+def without_assignment(clause, name):
     return replace(clause, assign=tuple((n, value) for n, value in clause.assign if n != name))
 
 
 def test_a_time_of_the_delete_that_stays_null():
-    caught(with_clauses(lambda mark, update, insert: (without(mark, CDC_DELETED_AT), update, insert)))
+    caught(with_clauses(lambda mark, update, insert: (without_assignment(mark, CDC_DELETED_AT), update, insert)))
 
 
 def test_a_row_that_comes_back_and_stays_marked():
-    caught(with_clauses(lambda mark, update, insert: (mark, without(update, CDC_DELETED), insert)))
+    caught(with_clauses(lambda mark, update, insert: (mark, without_assignment(update, CDC_DELETED), insert)))
 
 
 def test_a_row_that_comes_back_with_the_time_of_its_delete():
-    caught(with_clauses(lambda mark, update, insert: (mark, without(update, CDC_DELETED_AT), insert)))
+    caught(with_clauses(lambda mark, update, insert: (mark, without_assignment(update, CDC_DELETED_AT), insert)))
 
 
 def test_a_delete_of_nothing_that_is_inserted():
@@ -98,13 +98,13 @@ def test_a_marked_row_that_gives_values(monkeypatch):
     caught(name=BY_TEXT)
 
 
-def test_a_delete_that_forgets_the_values_of_its_batch(monkeypatch):
+def test_a_delete_that_drops_the_values_of_its_batch(monkeypatch):
     monkeypatch.setattr(folding, "_list_missing_names", lambda rows, plan: [])
     monkeypatch.setattr(folding, "_complete_rows", lambda rows, kept, sent, names, plan: rows)
     caught()
 
 
-def test_a_truncate_that_is_folded_with_what_it_marks(monkeypatch):
+def test_a_truncate_folded_with_rows_it_flags(monkeypatch):
     right = key_change._to_key_change
     monkeypatch.setattr(key_change, "_to_key_change", lambda *told, **more: right(*told, **more)._replace(first=False))
     caught()
@@ -113,11 +113,11 @@ def test_a_truncate_that_is_folded_with_what_it_marks(monkeypatch):
 def test_a_delete_that_is_folded_with_what_may_be_stale(monkeypatch):
     right = key_change._to_key_change
 
-    def joined(*told, **more):
+    def join_rows(*told, **more):
         touch = right(*told, **more)
         return touch if touch.op == "t" else touch._replace(first=False)
 
-    monkeypatch.setattr(key_change, "_to_key_change", joined)
+    monkeypatch.setattr(key_change, "_to_key_change", join_rows)
     caught(name=ORDERED)
 
 

@@ -28,20 +28,21 @@ def test_each_condition_can_be_violated():
     world = Tpcc(seed=2, warehouses=2)
     world.history(200)
 
-    def changed(table: str, **values: Any) -> list[int]:
+    def change_rows(table: str, **values: Any) -> list[int]:
         found = tables(world)
         found[table][0] |= values
         return find_violations(found)
 
-    def without(table: str) -> list[int]:
+    def remove_rows(table: str) -> list[int]:
         found = tables(world)
         del found[table][len(found[table]) // 2]
         return find_violations(found)
 
     seen = {
-        *changed("warehouse", w_ytd=Decimal(1)), *changed("district", d_next_o_id=1), *changed("district", d_ytd=Decimal(1)),
-        *without("new_order"), *without("order_line"), *without("orders"), *without("history"),
-        *changed("order_line", ol_delivery_d=None), *changed("customer", c_balance=Decimal(1)),
+        *change_rows("warehouse", w_ytd=Decimal(1)), *change_rows("district", d_next_o_id=1),
+        *change_rows("district", d_ytd=Decimal(1)),
+        *remove_rows("new_order"), *remove_rows("order_line"), *remove_rows("orders"), *remove_rows("history"),
+        *change_rows("order_line", ol_delivery_d=None), *change_rows("customer", c_balance=Decimal(1)),
     }  # fmt: skip
     assert seen == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12}
 

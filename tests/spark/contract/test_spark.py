@@ -296,7 +296,7 @@ def test_what_is_known_of_folded_rows_is_so(tmp_path):
     assert len(folding.frames) > 1 and folding.seen & 3 == 3, folding.seen
 
 
-def stored() -> set[int]:
+def list_cached() -> set[int]:
     """The numbers of what Spark keeps. What other tests kept may go at any time."""
     return set(engine().spark.sparkContext._jsc.getPersistentRDDs())
 
@@ -306,13 +306,13 @@ def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
     log, spark = tmp_path / "computed", engine().spark
 
     @sf.udf("bigint")
-    def seen(value):
+    def record_call(value):
         with log.open("a") as file:
             file.write(".")
         return value
 
-    before = stored()
-    rows = spark.range(3).select(seen("id").alias("v"))
+    before = list_cached()
+    rows = spark.range(3).select(record_call("id").alias("v"))
     windows = "WITH a AS (SELECT * FROM {}) SELECT *, count(*) OVER (PARTITION BY v) AS n FROM a"
     once = cache_frame(run_select(spark, lambda names: windows.format(names["rows"]), {"rows": rows}))
     twice = "WITH a AS (SELECT * FROM {0} WHERE v > 0) SELECT a.v FROM a JOIN {0} AS b ON a.v = b.v"
@@ -320,20 +320,20 @@ def test_what_is_kept_is_computed_once_and_dropped_with_its_last_use(tmp_path):
     for _ in range(2):
         assert sorted(row["v"] for row in later.collect()) == [1, 2]
         assert sorted(row["v"] for row in once.collect()) == [0, 1, 2]
-    mine = stored() - before
+    mine = list_cached() - before
     assert log.read_text() == "..." and len(mine) == 2
     del once
     assert later.count() == 2 and log.read_text() == "..."
     del later
     gc.collect()
     drop_unused()
-    assert not mine & stored()
+    assert not mine & list_cached()
 
 
 def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(monkeypatch):
     """As the collector of cycles does, at any allocation."""
     spark = engine().spark
-    before = stored()
+    before = list_cached()
     held = [cache_frame(spark.range(3).select("id"))]
     assert held[0].count() == 3
     connection = spark.sparkContext._gateway._gateway_client.get_thread_connection()
@@ -347,11 +347,11 @@ def test_a_frame_that_is_let_go_amid_an_answer_of_the_jvm_breaks_no_connection(m
     with monkeypatch.context() as patched:
         patched.setattr(connection, "stream", LettingGo())
         assert spark.range(5).count() == 5
-    mine = stored() - before
+    mine = list_cached() - before
     assert held == [] and len(mine) == 1
     assert cache_frame(spark.range(4)).count() == 4
     drop_unused()
-    assert not mine & stored()
+    assert not mine & list_cached()
 
 
 def test_names_without_a_value_are_an_expression_that_grows_with_the_columns() -> None:

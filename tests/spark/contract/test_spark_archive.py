@@ -228,7 +228,9 @@ class Archive:
         return json.dumps(record, ensure_ascii=False) + "\n"
 
 
-def delivered(source: ArchiveSource, archive: Archive, to_arrow: Any, start: Position) -> tuple[BatchRecorder, str]:
+def deliver_while_changing(
+    source: ArchiveSource, archive: Archive, to_arrow: Any, start: Position
+) -> tuple[BatchRecorder, str]:
     """What comes while the archive changes, and what ended it."""
     stop, steps = threading.Event(), [archive.change] * 3
 
@@ -270,7 +272,7 @@ def test_what_the_local_source_delivers(tmp_path, monkeypatch, seed):
         bounds["look_every"] = 0
         start = Position({T: 3}) if archive.ends.get(T, 0) > 3 and archive.random.random() < 0.5 else Position()
         source = of({"path": str(archive.folder), **bounds}) if name == "local" else of(archive.folder, **bounds)
-        reader, ended = delivered(source, archive, same if name == "local" else rows_of, start)
+        reader, ended = deliver_while_changing(source, archive, same if name == "local" else rows_of, start)
         seen.append((reader, ended, source.end(), source.start()))
     (local, *facts), (spark, *found) = seen
     assert found == facts
@@ -322,7 +324,7 @@ def test_the_driver_sees_no_record(tmp_path, monkeypatch):
     source = spark_source(tmp_path)
     kind, fetched = type(source._spark.range(1)), []
 
-    def watched(name):
+    def record_collect(name):
         original = getattr(kind, name)
 
         def fetch(frame, *rest):
@@ -332,7 +334,7 @@ def test_the_driver_sees_no_record(tmp_path, monkeypatch):
         monkeypatch.setattr(kind, name, fetch)
 
     for name in ("collect", "toArrow", "toPandas", "toLocalIterator", "take", "tail"):
-        watched(name)
+        record_collect(name)
     ((records, batch),) = counts(source, Position({T: 100}))
     assert (records, source.end()) == (400, Position({T: 500}))
     assert fetched and not {"offset", "key", "value"} & set().union(*fetched)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from support.partitioned import by_key, by_value, moving_history, ordered
+from support.partitioned_sink import by_key, by_value, list_cluster_columns, moving_history
 from support.spark_case import OnSpark, SparkTarget, engine
 from test_spark_tables import OptionsTarget
 
@@ -90,7 +90,7 @@ def rows(path: Any) -> list[tuple[Any, ...]]:
     return sorted((row["id"], row["a"], row["b"], row["_cdc_seq_1"], row["_cdc_unsent"]) for row in found)
 
 
-def kept_beside(path: Any) -> list[tuple[Any, ...]]:
+def read_side_table(path: Any) -> list[tuple[Any, ...]]:
     (folder,) = {log.parent for log in path.rglob("_delta_log") if "tombstones" in log.as_posix()}
     found = pa.table(DeltaTable(str(folder)).to_pyarrow_table()).to_pylist()
     return sorted((row["id"], row["_cdc_beside"]) for row in found)
@@ -118,7 +118,7 @@ def test_an_attempt_that_dies_leaves_no_sequences(sink, tmp_path, monkeypatch, b
     monkeypatch.setattr(LaneLog, "commit", dies)
     with pytest.raises(Retryable):
         put(sink, feed.on_spark(part(5, "a"), part(9, "a"), delete(7), delete(7, key=2)))
-    assert len(kept_beside(tmp_path)) == 2
+    assert len(read_side_table(tmp_path)) == 2
     monkeypatch.setattr(LaneLog, "commit", commit)
     feed.offset = before
     put(sink, feed.on_spark(part(5, "a"), part(6, "b", key=2)))
@@ -149,10 +149,10 @@ def test_each_engine_goes_on_from_the_other(tmp_path, monkeypatch, through_drive
         mixed.close()
         local.close()
         assert rows(tmp_path / "mixed") == rows(tmp_path / "local"), number
-        assert kept_beside(tmp_path / "mixed") == kept_beside(tmp_path / "local"), number
+        assert read_side_table(tmp_path / "mixed") == read_side_table(tmp_path / "local"), number
 
 
-def test_a_reset_forgets_them(sink, tmp_path):
+def test_a_reset_clears_the_column_versions(sink, tmp_path):
     """The table beside is made anew, in the place of one that Spark has read."""
     feed = Feed()
     put(sink, feed.on_spark(whole(1), part(9, "a"), delete(3, key=2)))
@@ -185,7 +185,7 @@ def test_a_late_truncate_finds_keys_of_every_type(sink, tmp_path, kind):
 LAYOUTS = {
     "by-key": (by_key, {}),
     "by-value": (by_value, {"deletion_vectors": True, "compact_every": 2}),
-    "clustered": (ordered, {"option": "cluster_by", "compact_every": 2}),
+    "clustered": (list_cluster_columns, {"option": "cluster_by", "compact_every": 2}),
 }
 
 

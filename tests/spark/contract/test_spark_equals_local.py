@@ -33,7 +33,7 @@ EACH = max(1, EXAMPLES // OnSpark.one_in)
 """Histories per policy: one on every commit."""
 
 
-def delivered(engine: Any, target: Any, history: History, policy: str, **frames: Any) -> DeliveryRun:
+def deliver_batches(engine: Any, target: Any, history: History, policy: str, **frames: Any) -> DeliveryRun:
     delivering = DeliveryRun(engine, target, history, policy, **frames)
     for delivery in history.deliveries:
         delivering.deliver(delivery)
@@ -59,8 +59,8 @@ def test_local_and_spark_write_the_same(tmp_path, policy, watermark, seed):
         parts = replace(history.shape, parts=True, scramble=seed, shuffle=None)
         history, policy, plans = replace(history, shape=parts), "scd1", sink_column_versions.plan_column_versions
     case, lakes = OnSpark(), (DeltaTarget(tmp_path / "local"), SparkTarget(tmp_path / "spark"))
-    local = delivered(LocalEngine(), lakes[0], history, policy, plans=plans)
-    spark = delivered(engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow)
+    local = deliver_batches(LocalEngine(), lakes[0], history, policy, plans=plans)
+    spark = deliver_batches(engine(), lakes[1], history, policy, plans=plans, to_frame=case.to_frame, to_arrow=case.to_arrow)
     wanted, found = table(local, lakes[0]), table(spark, lakes[1])
     assert local.counts.total
     assert watermark is None or local.rejects or seed != SEED

@@ -88,7 +88,7 @@ def test_parquet_of_dms_and_transactions(s3: ObjectStore, tmp_path):
         assert rows(DmsFilesSparkSource({**told, **OPTIONS})) == expected and len(expected) == count
 
 
-def test_a_replaced_object_is_looked_at_anew(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch):
+def test_a_replaced_object_is_read_again(s3: ObjectStore, monkeypatch: pytest.MonkeyPatch):
     """Between the listing and the job, which asks for the object that was listed."""
     files = StoredFiles(s3)
     files.put("a.jsonl", LINE % (0, 0))

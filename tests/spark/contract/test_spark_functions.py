@@ -19,7 +19,7 @@ def spark():
 
 def test_records_of_dts(spark):
     assert "dts_binlog_parser" in register_functions(spark)
-    values = [*dts_sales.loaded(), None, b"junk"]
+    values = [*dts_sales.make_loaded_messages(), None, b"junk"]
     spark.createDataFrame([(n, v) for n, v in enumerate(values)], "n int, value binary").createOrReplaceTempView("records")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Shanghai")
     try:

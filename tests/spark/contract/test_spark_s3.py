@@ -124,7 +124,7 @@ def test_rows_of_a_table_in_a_bucket(s3: ObjectStore):
     batches, end = [], source.end()
     source.read(source.start(), end, batches.append, threading.Event())
     found = pa.concat_tables([to_arrow(batch.frame).cast(RAW) for batch in batches])
-    assert found.sort_by("offset").to_pylist() == stream.expected(0, 6).to_pylist()
+    assert found.sort_by("offset").to_pylist() == stream.list_expected_records(0, 6).to_pylist()
 
 
 def test_two_instances(s3: ObjectStore):
@@ -201,7 +201,7 @@ def test_the_event_log_in_turns(s3: ObjectStore):
     assert engine().spark.read.format("delta").load(to_spark_path(str(lake["path"]))).count() == len(found)
 
 
-def test_one_bucket_is_reached_in_one_way(s3: ObjectStore):
+def test_one_bucket_has_one_set_of_options(s3: ObjectStore):
     engine()
     DeltaSparkSink(s3.lake()).apply([], refuse_rejects)
     other = {**s3.lake(), "storage": {**s3.storage, "secret_access_key": "another-secret"}}

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as sf
-from support.partitioned import Choice, by_key, by_value, moving_history, ordered, partitioned
+from support.partitioned_sink import Choice, by_key, by_value, list_cluster_columns, moving_history, partition_sink
 from support.restored_targets import FromLake, by_first
-from support.rows_of_tables import decoded, folded, read, table_rows
+from support.rows_of_tables import apply_changes, decode_changes, read, table_rows
 from support.spark_case import OPTIONS, OnSpark, SparkTarget, engine
 from support.table_of_rows import VERSION, WHOLE
 from support.variants import SEED_TESTS
@@ -67,7 +67,7 @@ class OptionsTarget(SparkTarget):
     chosen: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def open(self):
-        return partitioned(super().open(), self.choice, self.chosen, **self.options)
+        return partition_sink(super().open(), self.choice, self.chosen, **self.options)
 
     def rows(self, lane):
         found = super().open().read(lane.into).to_pylist()
@@ -78,7 +78,7 @@ class OptionsTarget(SparkTarget):
 OPTIONS_OF_TABLES = {
     "by-key": (by_key, {}),
     "all": (by_value, {"deletion_vectors": True, "change_data_feed": True, "compact_every": 2}),
-    "clustered": (ordered, {"option": "cluster_by", "change_data_feed": True, "compact_every": 2}),
+    "clustered": (list_cluster_columns, {"option": "cluster_by", "change_data_feed": True, "compact_every": 2}),
 }
 HISTORIES = {
     "moving": (moving_history(1, 21), "scd1"),
@@ -114,7 +114,7 @@ class OnSparkFromLake(OnSpark, FromLake):
     one_in = 200
 
 
-class TestSeedsOnSpark(OnSparkFromLake, RestoreContract):
+class TestRestoreOnSpark(OnSparkFromLake, RestoreContract):
     """Whose rows delta-rs writes on the driver."""
 
     def new_target(self):
@@ -122,7 +122,7 @@ class TestSeedsOnSpark(OnSparkFromLake, RestoreContract):
 
 
 @pytest.mark.long
-class TestSeedsInPartitionsOnSpark(OnSparkFromLake, RestoreContract):
+class TestRestoreInPartitionsOnSpark(OnSparkFromLake, RestoreContract):
     """With marks of deleted rows."""
 
     unsupported_text = ""
@@ -131,14 +131,14 @@ class TestSeedsInPartitionsOnSpark(OnSparkFromLake, RestoreContract):
         return OptionsTarget(self.parent / f"lake{next(self.numbers)}", by_first, {"deletion_vectors": True})
 
 
-class TestSeedsInClusters(OnSparkFromLake, RestoreContract):
+class TestRestoreInClusters(OnSparkFromLake, RestoreContract):
     """Whose rows the executors write."""
 
     always = SEED_TESTS
     case_names = ("scd1", "versions", "changes")
 
     def new_target(self):
-        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", ordered, {"option": "cluster_by"})
+        return OptionsTarget(self.parent / f"lake{next(self.numbers)}", list_cluster_columns, {"option": "cluster_by"})
 
 
 SALES = TableSpec(
@@ -275,14 +275,14 @@ def test_deletes_whose_commit_died_do_not_hide_what_comes_again_without_them(lak
     for spark, number in ((True, 5), (False, 6)):
         update, delete = sale("NL", 1, "u", f"newer {number}") | {"_seq_1": number}, sale("NL", 1, "d") | {"_seq_1": 7}
         with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
-            dying.setattr(PositionFiles, "announce", killed)
+            dying.setattr(PositionFiles, "announce", kill)
             lake.put(of, [update, delete], spark=died)
         lake.put(of, [update], spark=spark)
         assert DeltaTable(str(lake.folder / "_replicator" / "tombstones" / "items")).count() > 1
         assert ("NL", 1, f"newer {number}") in lake.values()
 
 
-def killed(*_):
+def kill(*_):
     raise KeyboardInterrupt
 
 
@@ -366,7 +366,7 @@ def test_a_clustered_table_from_its_first_row_to_its_reset(lake, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_clustered_table_is_exchanged(lake):
+def test_a_clustered_table_is_swapped(lake):
     """By Spark, in one commit that is the lane's; the lane goes on, and clusters it again."""
     of = lane(cluster_by=("country",))
     anew = replace(of, id=f"{of.id}_anew", into="items_anew")
@@ -486,11 +486,11 @@ def test_foreign_optimize_while_spark_merges_is_followed_by_a_redo(lake, monkeyp
                 there.vacuum(0, enforce_retention_duration=False, dry_run=False)
         return value
 
-    def interrupted(plan, rows, *rest):
+    def optimize_meanwhile(plan, rows, *rest):
         tries.append(plan)
         return original(plan, rows.coalesce(1).withColumn("v", meanwhile("v")), *rest)
 
-    monkeypatch.setattr(mirror, "write_stage", interrupted)
+    monkeypatch.setattr(mirror, "write_stage", optimize_meanwhile)
     assert lake.put(of, [sale("NL", 1, "u", "new"), sale("NL", 7)]).applied == 2
     assert len(tries) == 2
     operations = [entry["operation"] for entry in DeltaTable(table).history(2)]
@@ -519,7 +519,7 @@ def test_files_that_go_while_spark_reads_them_are_followed_by_a_redo(lake, monke
 
 
 @pytest.mark.parametrize("kind", ["by_commit", "by_tx"])
-def test_a_delete_that_cannot_be_told_is_rejected(lake, kind):
+def test_an_ambiguous_delete_is_rejected(lake, kind):
     """Its image may not be whole, or nothing tells the transaction of the row that has its key."""
     of_table = TableSpec("public.items", (Column("id", pa.int64()), Column("v", pa.string())), ("id",), 2, **{kind: True})
     took = {OP: "c", "_seq_1": 9, "_seq_2": 1, "_tx": "9", "_moved_from": {"id": 1}, "id": 2, "v": "a"}
@@ -531,11 +531,11 @@ def test_a_delete_that_cannot_be_told_is_rejected(lake, kind):
     assert DeltaTable(lake.table).to_pyarrow_table().select(["id", "v"]).to_pylist() == [{"id": 2, "v": "a"}]
 
 
-def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch):
+def test_a_table_changed_before_the_merge_is_staged_again(lake, monkeypatch):
     """A foreign row comes in between the reading of stage 2 and the MERGE: the partial image is completed from it."""
     of, tries = lane(), []
     lake.put(of, [sale("NL", 1)])
-    original = merge.refuse_moved
+    original = merge.refuse_changed_table
 
     def foreign(snapshot, attempt):
         tries.append(snapshot)
@@ -546,7 +546,7 @@ def test_a_table_that_moved_on_before_the_merge_is_staged_anew(lake, monkeypatch
             merger.when_matched_update({"v": "s.v"}).execute()
         original(snapshot, attempt)
 
-    monkeypatch.setattr(merge, "refuse_moved", foreign)
+    monkeypatch.setattr(merge, "refuse_changed_table", foreign)
     assert lake.put(of, [{**sale("NL", 1, "u"), "v": None, "_unsent": ["v"]}]).applied == 1
     assert len(tries) == 2 and lake.values() == [("NL", 1, "theirs")]
 
@@ -604,7 +604,7 @@ def test_the_feed_of_a_table_of_the_catalog_read_by_both_engines(tmp_path):
         theirs = {TopicPartition(named["table"], 0): offset for offset in start.values()}
         found = read(on_spark, theirs, lambda frame: to_arrow(frame).cast(RAW))
         assert found.drop_columns("topic").equals(records.drop_columns("topic"))
-        assert folded(decoded(records)) == table_rows(str(path))
+        assert apply_changes(decode_changes(records)) == table_rows(str(path))
     next(path.glob("_change_data/**/*.parquet")).unlink()
     with pytest.raises(DataLoss, match=r"cannot be read any more: its file .* was removed"):
         read(on_spark, {TopicPartition(named["table"], 0): 0})

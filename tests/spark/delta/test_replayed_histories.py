@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 from deltalake import DeltaTable
-from support.snapshotted import ENTRIES, ON_SPARK, Snapshotted, rows
+from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
 
 from replicator.application.operations import cutover
 from replicator.domain.policy.plan import CDC_APPLIED_AT
@@ -56,34 +56,36 @@ def test_a_replay_is_the_live_table_and_the_model(tmp_path: Path, engine: str, e
     as_the_model(shop, lake / entry, entry, half)
     live = rows(lake / entry)
     run_until_caught_up(
-        Container(loaded=checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "whole")))
+        Container(loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "whole")))
     )
     assert rows(lake / "whole") == live
     said = list[str]()
-    checkpoints.take_checkpoint(shop.loaded, shop.lane)
+    checkpoints.take_checkpoint(shop.load_config, shop.lane)
     shop.reach(count)
     as_the_model(shop, lake / entry, entry, count)
     live = rows(lake / entry)
     run_until_caught_up(
-        Container(loaded=checkpoint_restore.prepare_rebuild(shop.loaded, RebuildRequest(shop.lane, "begun"), said.append))
+        Container(
+            loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "begun"), said.append)
+        )
     )
     assert rows(lake / "begun") == live and "going on from snapshot 1" in said[0]
-    drop.drop_lane(shop.loaded, cutover.make_rebuild_lane(adapters.build_lane(shop.loaded, shop.lane), "whole"))
-    assert log_retention.truncate_logs(shop.loaded, partial(asked, shop))["raw"]
-    table_swap.swap_target(shop.loaded, shop.lane, made, said.append)
+    drop.drop_lane(shop.load_config, cutover.make_rebuild_lane(adapters.build_lane(shop.load_config, shop.lane), "whole"))
+    assert log_retention.truncate_logs(shop.load_config, partial(query_log, shop))["raw"]
+    table_swap.swap_target(shop.load_config, shop.lane, run_pipeline, said.append)
     assert rows(lake / entry) == live and len(said) == 2
-    after = Container(loaded=shop.loaded)
+    after = Container(loaded=shop.load_config)
     run_until_caught_up(after)
     assert {lane.counts["applied"] for lane in after.status().report().lanes} == {0}
 
 
-def asked(shop: Snapshotted, log: str, question: Callable[[Any], Any]) -> Any:
+def query_log(shop: Snapshotted, log: str, question: Callable[[Any], Any]) -> Any:
     """Of the log as the engine writes it."""
-    with closing(cast(Any, adapters.build_engine_sink(shop.loaded, log))) as sink:
+    with closing(cast(Any, adapters.build_engine_sink(shop.load_config, log))) as sink:
         return question(sink)
 
 
-def made(config: object) -> dict[str, int]:
+def run_pipeline(config: object) -> dict[str, int]:
     run_until_caught_up(Container(loaded=config))
     return {"records": 0, "applied": 0, "rejected": 0}
 

@@ -36,7 +36,7 @@ def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
     return made
 
 
-def found(shop: Shop) -> set[tuple[Any, ...]]:
+def read_sums(shop: Shop) -> set[tuple[Any, ...]]:
     return rows_of(DeltaTable(shop.root / "lake" / "sums").to_pyarrow_table().to_pylist())
 
 
@@ -44,14 +44,14 @@ def test_a_target_in_postgresql_is_read(shop: Shop) -> None:
     """Whole after every commit of its lane, deletes among them, and not at all where there was none."""
     shop.run()
     assert shop.refresh().kind == "full"
-    assert found(shop) == {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
+    assert read_sums(shop) == {("Oslo", 2, Decimal("3.50")), ("Rome", 1, Decimal("5.00")), (None, 1, Decimal("1.00"))}
     assert shop.refresh().kind == "current"
     shop.feed("orders", "d,3,Rome,5.00,5", "u,2,Bergen,2.00,6")
     assert shop.refresh().kind == "current"
     shop.run()
     done = shop.refresh()
     assert (done.kind, done.reason) == ("full", "what has changed in orders cannot be told by groups")
-    assert found(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
+    assert read_sums(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
     shop.run()
     assert shop.refresh().kind == "current"
     assert shop.sessions() == 0
@@ -75,7 +75,7 @@ def test_the_version_is_the_position_of_the_lane(shop: Shop) -> None:
     assert (read["namespace"], read["name"]) == (f"postgres://{server}", f"{database}.silver.orders")
 
 
-def test_tables_of_a_database_are_of_one_moment(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_a_database_are_of_one_snapshot(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is committed after the versions were looked at is for the next refresh."""
     shop.computes(JOINED, f"inputs: {{orders: pg.orders, cities: pg.cities}}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
@@ -93,12 +93,12 @@ def test_tables_of_a_database_are_of_one_moment(shop: Shop, monkeypatch: pytest.
     monkeypatch.setattr(LocalProjector, "reads", meanwhile)
     shop.refresh()
     before = {("Oslo", "N", 2, Decimal("3.50")), (None, None, 1, Decimal("1.00"))}
-    assert found(shop) == {*before, ("Rome", "I", 1, Decimal("5.00"))}
+    assert read_sums(shop) == {*before, ("Rome", "I", 1, Decimal("5.00"))}
     assert shop.refresh().kind == "full"
-    assert found(shop) == {*before, ("Rome", "X", 2, Decimal("14.00"))}
+    assert read_sums(shop) == {*before, ("Rome", "X", 2, Decimal("14.00"))}
 
 
-def test_beside_a_lake_groups_are_those_of_the_lake(shop: Shop) -> None:
+def test_together_with_a_lake_groups_are_those_of_the_lake(shop: Shop) -> None:
     """As long as nothing has come to the table in PostgreSQL."""
     shop.computes(JOINED, f"inputs: {{orders: lake.orders, cities: pg.cities}}, {GROUPED}")
     shop.feed("cities", "c,Oslo,N,1", "c,Rome,I,2")
@@ -108,28 +108,28 @@ def test_beside_a_lake_groups_are_those_of_the_lake(shop: Shop) -> None:
     shop.run()
     done = shop.refresh()
     assert (done.kind, done.groups) == ("groups", 1)
-    assert ("Rome", "I", 2, Decimal("6.00")) in found(shop)
+    assert ("Rome", "I", 2, Decimal("6.00")) in read_sums(shop)
     shop.feed("cities", "d,Rome,I,8")
     shop.run()
     assert shop.refresh().reason == "what has changed in cities cannot be told by groups"
-    assert ("Rome", None, 2, Decimal("6.00")) in found(shop)
+    assert ("Rome", None, 2, Decimal("6.00")) in read_sums(shop)
 
 
-def test_a_row_that_is_forgotten_is_noticed(shop: Shop) -> None:
+def test_an_erased_row_is_noticed(shop: Shop) -> None:
     """It has no position in the stream."""
     shop.run()
     shop.refresh()
-    loaded = shop.loaded()
+    loaded = shop.load_config()
     row = erase.find_row(loaded, "orders", ["3"])
     done = erase.erase_row(loaded, row, end_versions=False, tell=lambda _: None)
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
-    assert "Rome" not in {city for city, *_ in found(shop)}
+    assert "Rome" not in {city for city, *_ in read_sums(shop)}
 
 
 def test_a_table_that_is_loaded_again_is_read_again(shop: Shop) -> None:
     shop.run()
     shop.refresh()
-    shop.asked("UPDATE _replicator.positions SET state = NULL")
+    shop.query_database("UPDATE _replicator.positions SET state = NULL")
     done = shop.refresh()
     assert (done.kind, done.reason) == ("full", "the table of orders was made anew")
 
@@ -138,7 +138,7 @@ def test_an_input_that_is_not_there_is_named(shop: Shop) -> None:
     """Whether the lane has not begun, or somebody else made a table of its name."""
     with pytest.raises(Fatal, match=r"reads pg\.orders, which is not there yet"):
         shop.refresh()
-    shop.asked("CREATE SCHEMA silver; CREATE TABLE silver.orders (city text, amount numeric)")
+    shop.query_database("CREATE SCHEMA silver; CREATE TABLE silver.orders (city text, amount numeric)")
     with pytest.raises(Fatal, match=r"reads pg\.orders, which is not there yet"):
         shop.refresh()
     assert shop.sessions() == 0
@@ -163,7 +163,7 @@ def test_customers_out_of_their_events(shop: Shop) -> None:
     emit(2, "CustomerAddressChanged", new_city="LA")
     done = shop.refresh()
     assert (done.kind, done.reads) == ("full", {"events": 3})
-    assert found(shop) == {("C101", "Alice", "a@x", "LA", 2, 2), ("C102", "Bob", None, '"Oslo"', 1, 1)}
+    assert read_sums(shop) == {("C101", "Alice", "a@x", "LA", 2, 2), ("C102", "Bob", None, '"Oslo"', 1, 1)}
     store.close()
 
 
@@ -175,25 +175,25 @@ def test_an_event_log_in_postgresql(shop: Shop) -> None:
     shop.config.write_text(text.replace("{sink: lake}]", "{sink: log}]"))
     shop.run()
     shop.refresh()
-    assert {n for _, n in found(shop)} == {4}
+    assert {n for _, n in read_sums(shop)} == {4}
     assert shop.refresh().kind == "current"
 
 
 def test_a_server_that_ends_the_transaction_is_asked_again(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A refresh that fails so has written nothing, and holds nothing."""
     shop.run()
-    loaded = shop.loaded()
+    loaded = shop.load_config()
     with projections.open_refresher(loaded) as refreshing:
         (one,) = projections.build_projections(loaded)
         last = type(refreshing.projector).last
 
-        def killed(self: Any, projection: Any) -> Any:
+        def kill_transaction(self: Any, projection: Any) -> Any:
             monkeypatch.undo()
             assert shop.sessions() == 1
             shop.end_sessions()
             return last(self, projection)
 
-        monkeypatch.setattr(type(refreshing.projector), "last", killed)
+        monkeypatch.setattr(type(refreshing.projector), "last", kill_transaction)
         with pytest.raises(Exception, match=r"reading silver\.orders"):
             refreshing.refresh(one)
         assert not (shop.root / "lake" / "sums").exists()
@@ -218,13 +218,13 @@ def test_on_spark(shop: Shop) -> None:
     on_spark = ("engine=spark", f"spark={json.dumps(SMALL)}")
     assert shop.refresh(*on_spark).kind == "full"
     before = {("Oslo", 2, Decimal("3.50"), None), (None, 1, Decimal("1.00"), None)}
-    assert found(shop) == {*before, ("Rome", 1, Decimal("5.00"), "Rome!")}
+    assert read_sums(shop) == {*before, ("Rome", 1, Decimal("5.00"), "Rome!")}
     assert shop.refresh(*on_spark).kind == "current"
     shop.feed("orders", "c,5,Rome,1.00,7")
     shop.run()
     done = shop.refresh(*on_spark)
     assert (done.kind, done.groups) == ("groups", 1)
-    assert found(shop) == {*before, ("Rome", 2, Decimal("6.00"), "Rome!")}
+    assert read_sums(shop) == {*before, ("Rome", 2, Decimal("6.00"), "Rome!")}
     shop.feed("cities", "d,Rome,I,8")
     shop.run()
     assert shop.refresh(*on_spark).reason == "what has changed in cities cannot be told by groups"
@@ -232,15 +232,15 @@ def test_on_spark(shop: Shop) -> None:
 
 
 def test_check_says_that_everything_is_computed(shop: Shop) -> None:
-    (hint,) = projections.list_hints(shop.loaded())
+    (hint,) = projections.list_hints(shop.load_config())
     assert "each change of it computes everything" in hint.message
     assert hint.severity == "warning"
 
 
-def test_the_moment_ends_where_nothing_is_computed(shop: Shop) -> None:
+def test_the_snapshot_ends_where_nothing_is_computed(shop: Shop) -> None:
     """Nothing is held between two refreshes of one projector."""
     shop.run()
-    loaded = shop.loaded()
+    loaded = shop.load_config()
     with projections.open_refresher(loaded) as refreshing:
         assert isinstance(refreshing, ProjectionRefresher)
         (one,) = projections.build_projections(loaded)

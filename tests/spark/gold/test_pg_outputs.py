@@ -34,21 +34,23 @@ def shop(tmp_path: Path, postgres_dsn: str) -> Shop:
     return made
 
 
-def found(shop: Shop) -> set[tuple[Any, ...]]:
-    return set(shop.asked("SELECT city, orders, total FROM gold.sums"))
+def read_sums(shop: Shop) -> set[tuple[Any, ...]]:
+    return set(shop.query_database("SELECT city, orders, total FROM gold.sums"))
 
 
 def test_groups_are_replaced(shop: Shop) -> None:
     """The record of the refresh is in the database, and lineage names its table."""
     assert shop.refresh().version == 1
-    assert found(shop) == FIRST
+    assert read_sums(shop) == FIRST
     shop.feed("orders", "d,3,Rome,5.00,5", "u,2,Bergen,2.00,6")
     shop.run()
     done = shop.refresh()
     assert (done.kind, done.groups, done.rows, done.version) == ("groups", 3, 2, 2)
-    assert found(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
+    assert read_sums(shop) == {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal("2.00")), (None, 1, Decimal("1.00"))}
     assert shop.refresh().kind == "current"
-    ((number, record),) = shop.asked('SELECT number, record FROM _replicator.refreshes WHERE target = \'"gold"."sums"\'')
+    ((number, record),) = shop.query_database(
+        'SELECT number, record FROM _replicator.refreshes WHERE target = \'"gold"."sums"\''
+    )
     assert (number, record["run"], record["kind"]) == (2, done.run, "groups")
     event = json.loads((shop.root / "lineage.jsonl").read_text().splitlines()[-1])
     (wrote,) = event["outputs"]
@@ -61,7 +63,7 @@ def test_tables_that_spark_computes(shop: Shop) -> None:
     repeat nothing is written."""
     on_spark = ("engine=spark", f"spark={json.dumps(SMALL)}")
     assert shop.refresh(*on_spark).kind == "full"
-    assert found(shop) == FIRST
+    assert read_sums(shop) == FIRST
     assert shop.refresh(*on_spark).kind == "current"
     for number, engine in enumerate((on_spark, (), on_spark, on_spark)):
         shop.feed("orders", f"u,2,Bergen,{number}.00,{number + 5}")
@@ -69,21 +71,21 @@ def test_tables_that_spark_computes(shop: Shop) -> None:
         done = shop.refresh(*engine)
         assert (done.kind, done.groups) == {0: ("groups", 2), 3: ("groups", 1)}.get(number, ("full", None))
         moved = {("Oslo", 1, Decimal("1.50")), ("Bergen", 1, Decimal(number))}
-        assert found(shop) == {*FIRST - {("Oslo", 2, Decimal("3.50"))}, *moved}
-    before = found(shop)
+        assert read_sums(shop) == {*FIRST - {("Oslo", 2, Decimal("3.50"))}, *moved}
+    before = read_sums(shop)
     several = "SELECT city, id AS orders, amount AS total FROM orders"
     shop.computes(several, "inputs: {orders: lake.orders}, sink: gold, partition_by: city, keys: [city]")
     shop.feed("orders", "c,9,Rome,5.00,9")
     shop.run()
     with pytest.raises(Fatal, match="several rows with the same city"):
         shop.refresh(*on_spark)
-    assert found(shop) == before
+    assert read_sums(shop) == before
 
 
 def test_rows_are_shown(shop: Shop) -> None:
     """By `query`, of now, and by the read side where it is told to."""
     shop.refresh()
-    loaded = shop.loaded('serve={tables: ["gold.sums"], token: t}')
+    loaded = shop.load_config('serve={tables: ["gold.sums"], token: t}')
     assert rows_of(read_target(loaded, "gold.sums").to_pylist()) == FIRST
     assert read_target(loaded, "gold.sums", where="city = 'Oslo'").num_rows == 1
     for then in ({"version": 1}, {"as_of": datetime.now(UTC)}):
@@ -106,33 +108,33 @@ def test_a_projection_of_a_projection(shop: Shop) -> None:
 
     with pytest.raises(Fatal, match=r"gold\.sums, which is not there yet"):
         shop.refresh(name="every")
-    assert Container(loaded=shop.loaded()).projection_scheduler().refresh_all(Event()) is None
+    assert Container(loaded=shop.load_config()).projection_scheduler().refresh_all(Event()) is None
     assert total() == {(3, Decimal("9.50"))}
     assert shop.refresh(name="every").reads == {"sums": 1}
     assert shop.refresh(name="every").kind == "current"
-    shop.asked("UPDATE gold.sums SET total = 0")
+    shop.query_database("UPDATE gold.sums SET total = 0")
     assert shop.refresh(name="every").kind == "full"
     assert total() == {(3, Decimal("0.00"))}
     shop.feed("orders", "d,3,Rome,5.00,5")
     shop.run()
-    assert Container(loaded=shop.loaded()).projection_scheduler().refresh_all(Event()) is None
+    assert Container(loaded=shop.load_config()).projection_scheduler().refresh_all(Event()) is None
     assert total() == {(2, Decimal("4.50"))}
 
 
-def test_a_row_that_is_forgotten_leaves_it(shop: Shop) -> None:
+def test_an_erased_row_is_removed(shop: Shop) -> None:
     """And its space is overwritten where versions are to end, which leaves nothing of the lake to compare with."""
     shop.refresh()
-    loaded = shop.loaded()
+    loaded = shop.load_config()
     row = erase.find_row(loaded, "orders", ["3"])
     done = erase.erase_row(loaded, row, end_versions=True, tell=lambda _: None)
     assert [(one.name, one.kind) for one in done.refreshed] == [("sums", "full")]
-    assert found(shop) == FIRST - {("Rome", 1, Decimal("5.00"))}
+    assert read_sums(shop) == FIRST - {("Rome", 1, Decimal("5.00"))}
 
 
 def test_keys_that_rows_share_are_refused(shop: Shop) -> None:
     shop.refresh()
-    before = found(shop)
+    before = read_sums(shop)
     shop.computes("SELECT city, id, amount AS total FROM orders", "inputs: {orders: lake.orders}, sink: gold, keys: [city]")
     with pytest.raises(Fatal, match="several rows with the same city"):
         shop.refresh()
-    assert found(shop) == before
+    assert read_sums(shop) == before

@@ -38,7 +38,7 @@ def engine() -> SparkEngine:
     return SparkEngine({"spark": SMALL})
 
 
-def opened(dsn: str, through_driver: int = 0) -> Any:
+def open_sink(dsn: str, through_driver: int = 0) -> Any:
     engine()
     return closing(PostgresSparkSink({"dsn": dsn, "schema": "mirror"}, through_driver=through_driver))
 
@@ -85,14 +85,14 @@ def test_a_task_that_fails_after_its_copy_is_tried_again(
     seen = []
     apply_supplied = PostgresLanes.apply_supplied
 
-    def watched(self: PostgresLanes, writes: Any, reject: Any) -> Any:
+    def fail_after_copy(self: PostgresLanes, writes: Any, reject: Any) -> Any:
         (table,) = staging_tables(postgres_dsn)
         seen.extend(fetch(postgres_dsn, f"SELECT count(*), count(DISTINCT _cdc_attempt) FROM _replicator.{table}"))
         return apply_supplied(self, writes, reject)
 
     monkeypatch.setattr(copy_tasks, "report_copy", failing_once)
-    monkeypatch.setattr(PostgresLanes, "apply_supplied", watched)
-    with opened(postgres_dsn) as sink:
+    monkeypatch.setattr(PostgresLanes, "apply_supplied", fail_after_copy)
+    with open_sink(postgres_dsn) as sink:
         counts = put(sink, Feed(TABLE, lane_of(policy=policy)).write(*items(0, 100))).counts
     assert seen == [(200, 4)]
     assert counts == Counts(applied=100)
@@ -119,14 +119,14 @@ def fail(dsn: str, sink: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> st
 def test_what_a_failed_batch_left_is_not_applied(postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by the next batch of the same instance nor by the next instance, not even while it is still copied."""
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         fail(postgres_dsn, sink, feed, monkeypatch)
         applied = sink.apply([on_spark(feed.write(*items(100, 110)))], no_rejects)
         assert applied[feed.lane.id].counts == Counts(applied=10)
         assert staging_tables(postgres_dsn) == []
         table = fail(postgres_dsn, sink, feed, monkeypatch)
     name = f"replicator {table} elsewhere/1"
-    with psycopg.connect(postgres_dsn, application_name=name) as straggler, opened(postgres_dsn) as sink:
+    with psycopg.connect(postgres_dsn, application_name=name) as straggler, open_sink(postgres_dsn) as sink:
         straggler.execute(f"INSERT INTO _replicator.{table} SELECT * FROM _replicator.{table}".encode())
         began = time.monotonic()
         sink.prepare(feed.lane, feed.plan)
@@ -148,7 +148,7 @@ def test_what_a_failed_batch_left_is_not_applied(postgres_dsn: str, monkeypatch:
         ("name text", {"name": "a\0b"}, "column 'name'"),
     ],
 )
-def test_rows_that_do_not_fit_are_rejected_by_name(postgres_dsn: str, column: str, bad: dict, said: str) -> None:
+def test_unconvertible_rows_are_rejected_by_name(postgres_dsn: str, column: str, bad: dict, said: str) -> None:
     """Whether the executors see it, the server refuses it while they copy, or the merge does."""
     columns = {"id": "id bigint PRIMARY KEY", "name": "name text", "n": "n bigint", column.split(maxsplit=1)[0]: column}
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({', '.join(columns.values())})")
@@ -156,7 +156,7 @@ def test_rows_that_do_not_fit_are_rejected_by_name(postgres_dsn: str, column: st
     for place in (7, 21):
         rows[place] = {**rows[place], **bad}
     rejected = Rejected()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         feed = Feed(TABLE)
         assert put(sink, feed.write(*rows), rejected).counts == Counts(applied=38, rejected=2)
         assert sorted(offset for offset, _ in rejected) == [7, 21]
@@ -169,7 +169,7 @@ def test_rows_that_do_not_fit_are_rejected_by_name(postgres_dsn: str, column: st
 
 def test_a_row_that_cannot_be_completed_is_rejected(postgres_dsn: str) -> None:
     feed, rejected = Feed(TABLE), Rejected()
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         put(sink, feed.write(*items(0, 2)))
         partial = [{"id": 1, "n": 3, "_unsent": ["name"]}, {"id": 2, "n": 30, "_unsent": ["name"]}]
         assert put(sink, feed.write(*partial), rejected).counts == Counts(applied=1, rejected=1)
@@ -183,7 +183,7 @@ def test_what_was_not_sent_comes_from_an_earlier_change_of_the_batch(postgres_ds
     """Whichever of them a task happens to copy first."""
     feed = Feed(TABLE, lane_of(policy="scd2"))
     later = [{"id": i, "n": 2, "_unsent": ["name"]} for i in range(40)]
-    with opened(postgres_dsn, through_driver) as sink:
+    with open_sink(postgres_dsn, through_driver) as sink:
         applied = put(sink, feed.write(*items(0, 40), *later), parts=5)
     assert applied.counts == Counts(applied=80)
     found = fetch(postgres_dsn, 'SELECT id, name, n FROM mirror.items WHERE "__END_AT" IS NULL ORDER BY id')
@@ -195,7 +195,7 @@ def test_appended_rows_keep_their_order_and_come_once(postgres_dsn: str) -> None
     columns = "number bigserial, id bigint, name text, n bigint"
     fetch(postgres_dsn, f"CREATE SCHEMA mirror; CREATE TABLE mirror.items ({columns})")
     feed = Feed(TABLE, lane_of(policy="append"))
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         first = feed.write(*items(0, 30))
         ordered = replace(first, folded=replace(first.folded, frame=from_arrow(engine().spark, first.folded.frame)))
         sink.prepare(feed.lane, feed.plan)
@@ -212,7 +212,7 @@ def test_small_writes_go_through_the_driver(postgres_dsn: str, monkeypatch: pyte
         raise AssertionError("no job was to copy")
 
     feed = Feed(TABLE)
-    with opened(postgres_dsn, through_driver=10) as sink:
+    with open_sink(postgres_dsn, through_driver=10) as sink:
         with monkeypatch.context() as watched:
             watched.setattr(lanes, "copy_in_tasks", never)
             put(sink, feed.write(*items(0, 10)))
@@ -226,7 +226,7 @@ def test_small_writes_go_through_the_driver(postgres_dsn: str, monkeypatch: pyte
 def test_no_secret_is_shown(postgres_dsn: str) -> None:
     """Neither in Spark's plans and jobs, nor in what is said when the tasks cannot connect."""
     secret = "hunter2-is-secret"
-    with opened(f"{postgres_dsn} password={secret}") as sink:
+    with open_sink(f"{postgres_dsn} password={secret}") as sink:
         feed = Feed(TABLE)
         put(sink, feed.write(*items(0, 5)))
         sink._lanes.session.dsn = f"host=127.0.0.1 port=1 user=tester password={secret}"
@@ -244,7 +244,7 @@ def test_no_secret_is_shown(postgres_dsn: str) -> None:
 def test_rows_that_get_lost_on_the_way_stop_the_lane(postgres_dsn: str) -> None:
     """A count that is not the fold's applies nothing."""
     feed = Feed(TABLE)
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         write = feed.write(*items(0, 20))
         short = replace(write, folded=replace(write.folded, frame=write.folded.frame.slice(0, 19)))
         with pytest.raises(Fatal, match=r"of 20 rows for lane pg\.items 19"):
@@ -257,15 +257,15 @@ def test_a_server_that_crashed_in_between(postgres_dsn: str, monkeypatch: pytest
     """It comes back with the staging table empty: the batch is done again."""
     apply_supplied = PostgresLanes.apply_supplied
 
-    def emptied(self: PostgresLanes, writes: Any, reject: Any) -> Any:
+    def empty_table(self: PostgresLanes, writes: Any, reject: Any) -> Any:
         (table,) = staging_tables(postgres_dsn)
         fetch(postgres_dsn, f"TRUNCATE _replicator.{table}")
         return apply_supplied(self, writes, reject)
 
     write = Feed(TABLE).write(*items(0, 20))
-    with opened(postgres_dsn) as sink:
+    with open_sink(postgres_dsn) as sink:
         with monkeypatch.context() as crashing, pytest.raises(Retryable, match="of 20 rows that were copied"):
-            crashing.setattr(PostgresLanes, "apply_supplied", emptied)
+            crashing.setattr(PostgresLanes, "apply_supplied", empty_table)
             put(sink, write)
         assert put(sink, write).counts == Counts(applied=20)
     assert fetch(postgres_dsn, "SELECT count(*) FROM mirror.items") == [(20,)]

@@ -17,7 +17,7 @@ from adapters.sources.files.delivery_progress import DeliveryProgress
 from adapters.sources.files.file_format import ArchiveFormat
 from adapters.sources.files.file_list import ArchiveFile
 from adapters.sources.files.file_reader import ArchiveReader
-from adapters.sources.files.spark.scan import ChunkFacts, ChunkLimits, SplitScan, find_runs
+from adapters.sources.files.spark.scan import SliceFacts, SliceLimits, SplitScan, find_runs
 from adapters.sources.files.spark.splits import FileSplit, group_splits, split_file
 from replicator.domain.change import RAW
 from replicator.domain.errors import DataLoss, EnvironmentProblem
@@ -42,8 +42,8 @@ def whole(file: ArchiveFile) -> list[tuple[Any, ...]]:
     return found
 
 
-def scanned(pieces: list[FileSplit], limits: ChunkLimits) -> tuple[list[tuple[Any, ...]], list[ChunkFacts]]:
-    chunks = [chunk for piece in pieces for chunk in SplitScan(FORM, piece, limits).read_chunks()]
+def scan_splits(pieces: list[FileSplit], limits: SliceLimits) -> tuple[list[tuple[Any, ...]], list[SliceFacts]]:
+    chunks = [chunk for piece in pieces for chunk in SplitScan(FORM, piece, limits).read_slices()]
     rows = [row for records, _, _ in chunks for row in records.to_pylist()]
     for row in rows:
         row["headers"] = row["headers"] and [(h["name"], h["value"]) for h in row["headers"]]
@@ -61,7 +61,7 @@ def test_a_file_is_the_same_however_it_is_cut(tmp_path: Path, seed: int) -> None
     wanted = whole(file)
     for size in (1, 2, 7, 40, 1000):
         pieces = list(split_file(FORM, file, 0, 0, size))
-        rows, facts = scanned(pieces, ChunkLimits(random.randint(1, 5), 50))
+        rows, facts = scan_splits(pieces, SliceLimits(random.randint(1, 5), 50))
         assert rows == wanted, size
         assert [piece.end for piece in pieces[:-1]] == [piece.start for piece in pieces[1:]]
         # The next look begins behind the last whole line.
@@ -76,7 +76,7 @@ def test_lines_of_a_file_that_has_grown_keep_their_numbers(tmp_path: Path) -> No
     begun = file.stat().st_size
     with file.open("a") as more:
         more.write("\n{\n{\n")
-    rows, _ = scanned(list(split_file(FORM, FORM.files(str(tmp_path))[0], begun, 3, 2)), ChunkLimits(10, 10))
+    rows, _ = scan_splits(list(split_file(FORM, FORM.files(str(tmp_path))[0], begun, 3, 2)), SliceLimits(10, 10))
     assert [row[2] for row in rows] == [5, 6]
 
 
@@ -84,7 +84,7 @@ def test_a_compressed_file_is_one_piece_and_a_short_one_is_read_as_far_as_it_goe
     packed = gzip.compress(b"{\n" * 5)
     (tmp_path / "a.jsonl.gz").write_bytes(packed[:-8])
     (piece,) = split_file(FORM, FORM.files(str(tmp_path))[0], 0, 0, 1)
-    rows, _ = scanned([piece], ChunkLimits(2, 100))
+    rows, _ = scan_splits([piece], SliceLimits(2, 100))
     assert [row[2] for row in rows] == [1, 2, 3, 4, 5]
 
 
@@ -96,7 +96,7 @@ def test_row_groups_are_pieces(tmp_path: Path) -> None:
     assert [piece.groups for piece in each] == [(n,) for n in range(10)]
     assert [piece.groups for piece in one] == [tuple(range(10))]
     for pieces in (each, one):
-        found, _ = scanned(pieces, ChunkLimits(7, 10**6))
+        found, _ = scan_splits(pieces, SliceLimits(7, 10**6))
         assert [row[2] for row in found] == list(range(100))
 
 
@@ -113,7 +113,7 @@ def test_a_file_that_became_shorter_is_not_taken_for_its_beginning(tmp_path: Pat
     pieces = list(split_file(FORM, FORM.files(str(tmp_path))[0], 0, 0, 6))
     (tmp_path / "a.jsonl").write_bytes(b"{\n" * 4)
     with pytest.raises(EnvironmentProblem, match="became shorter"):
-        scanned(pieces, ChunkLimits(9, 99))
+        scan_splits(pieces, SliceLimits(9, 99))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -135,7 +135,7 @@ def test_stretches_decide_as_records_do(seed: int) -> None:
         except DataLoss as loss:
             one = str(loss)
         try:
-            many = taken(several, chunk)
+            many = list_taken_offsets(several, chunk)
         except DataLoss as loss:
             many = str(loss)
         assert one == many
@@ -144,7 +144,7 @@ def test_stretches_decide_as_records_do(seed: int) -> None:
         assert (single.next_span(), single.next) == (several.next_span(), several.next)
 
 
-def taken(delivered: DeliveryProgress, offsets: list[int]) -> list[int]:
+def list_taken_offsets(delivered: DeliveryProgress, offsets: list[int]) -> list[int]:
     rows = [{"topic": T.topic, "partition": T.partition, "offset": offset} for offset in offsets]
     numbers, stretches = find_runs(pa.RecordBatch.from_pylist(rows, RAW))
     assert [n for n, _ in enumerate(stretches)] == sorted(set(numbers.to_pylist()))

@@ -177,7 +177,7 @@ def test_a_partition_that_fails_for_long_makes_the_source_away(
     source.committed(Position())
 
 
-def test_failures_that_are_far_apart_are_no_long_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_failures_are_no_long_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(fetch_errors, "time", SimpleNamespace(monotonic=lambda: now))
     failures = FetchFailures(30)
@@ -194,19 +194,19 @@ def test_failures_that_are_far_apart_are_no_long_failure(monkeypatch: pytest.Mon
     failures.check()
 
 
-def test_a_look_is_at_topics_that_moved_and_at_some_others_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_covers_changed_topics_and_some_others_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[set[str]] = []
     topics = {f"t{n}": Topic(str(n), 1) for n in range(40)}
     there = dict(topics)
 
-    def described(names: Iterable[str], timeout: float) -> dict[str, Topic]:
+    def describe_topics(names: Iterable[str], timeout: float) -> dict[str, Topic]:
         asked.append(set(names))
         return {name: there[name] for name in asked[-1] & there.keys()}
 
     now = 100.0
     monkeypatch.setattr(topic_poller, "time", SimpleNamespace(monotonic=lambda: now))
     monkeypatch.setattr(topic_poller, "SOME", 10)
-    looked = TopicPoller(cast(Any, SimpleNamespace(describe_topics=described)), topics, 30, grow=False)
+    looked = TopicPoller(cast(Any, SimpleNamespace(describe_topics=describe_topics)), topics, 30, grow=False)
     known = [TopicPartition(name, 0) for name in topics]
     assert not looked.is_due(["t0"])
     for now in (101.0, 102.0, 103.0, 104.0):  # noqa: B007
@@ -286,5 +286,5 @@ def test_group_offsets_that_fail_are_reported_until_they_work(caplog: pytest.Log
         (KafkaError.POLICY_VIOLATION, DISALLOWED),
     ],
 )
-def test_the_next_step_fits_the_error(code: int, step: str) -> None:
+def test_the_next_step_matches_the_error(code: int, step: str) -> None:
     assert translate_error(KafkaError(code), "Writing failed").next_step.startswith(step)

@@ -76,7 +76,7 @@ def store(folder: Path, name: str, certificate: trustme.LeafCert) -> Path:
     return path
 
 
-def shown(listener: str, path: Path) -> dict[str, str]:
+def get_broker_settings(listener: str, path: Path) -> dict[str, str]:
     """The broker's settings for what it shows there."""
     return {
         f"listener.name.{listener}.ssl.keystore.{key}": value for key, value in (("type", "PEM"), ("location", str(path)))
@@ -117,7 +117,7 @@ def clients(tokens: Tokens, own: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+def secured_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
     authority, now = trustme.CA(), datetime.now(UTC)
     past = {"not_before": now - timedelta(days=2), "not_after": now - timedelta(days=1)}
@@ -142,8 +142,8 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(folder / "ca.pem"),
             "listener.name.mutual.ssl.client.auth": "required",
-            **shown("expired", expired),
-            **shown("elsewhere", elsewhere),
+            **get_broker_settings("expired", expired),
+            **get_broker_settings("elsewhere", elsewhere),
             **logins(tokens),
         }
         allowed = ("-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=" + tokens.keys.as_uri(),)
@@ -178,19 +178,19 @@ READERS = pytest.mark.parametrize("read", [read_here, read_on_spark])
 
 @READERS
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "PLAIN", "SCRAM", "OAUTH"])
-def test_who_is_known_reads(secured: Secured, read: Read, listener: str) -> None:
+def test_who_is_known_reads(secured_broker: Secured, read: Read, listener: str) -> None:
     seen = Seen()
-    read(secured.options(listener), seen)
+    read(secured_broker.options(listener), seen)
     assert seen.values == VALUES
 
 
-def letters_of(options: dict[str, object], topic: str = "secret-letters") -> KafkaDeadLetters:
+def list_dead_letters_of(options: dict[str, object], topic: str = "secret-letters") -> KafkaDeadLetters:
     return KafkaDeadLetters({**{k: v for k, v in options.items() if k in ("bootstrap_servers", "security")}, "topic": topic})
 
 
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "PLAIN", "SCRAM", "OAUTH"])
-def test_who_is_known_keeps_dead_letters(secured: Secured, listener: str) -> None:
-    store = letters_of(secured.options(listener), f"letters-{listener}")
+def test_who_is_known_keeps_dead_letters(secured_broker: Secured, listener: str) -> None:
+    store = list_dead_letters_of(secured_broker.options(listener), f"letters-{listener}")
     store.write([make_dead_letter(1), make_dead_letter(2)])
     store.remove([make_dead_letter(1)])
     assert list(store.read()) == [make_dead_letter(2)]
@@ -207,10 +207,10 @@ WRONG = [
 
 @READERS
 @pytest.mark.parametrize(("listener", "wrong"), WRONG, ids=str)
-def test_who_is_not_known_is_told(secured: Secured, read: Read, listener: str, wrong: dict[str, str]) -> None:
+def test_an_unknown_user_is_reported(secured_broker: Secured, read: Read, listener: str, wrong: dict[str, str]) -> None:
     seen = Seen()
     with pytest.raises(ReplicatorError, match=r"(?i)auth|certificate") as refused:
-        read(secured.options(listener, **wrong), seen)
+        read(secured_broker.options(listener, **wrong), seen)
     told = f"{refused.value} {refused.value.next_step}"
     assert not seen.values and WORD not in told and CLIENT_SECRET not in told and "security" in told
 
@@ -218,8 +218,8 @@ def test_who_is_not_known_is_told(secured: Secured, read: Read, listener: str, w
 @pytest.mark.parametrize(
     ("listener", "wrong"), [WRONG[0], *(pytest.param(*one, marks=pytest.mark.long) for one in WRONG[1:])], ids=str
 )
-def test_who_is_not_known_keeps_no_dead_letters(secured: Secured, listener: str, wrong: dict[str, str]) -> None:
-    store = letters_of(secured.options(listener, **wrong))
+def test_who_is_not_known_keeps_no_dead_letters(secured_broker: Secured, listener: str, wrong: dict[str, str]) -> None:
+    store = list_dead_letters_of(secured_broker.options(listener, **wrong))
     with pytest.raises(ReplicatorError, match=r"(?i)auth|certificate") as refused:
         store.write([make_dead_letter(1)])
     told = f"{refused.value} {refused.value.next_step}"
@@ -229,7 +229,7 @@ def test_who_is_not_known_keeps_no_dead_letters(secured: Secured, listener: str,
 @READERS
 @pytest.mark.parametrize("listener", ["EXPIRED", "ELSEWHERE", "TLS"])
 def test_a_broker_that_cannot_show_who_it_is_is_not_read(
-    secured: Secured, read: Read, listener: str, tmp_path: Path
+    secured_broker: Secured, read: Read, listener: str, tmp_path: Path
 ) -> None:
     """Its certificate has expired, is of another machine, or of somebody whom nobody trusts."""
     seen, other = Seen(), {}
@@ -237,13 +237,13 @@ def test_a_broker_that_cannot_show_who_it_is_is_not_read(
         trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
         other = {"ssl__ca__location": str(tmp_path / "other.pem")}
     with pytest.raises(ReplicatorError, match=r"(?i)certificate|ssl") as refused:
-        read(secured.options(listener, **other), seen)
+        read(secured_broker.options(listener, **other), seen)
     assert not seen.values and "security" in f"{refused.value} {refused.value.next_step}"
 
 
 @READERS
-def test_a_listener_that_wants_tls_is_told_to_who_speaks_without(secured: Secured, read: Read) -> None:
+def test_a_client_without_tls_learns_that_the_listener_wants_it(secured_broker: Secured, read: Read) -> None:
     seen = Seen()
     with pytest.raises(ReplicatorError) as refused:
-        read(secured.options("TLS", security__protocol="PLAINTEXT", ssl__ca__location=""), seen)
+        read(secured_broker.options("TLS", security__protocol="PLAINTEXT", ssl__ca__location=""), seen)
     assert not seen.values and "security" in f"{refused.value} {refused.value.next_step}"

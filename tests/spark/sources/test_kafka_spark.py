@@ -114,7 +114,7 @@ class Read(Seen):
         super().__call__(replace(batch, frame=to_arrow(batch.frame).cast(RAW)))
 
 
-def following(options: dict[str, Any], seen: Read, apply: Callable[[Batch[Any]], None], stop: Event) -> Thread:
+def read_in_thread(options: dict[str, Any], seen: Read, apply: Callable[[Batch[Any]], None], stop: Event) -> Thread:
     """A thread that reads until `stop`: what is retryable is tried again where it stood, as a pipeline does."""
 
     def follow() -> None:
@@ -136,7 +136,7 @@ def test_a_broker_that_is_away_for_a_minute(own_broker: Broker) -> None:
     broker.produce("t", [b"%d" % i for i in range(100)])
     options = {"bootstrap_servers": broker.address, "topics": ["t"], "trigger": "1 second"}
 
-    thread = following(options, seen, seen, stop)
+    thread = read_in_thread(options, seen, seen, stop)
     try:
         until(lambda: len(seen.rows) == 100, 60)
         broker.service.kill()
@@ -169,7 +169,7 @@ def test_a_checkpoint_that_is_deleted(broker: Broker, tmp_path: Path, monkeypatc
         if len(deleted) == 0 and batch.records:
             delete()
 
-    thread = following(options, seen, apply, stop)
+    thread = read_in_thread(options, seen, apply, stop)
     try:
         for number in range(4):
             broker.produce(name, [b"%d" % i for i in range(10 * number, 10 * number + 10)])

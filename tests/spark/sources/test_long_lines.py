@@ -15,7 +15,7 @@ import pytest
 from adapters.sources.files import ArchiveSource
 from adapters.sources.files.dms.source import DmsFilesSource
 from adapters.sources.files.rows.source import RowsFilesSource
-from adapters.sources.files.spark.scan import ChunkLimits, SplitScan
+from adapters.sources.files.spark.scan import SliceLimits, SplitScan
 from adapters.sources.files.spark.splits import FileSplit
 from replicator.domain.change import ERROR_HEADER
 from replicator.domain.position import Position
@@ -95,7 +95,7 @@ def read_by(engine: str, source: Any) -> list[dict[str, Any]]:
     if engine == "spark":
         (file,) = source._list_files()
         piece = FileSplit(file, 0, file.size, begun=0, lines=0, weight=0)
-        frames = [chunk for chunk, _, _ in SplitScan(source._form, piece, ChunkLimits(1000, 1 << 20)).read_chunks()]
+        frames = [chunk for chunk, _, _ in SplitScan(source._form, piece, SliceLimits(1000, 1 << 20)).read_slices()]
     else:
         frames = []
         source.run(Position(), lambda batch: frames.append(batch.frame), threading.Event(), once=True)

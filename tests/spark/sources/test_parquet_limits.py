@@ -24,7 +24,7 @@ from adapters.sources.files import ArchiveSource, parquet_rows
 from adapters.sources.files.connect.source import ConnectFilesSource
 from adapters.sources.files.dms.source import DmsFilesSource
 from adapters.sources.files.rows.source import RowsFilesSource
-from adapters.sources.files.spark.scan import ChunkLimits, SplitScan
+from adapters.sources.files.spark.scan import SliceLimits, SplitScan
 from adapters.sources.files.spark.splits import FileSplit
 from adapters.sources.snapshot_diff import SnapshotsSource
 from adapters.sources.snapshot_diff.check import SnapshotsCheck
@@ -98,7 +98,7 @@ KINDS = [
 EVERY = pytest.mark.parametrize("kind", KINDS, ids=[kind.source.__name__ for kind in KINDS])
 
 
-def repeated(values: list[bytes], count: int) -> pa.Array:
+def repeat_value(values: list[bytes], count: int) -> pa.Array:
     """`count` values that take the memory of one."""
     indices = pa.array([n % len(values) for n in range(count)], pa.int32())
     return pa.DictionaryArray.from_arrays(indices, pa.array(values))
@@ -132,8 +132,8 @@ def read(source: Any, engine: str = "local", most: float = float("inf")) -> list
         groups = tuple(range(pq.ParquetFile(file.path).num_row_groups))
         size = 0
         for chunk, _, _ in SplitScan(
-            source._form, FileSplit(file, 0, file.size, 0, 0, 0, groups), ChunkLimits(100_000, MIB)
-        ).read_chunks():
+            source._form, FileSplit(file, 0, file.size, 0, 0, 0, groups), SliceLimits(100_000, MIB)
+        ).read_slices():
             size += take(chunk, chunk.nbytes)
             if size > most:
                 break
@@ -152,7 +152,7 @@ def read(source: Any, engine: str = "local", most: float = float("inf")) -> list
 @EVERY
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_value_that_thousands_of_rows_have_is_unpacked_a_few_at_a_time(tmp_path: Path, engine: str, kind: Kind) -> None:
-    assert kind.put(tmp_path, repeated([LONG], 4_000)).stat().st_size < MIB
+    assert kind.put(tmp_path, repeat_value([LONG], 4_000)).stat().st_size < MIB
     with peak() as most:
         rows = read(kind.open(tmp_path, batch_bytes=16 * MIB), engine, 40 * MIB)
     assert 20 < len(rows) < 400 and len(rows[0]["value"]) >= len(LONG)
@@ -170,7 +170,7 @@ def test_rows_that_compress_well_are_unpacked_a_few_at_a_time(tmp_path: Path, ki
 @EVERY
 @pytest.mark.parametrize("engine", ["local", "spark"])
 def test_a_row_that_is_too_long_is_rejected(tmp_path: Path, engine: str, kind: Kind) -> None:
-    kind.put(tmp_path, repeated([b"x", LONG, b"y"], 30))
+    kind.put(tmp_path, repeat_value([b"x", LONG, b"y"], 30))
     rows = read(kind.open(tmp_path, message_bytes=MIB // 5), engine)
     reasons = [row["headers"].get(ERROR_HEADER, b"").decode() for row in rows]
     assert [reason.partition(":")[0] for reason in reasons] == ["", "TOO_LARGE", ""] * 10
@@ -205,7 +205,7 @@ def nested_value(kind: pa.DataType, text: str) -> Any:
 def test_text_in_columns_of_an_archive_that_are_not_read_counts(tmp_path: Path, kind: pa.DataType) -> None:
     found = [nested_value(kind, text) for text in ("x", "a" * MIB, "y")]
     more = pa.array([None, *found, None] * 5, kind)
-    table = of_archive(repeated([b"1"], len(more))).append_column("more", more)
+    table = of_archive(repeat_value([b"1"], len(more))).append_column("more", more)
     pq.write_table(table, tmp_path / "a.parquet", use_dictionary=False)
     rows = read(ArchiveSource({"path": str(tmp_path), "message_bytes": MIB // 5}))
     reasons = [row["headers"].get(ERROR_HEADER, b"").decode().partition(":")[0] for row in rows]
@@ -245,7 +245,7 @@ def test_a_snapshot_that_unpacks_to_more_than_memory_is_refused(
 ) -> None:
     """All files of it together, before they are unpacked; and taken in once there is room, as the message says."""
     count = 6_000_000 if kind == "numbers" else 250
-    column = pa.repeat(7, count) if kind == "numbers" else repeated([TEXT.encode()], count)
+    column = pa.repeat(7, count) if kind == "numbers" else repeat_value([TEXT.encode()], count)
     rows = pa.table({"id": column if kind == "numbers" else pa.array(range(count)), "v": column})
     files = [tmp_path / "items" / name for name in (("1/a.parquet", "1/b.parquet") if is_folder else ("1.parquet",))]
     files[0].parent.mkdir(parents=True)
@@ -266,7 +266,7 @@ def test_a_snapshot_that_unpacks_to_more_than_memory_is_refused(
         assert len(read(of_snapshots(tmp_path, 101_000_000))) == count
 
 
-def written(path: Path) -> None:
+def write_table(path: Path) -> None:
     """A table of values that many rows have, in files that are small."""
     rows = pa.table({"id": range(400), "v": pa.array([TEXT] * 400), "n": pa.repeat(1, 400)})
     write_deltalake(path, rows, configuration={"delta.enableChangeDataFeed": "true"})
@@ -274,7 +274,7 @@ def written(path: Path) -> None:
 
 @pytest.mark.parametrize("changes", ["feed", "appended"])
 def test_rows_of_a_delta_table_are_unpacked_a_few_at_a_time(tmp_path: Path, changes: str) -> None:
-    written(tmp_path / "t")
+    write_table(tmp_path / "t")
     if changes == "feed":
         DeltaTable(tmp_path / "t").update(updates={"n": "2"})
     small = [file for file in tmp_path.rglob("*.parquet") if file.stat().st_size < MIB]
@@ -298,7 +298,7 @@ def test_rows_of_a_delta_table_are_unpacked_a_few_at_a_time(tmp_path: Path, chan
 def test_records_of_an_event_log_are_unpacked_a_few_at_a_time(tmp_path: Path) -> None:
     log = RecordedLog(tmp_path / "log")
     log.create()
-    log.append(of_archive(repeated([TEXT.encode()], 400)).cast(RAW))
+    log.append(of_archive(repeat_value([TEXT.encode()], 400)).cast(RAW))
     (file,) = (tmp_path / "log").rglob("*.parquet")
     assert file.stat().st_size < MIB
     with peak() as most:

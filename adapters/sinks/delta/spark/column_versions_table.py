@@ -19,7 +19,7 @@ from ....delta.commits import Attempt
 from ....delta.errors import translate_errors
 from ....delta.lake import Lake
 from ....delta.maintenance import EVERY_COMMITS
-from ....spark.merge import commit_session, confirm_commit, refuse_moved
+from ....spark.merge import commit_session, confirm_commit, refuse_changed_table
 from ....spark.object_stores import to_spark_path
 from ....spark.session import LazySession
 from ....sql.dialect import SPARK
@@ -57,7 +57,7 @@ class SparkColumnVersions(DeltaColumnVersions):
             self._upkeep.after_commit(table, table.version())
             app = f"replicator/{lane.pipeline}/{lane.id}/beside"
             attempt = Attempt(app, table.version() + 1, token_hex(8), self._path(lane))
-            refuse_moved(table, attempt)
+            refuse_changed_table(table, attempt)
             with commit_session(self._session.spark, attempt) as spark:
                 _merge_rows(SparkTable.forPath(spark, to_spark_path(table.table_uri)), rows)
             confirm_commit(table, attempt)

@@ -17,7 +17,7 @@ from ....spark.frames import column, keep_parents
 from ....spark.merge import append_stage
 from ....spark.redelivery import drop_applied
 from ....spark.session import split_options_lazily
-from ..event_log import DAY, POSITION, LogClearing, LogTable, refuse_logged_records
+from ..event_log import DAY, POSITION, LogClearing, LogTable, refuse_stored_records
 from ..staged_write import StagedWrite
 from .lane_sink import SparkLaneSink
 
@@ -27,7 +27,7 @@ class SparkLogAppend(LogClearing):
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
         """Every row above the position. Redelivery is told by the position alone."""
-        refuse_logged_records(snapshot, write, state.position)
+        refuse_stored_records(snapshot, write, state.position)
         frame, trimmed = drop_applied(write, state.position, POSITION)
         moment = sf.coalesce(column("timestamp"), column("ingested_at"))
         rows = keep_parents(frame.withColumn(DAY, sf.to_date(moment)), frame)

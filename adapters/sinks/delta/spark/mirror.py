@@ -69,7 +69,7 @@ class SparkMirror:
     ) -> None:
         self._session = session
         self._ledger = ledger
-        self._columns = SparkPerColumn(beside, self._read_related)
+        self._columns = SparkPerColumn(beside, self._read_candidates)
         self._histories = SparkScd2(session, marks)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
@@ -105,7 +105,7 @@ class SparkMirror:
         if state.purge_pending and state.purged_up_to is not None and plan.reconcile.uses_tombstones:
             self._ledger.forget(write.lane, plan, state.purged_up_to.max_sequence)
         partitions = _find_partitions(snapshot, plan, good) if counts.applied else {}
-        related = partial(self._read_related, snapshot, partitions)
+        related = partial(self._read_candidates, snapshot, partitions)
         good, given_up, verdicts = self._reconcile(related, state, replace(write, plan=plan), good, counts)
         recorded = self._ledger.record(write.lane, plan, good, facts)
         good, holes, empty = _refuse_rows(
@@ -206,7 +206,7 @@ class SparkMirror:
         )
         return filter_rows(done, column(VERDICT) == APPLY), to_rejects(keep_parents(given_up, done), untold), verdicts
 
-    def _read_related(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
+    def _read_candidates(self, snapshot: DeltaTable, partitions: Partitions) -> DataFrame:
         """The rows of `snapshot` in these partitions."""
         reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
         related = reader.load(to_spark_path(snapshot.table_uri))

@@ -34,7 +34,7 @@ from ....spark.session import LazySession
 from ....sql.dialect import SPARK
 from ....sql.reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from ....sql.scd2 import absorbed_select, events_select, versions_select
-from ....sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, related_select
+from ....sql.scd2_events import CHANGE, KIND, PLACE, Scd2Input, carried_columns, select_candidates
 from ..staged_write import find_late_cuts
 from .absorbed_changes import SparkAbsorbedChanges
 
@@ -66,7 +66,7 @@ class SparkScd2:
         lowest = facts.lowest or ()
         rows = keep_parents(rows.withColumn(PLACE, column(OFFSET)), rows)
         crossing = find_late_cuts(facts, state)
-        related = cache_frame(self._read_related(snapshot, plan, rows, lowest, crossing, moves=facts.has_key_changes))
+        related = cache_frame(self._read_candidates(snapshot, plan, rows, lowest, crossing, moves=facts.has_key_changes))
         rows, others, untold = drop_foreign_deletes(plan, facts, rows, related)
         late = state.max_tombstone is not None and has_overlap(facts, state)
         marks = (
@@ -76,13 +76,13 @@ class SparkScd2:
         relations = {"rows": rows, "related": related} | ({} if marks is None else {"marks": marks})
         lacking = _list_missing_columns(plan, write, related, marks)
 
-        def known(names: Mapping[str, str]) -> Scd2Input:
+        def make_input(names: Mapping[str, str]) -> Scd2Input:
             return _scd2_input(plan, names, cuts, lowest, lacking, moves=facts.has_key_changes, applied_at=applied_at)
 
-        events = self._run_select(lambda names: events_select(plan, SPARK, known(names)), relations)
+        events = self._run_select(lambda names: events_select(plan, SPARK, make_input(names)), relations)
         events = cache_frame(keep_parents(events, *relations.values()))
         seen: dict[str, int] = dict(events.filter(column(KIND) == CHANGE).groupBy(VERDICT).count().collect())
-        found, made = known(dict.fromkeys(("rows", "related", "marks"), "")), {"events": events}
+        found, made = make_input(dict.fromkeys(("rows", "related", "marks"), "")), {"events": events}
         written = self._run_select(lambda names: versions_select(plan, SPARK, found, names["events"]), made)
         hidden = self._run_select(lambda names: absorbed_select(plan, SPARK, found, names["events"]), made)
         recorded = facts.highest if self._marks.record(write.lane, plan, keep_parents(hidden, events)) else None
@@ -95,7 +95,7 @@ class SparkScd2:
     def _run_select(self, select: object, relations: Mapping[str, DataFrame]) -> DataFrame:
         return run_select(self._session.spark, select, relations)  # type: ignore[arg-type]
 
-    def _read_related(
+    def _read_candidates(
         self,
         snapshot: DeltaTable,
         plan: ApplyPlan,
@@ -108,7 +108,7 @@ class SparkScd2:
         reader = self._session.spark.read.format("delta").option("versionAsOf", snapshot.version())
         table = reader.load(to_spark_path(snapshot.table_uri))
         return self._run_select(
-            lambda names: related_select(plan, SPARK, names["table"], names["rows"], lowest, moves=moves, cuts=crossing),
+            lambda names: select_candidates(plan, SPARK, names["table"], names["rows"], lowest, moves=moves, cuts=crossing),
             {"table": table, "rows": rows},
         )
 

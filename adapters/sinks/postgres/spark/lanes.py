@@ -21,8 +21,8 @@ from ....spark.rows_frame import POSITION
 from ....spark.session import LazySession
 from ....spark.types import arrow_schema
 from ....spark.watermark_filter import filter_late
-from ..lanes import PostgresLanes, with_supply
-from ..row_supply import EVENT_POSITION, InMemorySupply, RowSupply
+from ..lanes import PostgresLanes, with_row_provider
+from ..row_provider import EVENT_POSITION, InMemoryRowProvider, RowProvider
 from ..shared_copy import SharedCopy
 from ..shared_staging import SharedStaging
 from ..target import PostgresTarget
@@ -70,10 +70,10 @@ class SparkPostgresLanes:
         return self._lanes.state(lane)
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
-        def refused(lane: Lane, rows: pa.Table) -> None:
+        def reject_rows(lane: Lane, rows: pa.Table) -> None:
             reject(lane, from_arrow(self._session.spark, rows))
 
-        return self._lanes.apply_supplied(self._supply_writes(writes), refused)
+        return self._lanes.apply_supplied(self._with_row_providers(writes), reject_rows)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         self._lanes.skip(lane, state)
@@ -87,7 +87,7 @@ class SparkPostgresLanes:
     def close(self) -> None:
         self._lanes.close()
 
-    def _supply_writes(self, writes: Sequence[Write[DataFrame]]) -> list[Write[RowSupply]]:
+    def _with_row_providers(self, writes: Sequence[Write[DataFrame]]) -> list[Write[RowProvider]]:
         """The writes with their rows in this process or in a staging table."""
         targets = [self._lanes.get_target(write) for write in writes]
         lanes = {write.lane.id for write in writes}
@@ -96,7 +96,7 @@ class SparkPostgresLanes:
             self._lanes.begin_shared_copy([write.lane for write in writes])
             self._staging -= lanes
         if not large:
-            return [with_supply(write, _collect_rows(write)) for write in writes]
+            return [with_row_provider(write, _collect_rows(write)) for write in writes]
         self._staging |= lanes
         states = {write.lane.id: self._lanes.state(write.lane) or LaneState() for write in writes}
         out = []
@@ -104,10 +104,10 @@ class SparkPostgresLanes:
             before = states[write.lane.id]
             refuse_gap(write, before.position)
             if is_applied(write, before):
-                out.append(with_supply(write, InMemorySupply(_empty_rows(write))))
+                out.append(with_row_provider(write, InMemoryRowProvider(_empty_rows(write))))
                 continue
             out.append(
-                with_supply(
+                with_row_provider(
                     write, self._copy_shared(write, before, target) if self._is_large(write) else _collect_rows(write)
                 )
             )
@@ -129,13 +129,13 @@ class SparkPostgresLanes:
             return SharedStaging(table, before, trimmed + let_in.duplicates, attempts, late)
 
 
-def _collect_rows(write: Write[DataFrame]) -> InMemorySupply:
+def _collect_rows(write: Write[DataFrame]) -> InMemoryRowProvider:
     if not write.folded.rows:
-        return InMemorySupply(_empty_rows(write))
+        return InMemoryRowProvider(_empty_rows(write))
     with translate_errors(f"collecting rows of {write.lane.id}"):
         rows = to_arrow(write.folded.frame)
     # Several changes of a key are told apart by which came first, and tasks end in any order.
-    return InMemorySupply(rows.sort_by(OFFSET) if write.plan.history or write.plan.has_column_versions else rows)
+    return InMemoryRowProvider(rows.sort_by(OFFSET) if write.plan.history or write.plan.has_column_versions else rows)
 
 
 def _empty_rows(write: Write[DataFrame]) -> pa.Table:

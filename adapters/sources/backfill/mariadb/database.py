@@ -118,7 +118,7 @@ class _MariaDbSnapshot:
 
     connection: pymysql.Connection[Any]
     table: BackfillTable[MariaDbColumn]
-    moment: SnapshotPoint
+    point: SnapshotPoint
 
     def count(self) -> int | None:
         """See `Snapshot`: as InnoDB estimates it."""

@@ -100,7 +100,7 @@ class _PostgresSnapshot:
 
     connection: psycopg.Connection[Any]
     table: BackfillTable[PostgresColumn]
-    moment: SnapshotPoint
+    point: SnapshotPoint
 
     def count(self) -> int | None:
         """See `Snapshot`: as counted by the last ANALYZE."""

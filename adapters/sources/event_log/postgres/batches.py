@@ -17,7 +17,7 @@ def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterat
     for piece in pieces:
         left = piece
         while left.num_rows:
-            taken = _count_fitting(left, records - count, size - weight) or (0 if waiting else 1)
+            taken = _count_within_limit(left, records - count, size - weight) or (0 if waiting else 1)
             if taken:
                 head, left = left.slice(0, taken), left.slice(taken)
                 waiting.append(head)
@@ -29,7 +29,7 @@ def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterat
         yield pa.concat_tables(waiting)
 
 
-def _count_fitting(piece: pa.Table, records: int, size: int) -> int:
+def _count_within_limit(piece: pa.Table, records: int, size: int) -> int:
     """How many of its first records are no more than that."""
     if piece.num_rows <= records and payload_bytes(piece) <= size:
         return int(piece.num_rows)

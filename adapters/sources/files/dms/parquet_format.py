@@ -14,7 +14,7 @@ from ....decoders.common.dms_rows import KIND, LOAD, OF_LOAD, PARQUET_SEQUENCE, 
 from ..archive_records import ArchiveRecord
 from ..file_format import LONGEST, Number
 from ..file_list import ArchiveFile, Place
-from ..immutable.typed_rows import chunk_to_json, refuse_columns
+from ..immutable.typed_rows import refuse_columns, slice_to_json
 from .csv_format import refuse_full
 from .file_list import list_files
 from .file_names import find_table, parse_name
@@ -64,7 +64,7 @@ class DmsParquetFormat:
             raise ConfigProblem(f"{file.path} has a column {' or '.join(PARQUET_SEQUENCE)}, which are not free")
 
     def _encode_rows(self, chunk: pa.RecordBatch, offsets: list[int], kind: str) -> list[bytes]:
-        prefix, columns = chunk_to_json(chunk)
+        prefix, columns = slice_to_json(chunk)
         if kind == LOAD:
             said = columns.get(self._operation, [None] * len(offsets))
             columns[self._operation] = [OF_LOAD if one in (None, "") else one for one in said]

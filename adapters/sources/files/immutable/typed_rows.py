@@ -41,7 +41,7 @@ def refuse_columns(file: ArchiveFile, schema: pa.Schema, step: str) -> None:
         raise ConfigProblem(f"{file.path} names a column twice")
 
 
-def chunk_to_json(chunk: pa.RecordBatch) -> tuple[bytes, dict[str, list[Any]]]:
+def slice_to_json(chunk: pa.RecordBatch) -> tuple[bytes, dict[str, list[Any]]]:
     """What the records of these rows begin with (a brace ends them), and the values of their columns as JSON has them. Times
     count microseconds; one that they do not hold is written so that decoders reject it."""
     schema = pa.schema([(field.name, find_read_type(field.type)) for field in chunk.schema])

@@ -19,7 +19,7 @@ from ..file_format import LONGEST, Number
 from ..file_list import ArchiveFile, Place, find_files
 from ..immutable.csv_rows import CsvRowJoiner
 from ..immutable.text_files import read_first_row, strip_line
-from ..immutable.typed_rows import chunk_to_json, refuse_columns
+from ..immutable.typed_rows import refuse_columns, slice_to_json
 from ..stable_files import refuse_name
 from .csv_cells import CsvCellParser
 from .file_names import SUFFIXES, find_table, first_offset, parse_number, refuse_unordered
@@ -140,7 +140,7 @@ class ParquetRowFormat(RowFileFormat):
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """See `Form.frame`: every row with the types of its columns."""
-        prefix, columns = chunk_to_json(chunk)
+        prefix, columns = slice_to_json(chunk)
         encode, gathered = msgspec.json.Encoder().encode, RecordColumns()
         cells = zip(*columns.values(), strict=True) if columns else iter([()] * chunk.num_rows)
         for at, row in enumerate(cells, first):

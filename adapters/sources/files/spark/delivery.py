@@ -22,8 +22,8 @@ from ..delivery_progress import DeliveryProgress
 from ..file_format import FileFormat
 from ..file_list import ArchiveFile
 from ..options import ArchiveOptions
-from .scan import CHUNK, FACTS, ROWS, STRETCH, ChunkLimits, OffsetRuns, scan_rows
-from .split_reader import FilesChanged, ScannedChunk, SplitPlan, read_facts, scan_splits
+from .scan import CHUNK, FACTS, ROWS, STRETCH, OffsetRuns, SliceLimits, scan_rows
+from .split_reader import FilesChanged, ScannedSlice, SplitPlan, read_facts, scan_splits
 from .splits import FileSplit, group_splits
 
 ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
@@ -46,7 +46,7 @@ class OffsetSlice(NamedTuple):
     end: int
 
 
-class ChunkBatch:
+class SliceBatch:
     """What of a frame goes into the next batch. `is_whole`: every record of the chunks that were added; `is_cut`: of some
     stretch a part, whose size is not known."""
 
@@ -55,7 +55,7 @@ class ChunkBatch:
         self.records = self.size = 0
         self.is_whole, self.is_cut = True, False
 
-    def add(self, chunk: ScannedChunk, delivered: DeliveryProgress) -> None:
+    def add(self, chunk: ScannedSlice, delivered: DeliveryProgress) -> None:
         """Take what of the chunk is to be delivered."""
         for number, stretch in enumerate(chunk.facts.stretches):
             first, end, records = _select_range(stretch, chunk.piece.file.label, delivered)
@@ -67,7 +67,7 @@ class ChunkBatch:
                 self.records += records
                 self.size += stretch.size
 
-    def has_room(self, chunk: ScannedChunk, options: ArchiveOptions) -> bool:
+    def has_room(self, chunk: ScannedSlice, options: ArchiveOptions) -> bool:
         """Whether the whole chunk fits into the batch, or the batch is empty."""
         records = sum(b - a for s in chunk.facts.stretches for a, b in _split_runs(s))
         size = sum(s.size for s in chunk.facts.stretches)
@@ -107,7 +107,7 @@ class SparkDelivery:
         self._rows = partial(scan_rows, form)
         self._spark, self._options, self._delivered, self._apply, self._stop = spark, options, delivered, apply_batch, stop
         self._plan = SplitPlan(form, split_size(spark, options))
-        self._limits = chunk_limits(options)
+        self._limits = get_slice_limits(options)
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
@@ -127,11 +127,11 @@ class SparkDelivery:
             chunks = read_facts(frame, pieces)
         except FilesChanged as moved:
             return moved.labels | self._read_splits([piece for piece in pieces if piece.file.label not in moved.labels])
-        gathered = ChunkBatch()
+        gathered = SliceBatch()
         for chunk in chunks:
             if not gathered.has_room(chunk, self._options):
                 self._hand_over(frame, gathered)
-                gathered = ChunkBatch()
+                gathered = SliceBatch()
             if self._stop.is_set():
                 if not self._options.is_whole:
                     # What was taken counts as delivered.
@@ -139,10 +139,10 @@ class SparkDelivery:
                 return frozenset()
             gathered.add(chunk, self._delivered)
         self._hand_over(frame, gathered)
-        self._plan.note_chunks(chunks)
+        self._plan.record_slices(chunks)
         return frozenset()
 
-    def _hand_over(self, frame: DataFrame, gathered: ChunkBatch) -> None:
+    def _hand_over(self, frame: DataFrame, gathered: SliceBatch) -> None:
         if not gathered.records:
             return
         span = self._delivered.next_span()
@@ -168,12 +168,12 @@ def split_size(spark: SparkSession, options: ArchiveOptions) -> int:
     return min(options.batch_bytes, WAVE_BYTES) // (PIECES * spark.sparkContext.defaultParallelism)
 
 
-def chunk_limits(options: ArchiveOptions) -> ChunkLimits:
+def get_slice_limits(options: ArchiveOptions) -> SliceLimits:
     """Of a chunk: the driver cuts batches between chunks."""
-    return ChunkLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
+    return SliceLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
 
 
-def _to_frame(spark: SparkSession, frame: DataFrame, gathered: ChunkBatch) -> DataFrame:
+def _to_frame(spark: SparkSession, frame: DataFrame, gathered: SliceBatch) -> DataFrame:
     """What was gathered, in the order of the frame."""
     within = column(CHUNK).between(gathered.parts[0].chunk, gathered.parts[-1].chunk)
     found = filter_rows(frame, within & column(FACTS).isNull())

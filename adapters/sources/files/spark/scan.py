@@ -46,7 +46,7 @@ class OffsetRuns(msgspec.Struct, array_like=True):
     bounds: list[int]
 
 
-class ChunkFacts(msgspec.Struct, array_like=True):
+class SliceFacts(msgspec.Struct, array_like=True):
     """A chunk without its records. `at`: the byte where the next line begins, `lines`: those of the piece up to there;
     `unfinished`: a last line is still being written."""
 
@@ -56,7 +56,7 @@ class ChunkFacts(msgspec.Struct, array_like=True):
     unfinished: bool = False
 
 
-class ChunkLimits(msgspec.Struct, frozen=True):
+class SliceLimits(msgspec.Struct, frozen=True):
     """A chunk ends with the record that reaches one of them."""
 
     records: int
@@ -67,17 +67,17 @@ class SplitScan:
     """Reads one piece, once. Raises EnvironmentProblem when it cannot, and so ends the task: a piece is read in whole or
     not at all, now and when it is read again because an executor was lost."""
 
-    def __init__(self, form: FileFormat, piece: FileSplit, limits: ChunkLimits) -> None:
+    def __init__(self, form: FileFormat, piece: FileSplit, limits: SliceLimits) -> None:
         self._form, self._piece, self._limits = form, piece, limits
         self._at, self._lines, self._before = piece.start, 0, -1
         self._unfinished = False
 
-    def read_chunks(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, ChunkFacts]]:
+    def read_slices(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, SliceFacts]]:
         """The records in chunks, with the numbers of their stretches and their facts. The last chunk may have no record."""
         with _translate_errors(self._piece.file):
             for chunk in self._read_frames() if self._piece.groups else self._gather_records():
                 numbers, stretches = find_runs(chunk)
-                yield chunk, numbers, ChunkFacts(stretches, self._at, self._lines, self._unfinished)
+                yield chunk, numbers, SliceFacts(stretches, self._at, self._lines, self._unfinished)
 
     def _read_frames(self) -> Iterator[pa.RecordBatch]:
         reader = pq.ParquetFile(self._piece.file.open_parquet())
@@ -203,20 +203,20 @@ def _record_sizes(chunk: pa.RecordBatch) -> Any:
     return lengths[0].astype(np.int64) + lengths[1]
 
 
-def scan_rows(form: FileFormat, number: int, piece: FileSplit, limits: ChunkLimits) -> Iterator[pa.Table]:
+def scan_rows(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimits) -> Iterator[pa.Table]:
     """A piece as `ROWS`; `number` is the piece's in its frame."""
-    for at, (chunk, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_chunks(), number * IN_PIECE):
+    for at, (chunk, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_slices(), number * IN_PIECE):
         of_chunk = pa.repeat(pa.scalar(at), chunk.num_rows)
         no_facts = pa.nulls(chunk.num_rows, pa.binary())
         yield pa.Table.from_arrays([*chunk.columns, of_chunk, numbers, no_facts], schema=ROWS)
         yield pa.Table.from_pylist([{CHUNK: at, FACTS: msgspec.msgpack.encode(facts)}], ROWS)
 
 
-def scan_bounds(form: FileFormat, number: int, piece: FileSplit, limits: ChunkLimits) -> Iterator[pa.Table]:
+def scan_bounds(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimits) -> Iterator[pa.Table]:
     """A piece as `TOLD`: first and end of each partition in it."""
     hulls: dict[tuple[str, int], tuple[int, int]] = {}
-    facts = ChunkFacts([])
-    for _, _, facts in SplitScan(form, piece, limits).read_chunks():
+    facts = SliceFacts([])
+    for _, _, facts in SplitScan(form, piece, limits).read_slices():
         for stretch in facts.stretches:
             first, end = stretch.bounds[0], stretch.bounds[-1]
             known = hulls.get((stretch.topic, stretch.partition), (first, end))

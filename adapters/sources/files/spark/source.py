@@ -18,7 +18,7 @@ from ..file_list import ArchiveFile
 from ..offset_index import OffsetIndex
 from ..options import ArchiveOptions
 from ..source import ArchiveSource, FileDelivery
-from .delivery import UNBOUNDED, SparkDelivery, chunk_limits, split_size
+from .delivery import UNBOUNDED, SparkDelivery, get_slice_limits, split_size
 from .scan import TOLD, scan_bounds
 from .split_reader import FilesChanged, SplitPlan, read_facts, scan_splits
 
@@ -51,7 +51,7 @@ class SparkOffsetIndex(OffsetIndex):
     def __init__(self, spark: SparkSession, form: FileFormat, options: ArchiveOptions) -> None:
         super().__init__(form)
         self._told = partial(scan_bounds, form)
-        self._spark, self._limits = spark, chunk_limits(options)
+        self._spark, self._limits = spark, get_slice_limits(options)
         self._plan = SplitPlan(form, split_size(spark, options))
 
     def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
@@ -66,7 +66,7 @@ class SparkOffsetIndex(OffsetIndex):
                 continue
             for stretch in (stretch for chunk in chunks for stretch in chunk.facts.stretches):
                 self.add_range(TopicPartition(stretch.topic, stretch.partition), stretch.bounds[0], stretch.bounds[-1])
-            self._plan.note_chunks(chunks)
+            self._plan.record_slices(chunks)
             break
         self._plan.close(without=moved)
         return self

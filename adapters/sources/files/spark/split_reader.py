@@ -16,19 +16,19 @@ from ....spark.frames import column, flat_map_frame
 from ..file_format import FileFormat
 from ..file_list import ArchiveFile
 from ..file_reader import FileProgress, log_unfinished, unusable_error
-from .scan import CHUNK, FACTS, IN_PIECE, ChunkFacts, ChunkLimits
+from .scan import CHUNK, FACTS, IN_PIECE, SliceFacts, SliceLimits
 from .splits import SMALLEST, FileSplit, split_file
 
 TASKS = 8
 """Tasks per core: small files share them."""
 
 
-class ScannedChunk(NamedTuple):
+class ScannedSlice(NamedTuple):
     """A chunk as the driver knows it: its number in the frame, its piece, its facts."""
 
     number: int
     piece: FileSplit
-    facts: ChunkFacts
+    facts: SliceFacts
 
 
 class FilesChanged(Exception):
@@ -42,8 +42,8 @@ class FilesChanged(Exception):
 def scan_splits(
     spark: SparkSession,
     pieces: Sequence[FileSplit],
-    scan: Callable[[int, FileSplit, ChunkLimits], Iterator[pa.Table]],
-    limits: ChunkLimits,
+    scan: Callable[[int, FileSplit, SliceLimits], Iterator[pa.Table]],
+    limits: SliceLimits,
     schema: pa.Schema,
 ) -> DataFrame:
     """What `scan` makes of each piece, on the executors, in order. The driver hands them the plan only."""
@@ -56,7 +56,7 @@ def scan_splits(
     return flat_map_frame(spark.range(0, len(pieces), 1, tasks), tables, schema)
 
 
-def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedChunk]:
+def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedSlice]:
     """The facts in a scanned frame, in order. Raises Moved, or EnvironmentProblem naming the file that cannot be read."""
     try:
         found = frame.filter(column(FACTS).isNotNull()).select(CHUNK, FACTS).collect()
@@ -64,7 +64,7 @@ def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedChu
         _refuse_changed(pieces)
         raise translate_error(error, "reading files") from error
     _refuse_changed(pieces)
-    chunks = [ScannedChunk(n, pieces[n // IN_PIECE], msgspec.msgpack.decode(facts, type=ChunkFacts)) for n, facts in found]
+    chunks = [ScannedSlice(n, pieces[n // IN_PIECE], msgspec.msgpack.decode(facts, type=SliceFacts)) for n, facts in found]
     return sorted(chunks, key=lambda chunk: chunk.number)
 
 
@@ -101,7 +101,7 @@ class SplitPlan:
         self._files[file.label] = (file, *begun)
         return found
 
-    def note_chunks(self, chunks: Iterable[ScannedChunk]) -> None:
+    def record_slices(self, chunks: Iterable[ScannedSlice]) -> None:
         """Chunks in order, every piece of theirs in whole."""
         last = {chunk.piece: chunk.facts for chunk in chunks}
         for piece, facts in last.items():

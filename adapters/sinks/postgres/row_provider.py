@@ -1,0 +1,145 @@
+"""The folded rows of one write on their way into the lane's staging table, wherever they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from replicator.domain.change import ERROR
+from replicator.domain.policy.plan import LaneState
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.frames import Write
+
+from ...apply.rows_frame import POSITION, to_rows
+from ...apply.watermark_filter import filter_late
+from ...postgres.types import ColumnConversion
+from .conform import conform_to_columns
+from .inline_rows import rows_to_json
+from .refused_rows import RefusedRow, copy_with_bisection
+from .target import ROW, PostgresTarget
+
+EVENT_POSITION = ("topic", "partition", "offset")
+
+
+class TargetRows(Protocol):
+    """Rows that fit the target. Each has a number of its own below `bound`; numbers may be missing."""
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+
+    @property
+    def bound(self) -> int:
+        """Above every number."""
+
+    def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:
+        """The rows as `rows_to_json`; None when they must go through the staging table."""
+
+    def stage(
+        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
+    ) -> list[RefusedRow]:
+        """Put the columns `names` (at least) of the rows into the lane's staging table, but for the rows it returns."""
+
+    def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:
+        """The rows of these numbers as rejects: where each comes from, and as `_error` its sentence."""
+
+
+@dataclass(frozen=True)
+class ProvidedRows:
+    """What a write brings: rows that fit, rejects, how many were applied before or came twice, and how many truncates are
+    no rows."""
+
+    rows: TargetRows
+    rejects: Sequence[pa.Table]
+    trimmed: int
+    truncates: int
+
+
+class RowProvider(Protocol):
+    """The frame of a write that PostgreSQL applies."""
+
+    def provide_rows(
+        self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
+    ) -> ProvidedRows:
+        """The rows above the lane's state. May be asked again, `careful` after the server refused something."""
+
+    def discard(self, cursor: psycopg.Cursor) -> None:
+        """Remove what the server keeps of the supply, in the transaction that applied it."""
+
+
+@dataclass(frozen=True)
+class InMemoryRowProvider:
+    """A `RowProvider` of this process."""
+
+    frame: pa.Table
+
+    def provide_rows(
+        self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
+    ) -> ProvidedRows:
+        frame = select_unapplied(self.frame, write, before.position, EVENT_POSITION if target.event_log else POSITION)
+        trimmed = self.frame.num_rows - frame.num_rows
+        let_in = filter_late(frame, write, before)
+        frame = let_in.rows
+        rows = frame if target.event_log else to_rows(frame, write.plan, applied_at)
+        good, rejects = conform_to_columns(rows, target.fits, careful=careful)
+        late = [] if let_in.late is None else [let_in.late]
+        return ProvidedRows(
+            number_rows(good), [*late, *rejects], trimmed + let_in.duplicates, frame.num_rows - rows.num_rows
+        )
+
+    def discard(self, cursor: psycopg.Cursor) -> None:
+        """See `RowProvider.discard`: the server keeps nothing."""
+
+
+@dataclass(frozen=True)
+class RowsInMemory:
+    """`TargetRows` of this process, numbered by their places."""
+
+    rows: pa.Table
+
+    @property
+    def count(self) -> int:
+        return int(self.rows.num_rows)
+
+    bound = count
+
+    def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:
+        return rows_to_json(self.rows, fits)
+
+    def stage(
+        self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
+    ) -> list[RefusedRow]:
+        return copy_with_bisection(
+            cursor, target.copy_into_stage(names), self.rows.select(names), target.list_forms(names), careful=careful
+        )
+
+    def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:  # noqa: ARG002
+        """See `TargetRows.rejects`: whole rows."""
+        numbers = sorted(sentences)
+        errors = pa.array([sentences[number] for number in numbers], pa.string())
+        return self.rows.take(pa.array(numbers, pa.int64())).drop_columns([ROW]).append_column(ERROR, errors)
+
+
+def number_rows(rows: pa.Table) -> RowsInMemory:
+    """`rows` with `_cdc_row`."""
+    return RowsInMemory(rows.append_column(ROW, pa.array(range(rows.num_rows), pa.int32())))
+
+
+def select_unapplied(frame: pa.Table, write: Write[Any], applied: Position, names: tuple[str, str, str]) -> pa.Table:
+    """The rows of the write at or above the applied position."""
+    for partition, offset in applied.items():
+        if write.span.start.get(partition, offset) < offset:
+            frame = frame.filter(pc.invert(_is_below(frame, partition, offset, names)))
+    return frame
+
+
+def _is_below(frame: pa.Table, at: TopicPartition, offset: int, names: tuple[str, str, str]) -> pa.ChunkedArray:
+    topic, partition, place = names
+    same = pc.and_(pc.equal(frame[topic], at.topic), pc.equal(frame[partition], at.partition))
+    return pc.and_(same, pc.less(frame[place], offset))

@@ -1,0 +1,55 @@
+"""Lanes that begin with a snapshot go on as if they had applied everything, in whatever target."""
+
+from __future__ import annotations
+
+import pytest
+from support.delta_targets import DeltaTarget, PartitionedTarget
+from support.partitioned_sink import by_key
+from support.postgres_target import PostgresTarget
+from support.restored_targets import FromLake, by_first
+
+from adapters.sinks.postgres import PostgresSink
+from replicator.testing.restore_contract import RestoreContract
+
+
+class TestIntoLake(FromLake, RestoreContract):
+    """Written in process."""
+
+    def new_target(self):
+        return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
+
+
+class TestIntoPartitions(FromLake, RestoreContract):
+    """Whose rows lie otherwise."""
+
+    unsupported_text = ""
+
+    def new_target(self):
+        return PartitionedTarget(self.parent / f"lake{next(self.numbers)}", by_first)
+
+
+class TestFromPartitions(FromLake, RestoreContract):
+    """Of before snapshots were plain lakes, whatever their lane was told."""
+
+    case_names = ("scd1",)
+
+    def new_lake(self):
+        folder = self.parent / f"snapshot{next(self.numbers)}"
+        return PartitionedTarget(folder, by_key), folder
+
+    def new_target(self):
+        return DeltaTarget(self.parent / f"lake{next(self.numbers)}")
+
+
+class TestIntoPostgres(FromLake, RestoreContract):
+    """A database."""
+
+    pytestmark = pytest.mark.postgres
+    unsupported_text = "a\0b"
+
+    @pytest.fixture(autouse=True)
+    def database(self, postgres_dsn: str):
+        self.dsn = postgres_dsn
+
+    def new_target(self):
+        return PostgresTarget(self.dsn, PostgresSink)

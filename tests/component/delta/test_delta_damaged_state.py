@@ -1,0 +1,95 @@
+"""What an operator can still do with a lane whose state or table was damaged by others."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.delta_writes import ITEMS, items, write_of
+
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.domain.errors import DataLoss
+from replicator.domain.policy.policies import plan_for
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
+
+LANE = make_lane("scd1")
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "removed": Path.unlink,
+    "emptied": lambda file: file.write_bytes(b""),
+    "cut": lambda file: file.write_bytes(file.read_bytes()[:40]),
+    "another": lambda file: file.write_text("{}"),
+}
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> Iterator[DeltaRsSink]:
+    made = DeltaRsSink({"path": str(tmp_path)})
+    put(made, 0)
+    put(made, 3)
+    yield made
+    made.close()
+
+
+def put(sink: DeltaRsSink, start: int) -> None:
+    sink.prepare(LANE, plan_for("scd1", ITEMS))
+    sink.apply([write_of(items(start, start + 1, start + 2), start)], refuse_rejects)
+
+
+def ids(sink: DeltaRsSink) -> list[int]:
+    return sorted(sink.read("items")["id"].to_pylist())
+
+
+def another(sink: DeltaRsSink, tmp_path: Path) -> DeltaRsSink:
+    sink.close()
+    return DeltaRsSink({"path": str(tmp_path)})
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_lane_without_a_state_is_loaded_again(sink: DeltaRsSink, tmp_path: Path, damage: str, stopped: bool) -> None:
+    for file in (tmp_path / "_replicator" / "positions").glob("*/*/*.json"):
+        DAMAGE[damage](file)
+    with pytest.raises(DataLoss, match=rf"lanes resync {LANE.id}") as lost:
+        put(sink, 6)
+    assert lost.value.exit_code == 4
+    assert "positions" in lost.value.sentence
+    with pytest.raises(DataLoss):
+        sink.state(LANE)
+    assert ids(sink) == [0, 1, 2, 3, 4, 5]
+    sink = another(sink, tmp_path) if stopped else sink
+    sink.reset(LANE)
+    assert sink.state(LANE) is None
+    assert ids(sink) == []
+    put(sink, 0)
+    assert ids(sink) == [0, 1, 2]
+    sink.close()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_damaged_table_can_be_removed_and_loaded_again(sink: DeltaRsSink, tmp_path: Path, stopped: bool) -> None:
+    newest = max((tmp_path / "items" / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:100])
+    other = another(sink, tmp_path)
+    for act in (lambda: put(other, 6), lambda: other.state(LANE), lambda: other.reset(LANE)):
+        with pytest.raises(DataLoss, match="is damaged") as lost:
+            act()
+        assert f"remove the folder {tmp_path / 'items'}," in lost.value.next_step
+        assert f"lanes resync {LANE.id}" in lost.value.next_step
+    shutil.rmtree(tmp_path / "items")
+    other = another(other, tmp_path) if stopped else other
+    other.reset(LANE)
+    assert other.state(LANE) is None
+    for start in (0, 3):
+        put(other, start)
+    assert ids(other) == [0, 1, 2, 3, 4, 5]
+    other.close()
+
+
+def test_a_table_removed_under_the_sink_is_created_again(sink: DeltaRsSink, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "items")
+    sink.reset(LANE)
+    put(sink, 0)
+    assert ids(sink) == [0, 1, 2]

@@ -1,0 +1,88 @@
+"""Deleted rows that go after a time, in a lake: with the commit of the floor, whatever fails after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.delta_writes import ITEMS, changes_of, items, write_of
+
+from adapters.delta.lake import Lake
+from adapters.delta.tables import open_table
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta import tombstones as ledgers
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.domain.errors import Retryable
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.policy.retention import HORIZON_COUNT
+from replicator.domain.transform.rows import RowTransforms
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
+
+LANE = replace(make_lane("scd1"), options={"change_data_feed": True})
+HOUR = timedelta(hours=1)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+SOFT = plan_for("scd1", ITEMS, None, RowTransforms(soft_deletes=True), retention=HORIZON_COUNT * HOUR)
+
+
+def give(folder: Path, rows: list, start: int, hour: float) -> None:
+    """A new instance applies the rows."""
+    sink, engine = DeltaRsSink({"path": str(folder)}), LocalEngine()
+    try:
+        sink.prepare(LANE, SOFT)
+        for number, row in enumerate(rows, start):
+            write = write_of([row], number, lane=LANE)
+            folded = engine.fold(engine.transform_rows(changes_of([row], number), SOFT).frame, SOFT)
+            write = replace(write, plan=SOFT, folded=folded, at=BEGINNING + hour * HOUR)
+            sink.apply([write], refuse_rejects)
+    finally:
+        sink.close()
+
+
+def read_delete_flags(folder: Path) -> dict[int, bool]:
+    rows = DeltaRsSink({"path": str(folder)}).read("items").to_pylist()
+    return {row["id"]: row["_cdc_deleted"] for row in rows}
+
+
+def feed(folder: Path) -> list[tuple[int, str]]:
+    table = open_table(Lake.at(str(folder)).table("items"))
+    changes = pa.RecordBatchReader.from_stream(table.load_cdf(starting_version=0)).read_all().to_pylist()
+    return [(row["id"], row["_change_type"]) for row in sorted(changes, key=lambda row: row["_commit_version"])]
+
+
+def test_a_row_that_goes_is_a_delete_in_the_change_data_feed(tmp_path: Path) -> None:
+    give(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
+    give(tmp_path, items(3), 3, hour=10)
+    assert read_delete_flags(tmp_path) == {1: True, 2: False, 3: False}
+    assert "delete" not in {kind for _, kind in feed(tmp_path)}
+    give(tmp_path, items(4), 4, hour=20)
+    assert read_delete_flags(tmp_path) == {2: False, 3: False, 4: False}
+    assert [key for key, kind in feed(tmp_path) if kind == "delete"] == [1]
+
+
+def test_killed_after_the_rows_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They went with the floor; the next instance goes on from there, and what is marked after that stays."""
+    give(tmp_path, [*items(1, 2), *items(1, op="d")], 0, hour=0)
+
+    def kill(*_) -> None:
+        raise Retryable("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ledgers, "delete_entries", kill)
+        with pytest.raises(Retryable, match="killed"):
+            give(tmp_path, items(3), 3, hour=20)
+    assert read_delete_flags(tmp_path) == {2: False}
+    give(tmp_path, [*items(3), *items(2, op="d")], 3, hour=20)
+    give(tmp_path, items(4), 5, hour=30)
+    assert read_delete_flags(tmp_path) == {2: True, 3: False, 4: False}
+
+
+def test_a_writer_in_between_takes_nothing_away(tmp_path: Path) -> None:
+    """Somebody else deletes the marked row first: the lane removes it with what is there then."""
+    give(tmp_path, [*items(1, 2, 5), *items(1, op="d"), *items(5, op="d")], 0, hour=0)
+    open_table(Lake.at(str(tmp_path)).table("items")).delete("id = 1")
+    give(tmp_path, items(3), 5, hour=20)
+    assert read_delete_flags(tmp_path) == {2: False, 3: False}

@@ -1,0 +1,104 @@
+"""The published contract of tombstone ledgers, and what is special to one that is written before its target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support.delta_writes import items, write_of
+
+from adapters.delta.lake import Lake
+from adapters.delta.position_files import PositionFiles
+from adapters.engines.local import LocalEngine
+from adapters.sinks.delta.sink import DeltaRsSink
+from adapters.sinks.delta.tombstones import DeltaTombstones
+from replicator.domain.policy.plan import LaneState
+from replicator.ports.engine import Engine
+from replicator.testing.delivery import make_lane
+from replicator.testing.sink_base import refuse_rejects
+from replicator.testing.sink_contract import TombstoneContract
+
+LANE = make_lane("scd1")
+
+
+class TestDeltaTombstones(TombstoneContract):
+    @pytest.fixture(autouse=True)
+    def _folder(self, tmp_path: Path) -> None:
+        self.lake = Lake.at(str(tmp_path))
+
+    def new_tombstones(self) -> DeltaTombstones:
+        return DeltaTombstones(self.lake)
+
+    def new_engine(self) -> Engine[Any]:
+        return LocalEngine()
+
+
+def open_at(path: Path) -> DeltaRsSink:
+    sink = DeltaRsSink({"path": str(path)})
+    sink.prepare(LANE, write_of(items(1)).plan)
+    return sink
+
+
+def kill(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def ids(sink: DeltaRsSink) -> list[int]:
+    return sorted(sink.read("items")["id"].to_pylist())
+
+
+def test_older_update_does_not_bring_a_deleted_row_back(tmp_path: Path) -> None:
+    """Also for the next instance; and a delete at another offset that says the same is a duplicate."""
+    sink = open_at(tmp_path)
+    sink.apply([write_of([*items(1, 2), *items(1, op="d")])], refuse_rejects)
+    sink.close()
+    sink = open_at(tmp_path)
+    late = write_of([("u", {"id": 1, "v": "late", "_seq_1": 1}), ("d", {"id": 1, "_seq_1": 2})], 3)
+    counts = sink.apply([late], refuse_rejects)[LANE.id].counts
+    assert counts.applied == 0
+    assert ids(sink) == [2]
+    assert sink.state(LANE) == LaneState(late.span.end, (2,), None, (2,), rule="scd1 by id")
+    sink.close()
+
+
+def test_delete_whose_commit_died_is_applied_when_it_comes_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dead attempt has left its entry in the ledger; it must not count against the delete it is of."""
+    sink = open_at(tmp_path)
+    sink.apply([write_of([*items(1, 2, 3), *items(3, op="d")])], refuse_rejects)
+    delete = write_of([("d", {"id": 1, "_seq_1": 1})], 4)
+
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(PositionFiles, "announce", kill)
+        sink.apply([delete], refuse_rejects)
+    sink.close()
+    assert DeltaTable(str(tmp_path / "_replicator" / "tombstones" / "items")).count() == 2
+    sink = open_at(tmp_path)
+    assert ids(sink) == [1, 2]
+    assert sink.apply([delete], refuse_rejects)[LANE.id].counts.applied == 1
+    assert ids(sink) == [2]
+    sink.close()
+
+
+def test_a_delete_whose_commit_died_does_not_hide_what_comes_again_without_it(tmp_path: Path, monkeypatch: Any) -> None:
+    sink = open_at(tmp_path)
+    sink.apply([write_of([*items(1, 2), ("d", {"id": 2, "_seq_1": 9})])], refuse_rejects)
+    update, delete = ("u", {"id": 1, "v": "newer", "_seq_1": 7}), ("d", {"id": 1, "_seq_1": 8})
+    with monkeypatch.context() as dying, pytest.raises(KeyboardInterrupt):
+        dying.setattr(PositionFiles, "announce", kill)
+        sink.apply([write_of([update, delete], 3)], refuse_rejects)
+    sink.close()
+    sink = open_at(tmp_path)
+    sink.apply([write_of([update], 3)], refuse_rejects)
+    assert [row["v"] for row in sink.read("items").to_pylist()] == ["newer"]
+    sink.apply([write_of([delete], 4)], refuse_rejects)
+    assert ids(sink) == []
+    sink.close()
+
+
+def test_batch_without_deletes_writes_no_tombstones(tmp_path: Path) -> None:
+    sink = open_at(tmp_path)
+    sink.apply([write_of(items(1, 2))], refuse_rejects)
+    assert not (tmp_path / "_replicator" / "tombstones").exists()
+    sink.close()

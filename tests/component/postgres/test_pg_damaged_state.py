@@ -1,0 +1,51 @@
+"""What an operator can still do with a lane whose row in `_replicator.positions` was damaged by others."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, open_sink, put, table_of
+
+from adapters.postgres.lane_state import state_to_json
+from replicator.domain.errors import DataLoss
+from replicator.domain.policy.plan import LaneState
+
+pytestmark = pytest.mark.postgres
+
+GOOD = json.loads(state_to_json(LaneState()))
+WRONG = [
+    *({}, [], None, "x", 5),
+    *({**GOOD, name: 5} for name in GOOD),
+    *({**GOOD, name: {}} for name in ("high", "floor", "ledger_high")),
+    {**GOOD, "high": [1.5]},
+    {**GOOD, "position": {"cdc.public.items": {"0": "x"}}},
+    {**GOOD, "position": {"cdc.public.items": 5}},
+    {**GOOD, "reached": {"cdc.public.items": 5}},
+    *({**GOOD, name: wrong} for name in ("forgotten", "deletes") for wrong in (5, [5], [[1, None]], ["x", [1]])),
+]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("wrong", WRONG, ids=json.dumps)
+def test_a_lane_without_a_state_is_loaded_again(postgres_dsn: str, wrong: object, stopped: bool) -> None:
+    feed = Feed(table_of({"id": pa.int64(), "v": pa.string()}))
+    lane = feed.lane
+    with open_sink(postgres_dsn) as sink:
+        put(sink, feed.write({"id": 1, "v": "a"}))
+        fetch(postgres_dsn, f"UPDATE _replicator.positions SET state = '{json.dumps(wrong)}'")
+        for act in (lambda: put(sink, feed.write({"id": 2, "v": "b"})), lambda: sink.state(lane)):
+            with pytest.raises(DataLoss, match=rf"_replicator\.positions is damaged.*lanes resync {lane.id}") as lost:
+                act()
+            assert lost.value.exit_code == 4
+        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
+        if not stopped:
+            sink.reset(lane)
+    with open_sink(postgres_dsn) as sink:
+        if stopped:
+            sink.reset(lane)
+        assert sink.state(lane) is None
+        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == []
+        put(sink, Feed(feed.table).write({"id": 3, "v": "c"}))
+        assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(3,)]

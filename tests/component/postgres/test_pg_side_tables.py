@@ -1,0 +1,56 @@
+"""What is kept beside a target follows its key, and the rule of its lane."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from support.pg_case import Feed, fetch, lane_of, open_sink, put, table_of
+
+from replicator.domain.transform.rows import RowTransforms
+
+pytestmark = pytest.mark.postgres
+
+
+WIDE = {"id": pa.int64(), "at": pa.int64(), "v": pa.string()}
+
+
+def test_a_key_that_was_widened_is_remembered(postgres_dsn):
+    """What is kept beside the target follows the types of its key."""
+    stream = Feed(table_of({"id": pa.int32(), "v": pa.string()}))
+    with open_sink(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "v": "a"}, {"id": 2, "_op": "d"}))
+    fetch(postgres_dsn, "ALTER TABLE mirror.items ALTER COLUMN id TYPE bigint")
+    stream.table = table_of({"id": pa.int64(), "v": pa.string()})
+    with open_sink(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 2**40, "v": "b"}))
+        put(sink, stream.write({"id": 2**40, "_op": "d"}))
+        put(sink, stream.write({"id": 2**40, "v": "late", "_seq_1": 3, "_seq_2": 0}))
+    assert fetch(postgres_dsn, "SELECT id FROM mirror.items") == [(1,)]
+    assert fetch(postgres_dsn, "SELECT count(*) FROM _replicator.tombstones_1") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "keys", "shape"),
+    [
+        ("scd1", ("id",), RowTransforms(sequence_by=("at",))),
+        ("scd1", ("id",), RowTransforms(has_column_versions=True)),
+        ("scd1", ("id", "at"), RowTransforms()),
+        ("scd2", ("id",), RowTransforms()),
+    ],
+    ids=["sequence", "columns", "key", "history"],
+)
+def test_after_a_reset_a_lane_may_have_another_rule(postgres_dsn, policy, keys, shape):
+    """What was kept beside the target is made anew with the columns that it needs then."""
+    stream = Feed(table_of(WIDE))
+    with open_sink(postgres_dsn) as sink:
+        put(sink, stream.write({"id": 1, "at": 1, "v": "a"}, {"id": 2, "at": 1, "_op": "d"}))
+        sink.reset(stream.lane)
+    if policy == "scd2":
+        fetch(postgres_dsn, "DROP TABLE mirror.items")
+    other = Feed(table_of(WIDE, keys), lane_of(policy=policy), shape=shape)
+    with open_sink(postgres_dsn) as sink:
+        put(sink, other.write({"id": 1, "at": 1, "v": "a"}, {"id": 2, "at": 2, "v": "b"}))
+        put(sink, other.write({"id": 1, "at": 3 if "at" not in keys else 1, "_op": "d"}))
+        put(sink, other.write({"id": 2, "at": 4 if "at" not in keys else 2, "v": "c"}))
+    visible = "SELECT id, v FROM mirror.items" + (" WHERE _cdc_end_seq_1 IS NULL" if policy == "scd2" else "")
+    assert fetch(postgres_dsn, visible) == [(2, "c")]

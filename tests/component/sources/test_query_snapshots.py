@@ -1,0 +1,447 @@
+"""Snapshots that a database is asked for: what is read, when, and that each is taken in once."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+import time
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from support.exported_records import Row, successive
+
+from adapters.delta.lane_lock import LaneLock
+from adapters.postgres import query, table_reader
+from adapters.postgres.query import SnapshotQuery, table_query
+from adapters.sources.snapshot_diff import SnapshotsSource, query_poll
+from adapters.sources.snapshot_diff.check import SnapshotsCheck
+from adapters.sources.snapshot_diff.journal import SnapshotJournal
+from adapters.sources.snapshot_diff.query_snapshots import QuerySnapshots
+from replicator.domain.errors import ConfigProblem, DataLoss, EnvironmentProblem, Fatal, Retryable
+from replicator.domain.position import Position
+
+pytestmark = pytest.mark.postgres
+A, B = (1, "a", "x", 1.5), (2, "a", None, 0.0)
+NAMES = ("id", "Part", "name", "price")
+MADE = 'CREATE TABLE items (id bigint, "Part" text, name text, price float8)'
+
+
+class Shop:
+    """A database with one table."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self.run(MADE)
+
+    def run(self, *statements: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    def put(self, rows: list[Row]) -> None:
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute("DELETE FROM items")
+            with connection.cursor() as cursor:
+                cursor.executemany("INSERT INTO items VALUES (%s, %s, %s, %s)", rows)
+
+
+@pytest.fixture
+def shop(postgres_dsn):
+    return Shop(postgres_dsn)
+
+
+def source(shop: Shop, folder: Path, **options: Any) -> SnapshotsSource:
+    given = {"dsn": shop.dsn, "table": "items", "state": str(folder / "state"), "keys": ("id", "Part"), "every": 0.001}
+    return SnapshotsSource({**given, **options})
+
+
+def read(one: SnapshotsSource, start: Position | None = None) -> tuple[list[tuple], Position]:
+    """What is left to read after one more snapshot, as operation, version and row; and where it ends."""
+    rows, at = [], dict(start or {})
+
+    def take(batch: Any) -> None:
+        rows.extend(read_changes(batch))
+        at.update(batch.span.end)
+
+    one.run(start or Position(), take, threading.Event(), once=True)
+    assert [row[1] for row in rows] == sorted(row[1] for row in rows)
+    return sorted(rows, key=lambda row: (row[1], row[0], str(row))), Position(at)
+
+
+def read_changes(batch: Any) -> list[tuple]:
+    found = [json.loads(value)["payload"] for value in batch.frame["value"].to_pylist()]
+    return [(row["_change"], row["_snapshot"], *(row.get(name) for name in NAMES)) for row in found]
+
+
+def changes(found: list[tuple]) -> list[tuple]:
+    return [(row[0], *row[2:]) for row in found]
+
+
+def test_one_run_takes_one_snapshot(shop, tmp_path):
+    shop.put([A, B])
+    before = time.time_ns() // 1000
+    found, at = read(source(shop, tmp_path))
+    assert changes(found) == [("c", *A), ("c", *B)]
+    assert before <= found[0][1] <= time.time_ns() // 1000, "versions are times in microseconds"
+    assert {place.topic for place in at} == {"items"}
+    shop.put([A])
+    one = source(shop, tmp_path)
+    assert changes(read(one, at)[0]) == [("d", *B)]
+    shop.put([])
+    assert read(one, at)[0] == read(source(shop, tmp_path, allow_empty=True), at)[0][:1], "it asks once, whatever is due"
+
+
+def test_a_snapshot_that_is_equal_writes_nothing(shop, tmp_path):
+    shop.put([A, B])
+    _, at = read(source(shop, tmp_path))
+
+    def list_written_files() -> dict[str, int]:
+        files = [file for file in (tmp_path / "state").rglob("*") if file.is_file() and file.name != "lock"]
+        return {str(file): file.stat().st_mtime_ns for file in files}
+
+    before = list_written_files()
+    shop.put([B, A])
+    assert read(source(shop, tmp_path), at) == ([], at)
+    assert list_written_files() == before
+
+
+def test_it_asks_again_while_it_runs(shop, tmp_path):
+    shop.put([A])
+    stop, rows = threading.Event(), []
+
+    def take(batch: Any) -> None:
+        rows.extend(read_changes(batch))
+        if len(rows) == 1:
+            shop.put([A, B])
+        if len(rows) == 2:
+            stop.set()
+
+    threading.Timer(30, stop.set).start()
+    source(shop, tmp_path).run(Position(), take, stop, once=False)
+    assert changes(rows) == [("c", *A), ("c", *B)]
+
+
+def test_it_polls_no_sooner_than_its_interval(shop, tmp_path, monkeypatch):
+    shop.put([A])
+    asked, stop = [], threading.Event()
+    unharmed = SnapshotQuery.read_rows
+    monkeypatch.setattr(SnapshotQuery, "read_rows", lambda self: asked.append(1) or unharmed(self))
+    threading.Timer(4, stop.set).start()
+    source(shop, tmp_path, every=60).run(Position(), lambda batch: None, stop, once=False)
+    assert len(asked) == 1
+
+
+SLOW = 'SELECT id, "Part", name, price FROM items, pg_sleep({})'
+
+
+def test_what_is_slow_stops_neither_the_stream_nor_its_end(shop, tmp_path, monkeypatch):
+    """The stream turns on while a query runs; and who stops does not wait for the query."""
+    shop.put([A])
+    read(source(shop, tmp_path))
+    stop, turns = threading.Event(), []
+
+    def take(batch: Any) -> None:
+        turns.append(time.monotonic())
+        if len(turns) == 4:
+            stop.set()
+
+    began = time.monotonic()
+    source(shop, tmp_path, query=SLOW.format(60)).run(Position(), take, stop, once=False)
+    assert len(turns) == 4 and time.monotonic() - began < 20
+    for _ in range(100):
+        with psycopg.connect(shop.dsn) as connection:
+            [left] = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'replicator snapshots%' "
+                "AND datname = current_database()"
+            ).fetchone()
+        if not left:
+            return
+        time.sleep(0.1)
+    raise AssertionError("the query still runs")
+
+
+def test_the_first_is_waited_for(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(query_poll, "FIRST_WITHIN", 0.1)
+    shop.put([A])
+    one = source(shop, tmp_path, query=SLOW.format(1))
+    told = []
+    for _ in range(100):
+        try:
+            one.start()
+            break
+        except Retryable as waiting:
+            told.append(waiting.sentence)
+    assert len(told) > 2 and set(told) == {"The first snapshot of items is being read."}
+    assert changes(read(one)[0]) == [("c", *A)]
+
+
+def test_an_empty_answer_stops_unless_it_is_allowed(shop, tmp_path):
+    shop.put([A])
+    _, at = read(source(shop, tmp_path))
+    shop.put([])
+    with pytest.raises(DataLoss, match=r"items as read at 20.* has no rows: taken in, it would delete every row") as caught:
+        read(source(shop, tmp_path), at)
+    assert "allow_empty: true" in caught.value.next_step and "Correct the query" in caught.value.next_step
+    assert changes(read(source(shop, tmp_path, allow_empty=True), at)[0]) == [("d", *A)]
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "sentence"),
+    [
+        ("SELECT nothing FROM items", ConfigProblem, 'column "nothing" does not exist (SQLSTATE 42703)'),
+        ("SELEC 1", ConfigProblem, "syntax error"),
+        ("SELECT 1; DROP TABLE items", ConfigProblem, "syntax error"),
+        ("SELECT id, id FROM items", ConfigProblem, "gives two columns the name 'id'"),
+        ("SELECT", ConfigProblem, "gives no columns"),
+        ("SELECT nextval('numbers') AS id", ConfigProblem, "read-only transaction"),
+        ("SELECT id / 0 AS id FROM items", Fatal, "division by zero"),
+        ("SELECT 'secret'::text::int AS id", Fatal, "invalid text representation"),
+        ("SELECT id, 'NaN'::numeric(5, 2) AS cost FROM items", Fatal, "column 'cost' has a value that decimal128(5, 2)"),
+        ("SELECT id, '{{1,2},{3,4}}'::int[] AS many FROM items", Fatal, "column 'many' has a value that list"),
+        ("SELECT id, name AS _change FROM items", ConfigProblem, "has a column '_change'"),
+        ('SELECT id, name AS "_op" FROM items', ConfigProblem, "has a column '_op'"),
+        ('SELECT id, name, name AS "Name" FROM items', ConfigProblem, "has columns 'name' and 'Name', which differ in case"),
+        ("SELECT id, date 'infinity' AS day FROM items", DataLoss, "Column 'day' of items as read at"),
+        ("SELECT id, date '-infinity' AS day FROM items", DataLoss, "holds infinity, or a day"),
+        ("SELECT name FROM items", ConfigProblem, "has no column 'id', which `keys` names"),
+        ("SELECT 1 AS id, 'a' AS x UNION ALL SELECT 1, 'b'", DataLoss, "has 1 rows more than keys (id)"),
+        ("SELECT NULL::int AS id", DataLoss, "has 1 rows whose key column 'id' is NULL"),
+    ],
+)
+def test_what_cannot_be_taken_in_stops(shop, tmp_path, query, error, sentence):
+    shop.run("CREATE SEQUENCE numbers")
+    shop.put([A])
+    with pytest.raises(error, match=re.escape(sentence)) as caught:
+        read(source(shop, tmp_path, query=query, keys=("id",)))
+    assert caught.value.next_step and "secret" not in str(caught.value)
+    shop.put([A, B])
+
+
+def test_columns_may_come_and_nothing_else(shop, tmp_path):
+    shop.put([A, B])
+    _, at = read(source(shop, tmp_path))
+    shop.run("ALTER TABLE items ADD more int")
+    assert read(source(shop, tmp_path), at)[0] == []
+    shop.run("UPDATE items SET more = 7 WHERE id = 2")
+    found, at = read(source(shop, tmp_path), at)
+    assert changes(found) == [("u", *B)]
+    shop.run("ALTER TABLE items ALTER more TYPE text")
+    with pytest.raises(DataLoss, match=r"Column 'more' is string in items as read at .*, and was int32 before"):
+        read(source(shop, tmp_path), at)
+    shop.run("ALTER TABLE items DROP more")
+    with pytest.raises(DataLoss, match="lacks the column 'more'"):
+        read(source(shop, tmp_path), at)
+
+
+def test_a_database_that_is_away_is_tried_again(shop, tmp_path):
+    shop.put([A])
+    _, at = read(source(shop, tmp_path))
+    away = source(shop, tmp_path, dsn="postgresql://somebody:hunter2@127.0.0.1:1/shop")
+    for _ in range(2):
+        with pytest.raises(Retryable, match="not reachable while reading items") as caught:
+            read(away, at)
+        assert "hunter2" not in str(caught.value) and "hunter2" not in repr(vars(away))
+    shop.put([A, B])
+    away._intake._query._session.dsn = shop.dsn
+    assert changes(read(away, at)[0]) == [("c", *B)], "what failed was no snapshot"
+
+
+def test_other_keys_stop(shop, tmp_path):
+    shop.put([A])
+    _, at = read(source(shop, tmp_path))
+    with pytest.raises(DataLoss, match=r"compared by the keys \(Part, id\), and `keys` says \(id\)"):
+        read(source(shop, tmp_path, keys=("id",)), at)
+
+
+def test_a_role_that_may_not_is_refused(shop, tmp_path):
+    shop.run("DROP ROLE IF EXISTS stranger", "CREATE ROLE stranger LOGIN")
+    shop.put([A])
+    theirs = source(shop, tmp_path, dsn=shop.dsn.replace("user=tester", "user=stranger"))
+    with pytest.raises(EnvironmentProblem, match="permission denied for table items") as refused:
+        read(theirs)
+    assert refused.value.next_step.startswith("Grant this role what the sentence names")
+    shop.run("GRANT SELECT ON items TO stranger")
+    assert changes(read(theirs)[0]) == [("c", *A)]
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "kill", [(m, after) for m in ("_store_rows", "_commit_changes", "_write_notes") for after in (False, True)]
+)
+def test_a_kill_at_any_step_duplicates_nothing(shop, tmp_path, monkeypatch, seed, kill):
+    """However often reading is killed, the changes lead from each state to the next, in rising versions."""
+    moment, after = kill
+    unharmed = getattr(SnapshotJournal, moment)
+    calls = iter(range(1000))
+
+    def raise_killed(self: SnapshotJournal, *given: Any) -> None:
+        if after:
+            unharmed(self, *given)
+        if next(calls) % 3:
+            raise Killed
+        if not after:
+            unharmed(self, *given)
+
+    monkeypatch.setattr(SnapshotJournal, moment, raise_killed)
+    state: dict[tuple, tuple] = {}
+    at, last = Position(), 0
+    for rows in successive(random.Random(seed), 5):
+        shop.put(rows)
+        for _ in range(12):
+            try:
+                found, at = read(source(shop, tmp_path, allow_empty=True), at)
+                break
+            except Killed:
+                continue
+        else:
+            raise AssertionError("never got through")
+        for change, version, *row in found:
+            assert version >= last
+            assert (tuple(row[:2]) in state) == (change != "c"), "a change of what is there, once"
+            assert change == "d" or state.get(tuple(row[:2])) != tuple(row)
+            state.pop(tuple(row[:2]), None)
+            if change != "d":
+                state[tuple(row[:2])] = tuple(float(value) if value == "Infinity" else value for value in row)
+            last = version
+        assert sorted(state.values(), key=repr) == sorted(rows, key=repr)
+    assert len(list((tmp_path / "state").glob("*.parquet"))) == 1
+    assert len(json.loads((tmp_path / "state" / "taken.json").read_text())["taken"]) == 1
+
+
+def test_versions_rise_where_the_clock_does_not(shop):
+    shop.put([A])
+    future = (time.time_ns() // 1000) + 10**12
+    found = QuerySnapshots(SnapshotQuery(shop.dsn, table_query("items"), "reading items"), "items").read_next(
+        {5: None, future: None}
+    )
+    assert found.version == future + 1
+
+
+def test_another_process_reads_what_is_read_here(shop, tmp_path):
+    shop.put([A])
+    _, at = read(source(shop, tmp_path))
+    shop.put([A, B])
+    lock = LaneLock(tmp_path / "state" / "lock", "items")
+    assert read(source(shop, tmp_path), at)[0] == []
+    lock.release()
+    assert len(read(source(shop, tmp_path), at)[0]) == 1
+
+
+def test_it_reads_one_snapshot_and_writes_nothing(shop):
+    names = ("transaction_isolation", "transaction_read_only", "enable_hashjoin")
+    text = "SELECT " + ", ".join(f"current_setting('{name}') AS {name}" for name in names) + " -- as it is;"
+    _, found = SnapshotQuery(shop.dsn, text, "looking").read_rows()
+    assert found.to_pylist() == [dict(zip(names, ("repeatable read", "on", "on"), strict=True))]
+
+
+def test_rows_come_in_batches(shop, monkeypatch):
+    monkeypatch.setattr(query, "BATCH", 3)
+    _, found = SnapshotQuery(shop.dsn, "SELECT n FROM generate_series(1, 8) AS g(n);", "counting").read_rows()
+    assert found["n"].to_pylist() == list(range(1, 9))
+    assert [len(chunk) for chunk in found["n"].chunks] == [3, 3, 2]
+
+
+TYPES = [
+    ("true", pa.bool_(), True),
+    ("1::smallint", pa.int16(), 1),
+    ("1", pa.int32(), 1),
+    ("9007199254740993", pa.int64(), 9007199254740993),
+    ("'nan'::float4", pa.float32(), None),
+    ("1.5::float8", pa.float64(), 1.5),
+    ("1.10::numeric(5, 2)", pa.decimal128(5, 2), Decimal("1.10")),
+    ("0.00123::numeric(3, 5)", pa.decimal128(3, 5), Decimal("0.00123")),
+    ("1.10::numeric", pa.string(), "1.10"),
+    ("12.5::numeric(60, 1)", pa.decimal256(60, 1), Decimal("12.5")),
+    ("'100%s'", pa.string(), "100%s"),
+    ("'a'::char(3)", pa.string(), "a  "),
+    ("'é'::varchar(9)", pa.string(), "é"),
+    ("'a'::name", pa.string(), "a"),
+    (r"'\x00ff'::bytea", pa.binary(), b"\x00\xff"),
+    ("date '0001-02-03'", pa.date32(), date(1, 2, 3)),
+    ("time '12:34:56.789'", pa.time64("us"), None),
+    ("timetz '12:34:56+02'", pa.string(), "12:34:56+02"),
+    ("timestamp '2024-01-05 10:11:12.123456'", pa.timestamp("us"), datetime(2024, 1, 5, 10, 11, 12, 123456)),
+    (
+        "timestamptz '2024-01-05 10:11:12+02'",
+        pa.timestamp("us", "UTC"),
+        datetime(2024, 1, 5, 8, 11, 12, tzinfo=UTC),
+    ),
+    ("'3 days'::interval", pa.string(), "P3D"),
+    ("'7f1c9e52-0000-4000-8000-000000000001'::uuid", pa.string(), "7f1c9e52-0000-4000-8000-000000000001"),
+    ("""'{"a": 1}'::jsonb""", pa.string(), '{"a": 1}'),
+    ("ARRAY[1, NULL, 3]", pa.list_(pa.int32()), [1, None, 3]),
+    ("ARRAY['a', NULL]", pa.list_(pa.string()), ["a", None]),
+    ("ARRAY[1.1, 2.20]::numeric(5, 2)[]", pa.list_(pa.string()), ["1.10", "2.20"]),
+    ("ARRAY['happy']::mood[]", pa.list_(pa.string()), ["happy"]),
+    ("'happy'::mood", pa.string(), "happy"),
+    ("5::small", pa.int16(), 5),
+    ("NULL", pa.string(), None),
+]
+
+
+def test_types(shop):
+    shop.run("CREATE TYPE mood AS ENUM ('happy')", "CREATE DOMAIN small AS smallint")
+    text = "SELECT " + ", ".join(f'{sql} AS "c{n}"' for n, (sql, _, _) in enumerate(TYPES))
+    query = SnapshotQuery(shop.dsn, text, "reading types")
+    _, found = query.read_rows()
+    assert [field.type for field in found.schema] == [kind for _, kind, _ in TYPES] == [f.type for f in query.read_columns()]
+    for (sql, _, value), column in zip(TYPES, found.columns, strict=True):
+        assert value is None or column.to_pylist() == [value], sql
+
+
+def test_a_table_has_the_types_that_readers_of_targets_see(shop):
+    """The same table, read as a target: the catalogue says what the wire says."""
+    columns = [
+        "a numeric(9, 3)",
+        "b numeric",
+        "c timestamptz",
+        "d time(3)",
+        "e int[]",
+        "f varchar(4)[]",
+        "g jsonb",
+        "h char(2)",
+    ]
+    shop.run(f'CREATE TABLE "Odd ""one" ({", ".join(columns)})')
+    shop.run("""INSERT INTO "Odd ""one" VALUES (1, 2.50, 'infinity', '24:00', '{1}', '{x,y}', '{"a": 1}', 'z')""")
+    reader = table_reader.TableReader(shop.dsn, "public", 60)
+    _, found = SnapshotQuery(shop.dsn, table_query('public.Odd "one'), "reading").read_rows()
+    assert found.equals(reader.read('Odd "one')) and found.num_rows == 1
+
+
+def test_whole_of_a_day_is_kept(shop, tmp_path):
+    shop.run("CREATE TABLE hours (id int, until time)", "INSERT INTO hours VALUES (1, '24:00'), (2, '00:00')")
+    rows = []
+    one = source(shop, tmp_path, table="hours", keys=("id",))
+    one.run(Position(), lambda batch: rows.extend(batch.frame["value"].to_pylist()), threading.Event(), once=True)
+    assert sorted(json.loads(row)["payload"]["until"] for row in rows) == ["00:00:00.000000", "24:00:00.000000"]
+
+
+def test_doctor_asks_and_takes_nothing_in(shop, tmp_path):
+    def diagnose(**options: Any) -> tuple[str, str]:
+        given = {"dsn": shop.dsn, "table": "items", "every": "5 minutes", **options}
+        (one,) = SnapshotsCheck("source shop", given).diagnose()
+        return one.severity, one.sentence
+
+    assert diagnose() == ("ok", "The database can be asked for items: 4 columns.")
+    assert diagnose(table="public.items")[0] == "ok"
+    assert diagnose(query="SELECT 1 AS id") == ("ok", "The database can be asked for items: 1 columns.")
+    assert diagnose(table="nowhere")[0] == "error"
+    assert diagnose(dsn="postgresql://x:hunter2@127.0.0.1:1/shop")[0] == "error"
+    assert "hunter2" not in diagnose(dsn="postgresql://x:hunter2@127.0.0.1:1/shop")[1]
+
+
+@pytest.mark.parametrize("options", [{"table": None}, {"path": "x"}, {"dsn": "no dsn"}, {"keys": ()}, {"every": 0}])
+def test_options_that_cannot_be(shop, tmp_path, options):
+    with pytest.raises(ConfigProblem):
+        source(shop, tmp_path, **options)

@@ -1,0 +1,135 @@
+"""A table with private columns that is read whole: nothing that is written down of it has their values, nor has any target,
+and the targets end as the table is."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import psycopg
+import pytest
+from support.backfilled_table import COLUMNS, LANES, World, Writer
+from support.loaded_items import TABLE, MariaDbItems
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.sources.backfill.journal import BackfillFolder
+from replicator.domain.transform.columns import Mask
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
+
+KEY = b"0123456789abcdef"
+OF_VALUE = {"note": Mask("hmac", KEY), "turn": Mask("nothing")}
+OF_KEY = {"id": Mask("hmac", KEY), "note": Mask("truncate", KEY, 2)}
+SECRETS = (b"as it was", b"changed", b"again", b"unseen")
+
+
+class Masked(World):
+    """The table and its pipeline, with private columns."""
+
+    masks: dict[str, Mask]
+
+    def decoder(self) -> Any:
+        return DebeziumJsonDecoder({"private": {TABLE: self.masks}})
+
+    def reading(self) -> Any:
+        said = {"private": self.decoder(), "masked": tuple(self.masks), "masks": repr(sorted(self.masks))}
+        return self.items.backfill(state=str(self.folder / "kept"), piece_rows=self.piece_rows, **said)
+
+    def table(self) -> dict[Any, tuple[Any, ...]]:
+        rows = [tuple(map(self._read_masked, COLUMNS, row)) for row in super().table().values()]
+        return {row[0]: row for row in rows}
+
+    def _read_masked(self, name: str, value: Any) -> Any:
+        mask, text = self.masks.get(name), str(value)
+        if mask is None or value is None:
+            return value
+        digest = hmac.new(KEY, text.encode(), hashlib.sha256).hexdigest()
+        return {"hmac": digest, "truncate": f"{text[:2]}-{digest[:16]}"}.get(mask.kind)
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def world(request: pytest.FixtureRequest, postgres_dsn: str, tmp_path: Path) -> Iterator[Callable[..., Masked]]:
+    """A pipeline from either database."""
+    with ExitStack() as made:
+
+        def make(masks: dict[str, Mask], seed: int = 1, **more: Any) -> Masked:
+            random = Random(seed)
+            if request.param == "mariadb":
+                more["items"] = MariaDbItems(request.getfixturevalue("mariadb_server"), random)
+                made.callback(more["items"].slot.drop)
+            found = Masked(postgres_dsn, tmp_path, random, **more)
+            found.masks = masks
+            return found
+
+        yield make
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"
+        )
+
+
+MakeWorld = Callable[..., Masked]
+
+
+def assert_private(world: Masked) -> None:
+    """Of all that is stored; keys are numbers, which are everywhere."""
+    told = b"".join(b"%s%s" % (record["key"], record["value"]) for record in world.written_down())
+    files = b"".join(path.read_bytes() for path in (world.folder / "kept").rglob("*") if path.is_file())
+    assert told and not any(secret in told or secret in files for secret in SECRETS)
+
+
+@pytest.mark.parametrize("masks", [OF_VALUE, OF_KEY], ids=["of values", "of the key"])
+def test_rows_are_masked_before_they_are_written_down(world: MakeWorld, masks: dict[str, Mask]) -> None:
+    """Loaded while it changes, and brought up to date again with rows that are gone."""
+    made = world(masks)
+    with Writer(made.items, 3, 1):
+        made.backfill()
+    made.apply()
+    made.check()
+    with made.change_unseen():
+        made.execute("DELETE FROM items WHERE id < 20")
+        made.execute("UPDATE items SET note = 'unseen' WHERE id BETWEEN 20 AND 30")
+    gone = len(made.rows(LANES[0])) - len(made.table())
+    outcome = made.backfill()
+    assert (outcome.deleted, len(outcome.deletes_of)) == (gone, 4) and gone > 0
+    made.check()
+    assert_private(made)
+
+
+@pytest.mark.parametrize(("masks", "goes_on"), [(OF_VALUE, True), (OF_KEY, False)], ids=["of values", "of the key"])
+def test_an_unfinished_one_goes_on_unless_its_key_is_masked(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch, masks: dict[str, Mask], goes_on: bool
+) -> None:
+    """How far it got would be a value of the key; and what was masked otherwise is of no use."""
+    made, whole, pieces = world(masks, piece_rows=9), BackfillFolder.append, 0
+
+    def append(*args: Any) -> None:
+        nonlocal pieces
+        pieces += 1
+        if pieces == 3:
+            raise KeyboardInterrupt
+        whole(*args)
+
+    monkeypatch.setattr(BackfillFolder, "append", append)
+    with pytest.raises(KeyboardInterrupt):
+        made.backfill()
+    assert_private(made)
+    made.execute("DELETE FROM items WHERE id IN (2, 33)")
+    monkeypatch.setattr(BackfillFolder, "append", whole)
+    outcome = made.backfill()
+    assert (outcome.rows, outcome.resumed) == (39 if goes_on else 38, goes_on)
+    made.apply()
+    made.check()
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as again:
+        again.setattr(BackfillFolder, "append", append)
+        pieces = 0
+        made.backfill()
+    made.masks = {"note": Mask("hmac", KEY)} if masks is OF_VALUE else {**masks, "turn": Mask("nothing")}
+    reading = made.reading()
+    assert reading.rows(lambda _: None).resumed is False
+    reading.close()

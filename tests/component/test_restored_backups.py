@@ -1,0 +1,130 @@
+"""A part of what a pipeline wrote is put back from an older copy, or is gone, between two runs: the next run reads what the
+part misses, and every target equals the source again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from deltalake import DeltaTable
+from support.debezium_events import ID, column
+from support.schema_changes import Project, record
+
+COLUMNS = [ID, column("name", "string")]
+TO = "to: [{sink: lake}, {sink: mirror}]"
+APPENDED = ", ".join(f"{{sink: {sink}, into: added, policy: append}}" for sink in ("lake", "mirror"))
+Damage = Callable[[Project, Path], None]
+
+
+def change(offset: int, key: int, name: str, op: str = "c") -> Mapping[str, Any]:
+    return record("t", offset, COLUMNS, [ID], op=op, after={"id": key, "name": name})
+
+
+def older(part: str) -> Damage:
+    def put_back(project: Project, copy: Path) -> None:
+        shutil.rmtree(project.folder / part)
+        shutil.copytree(copy / part, project.folder / part)
+
+    return put_back
+
+
+def remove_part(part: str) -> Damage:
+    return lambda project, _: shutil.rmtree(project.folder / part)
+
+
+def newest_commit_gone(project: Project, _: Path) -> None:
+    max((project.folder / "lake" / "t" / "_delta_log").glob("*.json")).unlink()
+
+
+def fill_project(folder: Path, dsn: str) -> Project:
+    project = Project(folder, {"t": ""}, dsn)
+    project.configure((TO, f"{TO[:-1]}, {APPENDED}]"))
+    project.feed("a", [change(0, 0, "a"), change(1, 1, "b")])
+    project.run()
+    return project
+
+
+def names(project: Project, sink: str) -> tuple[list[str], list[str]]:
+    """What the current state holds, and what was appended."""
+    current, appended = (sorted(row["name"] for row in project.rows(sink, table)) for table in ("t", "added"))
+    return current, appended
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        older("lake/t"),
+        older("lake/added"),
+        older("lake"),
+        remove_part("lake/t"),
+        remove_part("lake"),
+        remove_part("state"),
+        newest_commit_gone,
+    ],
+)
+def test_what_is_missing_is_read_again(tmp_path: Path, postgres_dsn: str, damage: Damage) -> None:
+    project = fill_project(tmp_path / "project", postgres_dsn)
+    shutil.copytree(project.folder, tmp_path / "copy")
+    project.feed("b", [change(2, 1, "c", "u"), change(3, 3, "d")])
+    project.run()
+    damage(project, tmp_path / "copy")
+    project.feed("c", [change(4, 4, "e")])
+    answer = project.ask("run", "--until-caught-up")
+    assert answer["exit"] == 0, answer
+    for sink in ("lake", "mirror"):
+        assert names(project, sink) == (["a", "c", "d", "e"], ["a", "b", "c", "d", "e"])
+
+
+@pytest.mark.parametrize("remedy", ["resync mirror.added --yes", "skip mirror.added --until cdc.public.t:0:2"])
+def test_positions_in_postgresql_are_gone(tmp_path: Path, postgres_dsn: str, remedy: str) -> None:
+    """Current state is loaded over what is there. A lane that appends stops, and goes on after what its message advises."""
+    project = fill_project(tmp_path / "project", postgres_dsn)
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("TRUNCATE _replicator.positions")
+    project.feed("b", [change(2, 2, "c")])
+    lanes = project.run()
+    stopped = lanes.pop("mirror.added")
+    assert {lane["status"] for lane in lanes.values()} == {"running"}
+    assert "has rows that were appended before" in stopped["error"]
+    assert f"`replicator lanes {remedy.partition(' --')[0]}" in stopped["next_step"]
+    assert names(project, "mirror") == (["a", "b", "c"], ["a", "b"])
+    before = project.ask("lanes", "skip", "mirror.added", "--until", "cdc.public.t:0:1")
+    assert before["exit"] == 4 and "skip mirror.added --until cdc.public.t:0:2`" in before["error"]["next_step"]
+    assert project.ask("lanes", *remedy.split())["exit"] == 0
+    assert project.ask("run", "--until-caught-up")["exit"] == 0
+    assert names(project, "mirror") == (["a", "b", "c"], ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("lane", ["mirror.added", "raw.recorded"])
+def test_what_is_left_of_a_lane_is_skipped_with_one_command(tmp_path: Path, postgres_dsn: str, lane: str) -> None:
+    """Its positions are gone, and a first command names one partition of two: the other one is refused as well, and the
+    message has the command that names all, but for those of other lanes."""
+    project = Project(tmp_path / "project", {"t": ""}, postgres_dsn)
+    log = "  raw: {kind: event_log, path: ./log}\n  mirror:"
+    project.configure(("  mirror:", log), (TO, f"{TO[:-1]}, {{sink: raw}}, {{sink: mirror, into: added, policy: append}}]"))
+    project.feed("a", [change(0, 0, "a"), change(1, 1, "b"), {**change(0, 2, "c"), "partition": 1}])
+    other = "  other: {format: debezium_json, transport: archive, path: ./other}\n  recorded:"
+    project.configure(
+        ("  recorded:", other), ("tables:\n", "tables:\n  - {match: public.u, source: other, to: [{sink: raw}]}\n")
+    )
+    (project.folder / "other").mkdir()
+    project.feed("o", [record("u", 0, COLUMNS, [ID], op="c", after={"id": 1, "name": "o"})], archive="other")
+    project.run()
+    with psycopg.connect(postgres_dsn) as connection:
+        connection.execute("TRUNCATE _replicator.positions")
+    project.configure(("pipeline: changing", "pipeline: renamed"))
+    project.run()
+    assert project.ask("lanes", "skip", lane, "--until", "cdc.public.t:0:2")["exit"] == 0
+    stopped = project.run()[lane]
+    assert stopped["status"] == "suspended"
+    command = stopped["next_step"].split("`")[-2]
+    assert command == f"replicator lanes skip {lane} --until cdc.public.t:0:2,cdc.public.t:1:1"
+    assert project.ask(*command.split()[1:])["exit"] == 0
+    project.feed("b", [change(2, 3, "d")])
+    assert project.run()[lane]["status"] == "running"
+    logged = DeltaTable(project.folder / "log").to_pyarrow_table().num_rows - 1
+    assert (logged if lane == "raw.recorded" else len(names(project, "mirror")[1])) == 4

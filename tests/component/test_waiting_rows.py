@@ -1,0 +1,43 @@
+"""A row that waits for another one in a PostgreSQL target: the remedy of its letter, followed as it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from support.debezium_events import ID, column
+from support.schema_changes import Project, record
+
+pytestmark = pytest.mark.postgres
+
+PARENT = column("parent", "int32")
+
+
+def row(number: int, parent: int | None, offset: int) -> dict[str, Any]:
+    return dict(record("t", offset, [ID, PARENT], [ID], after={"id": number, "parent": parent}))
+
+
+def test_a_waiting_dead_letter_is_retried_once_the_other_row_is_there(tmp_path: Path, postgres_dsn: str) -> None:
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(
+            "CREATE SCHEMA IF NOT EXISTS mirror; "
+            "CREATE TABLE mirror.t (id integer PRIMARY KEY, parent integer REFERENCES mirror.t)"
+        )
+    project = Project(tmp_path, {"t": ""}, postgres_dsn)
+    project.configure(("kind: postgres,", "kind: postgres, schema: mirror,"))
+    project.feed("a", [row(1, None, 0), row(2, 7, 1)])
+    assert project.run()["mirror.t"]["status"] == "running"
+    [letter] = project.ask("dlq", "list")["result"]
+    [told] = project.ask("dlq", "explain", letter["event_id"])["result"]
+    assert told["lane"] == "mirror.t" and "it waits for its row of table" in told["sentence"]
+    assert told["what_to_do"] == "Replay it once the other row is there, or gone: `replicator dlq replay`."
+    assert project.ask("dlq", "replay")["result"] == {"replayed": 0, "rejected": 1, "left": {}}, "it is not there yet"
+    project.feed("b", [row(7, None, 2)])
+    project.run()
+    assert project.ask("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
+    with psycopg.connect(postgres_dsn) as connection:
+        found = connection.execute("SELECT id, parent FROM mirror.t ORDER BY id").fetchall()
+    assert found == [(1, None), (2, 7), (7, None)]
+    assert [letter["state"] for letter in project.ask("dlq", "list", "--state", "all")["result"]] == ["replayed"]

@@ -1,0 +1,366 @@
+"""Rows that are laid down by keys before a new target gets them: whatever comes, and wherever the program is killed, the
+target is as if every change had been applied when it came."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from support.application_world import QUICK
+from support.tuple_ports import Gauges, Machine, MemoryRegister
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from adapters.engines.prefetch import decode_pool
+from adapters.engines.prefetch.worker_process import NUMBER, DecodeWorker
+from adapters.sinks.delta.sink import DeltaRsSink
+from replicator.application.delivery import bulk_load, spill_files
+from replicator.application.delivery.worker import Worker
+from replicator.application.lane_runs import LaneRuns
+from replicator.application.quarantine.rejects import Rejects
+from replicator.application.runtime_context import RuntimeContext
+from replicator.application.stream.lane_registry import SourceContext
+from replicator.application.stream.pipeline import SourcePipeline
+from replicator.application.supervisor import Supervisor
+from replicator.application.table_rules import TableRules
+from replicator.domain.errors import ExitCode, Retryable
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID
+from replicator.domain.policy.policies import plan_for
+from replicator.ports.frames import Lane
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.delivery import to_canonical_rows
+from replicator.testing.fakes import FakeDeadLetters, FakeSource
+from replicator.testing.histories import History, make_random_history
+from replicator.testing.model import fold_changes
+from replicator.testing.sink_base import make_history, make_writes
+from replicator.testing.source import Statement, StreamShape
+from replicator.testing.value_types import EPOCH
+
+GATHERING = replace(QUICK, gather=60.0, handover_bytes=1)
+"""Each batch is a piece."""
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Sink(DeltaRsSink):
+    """Counts what it does; `faults` are raised before or after a load."""
+
+    faults: list[tuple[str, BaseException]]
+
+    def __init__(self, folder: Path, faults: Sequence[tuple[str, BaseException]] = ()) -> None:
+        super().__init__({"path": str(folder)})
+        self.faults, self.did = list(faults), []
+
+    def apply(self, writes, reject):
+        self.did.append("apply")
+        return super().apply(writes, reject)
+
+    def load(self, write, parts, reject, folder):
+        self.did.append("load")
+        when, error = self.faults.pop(0) if self.faults else ("", None)
+        if error is not None and when == "before":
+            next(iter(parts))
+            raise error
+        outcome = super().load(write, parts, reject, folder)
+        if error is not None:
+            raise error
+        return outcome
+
+
+class Source(FakeSource):
+    """Notes from which offset it is read."""
+
+    starts: list[int]
+
+    def run(self, start, apply_batch, stop, *, once):
+        self.starts = [*start.values()]
+        super().run(start, apply_batch, stop, once=once)
+
+
+class Program:
+    """One start of a replay over what outlives it."""
+
+    options: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, folder: Path, pieces: Sequence[pa.Table], policy: str, faults=(), seen=None) -> None:
+        engine, stop, gauges = LocalEngine(self.options), threading.Event(), Gauges()
+        self.letters = FakeDeadLetters()
+        self.sink = Sink(folder / "lake", faults)
+        self.shared = RuntimeContext(
+            engine, LaneRuns(gauges), Rejects(self.letters, engine, stop, GATHERING, gauges), gauges, GATHERING, stop
+        )
+        self.worker = Worker("s", self.sink, self.shared, folder / "laid")
+        self.lane = Lane("s.x", "p", "s", "public.items", "s", "x", policy, {}, "c:1")
+        rules = TableRules((self.lane,))
+        register = MemoryRegister({} if seen is None else seen, Machine())
+        self.source = Source(pieces)
+        place = SourceContext("s", self.source, lambda _: rules, (), {"s": self.worker}, register)
+        self.pipeline = SourcePipeline(place, DebeziumJsonDecoder({}), self.shared)
+
+    def run(self) -> ExitCode:
+        return Supervisor([self.pipeline], (self.worker,), self.letters, self.shared).run(once=True)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.sink.read("x").to_pylist()
+
+
+def pieces_of(history: History) -> list[pa.Table]:
+    edges = sorted({0, len(history.events), *(d.end for d in history.deliveries)})
+    return [make_raw_frame(history, a, b) for a, b in pairwise(edges)]
+
+
+def as_the_model(history: History, policy: str, program: Program) -> None:
+    table = history.table()
+    changes = [replace(change, ts=change.ts or EPOCH) for change in history.changes()]
+    rows, _ = fold_changes(policy, table.column_names, table.keys, changes)
+    columns = [c.name for c in plan_for(policy, table).target if c.name not in (CDC_APPLIED_AT, EVENT_ID)]
+    there, due = to_canonical_rows(program.rows(), columns), to_canonical_rows(rows, columns)
+    assert (dict(due - there), dict(there - due)) == ({}, {}), columns
+    counts = program.shared.lanes.list_runs()[0].counts
+    assert counts.rejected == 0
+
+
+def in_order(seed: int) -> History:
+    """Every change in the order of its sequence, in few batches; what moves rows or clears the table among them."""
+    history = make_random_history(seed, 40, toast=True, keys=("int", "text", "composite"))
+    return replace(history, shape=replace(history.shape, scramble=None, shuffle=None, partitions=1, unseen=False))
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+@pytest.mark.parametrize("seed", range(8))
+def test_histories_end_as_the_model_says(seed: int, policy: str, tmp_path: Path) -> None:
+    history = in_order(seed)
+    program = Program(tmp_path, pieces_of(history), policy)
+    assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
+    if history.changes():
+        as_the_model(history, policy, program)
+    assert not list((tmp_path / "laid").rglob("*.arrow"))
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_may_be_folded_by_themselves(seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large ones are, whatever is in them."""
+    monkeypatch.setattr(bulk_load, "MIN_FOLD_BYTES", 0)
+    test_histories_end_as_the_model_says(seed, policy, tmp_path)
+    history = make_history(*steady()[0].statements, Statement("write", 3, salt=70), Statement("delete", 4))
+    program = Program(tmp_path / "other", [make_raw_frame(history, 0, 40), make_raw_frame(history, 40)], policy)
+    assert program.run() is ExitCode.OK
+    as_the_model(history, policy, program)
+
+
+@pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+@pytest.mark.parametrize("seed", range(3))
+def test_histories_that_are_decoded_ahead_end_so_too(
+    seed: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask, is_ready = [], DecodeWorker.send_request, DecodeWorker.is_ready
+    monkeypatch.setattr(
+        DecodeWorker, "send_request", lambda self, how, raw: asked.append(raw.num_rows) or ask(self, how, raw)
+    )
+    monkeypatch.setattr(
+        DecodeWorker, "is_ready", lambda self: self._line.poll(60) and is_ready(self) if not self._is_ready else True
+    )
+    monkeypatch.setattr(decode_pool, "FEW", 1)
+    monkeypatch.setattr(Program, "options", {"ahead": 2})
+    test_a_new_target_is_one_commit(policy, tmp_path / "steady")
+    assert len(asked) > 2
+    test_histories_end_as_the_model_says(seed, policy, tmp_path / "random")
+
+
+def steady() -> tuple[History, list[pa.Table]]:
+    """A history of which everything is laid down, in eight pieces: keys that are written again and again, and deleted."""
+    random = Random(7)
+    acts = [
+        Statement("delete", random.randrange(9))
+        if random.random() < 0.2
+        else Statement("write", random.randrange(9), salt=n)
+        for n in range(64)
+    ]
+    history = make_history(*acts)
+    edges = [*range(0, len(history.events), len(history.events) // 8), len(history.events)]
+    return history, [make_raw_frame(history, a, b) for a, b in pairwise(edges) if a < b]
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+def test_a_new_target_is_one_commit(policy: str, tmp_path: Path) -> None:
+    history, pieces = steady()
+    program = Program(tmp_path, pieces, policy)
+    assert program.run() is ExitCode.OK
+    assert program.sink.did == ["load"]
+    as_the_model(history, policy, program)
+    assert program.shared.lanes.list_runs()[0].counts.total == len(history.changes())
+    more = make_history(*history.statements, *make_writes(1, 2, salt=90), Statement("delete", 3))
+    again = Program(tmp_path, [*pieces, make_raw_frame(more, len(history.events), len(more.events))], policy)
+    assert again.run() is ExitCode.OK
+    assert again.sink.did == ["apply"], "a target with rows is merged into"
+    as_the_model(more, policy, again)
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+@pytest.mark.parametrize("after", range(1, 8))
+def test_a_killed_program_goes_on(after: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a piece is laid down, it is made again; those before it are not read again, but for the last of them."""
+    history, pieces = steady()
+    say, said = spill_files.SpillFiles._write_manifest, []
+
+    def dies(self: spill_files.SpillFiles) -> None:
+        said.append(None)
+        if len(said) == after:
+            raise Killed
+        say(self)
+
+    monkeypatch.setattr(spill_files.SpillFiles, "_write_manifest", dies)
+    seen: dict[str, Any] = {}
+    killed = Program(tmp_path, pieces, policy, seen=seen)
+    with pytest.raises(Killed):
+        killed.run()
+    monkeypatch.undo()
+    killed.sink.close()
+    program = Program(tmp_path, pieces, policy, seen=seen)
+    assert program.run() is ExitCode.OK
+    assert program.sink.did == ["load"]
+    as_the_model(history, policy, program)
+    assert program.source.starts == [pieces[max(after - 2, 0)]["offset"][0].as_py()]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("error", [Killed(), Retryable("away")])
+def test_a_load_that_fails_is_repeated(when: str, error: BaseException, tmp_path: Path) -> None:
+    history, pieces = steady()
+    program = Program(tmp_path, pieces, "scd1", [(when, error)])
+    if isinstance(error, Killed):
+        with pytest.raises(Killed):
+            program.run()
+        program.sink.close()
+        program = Program(tmp_path, pieces, "scd1")
+    assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
+    as_the_model(history, "scd1", program)
+    assert not list((tmp_path / "laid").rglob("*.arrow"))
+
+
+def stop_after(folder: Path, pieces: Sequence[pa.Table], policy: str = "scd1") -> Program:
+    """A program to which the end was said when it had laid down these pieces."""
+    program = Program(folder, pieces, policy)
+    program.worker.start()
+    run = program.source.run
+
+    def ends(*args: Any, **more: Any) -> None:
+        run(*args, **more)
+        program.shared.stop.set()
+
+    program.source.run = ends  # type: ignore[method-assign]
+    program.pipeline.run(once=True)
+    program.worker.finish()
+    program.worker.join(None)
+    program.sink.close()
+    return program
+
+
+def test_a_load_is_shown_as_a_call_of_the_sink(tmp_path: Path) -> None:
+    _, pieces = steady()
+    program = Program(tmp_path, pieces, "scd1")
+    load, calls = program.sink.load, []
+
+    def record_call(*args: Any) -> Any:
+        calls.append(program.shared.lanes.get_sink_call("s"))
+        return load(*args)
+
+    program.sink.load = record_call  # type: ignore[method-assign]
+    assert program.run() is ExitCode.OK
+    assert [doing for doing, _ in calls] == ["loading s.x"]
+
+
+def test_spill_files_wait_after_a_stop_request(tmp_path: Path) -> None:
+    history, pieces = steady()
+    before = stop_after(tmp_path, pieces[:5])
+    assert before.sink.did == [] and not before.rows()
+    program = Program(tmp_path, pieces, "scd1")
+    assert program.run() is ExitCode.OK and program.sink.did == ["load"]
+    as_the_model(history, "scd1", program)
+
+
+@pytest.mark.parametrize("policy", ["scd1", "scd2"])
+def test_spill_files_are_loaded_before_a_truncate(policy: str, tmp_path: Path) -> None:
+    """Also where the first write of a program that goes on is the one that cannot be laid down."""
+    history, pieces = steady()
+    more = make_history(*history.statements, Statement("truncate"), *make_writes(1, 2, salt=90))
+    stop_after(tmp_path, pieces[:5], policy)
+    end = pieces[4]["offset"][-1].as_py() - history.events[0].offset + 1
+    rest = [*pieces[:4], make_raw_frame(more, end - pieces[4].num_rows, len(more.events))]
+    program = Program(tmp_path, rest, policy)
+    assert program.run() is ExitCode.OK, program.shared.lanes.list_runs()[0].problem
+    assert program.sink.did[0] == "load"
+    as_the_model(more, policy, program)
+
+
+def test_what_nobody_comes_back_for_is_said(tmp_path: Path) -> None:
+    _, pieces = steady()
+    stop_after(tmp_path, pieces[:5])
+    program = Program(tmp_path, pieces[:4], "scd1")
+    assert program.run() is ExitCode.RUNTIME and not program.rows()
+    problem = program.shared.lanes.list_runs()[0].problem
+    assert problem is not None and "by no record" in problem.sentence
+
+
+def test_a_reject_of_a_load_is_a_dead_letter_with_its_record(tmp_path: Path) -> None:
+    """Numbers that have no place in a table that was there before."""
+    history = make_history(*make_writes(*range(6)), shape=StreamShape(values=("int",), tombstones=False))
+    frames = [make_raw_frame(history, a, a + 1) for a in range(len(history.events))]
+    program = Program(tmp_path, frames, "scd1")
+    table = history.table()
+    narrow = replace(table, columns=tuple(replace(c, type=pa.int32()) if c.name == "v1" else c for c in table.columns))
+    there = DeltaRsSink({"path": str(tmp_path / "lake")})
+    there.prepare(program.lane, plan_for("scd1", narrow))
+    there.close()
+    large = {change.image["k1"] for change in history.changes() if abs(change.image["v1"] or 0) >= 2**31}
+    assert program.run() is ExitCode.OK and program.sink.did == ["load"]
+    assert 0 < len(large) < 6 and len(program.rows()) == 6 - len(large)
+    letters = program.letters.read()
+    assert {json.loads(letter.record)["payload"]["after"]["k1"] for letter in letters} == large
+    assert {letter.stage for letter in letters} == {"apply"}
+    assert program.shared.lanes.list_runs()[0].counts.rejected == len(large)
+
+
+@pytest.mark.parametrize("what", [(LocalEngine, "partitioner", "another hash"), (spill_files, "FORMAT", 2)])
+def test_spill_files_of_another_program_are_written_again(what, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another hash would put a key elsewhere."""
+    history, pieces = steady()
+    stop_after(tmp_path, pieces[:5])
+    monkeypatch.setattr(*what)
+    program = Program(tmp_path, pieces, "scd1")
+    assert program.run() is ExitCode.OK and program.sink.did == ["load"]
+    as_the_model(history, "scd1", program)
+
+
+def test_spill_files_of_another_policy_are_discarded(tmp_path: Path) -> None:
+    _, pieces = steady()
+    stop_after(tmp_path, pieces[:5])
+    program = Program(tmp_path, pieces, "scd2")
+    assert program.run() is ExitCode.CONFIG and program.sink.did == []
+    problem = program.shared.lanes.list_runs()[0].problem
+    assert problem is not None and "written under" in problem.sentence
+
+
+def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    _, pieces = steady()
+    monkeypatch.setattr(spill_files.SpillFiles, "_write_manifest", full)
+    program = Program(tmp_path, pieces, "scd1")
+    assert program.run() is not ExitCode.OK
+    problem = program.shared.lanes.list_runs()[0].problem
+    assert problem is not None and "No space left on device" in problem.sentence and "Make room" in (problem.next_step or "")
+    assert not program.rows()

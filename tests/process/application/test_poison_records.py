@@ -1,0 +1,242 @@
+"""Records that kill the program, in processes that really die: exactly they are found, whatever else ends the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adapters.engines.local import LocalEngine
+from replicator.application.quarantine.poison_records import (
+    MAIN_READER,
+    MAX_CRASHES,
+    SPLITS,
+    PoisonRecordFinder,
+    SuspectedSpan,
+    split_span,
+)
+from replicator.domain.change import RAW
+from replicator.domain.errors import DecoderDied
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.ports.frames import Batch
+
+Place = tuple[str, int, int]
+TOPICS = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0))
+
+
+class NoDeadLetters:
+    """Dead letters that nothing got to yet."""
+
+    def list_crashed(self, source: str) -> Sequence[Any]:
+        return ()
+
+
+def make_finder(path: Path) -> PoisonRecordFinder[pa.Table]:
+    return PoisonRecordFinder(path, LocalEngine(), NoDeadLetters(), "shop", threading.Lock())  # type: ignore[arg-type]
+
+
+def span_of(start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> Span:
+    return Span(Position(start), Position(end))
+
+
+def batch_of(span: Span, holes: set[Place] = frozenset()) -> Batch[pa.Table]:
+    places = [(*p, o) for p, end in span.end.items() for o in range(span.start[p], end) if (*p, o) not in holes]
+    rows = [{"topic": t, "partition": p, "offset": o} for t, p, o in places]
+    return Batch(pa.Table.from_pylist(rows, RAW), span, len(rows), 10 * len(rows))
+
+
+def places(batch: Batch[pa.Table]) -> set[Place]:
+    return {(row["topic"], row["partition"], row["offset"]) for row in batch.frame.to_pylist()}
+
+
+def dies(run: Callable[[], None]) -> bool:
+    """Whether a process of its own that does this is killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            run()
+            os._exit(0)
+        except BaseException:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
+    return os.WIFSIGNALED(status)
+
+
+def one_run(path: Path, spans: Sequence[Span], killers: set[Place], by: str, kill: Callable[[], None]) -> None:
+    """A start of the program that reads everything from its beginning."""
+    watch = make_finder(path)
+    spared = set(watch._notes.poison_records)
+    watch.begin_run()
+    for span in spans:
+        for piece in watch.split_batch(batch_of(span), by, lambda: None):
+            with watch.note_decoding(piece.span):
+                if places(piece) & killers - spared:
+                    kill()
+    watch.end_run()
+
+
+def read_poison_records(path: Path) -> set[Place]:
+    return {(t, p, o) for t, p, o in json.loads(path.read_text())["condemned"]}
+
+
+SPANS = st.lists(st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 90), min_size=1), min_size=1, max_size=3)
+
+
+def test_two_poison_records_in_two_partitions_are_both_found(tmp_path):
+    """Neither is suspected in the other's stead."""
+    path, end = tmp_path / "shop.crashes", dict.fromkeys(TOPICS, 3)
+    killers = {(*place, 1) for place in TOPICS}
+    deaths = 0
+    while dies(lambda: one_run(path, [span_of(dict.fromkeys(end, 0), end)], killers, MAIN_READER, suicide)):
+        deaths += 1
+        assert deaths <= 30
+    assert read_poison_records(path) == killers
+
+
+def suicide() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@settings(max_examples=4)
+@given(lengths=SPANS, data=st.data())
+def test_exactly_the_poison_records_are_found(lengths, data, tmp_path_factory):
+    path = tmp_path_factory.mktemp("state") / "shop.crashes"
+    position, spans = dict.fromkeys(TOPICS, 0), []
+    for length in lengths:
+        spans.append(span_of({p: position[p] for p in length}, {p: position[p] + n for p, n in length.items()}))
+        position |= spans[-1].end
+    everything = sorted(place for span in spans for place in places(batch_of(span)))
+    killers = set(data.draw(st.lists(st.sampled_from(everything), max_size=2))) if everything else set()
+    deaths = 0
+    while dies(lambda: one_run(path, spans, killers, MAIN_READER, lambda: os.kill(os.getpid(), signal.SIGKILL))):
+        deaths += 1
+        assert deaths <= 20
+    assert read_poison_records(path) == killers
+    # The first death is not noted; then the whole, two cuts, and one record so often as it has to be.
+    assert deaths <= 1 + len(killers) * (1 + 2 + MAX_CRASHES)
+    assert (deaths == 0) == (not killers)
+
+
+def test_a_record_that_killed_once_too_rarely_is_decoded(tmp_path):
+    """Somebody kills the program whenever one record is decoded, alone; then stops doing so, one time before it counts."""
+    path, spans = tmp_path / "shop.crashes", [span_of({TOPICS[0]: 0}, {TOPICS[0]: 40})]
+    victim = {(*TOPICS[0], 17)}
+    for _ in range(1 + 1 + 1 + MAX_CRASHES - 1):
+        assert dies(lambda: one_run(path, spans, victim, MAIN_READER, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    assert json.loads(path.read_text())["decoding"]["span"] == {"start": {"a": {"0": 17}}, "end": {"a": {"0": 18}}}
+    assert not dies(lambda: one_run(path, spans, set(), MAIN_READER, lambda: None))
+    assert read_poison_records(path) == set() and json.loads(path.read_text())["suspect"] is None
+    # It begins anew.
+    assert dies(lambda: one_run(path, spans, victim, MAIN_READER, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    assert read_poison_records(path) == set() and make_finder(path)._notes.suspect is None
+
+
+def test_deaths_elsewhere_count_for_nothing(tmp_path):
+    """Between two records, and before the first: nothing is suspected, however often."""
+    path = tmp_path / "shop.crashes"
+
+    def run() -> None:
+        watch = make_finder(path)
+        watch.begin_run()
+        for piece in watch.split_batch(batch_of(span_of({TOPICS[0]: 0}, {TOPICS[0]: 1})), MAIN_READER, lambda: None):
+            with watch.note_decoding(piece.span):
+                pass
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for _ in range(3 * MAX_CRASHES):
+        assert dies(run)
+    notes = json.loads(path.read_text())
+    assert (notes["decoding"], notes["suspect"], notes["condemned"]) == (None, None, [])
+
+
+def test_readers_are_distinguished(tmp_path):
+    """What a lane reads for itself is not cut for what happened on the main stream."""
+    path, spans = tmp_path / "shop.crashes", [span_of({TOPICS[0]: 0}, {TOPICS[0]: 40})]
+    for _ in range(2):
+        assert dies(
+            lambda: one_run(path, spans, {(*TOPICS[0], 17)}, "lake.items", lambda: os.kill(os.getpid(), signal.SIGKILL))
+        )
+    watch = make_finder(path)
+    assert len(list(watch.split_batch(batch_of(spans[0]), MAIN_READER, lambda: None))) == 1
+    assert len(list(watch.split_batch(batch_of(spans[0]), "lake.items", lambda: None))) > 10
+
+
+def test_nothing_is_noted_after_a_run_that_ended(tmp_path):
+    path = tmp_path / "shop.crashes"
+    for _ in range(2):
+        watch = make_finder(path)
+        watch.begin_run()
+        before = path.stat().st_ino
+        with watch.note_decoding(span_of({TOPICS[0]: 0}, {TOPICS[0]: 1})):
+            assert path.stat().st_ino == before
+        watch.end_run()
+        assert not json.loads(path.read_text())["running"]
+
+
+def test_a_worker_that_died_counts_as_if_the_program_had(tmp_path):
+    """The decoder runs elsewhere: the program is told, and ends by itself."""
+    path, span = tmp_path / "shop.crashes", span_of({TOPICS[0]: 3}, {TOPICS[0]: 4})
+
+    def run() -> PoisonRecordFinder[pa.Table]:
+        watch = make_finder(path)
+        watch.begin_run()
+        with pytest.raises(DecoderDied), watch.note_decoding(span):
+            raise DecoderDied("a worker ended")
+        watch.end_run()
+        return watch
+
+    for _ in range(MAX_CRASHES + 1):
+        run()
+    assert make_finder(path)._notes.poison_records == ((*TOPICS[0], 3),)
+
+
+@pytest.mark.parametrize("written", ["", "{", '{"suspect": {"span": 1}}', "[]"])
+def test_notes_that_cannot_be_read_are_none(tmp_path, written):
+    path = tmp_path / "shop.crashes"
+    path.write_text(written)
+    watch = make_finder(path)
+    watch.begin_run()
+    watch.end_run()
+    assert read_poison_records(path) == set()
+
+
+@given(
+    st.dictionaries(st.sampled_from(TOPICS), st.tuples(st.integers(0, 40), st.integers(0, 60)), min_size=1),
+    st.dictionaries(st.sampled_from(TOPICS), st.tuples(st.integers(0, 100), st.integers(0, 60)), min_size=1),
+)
+def test_pieces_touch_and_leave_nothing_out(whole, suspected):
+    span = span_of({p: a for p, (a, _) in whole.items()}, {p: a + n for p, (a, n) in whole.items()})
+    suspicious = span_of({p: a for p, (a, _) in suspected.items()}, {p: a + n for p, (a, n) in suspected.items()})
+    pieces = split_span(span, suspicious)
+    together = pieces[0]
+    for piece in pieces[1:]:
+        assert all(piece.start[p] == together.end.get(p, piece.start[p]) for p in piece.start)
+        together = together.then(piece)
+    assert together == span
+    for piece in pieces:
+        for p, end in piece.end.items():
+            inside = [
+                o for o in range(piece.start[p], end) if p in suspicious.end and suspicious.start[p] <= o < suspicious.end[p]
+            ]
+            size = suspicious.end[p] - suspicious.start[p] if inside else 0
+            assert not inside or (len(inside) == end - piece.start[p] and len(inside) <= -(-size // SPLITS))
+    assert sum(len(places(batch_of(piece))) for piece in pieces) == len(places(batch_of(span)))
+
+
+def test_a_suspected_span_is_a_record_only_when_it_has_one():
+    assert SuspectedSpan(span_of({TOPICS[0]: 3}, {TOPICS[0]: 4}), MAIN_READER).record_position == (*TOPICS[0], 3)
+    assert SuspectedSpan(span_of({TOPICS[0]: 3}, {TOPICS[0]: 5}), MAIN_READER).record_position is None
+    assert (
+        SuspectedSpan(span_of({TOPICS[0]: 3, TOPICS[1]: 0}, {TOPICS[0]: 4, TOPICS[1]: 1}), MAIN_READER).record_position
+        is None
+    )

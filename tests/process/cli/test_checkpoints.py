@@ -1,0 +1,461 @@
+"""Snapshots of lanes' states: what goes on from one is what comes of the whole log."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from support.cli_program import PROGRAM, run_program
+from support.snapshotted_shop import ENTRIES, ON_SPARK, Snapshotted, rows
+
+from adapters.sinks.delta.lane import DeltaLane
+from adapters.sinks.delta.mirror_sink import CHANGE_DATA_FEED, DELETION_VECTORS, MirrorSink
+from replicator.application.operations import checkpoint_store as shelves
+from replicator.application.operations.checkpoint_store import CheckpointStore
+from replicator.domain.as_of import LogCut
+from replicator.domain.errors import DataLoss, Fatal
+from replicator.domain.position import Position, TopicPartition
+from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.settings import Loaded
+from replicator.testing.histories import History, make_random_history
+from replicator.testing.source import Statement, StreamShape
+from replicator.wiring import (
+    change_history,
+    checkpoint_restore,
+    checkpoint_schedule,
+    checkpoints,
+    log_retention,
+    table_swap,
+    target_reader,
+)
+from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.container import Container
+from replicator.wiring.rebuild import RebuildRequest
+
+SEEDS = [(entry, 1) for entry in ENTRIES]
+MORE = [pytest.param(entry, seed, marks=pytest.mark.long) for entry in ENTRIES for seed in range(2, 12)]
+
+
+@pytest.mark.parametrize(("entry", "seed"), [*SEEDS, *MORE])
+def test_a_replay_from_a_snapshot_equals_one_of_the_whole_log(tmp_path: Path, entry: str, seed: int) -> None:
+    """Random histories, a snapshot at random places of them, a second one that goes on from the first; now, and at a random
+    time."""
+    chance = random.Random(seed)
+    history = make_random_history(
+        seed, 40, toast=True, keys=("int",) if entry == "partitioned" else ("int", "text"), disorder=chance.choice((0, 6))
+    )
+    if (
+        entry == "soft"
+    ):  # Of several partitions a change below a truncate depends on where batches end (docs/soft-deletes.md).
+        history = replace(history, shape=replace(history.shape, partitions=1, shuffle=None))
+    shop = Snapshotted(tmp_path / "shop", history, entry)
+    count = len(history.events)
+    first, second = sorted(chance.sample(range(1, count), 2))
+    for end in (first, second):
+        shop.reach(end)
+        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(count)
+    times = sorted({e.change.ts for e in history.events if e.change is not None and e.change.ts is not None})
+    used = []
+    for number, until in enumerate((None, chance.choice(times))):
+        *whole, _ = shop.replay_lane(tmp_path / f"whole{number}", until, from_snapshot=False)
+        *begun, snapshot = shop.replay_lane(tmp_path / f"begun{number}", until, from_snapshot=True)
+        assert begun == whole, (entry, seed, until)
+        used.append(snapshot)
+    assert used[0] == 2
+
+
+def simple(folder: Path, more: str = "") -> Snapshotted:
+    """Forty-odd changes under scd1, of one partition."""
+    writes = tuple(Statement("write", n % 7, salt=n) for n in range(40))
+    history = History(StreamShape(values=("text", "int"), tombstones=False), writes)
+    return Snapshotted(folder / "shop", history, "plain", more)
+
+
+def test_under_other_rules_a_snapshot_is_of_no_use(tmp_path: Path) -> None:
+    shop = simple(tmp_path)
+    shop.reach(30)
+    taken = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    assert checkpoints.take_checkpoint(shop.load_config, shop.lane) == taken, "nothing has come since"
+    shop.config("{sink: lake, into: plain, deletes: soft}")
+    assert shop.replay_lane(tmp_path / "soft", from_snapshot=True)[-1] is None
+    other = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    assert other.number == 2 and other.rules != taken.rules
+    shop.config("plain")
+    assert shop.replay_lane(tmp_path / "again", from_snapshot=True)[-1] == 1
+
+
+def test_a_checkpoint_of_recreated_topics_is_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And that is told."""
+    shop, topic = simple(tmp_path), "cdc.public.items"
+    shop.reach(20)
+    ids = [((topic, "first"),)]
+    monkeypatch.setattr(checkpoints, "get_topic_identity", lambda *_: ids[-1])
+    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    told = []
+    for name in ("first", "second"):
+        ids.append(((topic, name),))
+        (one,) = checkpoint_schedule.report_checkpoints(shop.load_config, {"lake.plain": "public.items"})
+        told.append((one["usable"], len(checkpoints.list_checkpoints(shop.load_config, shop.lane))))
+    assert told == [(True, 1), (False, 0)]
+
+
+def test_killed_while_one_is_taken_the_one_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = simple(tmp_path)
+    shop.reach(20)
+    taken = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(40)
+    whole = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[:-1]
+    shelf = checkpoints.find_store(shop.load_config, shop.lane)
+    assert shelf is not None
+    for step in ("publish_draft", "copy_checkpoint"):
+        with monkeypatch.context() as patched:
+            patched.setattr(CheckpointStore, step, kill)
+            with pytest.raises(Killed):
+                checkpoints.take_checkpoint(shop.load_config, shop.lane)
+        assert shelf.list_usable() == [taken] and list(shelf.folder.glob("draft*"))
+        assert shop.replay_lane(tmp_path / f"begun-{step}", from_snapshot=True) == (*whole, 1)
+    assert checkpoints.take_checkpoint(shop.load_config, shop.lane).number == 2 and not list(shelf.folder.glob("draft*"))
+
+
+def test_a_damaged_one_is_not_gone_on_with_and_makes_nobody_go(tmp_path: Path) -> None:
+    """The one before serves; the next one begins with that; and the damaged one is told by name."""
+    shop = simple(tmp_path)
+    for end in (10, 20):
+        shop.reach(end)
+        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(30)
+    *whole, _ = shop.replay_lane(tmp_path / "whole", from_snapshot=False)
+    shelf = checkpoints.find_store(shop.load_config, shop.lane)
+    assert shelf is not None
+    next((shelf.folder / "2" / "lake" / "then").glob("*.parquet")).unlink()
+    assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
+    told: list[str] = []
+    assert checkpoints.take_checkpoint(shop.load_config, shop.lane, told.append).number == 3
+    assert any(str(shelf.folder / "2") in said for said in told) and any("snapshot 1" in said for said in told)
+    assert [one.number for one in shelf.list_usable()] == [1, 3]
+    (one,) = checkpoint_schedule.report_checkpoints(shop.load_config, {"lake.plain": "public.items"})
+    assert (one["number"], one["usable"]) == (3, True) and "damaged" in one["error"]
+
+
+def test_one_behind_which_records_are_gone_is_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless no later record is asked for. What is said is what helps: to load the lane anew."""
+    shop = simple(tmp_path)
+    shop.reach(20)
+    taken = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(30)
+    ((place, end),) = taken.position.items()
+    monkeypatch.setattr(checkpoints, "get_removed", lambda *_: Position({place: end + 5}))
+    assert checkpoints.find_newest(shop.load_config, shop.lane) is None
+    at = LogCut(below=taken.position, end=taken.position)
+    assert checkpoints.find_newest(shop.load_config, shop.lane, at) == taken
+    with pytest.raises(DataLoss) as refused:
+        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    assert f"below offset {end + 5}" in str(refused.value) and "resync lake.plain" in refused.value.next_step
+    monkeypatch.setattr(checkpoints, "get_removed", lambda *_: taken.position)
+    assert checkpoints.take_checkpoint(shop.load_config, shop.lane).number == 2
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+def kill(*_: object) -> None:
+    raise Killed
+
+
+def test_a_log_is_truncated_behind_checkpoints_and_says_so(tmp_path: Path) -> None:
+    """Never beyond what is kept; and what is asked of the part that is gone is refused by name."""
+    shop = simple(tmp_path, ", retention: 1 milliseconds")
+    place = TopicPartition("cdc.public.items", 0)
+    said: list[str] = []
+    shop.reach(20)
+    shorten = partial(log_retention.truncate_logs, ask_sink=log_retention.make_asker(shop.load_config))
+    assert shorten(shop.load_config) == {}, "there is no snapshot"
+    first = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(30)
+    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(40)
+    at = shop.history.events[10].change
+    assert at is not None and at.ts is not None
+    whole = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[:-1]
+    assert shorten(shop.load_config) == {"raw": {place: first.position[place]}}
+    assert shorten(shop.load_config) == {"raw": {}}, "nothing more"
+    assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 2)
+    with pytest.raises(Fatal, match="its retention removed them"):
+        shop.replay_lane(tmp_path / "refused", from_snapshot=False)
+    with pytest.raises(DataLoss, match=f"below offset {first.position[place]} of .*ends by the time"):
+        target_reader.read_target(shop.load_config, "lake.plain", as_of=at.ts)
+    last = shop.history.events[first.position[place] - shop.history.events[0].offset - 1].change
+    assert last is not None and last.ts is not None
+    for then in (last.ts, first.position):
+        found = [
+            target_reader.read_target(shop.load_config, "lake.plain", as_of=then, from_log=forced)
+            for forced in (False, True)
+        ]
+        assert found[0].num_rows == found[1].num_rows == first.rows
+    with pytest.raises(DataLoss, match="ends by the time"):
+        target_reader.read_target(
+            shop.load_config, "lake.plain", as_of=Position({place: first.position[place] - 1}), from_log=True
+        )
+    part = RebuildRequest(shop.lane, "part", since=(last.ts + timedelta(microseconds=1)).isoformat())
+    made = Container(loaded=checkpoint_restore.prepare_rebuild(shop.load_config, part, said.append))
+    run_until_caught_up(made)
+    (only,) = made.status().report().lanes
+    assert only.status == "running" and rows(tmp_path / "shop" / "lake" / "part") == whole[0]
+    assert len(said) == 2 and "records below offset" in said[0] and "those of them that were asked for" in said[0]
+    shop.config("{sink: lake, into: plain, deletes: soft}", ", retention: 1 milliseconds")
+    with pytest.raises(DataLoss, match="under the rules of today"):
+        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    entries, read = change_history.read_history(shop.load_config, "public.items", ["1"], said.append)
+    assert entries and read.missing_sentences == [
+        f"the event log has no records below offset {first.position[place]} of {place} any more: its retention removed them"
+    ]
+
+
+@pytest.mark.parametrize("entry", ["by_column", "partitioned", pytest.param("versions", marks=pytest.mark.long)])
+def test_a_target_is_rebuilt_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
+    """In another name, and in the place of the lane's own, which goes on; killed half way it is repeated."""
+    shop = Snapshotted(tmp_path / "shop", make_random_history(7, 40, toast=True, keys=("int",)), entry)
+    count = len(shop.history.events)
+    shop.reach(count // 2)
+    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(count)
+    asked, said = RebuildRequest(shop.lane, "again"), list[str]()
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaLane, "record_state", kill)
+        with pytest.raises(Killed):
+            checkpoint_restore.prepare_rebuild(shop.load_config, asked, said.append)
+    config = checkpoint_restore.prepare_rebuild(shop.load_config, asked, said.append)
+    (taken,) = checkpoints.list_checkpoints(shop.load_config, shop.lane)
+    assert said == [f"lake.again: going on from snapshot 1 of {taken.taken_at.isoformat()}"] * 2
+    made = Container(loaded=config)
+    run_until_caught_up(made)
+    lake = tmp_path / "shop" / "lake"
+    (lane,) = made.status().report().lanes
+    assert lane.counts["applied"] > 0 and rows(lake / "again") == rows(lake / entry)
+    assert DeltaTable(str(lake / "again")).metadata().partition_columns == ["k1"] * (entry == "partitioned")
+    assert lane.position == next(run.position for run in ran(shop) if run.id == f"lake.{entry}")
+    before = rows(lake / entry)
+    done = table_swap.swap_target(shop.load_config, shop.lane, make, said.append)
+    assert done["rejected"] == 0 and len(said) == 3 and rows(lake / entry) == before
+    assert {run.counts["applied"] for run in ran(shop)} == {0}
+
+
+def test_one_that_is_removed_while_it_is_copied_is_as_if_it_had_not_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever copies it begins again with another."""
+    shop = simple(tmp_path)
+    for end in (20, 30):
+        shop.reach(end)
+        checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(40)
+    whole = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[:-1]
+    there, kept = checkpoints.find_store(shop.load_config, shop.lane), tmp_path / "kept"
+    assert there is not None
+    shutil.copytree(there.folder / "2", kept)
+    real = shelves._copy_or_link
+
+    def removing(source: str, target: str) -> None:
+        real(source, target)
+        if source.endswith(".parquet") and (there.folder / "2").exists():
+            there.remove_checkpoint(there.list_usable()[-1])
+
+    monkeypatch.setattr(shelves, "_copy_or_link", removing)
+    assert shop.replay_lane(tmp_path / "begun", from_snapshot=True) == (*whole, 1)
+    shutil.copytree(kept, there.folder / "2")
+    said = list[str]()
+    run_until_caught_up(
+        Container(
+            loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "again"), said.append)
+        )
+    )
+    assert [sentence.split(" of ")[0] for sentence in said] == [
+        f"lake.again: going on from snapshot {number}" for number in (2, 1)
+    ]
+    assert rows(tmp_path / "shop" / "lake" / "again") == whole[0]
+
+
+def make(config: Loaded) -> dict[str, Any]:
+    run_until_caught_up(Container(loaded=config))
+    return {"records": 0, "applied": 0, "rejected": 0}
+
+
+def ran(shop: Snapshotted) -> tuple[Any, ...]:
+    made = Container(loaded=shop.load_config)
+    run_until_caught_up(made)
+    return tuple(run for run in made.status().report().lanes if run.table)
+
+
+def test_what_does_not_begin_with_a_snapshot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, said = simple(tmp_path), list[str]()
+    shop.reach(20)
+    assert (
+        checkpoint_restore.find_checkpoint(shop.load_config, RebuildRequest(shop.lane, "again"), said.append) is None
+        and said == []
+    )
+    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    at = "2020-01-01T00:00:00+00:00"
+    for asked in ({"since": at}, {"until": at}, {"policy": "scd2"}):
+        assert (
+            checkpoint_restore.find_checkpoint(shop.load_config, RebuildRequest(shop.lane, "again", **asked), said.append)
+            is None
+        )
+    monkeypatch.delattr(MirrorSink, "restore_state")
+    assert checkpoint_restore.find_checkpoint(shop.load_config, RebuildRequest(shop.lane, "again"), said.append) is None
+    periods = ("only records of a period", "under the rules of today, ends by the time", "of policy scd1")
+    whys = (*periods, "targets in sink lake do not begin with one yet")
+    assert len(said) == 4 and all(why in sentence for why, sentence in zip(whys, said, strict=True))
+
+
+LAYOUTS = {
+    "in partitions": ("partition_by: [k1]", ""),
+    "clustered": ("cluster_by: [k1], deletion_vectors: true", ON_SPARK),
+    "with a change data feed": ("change_data_feed: true", ON_SPARK),
+}
+
+
+def test_how_rows_lie_in_the_target_decides_nothing(tmp_path: Path) -> None:
+    """One that was taken for another layout, or another engine, serves; and each can be taken, of the same files."""
+    shop = simple(tmp_path)
+    shop.reach(20)
+    first = checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    for number, (layout, engine) in enumerate(LAYOUTS.values()):
+        shop.engine = ""
+        shop.config("plain")
+        shop.reach(25 + number)
+        whole = shop.replay_lane(tmp_path / f"whole{number}", from_snapshot=False)
+        shop.engine = engine
+        shop.config(f"{{sink: lake, into: plain, {layout}}}")
+        found = shop.replay_lane(tmp_path / f"begun{number}", from_snapshot=True)
+        assert found == (*whole[:-1], first.number + number) and found[0]
+        assert checkpoints.take_checkpoint(shop.load_config, shop.lane).number == first.number + number + 1
+        shelf = checkpoints.find_store(shop.load_config, shop.lane)
+        assert shelf is not None
+        for table in shelf.folder.glob("*/lake/then"):
+            made = DeltaTable(str(table)).metadata()
+            assert not made.partition_columns and not {*made.configuration} & {CHANGE_DATA_FEED, DELETION_VECTORS}
+
+
+def test_what_the_target_cannot_keep_is_read_from_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so; and where the log has no beginning any more, nothing is made."""
+    shop = simple(tmp_path, ", retention: 1 milliseconds")
+    shop.reach(20)
+    checkpoints.take_checkpoint(shop.load_config, shop.lane)
+    shop.reach(40)
+    whole, said = shop.replay_lane(tmp_path / "whole", from_snapshot=False)[0], list[str]()
+    real = MirrorSink.restore_state
+
+    def refuse_conversion(*words: Any) -> None:
+        real(*words)
+        raise CheckpointUnsupported("has what nobody keeps")
+
+    monkeypatch.setattr(MirrorSink, "restore_state", refuse_conversion)
+    run_until_caught_up(
+        Container(
+            loaded=checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "again"), said.append)
+        )
+    )
+    lake = tmp_path / "shop" / "lake"
+    assert rows(lake / "again") == whole
+    why = "none can be used, as number 1 has what nobody keeps"
+    assert said[1:] == [f"lake.again: the whole event log is read; of the snapshots {why}"]
+    log_retention.truncate_logs(shop.load_config, log_retention.make_asker(shop.load_config))
+    with pytest.raises(DataLoss, match="as number 1 has what nobody keeps"):
+        checkpoint_restore.prepare_rebuild(shop.load_config, RebuildRequest(shop.lane, "once_more"))
+    assert not (lake / "once_more").exists()
+
+
+def test_checkpoints_are_stored_when_due_and_reported(tmp_path: Path) -> None:
+    """By a run that ends, by a daemon, and by the command; a forgotten row is taken out of them."""
+    shop = simple(tmp_path)
+    shop.reach(20)
+    folder = tmp_path / "shop"
+    ended = run_program(folder, "run", "--until-caught-up", "--json", "-q", seconds=300)
+    (told,) = json.loads(ended.stdout)["result"]["snapshots"]
+    assert ended.returncode == 0 and (told["lane"], told["number"], told["rows"], told["usable"]) == (
+        "lake.plain",
+        1,
+        6,
+        True,
+    )
+    shop.reach(40)
+    taken = run_program(folder, "snapshot", "public.items", "--json", "-q", seconds=300)
+    assert json.loads(taken.stdout)["result"][0]["number"] == 2
+    shown = run_program(folder, "status", seconds=300)
+    assert "lake.plain: snapshot 2 of " in shown.stdout
+    found = shop.replay_lane(tmp_path / "before", from_snapshot=True)[0]
+    left = left_by_kills(folder)
+    gone = run_program(folder, "forget", "public.items", "1", "--yes", "--vacuum", seconds=300)
+    assert gone.returncode == 0 and "lake.plain, snapshot 2" in gone.stdout, gone.stdout + gone.stderr
+    assert not any(path.exists() for path in left)
+    for number in (1, 2):
+        table = folder / "log" / "_replicator" / "snapshots" / "shop" / "lake.plain" / str(number) / "lake" / "then"
+        assert 1 not in DeltaTable(str(table)).to_pyarrow_table()["k1"].to_pylist()
+    assert len(shop.replay_lane(tmp_path / "after", from_snapshot=True)[0]) == len(found) - 1
+
+
+def left_by_kills(folder: Path) -> list[Path]:
+    """Of the first snapshot of another lane, and of a replay that had one copied."""
+    home = folder / "log" / "_replicator" / "snapshots" / "shop"
+    replay = folder / "state" / "shop" / "replays" / "lake.again"
+    replay.mkdir(parents=True)
+    (replay / "asked.json").write_text(json.dumps({"lane": "lake.plain", "into": "again", "policy": None}))
+    left = [home / "lake.other" / "draft", replay / "begun"]
+    for path in left:
+        shutil.copytree(home / "lake.plain" / "1" / "lake", path / "lake")
+    return left
+
+
+@pytest.mark.slow
+def test_the_daemon_stores_checkpoints_and_truncates_its_log(tmp_path: Path) -> None:
+    """Its lanes go on meanwhile and afterwards, and so does the log's."""
+    shop, folder = simple(tmp_path), tmp_path / "shop"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        shop.config("plain", ", retention: 1 milliseconds", port=free.getsockname()[1])
+    shop.record(20)
+    program = subprocess.Popen([PROGRAM, "run", "-q"], cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        first = wait_for_status(folder, lambda said: said["snapshots"] and said["snapshots"][0]["number"] == 1)
+        assert first["snapshots"][0]["rows"] == 6 and first["snapshots"][0]["error"] is None
+        deadline = time.monotonic() + 120
+        while (left := DeltaTable(str(folder / "log")).to_pyarrow_table(columns=["offset"]).num_rows) > 1:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.5)
+        shop.record(40)
+        at = first["lanes"][1]["position"]["cdc.public.items"]["0"]
+        wait_for_status(folder, lambda said: positions(said) == {at + 20})
+    finally:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(120) == 0
+    assert shop.replay_lane(tmp_path / "begun", from_snapshot=True)[0] == rows(folder / "lake" / "plain")
+
+
+def positions(said: dict[str, Any]) -> set[int]:
+    return {lane["position"]["cdc.public.items"]["0"] for lane in said["lanes"]}
+
+
+def wait_for_status(folder: Path, is_so: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """The status, once it is so."""
+    deadline = time.monotonic() + 200
+    while True:
+        said = json.loads(run_program(folder, "status", "--json", "-q", seconds=200).stdout)["result"]
+        if said["running"] and is_so(said):
+            return dict(said)
+        assert time.monotonic() < deadline, said
+        time.sleep(0.5)

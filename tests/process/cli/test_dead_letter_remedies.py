@@ -1,0 +1,243 @@
+"""Remedies that `dlq explain` names, and those of the program's own files: followed as written, the rows are there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.debezium_events import ID, column
+from support.schema_changes import Project, flat, record
+
+from replicator.domain.remedies import FIX_SOURCE
+
+NAME = column("name", "string")
+COLUMNS = [ID, NAME]
+MATCH = "{match: public.t,"
+FORMAT = "format: debezium_json"
+
+
+def item(number: int, name: Any = "a", offset: int | None = None, **more: Any) -> dict[str, Any]:
+    """A change of the row with this key."""
+    row = {"id": number, "name": name}
+    return dict(record("t", number if offset is None else offset, COLUMNS, [ID], after=row, **more))
+
+
+def plain(number: int) -> dict[str, Any]:
+    """A change without schema."""
+    made = item(number)
+    return {**made, "value": json.dumps(json.loads(made["value"])["payload"])}
+
+
+def explain_dead_letter(project: Project) -> str:
+    """What to do about the one letter there is."""
+    [letter] = project.ask("dlq", "list")["result"]
+    [told] = project.ask("dlq", "explain", letter["event_id"])["result"]
+    return str(told["what_to_do"])
+
+
+def replay_dead_letters(project: Project) -> list[int]:
+    """The ids in the lake once the letters were replayed, which the next run leaves as they are."""
+    said = project.ask("dlq", "replay")
+    assert said["exit"] == 0, said
+    rows = project.rows("lake", "t")
+    assert project.run()["lake.t"]["status"] == "running" and project.rows("lake", "t") == rows
+    return [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("records", "before", "remedy", "change"),
+    [
+        (  # Another format.
+            [flat("t", 0, "INSERT", {"id": 0, "name": "a"})],
+            ("", ""),
+            "Write `format: canal_json` for the source",
+            (FORMAT, "format: canal_json"),
+        ),
+        (  # A column that cannot be read, of records without a schema.
+            [plain(0)],
+            (MATCH, f"{MATCH} schema: {{id: int64, name: 'list<string>'}},"),
+            "declare the columns under `schema` of its table, and replay the record",
+            ("'list<string>'", "string"),
+        ),
+        (
+            [{**item(0), "key": None}, item(1)],
+            ("", ""),
+            "Name the key columns with `keys`, and replay the record",
+            (MATCH, f"{MATCH} keys: [id],"),
+        ),
+        (
+            [item(0, "x" * 3000), item(1)],
+            ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"),
+            "Raise what it exceeds under `limits`",
+            ("2KiB", "16KiB"),
+        ),
+    ],
+)
+def test_a_dead_letter_is_applied_after_its_remedy(
+    tmp_path: Path, records: Any, before: tuple[str, str], remedy: str, change: tuple[str, str]
+) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.configure(before)
+    project.feed("a", records)
+    project.run()
+    step = explain_dead_letter(project)
+    assert remedy in step, step
+    project.configure(change)
+    assert replay_dead_letters(project) == list(range(len(records)))
+
+
+def test_a_text_that_is_no_number_is_let_in_once_its_column_is_text(tmp_path: Path) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.configure((FORMAT, "format: canal_json"), (MATCH, f"{MATCH} schema: {{name: int32}},"))
+    project.feed("a", [flat("t", 0, "INSERT", {"id": 0, "name": "12 kg"})])
+    project.run()
+    assert [letter["code"] for letter in project.ask("dlq", "list")["result"]] == ["OUT_OF_RANGE"]
+    assert "declare it as `string`, and replay the record" in explain_dead_letter(project)
+    project.configure(("name: int32", "name: string"))
+    assert replay_dead_letters(project) == [0]
+    assert project.rows("lake", "t") == [{"id": 0, "name": "12 kg"}]
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [("keys", "Name the key columns with `keys`"), ("sequence_by", "Name other columns in `sequence_by`")],
+)
+def test_columns_that_rows_do_not_have(tmp_path: Path, option: str, remedy: str) -> None:
+    """Other columns are another rule; so the lane is loaded again, the rejected record with it."""
+    project = Project(tmp_path, {"t": ""})
+    project.configure((MATCH, f"{MATCH} {option}: [name],"))
+    project.feed("a", [item(0, None), item(1)])
+    project.run()
+    step = explain_dead_letter(project)
+    assert remedy in step and "`replicator lanes resync LANE`" in step
+    project.configure((f"{option}: [name]", f"{option}: [id]"))
+    lane = project.run()["lake.t"]
+    assert lane["status"] == "suspended" and "`replicator lanes resync lake.t`" in lane["next_step"]
+    assert project.ask("lanes", "resync", "lake.t", "--yes")["exit"] == 0
+    project.run()
+    assert replay_dead_letters(project) == [0, 1]
+
+
+STOPS = ("pipeline: changing\n", "pipeline: changing\non_reject: stop_lane\n")
+
+
+def explain_stop(project: Project, *records: Any) -> str:
+    """What to do about the one record at which the lane stopped; nothing else was written."""
+    project.configure(STOPS)
+    project.feed("a", records)
+    lane = project.run()["lake.t"]
+    assert lane["status"] == "suspended" and "`replicator dlq explain" in lane["next_step"], lane
+    return explain_dead_letter(project)
+
+
+def goes_on(project: Project, *ids: int) -> None:
+    lane = project.run()["lake.t"]
+    assert (lane["status"], lane["position"]) == ("running", {"cdc.public.t": {"0": 3}}), lane["error"]
+    assert [row["id"] for row in project.rows("lake", "t")] == list(ids)
+
+
+@pytest.mark.parametrize("on_reject", ["continue", "hold_key"])
+def test_a_stopped_lane_goes_on_without_the_record(tmp_path: Path, on_reject: str) -> None:
+    """Which its purge alone does not do, as long as the lane stops at it."""
+    project = Project(tmp_path, {"t": ""})
+    step = explain_stop(project, item(0), wrong(1, 1), item(2))
+    assert "To go on without it, set `on_reject` to continue or hold_key" in step
+    project.configure(("stop_lane", on_reject))
+    goes_on(project, 0, 2)
+
+
+def test_a_stopped_lane_skips_the_record(tmp_path: Path) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.feed("0", [item(0)])
+    assert project.run()["lake.t"]["status"] == "running"
+    said = re.search(r"`replicator (lanes skip) LANE (--until \S+)`", explain_stop(project, wrong(1, 1), item(2)))
+    assert said is not None
+    assert project.ask(*said[1].split(), "lake.t", *said[2].split())["exit"] == 0
+    goes_on(project, 0, 2)
+
+
+@pytest.mark.parametrize("replays", [False, True])
+def test_a_stopped_lane_takes_the_record_that_the_config_lets_in(tmp_path: Path, replays: bool) -> None:
+    """Whether or not it is replayed before."""
+    project = Project(tmp_path, {"t": ""})
+    project.configure((MATCH, f"{MATCH} schema: {{id: int64, name: 'list<string>'}},"))
+    step = explain_stop(
+        project, plain(0), *({**plain(n), "value": plain(n)["value"].replace('"a"', "null")} for n in (1, 2))
+    )
+    assert "declare the columns under `schema` of its table, and replay the record" in step
+    assert "read it again when the program starts again" in step
+    project.configure(("'list<string>'", "string"))
+    if replays:
+        assert project.ask("dlq", "replay")["result"] == {"replayed": 1, "rejected": 0, "left": {}}
+        assert "stop_lane" not in explain_dead_letter(project)
+    goes_on(project, 0, 1, 2)
+
+
+def test_a_record_of_no_table_at_which_everything_stops(tmp_path: Path) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.configure(STOPS, ("pipeline: changing\n", "pipeline: changing\nlimits: {message_bytes: 2KiB}\n"))
+    project.feed("a", [item(0, "x" * 3000), item(1), item(2)])
+    assert project.ask("run", "--until-caught-up")["exit"] == 4
+    step = explain_dead_letter(project)
+    assert "Raise what it exceeds" in step and step.endswith("set `on_reject` to continue or hold_key."), step
+    project.configure(("stop_lane", "continue"))
+    goes_on(project, 1, 2)
+
+
+def make_change_without_position(number: int, offset: int) -> dict[str, Any]:
+    """A change that does not say where in its source's log it is."""
+    made = item(number, offset=offset)
+    value = json.loads(made["value"])
+    value["payload"]["source"] |= {"lsn": None, "sequence": None}
+    return {**made, "value": json.dumps(value)}
+
+
+def wrong(number: int, offset: int) -> dict[str, Any]:
+    """A change whose row is not what its schema says."""
+    made = item(number, offset=offset)
+    return {**made, "value": made["value"].replace('"name":"a"', '"name":7')}
+
+
+@pytest.mark.parametrize(("make", "code"), [(make_change_without_position, "NO_SEQUENCE"), (wrong, "MALFORMED")])
+def test_the_next_change_of_the_row_brings_the_targets_up_to_date(tmp_path: Path, make: Any, code: str) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.feed("a", [item(0), make(1, 1)])
+    project.run()
+    assert [letter["code"] for letter in project.ask("dlq", "list")["result"]] == [code]
+    assert FIX_SOURCE in explain_dead_letter(project) and "`sequence_by`" not in explain_dead_letter(project)
+    project.feed("b", [item(1, "b", offset=2)])
+    assert project.run()["lake.t"]["status"] == "running"
+    assert project.rows("lake", "t") == [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}]
+    assert project.ask("dlq", "purge", "--yes")["result"] == {"purged": 1}
+    assert project.ask("dlq", "list")["result"] == []
+
+
+@pytest.mark.parametrize("said", ["sequence_by: [id]", "tombstones: delete"])
+def test_a_table_whose_records_do_not_say_where_they_are(tmp_path: Path, said: str) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.feed(
+        "a", [make_change_without_position(0, 0), make_change_without_position(1, 1), make_change_without_position(0, 2)]
+    )
+    lane = project.run()["lake.t"]
+    assert lane["status"] == "suspended" and f"`{said}`" in lane["next_step"], lane["next_step"]
+    project.configure((MATCH, f"{MATCH} {said},"))
+    lane = project.run()["lake.t"]
+    assert (lane["status"], lane["position"]) == ("running", {"cdc.public.t": {"0": 3}}), lane["error"]
+    assert [row["id"] for row in project.rows("lake", "t")] == [0, 1]
+
+
+def test_what_the_daemon_remembers_of_a_source_can_be_removed(tmp_path: Path) -> None:
+    project = Project(tmp_path, {"t": ""})
+    project.feed("a", [item(0), item(1)])
+    project.run()
+    file = tmp_path / "state" / "changing" / "sources" / "recorded.json"
+    file.write_text("{")
+    said = project.ask("run", "--until-caught-up")
+    assert said["exit"] == 3 and str(file) in said["error"]["sentence"] and "Remove it" in said["error"]["next_step"]
+    file.unlink()
+    project.feed("b", [item(0, "b", offset=2)])
+    assert project.run()["lake.t"]["counts"]["applied"] == 1, "nothing is applied twice"
+    assert project.rows("lake", "t") == [{"id": 0, "name": "b"}, {"id": 1, "name": "a"}]

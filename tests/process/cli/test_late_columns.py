@@ -1,0 +1,130 @@
+"""What is said of a column that records do not have yet, or no longer: nothing stops, and nothing private is stored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.debezium_events import ID, column
+from support.schema_changes import Project, record
+
+pytestmark = pytest.mark.slow
+
+KEY = "only-for-these-tests-0123456789"
+NAME, PHONE = column("name", "string"), column("phone", "string")
+CONFIG = """\
+pipeline: changing
+sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+sinks:
+  lake: {{kind: delta, path: ./lake}}
+  raw: {{kind: event_log, path: ./lake/cdc_events}}
+dead_letters: {{path: ./lake/_replicator/dead_letters}}
+tables:
+  - {{match: public.t, source: recorded{schema}{table}, to: [{{sink: raw}}, {{sink: lake{entry}}}]}}
+http: {{address: "127.0.0.1:0"}}
+"""
+DECLARED = ", schema: {id: int64, name: string, phone: string}"
+MASK, DROP = ', columns: {phone: {mask: hmac, key: "${MASK_KEY}"}}', ", columns: {phone: drop}"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("MASK_KEY", KEY)
+    return Project(tmp_path / "project", {"t": ""})
+
+
+def configure(project: Project, **said: str) -> None:
+    text = CONFIG.format(**{"schema": DECLARED, "table": "", "entry": "", **said})
+    (project.folder / "config" / "replicator.yaml").write_text(text)
+
+
+def feed_record(project: Project, offset: int, columns: list[Any], **row: Any) -> dict[str, Any]:
+    """The lane once the program has read a record more."""
+    project.feed(f"part{offset}", [record("t", offset, columns, [ID], after=row)])
+    return project.run()["lake.t"]
+
+
+@pytest.mark.parametrize(("level", "rule"), [(level, rule) for level in ("table", "entry") for rule in (MASK, DROP)])
+def test_a_column_that_comes_and_goes(project: Project, level: str, rule: str) -> None:
+    """The program is started anew for each record, so that it has seen none of the others."""
+    configure(project, **{level: rule})
+    for offset, columns in enumerate(([ID, NAME], [ID, NAME, PHONE], [ID, NAME])):
+        row = {"id": offset, "name": "a"} | ({"phone": "sentinel"} if PHONE in columns else {})
+        lane = feed_record(project, offset, columns, **row)
+        assert (lane["status"], lane["error"]) == ("running", None)
+    rows = project.rows("lake", "t")
+    assert [row["id"] for row in rows] == [0, 1, 2]
+    if rule == DROP:
+        assert all("phone" not in row for row in rows)
+    else:
+        assert [bool(row["phone"]) for row in rows] == [False, True, False]
+    assert "sentinel" not in repr(rows)
+    assert level == "entry" or "sentinel" not in repr(project.rows("lake", "cdc_events"))
+
+
+@pytest.mark.parametrize("level", ["table", "entry"])
+def test_a_column_that_nobody_declares_may_be_misspelt(project: Project, level: str) -> None:
+    configure(project, schema="", **{level: MASK})
+    lane = feed_record(project, 0, [ID, NAME], id=0, name="a")
+    assert lane["status"] == "suspended"
+    assert "'phone'" in lane["error"] and "declare the columns of the table with `schema:" in lane["next_step"]
+    assert json.dumps(project.ask("plan")).count(KEY) == 0
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_log_does_not_hold_what_a_misspelt_mask_was_to_mask(project: Project, behind: bool) -> None:
+    """The log is alone, or comes later than others (`behind`). It goes on when the name is right, and when a change
+    of the schema takes the column away."""
+    log = ", to: [{sink: raw}, {sink: lake}]", ", to: [{sink: raw}]"
+    configure(project, schema="", table=MASK)
+    if behind:
+        project.configure(("{sink: raw}, ", ""), ("phone", "mail"))
+        feed_record(project, 0, [ID, NAME, MAIL], id=0, name="a", mail="sentinel")
+        project.configure(("{sink: lake}", "{sink: raw}, {sink: lake}"), ("mail", "phone"))
+    else:
+        project.configure(log)
+    project.feed("part1", [record("t", 1, [ID, NAME, MAIL], [ID], after={"id": 1, "name": "a", "mail": "sentinel"})])
+    planned = project.ask("plan")["result"]
+    assert "names column 'phone'" in next(lane["problem"] for lane in planned if lane["lane"] == "raw.recorded")
+    lane = project.run()["raw.recorded"]
+    assert lane["status"] == "suspended" and "names column 'phone'" in lane["error"]
+    stored = b"".join(file.read_bytes() for file in (project.folder / "lake").rglob("*") if file.is_file())
+    assert b"sentinel" not in stored
+    project.configure(("phone", "mail"))
+    project.feed("part2", [record("t", 2, [ID, NAME], [ID], after={"id": 2, "name": "b"})])
+    assert project.run()["raw.recorded"]["status"] == "running"
+    rows = project.rows("lake", "cdc_events")
+    assert len(rows) == 2 + behind and "sentinel" not in repr(rows)
+
+
+MAIL = column("mail", "string")
+RENAMED = ", renamed_columns: {phone: mail}"
+
+
+@pytest.mark.parametrize("rule", [MASK, DROP])
+@pytest.mark.parametrize("place", ["table", "entry"])
+def test_a_private_column_that_the_source_renames_stays_private(project: Project, rule: str, place: str) -> None:
+    """Nothing declares its columns: the records do, and the new name is there without anybody having said it of the mask."""
+    said = {"table": rule + RENAMED} if place == "table" else {"table": rule, "entry": RENAMED}
+    configure(project, schema="", **said)
+    for offset, columns in enumerate(([ID, PHONE], [ID, MAIL], [ID, MAIL])):
+        row = {"id": offset, columns[1]["field"]: "sentinel"}
+        lane = feed_record(project, offset, columns, **row)
+        assert (lane["status"], lane["error"]) == ("running", None)
+    rows = project.rows("lake", "t")
+    assert "sentinel" not in repr(rows) + repr(project.rows("lake", "cdc_events"))
+    if rule == MASK:
+        assert len({row["mail"] for row in rows}) == 1 and len(rows[0]["mail"]) == 64
+        assert "phone" not in rows[0]
+    else:
+        assert all(not {"phone", "mail"} & row.keys() for row in rows)
+
+
+def test_a_private_column_that_nobody_declares_to_be_renamed_stops_its_lane(project: Project) -> None:
+    configure(project, schema="", table=MASK)
+    feed_record(project, 0, [ID, PHONE], id=0, phone="sentinel")
+    lane = feed_record(project, 1, [ID, MAIL], id=1, mail="x")
+    assert lane["status"] == "suspended" and "renamed_columns" in lane["next_step"]

@@ -1,0 +1,234 @@
+"""`replicator replay`: a target made anew from the event log, beside the one that the lane keeps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from paths import GOLDEN
+from support.cli_program import answer_of, run_program
+from support.next_layer import LONG_ON_SPARK
+from support.small_spark import SMALL
+
+pytestmark = pytest.mark.slow
+"""The program starts several times in each."""
+
+SAMPLES = GOLDEN / "decoders" / "debezium" / "postgres"
+CONFIG = """\
+pipeline: shop
+sources:
+  recorded: {format: debezium_json, transport: archive, path: ./archive}
+sinks:
+  lake: {kind: delta, path: ./lake}
+  raw: {kind: event_log, path: ./lake/cdc_events}
+dead_letters: {path: ./dead_letters}
+tables:
+  - {match: public.orders, source: recorded, to: [{sink: lake, into: orders}]}
+  - match: public.customers
+    source: recorded
+    keys: [id]
+    to: [{sink: raw}, {sink: lake}, {sink: lake, into: customers_history, policy: scd2}]
+  - {match: '^public\\.(a)udit_log(e|$)', source: recorded, policy: append, to: [{sink: lake, into: '{1}_e'}]}
+  - {match: public.order_items, source: recorded, to: [{sink: raw}, {sink: lake}]}
+http: {address: "127.0.0.1:0"}
+"""
+OF_THE_RUN = "_cdc_applied_at"
+LATE = "2026-11-20T17:47:26.858000+00:00"
+"""Between the changes that the recorded topics hold."""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "replicator.yaml").write_text(CONFIG)
+    (tmp_path / "archive").mkdir()
+    record(tmp_path, 1_000)
+    ran = run_program(tmp_path, "run", "--until-caught-up", "-q")
+    assert ran.returncode == 0, ran.stderr
+    return tmp_path
+
+
+def record(shop: Path, below: int) -> None:
+    """The archive, up to an offset."""
+    for table in ("customers", "order_items", "audit_log"):
+        name = f"cdc.public.{table}.jsonl"
+        lines = (SAMPLES / name).read_text().splitlines(keepends=True)
+        (shop / "archive" / name).write_text("".join(one for one in lines if json.loads(one)["offset"] < below))
+
+
+def replay(shop: Path, *words: str, code: int = 0, key: str = "result") -> dict[str, Any]:
+    done = run_program(shop, "replay", *words, "--json", "-q", seconds=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return answer_of(done)[key]
+
+
+def rows(shop: Path, table: str) -> list[str]:
+    found = DeltaTable(str(shop / "lake" / table)).to_pyarrow_table().drop_columns([OF_THE_RUN])
+    return sorted(map(repr, found.select(sorted(found.column_names)).to_pylist()))
+
+
+def events(shop: Path, table: str) -> dict[str, str]:
+    """The changes that began versions, with their time."""
+    found = DeltaTable(str(shop / "lake" / table)).to_pyarrow_table().to_pylist()
+    return {row["_event_id"]: row["_cdc_ts"].isoformat() for row in found}
+
+
+@pytest.mark.parametrize("engine", ["local", LONG_ON_SPARK])
+def test_a_rebuilt_target_equals_the_live_one(shop: Path, engine: str) -> None:
+    """Of both policies; the lane's own target and position stay as they are, and the program goes on afterwards."""
+    settings = ("--set", f"engine={engine}", "--set", f"spark={json.dumps(SMALL)}")
+    before = rows(shop, "customers")
+    said = replay(shop, "public.customers", "--lane", "lake.customers", "--into", "again", *settings)
+    assert said["lane"] == "lake.again" and said["rejected"] == 3 and said["applied"] > 5
+    assert rows(shop, "again") == before == rows(shop, "customers")
+    words = ("--into", "versions", "--policy", "scd2", "--until", LATE)
+    replay(shop, "public.customers", "--lane", "lake.customers", *words, *settings)
+    assert set(events(shop, "versions")) == {e for e, at in events(shop, "customers_history").items() if at <= LATE}
+    ran = run_program(shop, "run", "--until-caught-up", "--json", "-q")
+    assert {lane["counts"]["applied"] for lane in json.loads(ran.stdout)["result"]["lanes"]} == {0}
+
+
+def test_what_came_since_is_applied_when_it_is_repeated(shop: Path) -> None:
+    shutil.rmtree(shop / "lake")
+    shutil.rmtree(shop / "state")
+    record(shop, 5)
+    run_program(shop, "run", "--until-caught-up", "-q")
+    replay(shop, "public.order_items", "--into", "again")
+    first = rows(shop, "again")
+    record(shop, 1_000)
+    run_program(shop, "run", "--until-caught-up", "-q")
+    replay(shop, "public.order_items", "--into", "again")
+    assert first != rows(shop, "again") == rows(shop, "order_items")
+
+
+def test_records_of_a_period_only(shop: Path) -> None:
+    """Up to a moment: the rows as they were then. From it on: the changes after it."""
+    replay(shop, "public.customers", "--lane", "lake.customers_history", "--into", "late", "--since", LATE)
+    replay(shop, "public.customers", "--lane", "lake.customers_history", "--into", "early", "--until", LATE)
+    began = events(shop, "customers_history")
+    early, late = ({event for event, at in began.items() if (at <= LATE) is first} for first in (True, False))
+    assert set(events(shop, "early")) == early and len(early) > 1
+    assert set(events(shop, "late")) == late and len(late) > 1
+
+
+def test_rows_as_they_were_at_the_source(shop: Path) -> None:
+    """Before the target was made, and with versions at hand: row by row as the history of each has it."""
+    for table, keys in (("customers", ("id",)), ("order_items", ("order_id", "line_no"))):
+        told = {
+            words: ask(shop, "history", f"public.{table}", *words)
+            for words in {tuple(str(row[key]) for key in keys) for row in ask(shop, "query", table)}
+        }
+        for at in ("2026-11-20T17:46:50+00:00", "2026-11-20T17:47:26.856259+00:00", "2027-01-01T00:00:00+00:00"):
+            found = ask(shop, "query", f"public.{table}", "--as-of", at, "--from-log")
+            rows = {tuple(str(row[key]) for key in keys): row for row in found}
+            for words, entries in told.items():
+                then = [e["after"] for e in entries if datetime.fromisoformat(e["at"]) <= datetime.fromisoformat(at)]
+                row, last = rows.get(words), then[-1] if then else None
+                values = row and {name: row[name] for name in row if name[0] != "_"}
+                assert values == (last and select_columns(row, last)), (at, words)
+    then = ("query", "public.customers", "--as-of", "2026-11-20T17:46:50+0000")
+    assert len(without_times(ask(shop, *then))) == 2 and without_times(ask(shop, *then, "--from-log")) == without_times(
+        ask(shop, *then)
+    )
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """In one order: a query promises none."""
+    told = [{name: value for name, value in row.items() if name != OF_THE_RUN} for row in rows]
+    return sorted(told, key=json.dumps)
+
+
+def select_columns(row: dict[str, Any] | None, entry: dict[str, Any]) -> dict[str, Any]:
+    return {name: entry.get(name) for name in row or () if name[0] != "_"}
+
+
+def ask(shop: Path, *words: str) -> Any:
+    done = run_program(shop, *words, "--json", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return answer_of(done)["result"]
+
+
+REFUSED = {
+    "several lanes": (("public.customers", "--into", "again"), "has several lanes"),
+    "another table's lane": (("public.order_items", "--lane", "lake.customers", "--into", "x"), "has no lane"),
+    "no table": (("public.nothing", "--into", "again"), "no entry of `tables`"),
+    "a target of the config": (("public.order_items", "--into", "orders"), "is a target of the config"),
+    "its own target": (("public.order_items", "--into", "order_items"), "is a target of the config"),
+    "a target that a pattern brought about": (("public.order_items", "--into", "a_e"), "is a target of the config"),
+    "a name that leads elsewhere": (("public.order_items", "--into", "/../../x"), "no slashes"),
+    "no name": (("public.order_items", "--into", ""), "must be a table's name"),
+    "a name made of groups": (("public.order_items", "--into", "{1}"), "cannot be made of groups"),
+    "somebody's table": (("public.order_items", "--into", "foreign"), "no replay on this machine has made it"),
+    "no event log": (("public.orders", "--into", "again"), "goes to no event log"),
+}
+
+
+def test_what_cannot_be_made_is_refused(shop: Path) -> None:
+    write_deltalake(str(shop / "lake" / "foreign"), pa.table({"id": [1]}))
+    for words, sentence in REFUSED.values():
+        refused = replay(shop, *words, code=2, key="error")
+        assert sentence in refused["sentence"] and refused["next_step"]
+    replay(shop, "public.order_items", "--into", "again")
+    words = ("public.order_items", "--into", "again", "--until", "2026-11-20T17:47:26.854600+00:00")
+    refused = replay(shop, *words, code=2, key="error")
+    assert "begun with other options" in refused["sentence"] and "replicator drop lake.again" in refused["next_step"]
+    dropped = run_program(shop, "drop", "lake.again", "--yes")
+    assert dropped.returncode == 0, dropped.stdout + dropped.stderr
+    replay(shop, *words)
+    assert rows(shop, "again") != rows(shop, "order_items")
+
+
+ROWS = """\
+pipeline: rows
+sources:
+  feed: {format: rows, transport: archive, path: ./archive, operation_column: op}
+  topic: {format: rows, transport: archive, path: ./topic}
+  folder: {format: rows, transport: files, path: ./folder, files: csv, csv: {header: true}, settle: 0 seconds}
+sinks:
+  lake: {kind: delta, path: ./lake}
+  raw: {kind: event_log, path: ./lake/cdc_events}
+dead_letters: {path: ./dead_letters}
+defaults: {keys: [id]}
+tables:
+  - {match: items, source: feed, schema: {id: int64, price: int64}, to: [{sink: lake}, {sink: raw}]}
+  - {match: users, source: topic, schema: {id: int64, name: string}, to: [{sink: lake}, {sink: raw}]}
+  - {match: names, source: folder, schema: {id: int64, name: string}, to: [{sink: lake}, {sink: raw}]}
+http: {address: "127.0.0.1:0"}
+"""
+
+
+def test_records_that_are_rows_are_read_as_their_source_reads_them(tmp_path: Path) -> None:
+    """Not as rows of the table that keeps them, which is the log."""
+    for folder in ("config", "archive", "topic", "folder/names"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "config" / "replicator.yaml").write_text(ROWS)
+    (tmp_path / "folder" / "names" / "000001.csv").write_text("id,name\n1,Ada\n2,\n")
+    price = {"topic": "items", "partition": 0, "headers": None, "key": None}
+    lines = [
+        {**price, "offset": at, "timestamp": 1000 * at, "value": json.dumps({"id": key, "price": at, "op": op})}
+        for at, (key, op) in enumerate([(1, "c"), (2, "c"), (1, "u"), (2, "d")])
+    ]
+    (tmp_path / "archive" / "items.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # Rows that say no operation: the last one of a key counts, and one without a value deletes it.
+    upserts = [(1, "Ada"), (2, "Bob"), (3, "Eve"), (1, "Eda"), (2, None), (3, None), (3, "Eva")]
+    lines = [
+        {"topic": "users", "partition": 0, "offset": at, "key": json.dumps({"id": key})}
+        | {"value": None if name is None else json.dumps({"id": key, "name": name})}
+        for at, (key, name) in enumerate(upserts)
+    ]
+    (tmp_path / "topic" / "users.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    ran = run_program(tmp_path, "run", "--until-caught-up", "-q")
+    assert ran.returncode == 0, ran.stderr
+    users = DeltaTable(str(tmp_path / "lake" / "users")).to_pyarrow_table().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in users) == [(1, "Eda"), (3, "Eva")]
+    for table in ("items", "names", "users"):
+        said = replay(tmp_path, table, "--lane", f"lake.{table}", "--into", f"{table}_again")
+        assert said["rejected"] == 0 and rows(tmp_path, f"{table}_again") == rows(tmp_path, table) != []
+    then = ask(tmp_path, "query", "items", "--as-of", "1970-01-01T00:00:01+0000", "--from-log")
+    assert sorted((row["id"], row["price"]) for row in then) == [(1, 0), (2, 1)]

@@ -1,0 +1,259 @@
+"""`replicator replay` without `--into`: the lane's own target made anew, and in its place; and `--dry-run`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from support.cli_program import PROGRAM, run_program
+
+from replicator.settings import Loaded
+from replicator.wiring import adapters, table_swap
+
+Answer = Callable[..., dict[str, Any]]
+BIG = "  - {match: public.orders, source: recorded, where: id > 1, to: [{sink: raw}, {sink: lake}]}\n"
+NARROW = "  - {match: public.orders, source: recorded, column_list: [id, status], to: [{sink: raw}, {sink: lake}]}\n"
+ORDERS = "cdc.public.orders"
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of this process leave them alone."""
+    monkeypatch.setattr("replicator.cli.run.handle_signals", lambda _: None)
+
+
+def rows(project: Path, name: str = "orders") -> list[dict[str, Any]]:
+    found = DeltaTable(str(project / "lake" / name)).to_pyarrow_table().drop_columns(["_cdc_applied_at"])
+    return sorted(found.to_pylist(), key=lambda row: row["id"])
+
+
+def under_other_rules(project: Path) -> None:
+    """Of the orders only some."""
+    config = project / "config" / "replicator.yaml"
+    config.write_text(config.read_text().replace("http:", f"{BIG}http:"))
+
+
+def nothing_left(project: Path) -> bool:
+    found = [path for path in (project / "lake").rglob("*") if "__replay" in path.name or "__dry_run" in path.name]
+    return not [path for path in found if path.suffix != ".lock"] and not [*(project / "state").rglob("asked.json")]
+
+
+def run_afterwards(project: Path) -> list[dict[str, Any]]:
+    """What the program does with the lanes afterwards."""
+    ran = run_program(project, "run", "--until-caught-up", "--json", "-q")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return json.loads(ran.stdout)["result"]["lanes"]
+
+
+@pytest.mark.slow
+def test_a_target_is_rebuilt_in_place_under_changed_rules(project: Path, answer: Answer) -> None:
+    """The difference is told before, and the lane, which would have stopped, goes on."""
+    before, unchanged = rows(project), answer("status")["result"]["lanes"]
+    assert answer("replay", "public.orders", "--dry-run")["result"]["same"] == len(before)
+    under_other_rules(project)
+    stood = answer("status")["result"]["lanes"]
+    (orders,) = (lane for lane in stood if lane["id"] == "lake.orders")
+    assert orders["exit_code"] == 2 and "now says 'scd1 by id where id > 1'" in orders["error"] and orders["next_step"]
+    without = {"exit_code": None, "error": None, "next_step": None}
+    assert [{**lane, **(without if lane is orders else {})} for lane in stood] == unchanged
+    said = answer("replay", "public.orders", "--dry-run")["result"]
+    gone = [row for row in before if not row["id"] > 1]
+    assert gone and said["only_live"] == len(gone) and said["same"] == len(before) - len(gone) and said["exact"]
+    assert [row["id"] for row in said["first"]["only_live"]] == [row["id"] for row in gone] and not said["differing"]
+    assert rows(project) == before and nothing_left(project) and answer("status")["result"]["lanes"] == stood
+    said = answer("replay", "public.orders")["result"]
+    assert said["lane"] == "lake.orders" and said["rejected"] == 1
+    assert rows(project) == [row for row in before if row["id"] > 1] and nothing_left(project)
+    assert not any(lane["error"] for lane in answer("status")["result"]["lanes"])
+    assert {lane["counts"]["applied"] for lane in run_afterwards(project)} == {0}
+    letters = answer("dlq", "list")["result"]
+    assert not [one for one in letters if "__replay" in one["lane"]]
+
+
+@pytest.mark.slow
+def test_a_column_that_came_late_is_filled_for_the_rows_there_are(project: Path, answer: Answer) -> None:
+    config, full = project / "config" / "replicator.yaml", rows(project)
+    all_columns = config.read_text()
+    config.write_text(all_columns.replace("http:", f"{NARROW}http:"))
+    answer("replay", "public.orders")
+    assert all("total" not in row and row["status"] for row in rows(project))
+    config.write_text(all_columns)
+    run_afterwards(project)
+    said = answer("replay", "public.orders", "--dry-run")["result"]
+    assert "total" in said["columns_only_rebuilt"]
+    answer("replay", "public.orders")
+    assert rows(project) == full and nothing_left(project)
+
+
+def test_a_difference_is_reported_column_by_column(project: Path, answer: Answer, ask: Callable[..., Any]) -> None:
+    table = DeltaTable(str(project / "lake" / "orders"))
+    found = table.to_pyarrow_table()
+    status = pa.array(["changed", *found["status"].to_pylist()[1:]])
+    write_deltalake(table, found.set_column(found.column_names.index("status"), "status", status), mode="overwrite")
+    said = answer("replay", "public.orders", "--dry-run")["result"]
+    told = {"key": {"id": found["id"][0].as_py()}, "columns": {"status": ["changed", found["status"][0].as_py()]}}
+    assert (said["differing"], said["columns"], said["first"]["differing"]) == (1, {"status": 1}, [told])
+    lines = ask("replay", "public.orders", "--dry-run").output
+    assert "1 rows differ, in status (1)" in lines and "'changed' →" in lines
+    assert nothing_left(project)
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+STEPS = [(step, "before") for step in ("catch_up_with_lane", "_copy_dead_letters", "_swap_tables", "remove_rebuild")]
+
+
+@pytest.mark.parametrize(("step", "when"), [*STEPS, ("remove_rebuild", "after")])
+def test_killed_anywhere_it_is_finished_when_it_is_repeated(
+    project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch, step: str, when: str
+) -> None:
+    before = rows(project)
+    under_other_rules(project)
+    after = [row for row in before if row["id"] > 1]
+    real = getattr(table_swap, step)
+
+    def kill(*words: Any) -> Any:
+        if when == "after":
+            real(*words)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(table_swap, step, kill)
+        with pytest.raises(Killed):
+            answer("replay", "public.orders")
+    assert rows(project) == (after if step == "remove_rebuild" else before)
+    answer("replay", "public.orders")
+    assert rows(project) == after and nothing_left(project)
+
+
+def test_a_rebuild_begun_under_other_rules_starts_over(
+    project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    before = rows(project)
+    with monkeypatch.context() as patched:
+        patched.setattr(table_swap, "_swap_tables", kill)
+        with pytest.raises(Killed):
+            answer("replay", "public.orders")
+    assert rows(project, "orders__replay") == before
+    under_other_rules(project)
+    answer("replay", "public.orders")
+    assert rows(project) == [row for row in before if row["id"] > 1] and nothing_left(project)
+
+
+WITHOUT_ITS_BEGINNING = {
+    "replay": ("replay", "public.orders"),
+    "kept beside": ("replay", "public.orders", "--into", "again"),
+    "the difference": ("replay", "public.orders", "--dry-run"),
+    "as it was": ("query", "lake.orders", "--as-of", "2026-11-21", "--from-log"),
+}
+
+
+def test_records_missing_from_the_log_are_named(project: Path, answer: Answer) -> None:
+    """It was not there when the lane began: what is made of less would lack rows, and nobody would see it."""
+    log = DeltaTable(str(project / "lake" / "cdc_events"))
+    log.alter.set_table_properties({"delta.appendOnly": "false"})
+    log.delete(f"topic = '{ORDERS}' AND offset < 2")
+    register = next((project / "state").rglob("recorded.json"))
+    seen = json.loads(register.read_text())
+    seen["beginnings"]["raw.recorded"][ORDERS] = {"0": 2}
+    register.write_text(json.dumps(seen))
+    before = rows(project)
+    for words in WITHOUT_ITS_BEGINNING.values():
+        refused = answer(*words, code=4)["error"]
+        assert f"lacks records from 0 to 1 of {ORDERS}[0]" in refused["sentence"], words
+        assert "resync lake.orders" in refused["next_step"]
+    assert rows(project) == before and nothing_left(project) and not (project / "lake" / "again").exists()
+    part = ("--since", "2026-11-20T17:47:00+0000")
+    assert answer("replay", "public.orders", "--into", "again", *part)["result"]["applied"] == 2
+
+
+def test_what_was_rejected_is_the_lanes(project: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no other lane afterwards."""
+    real = table_swap.catch_up_with_lane
+
+    def rejecting(loaded: Loaded, config: Loaded, asked: Any, make: Any) -> dict[str, Any]:
+        done = real(loaded, config, asked, make)
+        store = adapters.build_dead_letters(config)
+        store.write([replace(store.read()[0], event_id="of-a-lane", lane=asked.id, stage="apply")])
+        store.close()
+        return done
+
+    monkeypatch.setattr(table_swap, "catch_up_with_lane", rejecting)
+    answer("replay", "public.orders")
+    letters = {one["event_id"]: one["lane"] for one in answer("dlq", "list")["result"]}
+    assert letters["of-a-lane"] == "lake.orders" and len(letters) == 2
+
+
+REFUSED = {
+    "a part of the records": (("--until", "2026-11-20T17:47:00+0000"), "another policy, makes no target"),
+    "from some time on": (("--from", "2026-11-20T17:47:00+0000"), "another policy, makes no target"),
+    "another policy": (("--policy", "scd2"), "another policy, makes no target"),
+    "kept, and not": (("--into", "other", "--dry-run"), "keeps nothing"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(answer: Answer, project: Path, case: str) -> None:
+    words, sentence = REFUSED[case]
+    refused = answer("replay", "public.orders", *words, code=2)["error"]
+    assert sentence in refused["sentence"] and refused["next_step"] and nothing_left(project)
+
+
+@pytest.mark.slow
+def test_the_program_goes_on_with_it(project: Path, answer: Answer) -> None:
+    """It runs meanwhile: no gap, nothing twice, and one with another configuration is left alone."""
+    config = project / "config" / "replicator.yaml"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        config.write_text(config.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free.getsockname()[1]}"))
+    plain, before = config.read_text(), rows(project)
+    under_other_rules(project)
+    answer("replay", "public.orders")
+    config.write_text(plain)
+    assert rows(project) != before  # Made under other rules than those of now: the program would not go on.
+    program = subprocess.Popen([PROGRAM, "run"], cwd=project, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        lanes(answer, "lake.products", "running")
+        under_other_rules(project)
+        refused = answer("replay", "public.orders", code=2)["error"]
+        assert "another configuration" in refused["sentence"] and rows(project) != before
+        config.write_text(plain)
+        answer("replay", "public.orders")
+        lanes(answer, "lake.orders", "running")
+        assert rows(project) == before and nothing_left(project)
+        archive = project / "archive" / f"{ORDERS}.jsonl"
+        record = json.loads(archive.read_text().splitlines()[-2])
+        archive.write_text(archive.read_text() + json.dumps({**record, "offset": 6}) + "\n")
+        deadline = time.monotonic() + 60
+        while lanes(answer, "lake.orders", "running")["position"][ORDERS]["0"] < 7:
+            assert time.monotonic() < deadline
+        assert [row["id"] for row in rows(project)] == [row["id"] for row in before]
+    finally:
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 0
+
+
+def lanes(answer: Answer, name: str, status: str) -> dict[str, Any]:
+    """The lane, once it is so."""
+    deadline = time.monotonic() + 60
+    while True:
+        found = {lane["id"]: lane for lane in answer("status")["result"]["lanes"]}.get(name, {})
+        if found.get("status") == status:
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)

@@ -1,0 +1,56 @@
+"""Files that a run does not read are said at its end, and it does not count as done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.debezium_events import ID
+from support.schema_changes import Project, record
+
+pytestmark = pytest.mark.slow
+
+AGO = 1_700_000_000
+
+
+def nothing(_: Path) -> str:
+    return "holds none whose name ends in .jsonl, .jsonl.gz, .parquet"
+
+
+def another_ending(folder: Path) -> str:
+    (folder / "x.txt").write_text("{}")
+    return nothing(folder)
+
+
+def no_parquet(folder: Path) -> str:
+    (folder / "x.parquet").write_text("{}")
+    os.utime(folder / "x.parquet", (AGO, AGO))
+    return "x.parquet cannot be read, and nobody writes to it any more"
+
+
+def no_gzip(folder: Path) -> str:
+    (folder / "x.jsonl.gz").write_text("{}")
+    return "x.jsonl.gz is damaged"
+
+
+@pytest.mark.parametrize("put", [nothing, another_ending, no_parquet, no_gzip])
+def test_a_run_says_what_it_did_not_read(tmp_path: Path, put: Callable[[Path], str]) -> None:
+    project = Project(tmp_path / "project", {"t": ""})
+    sentence = put(project.folder / "archive")
+    answer = project.ask("run", "--until-caught-up")
+    assert (answer["exit"], answer["error"]["code"]) == (3, 3)
+    assert "archive" in answer["error"]["sentence"] and sentence in answer["error"]["sentence"]
+    assert answer["error"]["next_step"]
+
+
+def test_a_file_that_is_being_written_and_one_that_was_read_are_no_problem(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project", {"t": ""})
+    project.feed("a", [record("t", 0, [ID], [ID], after={"id": 1})])
+    (project.folder / "archive" / "b.parquet").write_text("PAR1")
+    for _ in range(2):
+        assert project.ask("run", "--until-caught-up")["exit"] == 0
+        (project.folder / "archive" / "b.parquet").touch()
+    os.utime(project.folder / "archive" / "b.parquet", (AGO, AGO))
+    assert project.ask("run", "--until-caught-up")["exit"] == 3

@@ -1,0 +1,305 @@
+"""Batches that other processes decode ahead: the same changes, whatever comes, and whatever becomes of these processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from adapters.engines.prefetch import decode_pool
+from adapters.engines.prefetch.shared_memory import GROWTH, SharedMemoryFile
+from adapters.engines.prefetch.worker_process import NUMBER, DecodeWorker
+from replicator.domain.change import RAW
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.sink_base import make_history, make_writes
+from replicator.testing.source import Statement
+
+pytestmark = pytest.mark.skipif(not NUMBER, reason="needs two processors, and files in memory")
+
+
+@pytest.fixture
+def count_requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records each batch had that another process was asked for; small ones are worth it, and it is waited for."""
+    numbers: list[int] = []
+    ask, is_ready = DecodeWorker.send_request, DecodeWorker.is_ready
+
+    def count_request(self: DecodeWorker, how: bytes, raw: pa.Table) -> None:
+        numbers.append(raw.num_rows)
+        ask(self, how, raw)
+
+    monkeypatch.setattr(DecodeWorker, "send_request", count_request)
+    monkeypatch.setattr(
+        DecodeWorker, "is_ready", lambda self: self._line.poll(60) and is_ready(self) if not self._is_ready else True
+    )
+    monkeypatch.setattr(decode_pool, "FEW", 1)
+    return numbers
+
+
+@pytest.fixture
+def engine() -> Iterator[LocalEngine]:
+    made = LocalEngine({"ahead": 2})
+    yield made
+    made.rest()
+
+
+def frames(count: int, *more: Statement) -> list[pa.Table]:
+    """Frames of 20 changes; `more` are the last ones of all."""
+    history = make_history(*(s for n in range(count) for s in make_writes(*range(20), salt=n)), *more)
+    edges = [*range(0, len(history.events), 20), len(history.events)]
+    return [make_raw_frame(history, a, b) for a, b in pairwise(edges) if a < b]
+
+
+def went(engine: LocalEngine, decoder: Any, batches: list[pa.Table]) -> list[tuple[Any, ...]]:
+    """What the engine says of each batch, where each is begun while the ones before it are not asked for yet."""
+    coming, found = list(batches), []
+    for raw in coming[: engine.prefetch_depth]:
+        engine.begin(raw, decoder)
+    for number, raw in enumerate(batches):
+        routed = engine.route(raw, decoder)
+        for run in routed.runs:
+            spec = engine.learn(run, decoder)
+            found.append(
+                (run.table, run.fingerprint, routed.topics, routed.reject_count, *engine.decode(run, decoder, spec))
+            )
+        found.append((dict(routed.ignored), routed.rejects.to_pylist(), routed.rejects.schema))
+        for later in batches[number + engine.prefetch_depth : number + engine.prefetch_depth + 1]:
+            engine.begin(later, decoder)
+    return found
+
+
+def the_same(engine: LocalEngine, batches: list[pa.Table], decoder: Any = None, **options: Any) -> None:
+    one = went(engine, decoder or DebeziumJsonDecoder(options), batches)
+    other = went(LocalEngine(), DebeziumJsonDecoder(options), batches)
+    assert len(one) == len(other)
+    for mine, alone in zip(one, other, strict=True):
+        for a, b in zip(mine, alone, strict=True):
+            assert a.equals(b) if isinstance(a, pa.Table) else a == b
+
+
+def test_batches_that_go_one_way_are_decoded_ahead(engine: LocalEngine, count_requests: list[int]) -> None:
+    batches = frames(8)
+    the_same(engine, batches)
+    # Before the first batch nothing is known, and those that were begun by then are decoded here.
+    assert count_requests == [20] * (len(batches) - engine.prefetch_depth)
+
+
+def test_others_are_decoded_here(engine: LocalEngine, count_requests: list[int]) -> None:
+    """Tombstones, what cannot be read, truncates without a key, other schemas, and empty batches."""
+    batches = frames(3, Statement("delete", 3), Statement("truncate"), Statement("add"), *make_writes(1, 2, 3, salt=40))
+    broken = batches[2].to_pylist()
+    broken[4]["value"], broken[9]["value"] = b"{", broken[9]["value"].replace(b'"public"', b'"other"')
+    batches = [*batches, pa.Table.from_pylist(broken, RAW), RAW.empty_table(), *batches, *frames(4)]
+    the_same(engine, batches)
+    assert 0 < len(count_requests) < len(batches)
+
+
+def test_a_process_that_was_killed_is_done_without(
+    engine: LocalEngine, count_requests: list[int], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    started = subprocess.Popen.__init__
+    children: list[subprocess.Popen[bytes]] = []
+
+    def record_exchange(self: Any, *args: Any, **more: Any) -> None:
+        children.append(self)
+        started(self, *args, **more)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", record_exchange)
+    ask = DecodeWorker.send_request
+
+    def kills(self: DecodeWorker, how: bytes, raw: pa.Table) -> None:
+        ask(self, how, raw)
+        if len(count_requests) == 3:
+            for child in children:
+                os.kill(child.pid, signal.SIGKILL)
+                child.wait()
+
+    monkeypatch.setattr(DecodeWorker, "send_request", kills)
+    the_same(engine, frames(12))
+    assert len(children) == NUMBER and len(count_requests) <= 4
+    assert "".join(capfd.readouterr()).count("goes on alone") == 1
+
+
+class Local(DebeziumJsonDecoder):
+    """Cannot be made in another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_in, (os.getpid(),)
+
+
+def _made_in(place: int) -> Local:
+    if os.getpid() != place:
+        raise LookupError
+    return Local({})
+
+
+class Unsendable(DebeziumJsonDecoder):
+    """Does not keep what its port says."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("no")
+
+
+@pytest.mark.parametrize("kind", [Local, Unsendable])
+def test_a_decoder_that_is_not_known_there_is_done_without(
+    kind: Any, engine: LocalEngine, count_requests: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    the_same(engine, frames(14), kind({}))
+    assert len(count_requests) in (
+        range(decode_pool.FAILURES, decode_pool.FAILURES + engine.prefetch_depth) if kind is Local else [0]
+    )
+    assert "".join(capfd.readouterr()).count("goes on alone") == 1
+
+
+def test_what_routing_remembers_of_a_topic_is_remembered(engine: LocalEngine, count_requests: list[int]) -> None:
+    """Where nulls are deletes, of whose table only the records before them tell."""
+    batches = [_of_topic(raw, topic) for topic in ("t.one", "t.two", "t.one") for raw in frames(5)]
+    nulls = [_of_topic(_nulls(raw), topic) for raw, topic in zip(frames(4), ("t.one", "t.two") * 2, strict=True)]
+    other = _of_table(_of_topic(frames(1)[0], "t.one"), "others")
+    several = [*batches[:10], nulls[1], *batches[10:], *nulls, *batches[:5], other, batches[0], nulls[0]]
+    the_same(engine, several, tombstones="delete")
+    assert len(count_requests) > 8
+
+
+def _of_table(raw: pa.Table, table: str) -> pa.Table:
+    named = f'"table":"{table}"'.encode()
+    return pa.Table.from_pylist(
+        [row | {"value": row["value"].replace(b'"table":"items"', named)} for row in raw.to_pylist()], RAW
+    )
+
+
+def _of_topic(raw: pa.Table, topic: str) -> pa.Table:
+    return raw.set_column(0, RAW.field(0), pa.array([topic] * raw.num_rows))
+
+
+def _nulls(raw: pa.Table) -> pa.Table:
+    at = RAW.get_field_index("value")
+    return raw.set_column(at, RAW.field(at), pa.nulls(raw.num_rows, RAW.field(at).type))
+
+
+def test_it_ends_without_a_word(count_requests: list[int], capfd: pytest.CaptureFixture[str]) -> None:
+    """Before it has begun, with an answer that nobody takes, and while it works."""
+    batches, decoder = frames(6), DebeziumJsonDecoder({})
+    for count in (0, 3, 6):
+        engine = LocalEngine({"ahead": 2})
+        went(engine, decoder, batches[:count])
+        for raw in batches[:2]:
+            engine.begin(raw, decoder)
+        engine.rest()
+    begun = DecodeWorker()
+    begun.stop()
+    begun.close()
+    assert count_requests and "".join(capfd.readouterr()) == ""
+
+
+def test_another_decoder_or_table_specification_is_not_taken_for_the_first(
+    engine: LocalEngine, count_requests: list[int]
+) -> None:
+    batches, decoder = frames(6), DebeziumJsonDecoder({})
+    went(engine, decoder, batches)
+    before = len(count_requests)
+    engine.begin(batches[0], DebeziumJsonDecoder({}))
+    engine.begin(_nulls(batches[0]), decoder)
+    assert len(count_requests) == before
+    engine.begin(batches[0], decoder)
+    (run,) = engine.route(batches[0], decoder).runs
+    keyless = engine.learn(run, decoder).with_keys(())
+    good, _ = engine.decode(run, decoder, keyless)
+    assert len(count_requests) == before + 1
+    assert good.equals(DebeziumJsonDecoder({}).decode(batches[0], keyless))
+
+
+def test_what_was_begun_need_not_be_asked_for(engine: LocalEngine, count_requests: list[int]) -> None:
+    """A source that is away in between reads the same records again, as other frames."""
+    batches, decoder = frames(10), DebeziumJsonDecoder({})
+    went(engine, decoder, batches[:4])
+    for raw in batches[4:8]:
+        engine.begin(raw, decoder)
+    before, again = len(count_requests), [pa.Table.from_pylist(raw.to_pylist(), RAW) for raw in batches[4:]]
+    the_same(engine, again, decoder)
+    assert len(count_requests) > before
+
+
+def test_nothing_is_left_of_it(count_requests: list[int]) -> None:
+    engine = LocalEngine({"ahead": 2})
+    for _ in range(2):
+        the_same(engine, frames(4))
+        assert list_children() and _files()
+        engine.rest()
+        assert not list_children() and not _files()
+
+
+def _files() -> list[str]:
+    """The files in memory that are open here."""
+    found = []
+    for place in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(str(place.readlink()))
+    return [name for name in found if name.startswith(("/memfd:records", "/memfd:changes"))]
+
+
+def list_children() -> list[str]:
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words, parent = (place / "cmdline").read_bytes(), (place / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if b"engines.prefetch.worker_main" in words and int(parent) == os.getpid():
+            found.append(place.name)
+    return found
+
+
+def test_a_process_ends_with_the_one_that_began_it() -> None:
+    """However that ends."""
+    program = (
+        "import sys, time; from adapters.engines.prefetch.worker_process import DecodeWorker; c = DecodeWorker()\n"
+        "while not c.is_ready(): time.sleep(0.01)\n"
+        "print(c.close.peek()[2][1].pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = Path("/proc", parent.stdout.readline().strip())
+        assert child.exists()
+        parent.kill()
+    deadline = time.monotonic() + 20
+    while _runs(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _runs(child)
+
+
+def _runs(place: Path) -> bool:
+    try:
+        return (place / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_tables_survive_shared_memory() -> None:
+    """Larger and smaller ones, parts of others, with lists and nulls; a copy is still what it was when others come."""
+    file = os.memfd_create("test")
+    here, there = SharedMemoryFile(file), SharedMemoryFile(file)
+    small = pa.table({"a": [1, None, 3], "b": [["x"], None, []]})
+    large = pa.table({"a": list(range(GROWTH // 4)), "b": [["y", None]] * (GROWTH // 4)})
+    kept = there.copy(here.write(small))
+    for table in (large, small, large.slice(7, 3), small.slice(0, 0), pa.concat_tables([small, small])):
+        assert there.read(here.write(table)).equals(table)
+    assert kept.equals(small)
+    os.close(file)
+
+
+def test_no_option_is_taken_that_there_is_not() -> None:
+    with pytest.raises(ValueError, match="has no option 'behind'"):
+        LocalEngine({"ahead": 2, "behind": 1})
+    assert LocalEngine().prefetch_depth == LocalEngine({"ahead": 0}).prefetch_depth == 0

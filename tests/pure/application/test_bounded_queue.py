@@ -1,0 +1,157 @@
+"""Joining writes, and the slot in which they gather."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from support.histories_of_items import change, move
+from support.tuple_engine import TupleDecoder, TupleEngine
+
+from replicator.application.delivery.bounded_queue import BoundedQueue, WriteRequest, group_into_rounds, join_writes
+from replicator.application.delivery.retry import Backoff
+from replicator.application.lane_runs import LaneRun
+from replicator.application.problem import Stopped
+from replicator.domain.policy.plan import Counts
+from replicator.domain.policy.policies import plan_for
+from replicator.domain.position import Position, Span, TopicPartition
+from replicator.domain.transform.rows import RowTransforms
+from replicator.ports.frames import Lane, Write
+
+T0 = TopicPartition("t", 0)
+ENGINE = TupleEngine()
+PLAN = plan_for("scd1", TupleDecoder().learn((), "public.items", "0"))
+
+
+def run_of(name="a.items"):
+    return LaneRun(Lane(name, "p", "s", "public.items", "a", "items", "scd1"))
+
+
+def make_request(run, rows, start, end, *, size=10, plan=PLAN):
+    span = Span(Position({T0: start}), Position({T0: end}))
+    return WriteRequest(run, Write(run.lane, plan, ENGINE.fold(tuple(rows), plan), span), 0, (tuple(rows),), size)
+
+
+def test_joined_writes_keep_what_the_parts_saw():
+    run = run_of()
+    parts = [
+        make_request(run, [change(0, "c", 1), change(1, "c", 2), change(2, "u", 2)], 0, 3),
+        make_request(run, [change(3, "t", None)], 3, 4),
+        make_request(run, [change(4, "c", 5), change(5, "d", 5)], 4, 7),
+    ]
+    one = join_writes(ENGINE, parts)
+    assert one.write.span == Span(Position({T0: 0}), Position({T0: 7}))
+    assert one.write.folded.rows + one.write.folded.counts.total == 6
+    assert one.write.folded.counts == Counts(folded=4)
+    facts = one.write.folded.facts
+    assert (facts.lowest, facts.highest, facts.truncated_at, facts.newest) == ((1,), (6,), (4,), 6_000_000)
+    assert facts.has_deletes and one.size == 30 and len(one.raw) == 3
+
+
+def test_what_is_to_be_marked_is_written_before():
+    """Where deletes leave rows, a truncate begins a write of its own; so does a delete whose key may come in any order."""
+    run, table = run_of(), TupleDecoder().learn((), "public.items", "0")
+    soft = plan_for("scd1", table, None, RowTransforms(soft_deletes=True))
+    ordered = replace(soft, table=replace(soft.table, ordered_by=soft.table.columns[:1]))
+    parts = [[change(0, "c", 1)], [change(1, "d", 1)], [change(2, "t", None)], [change(3, "c", 1)]]
+    for plan, expected in ((PLAN, [4]), (soft, [2, 2]), (ordered, [1, 1, 2])):
+        items = [make_request(run, rows, at, at + 1, plan=plan) for at, rows in enumerate(parts)]
+        assert [len(group) for (group,) in group_into_rounds(items)] == expected
+
+
+def test_a_delete_in_doubt_begins_a_write() -> None:
+    """What the changes before it made of its key stands in the target then, and tells, or has it rejected."""
+    items = [make_request(run_of(), [change(at, "c", 1)], at, at + 1) for at in range(4)]
+    write = items[2].write
+    doubted = replace(write, folded=replace(write.folded, facts=replace(write.folded.facts, has_doubtful_deletes=True)))
+    items[2] = replace(items[2], write=doubted)
+    assert [len(group) for (group,) in group_into_rounds(items)] == [2, 2]
+
+
+def test_rounds_keep_the_order_within_a_lane():
+    a, b = run_of(), run_of("a.other")
+    other = plan_for("append", PLAN.table)
+    moved = [r for r in move(2, 1, 9) if r.kind == "change"]
+    items = [
+        make_request(a, [change(0, "c", 1)], 0, 1),
+        make_request(b, [change(0, "c", 1)], 0, 1),
+        make_request(a, [change(1, "c", 2)], 1, 2),
+        make_request(a, moved, 2, 5),
+        make_request(a, [change(5, "c", 2)], 5, 6, plan=other),
+        make_request(b, [change(3, "c", 2)], 3, 4),
+    ]
+    found = [[[items.index(item) for item in group] for group in turn] for turn in group_into_rounds(items)]
+    assert found == [[[0, 2], [1]], [[3], [5]], [[4]]]
+
+
+def test_a_full_slot_waits_and_a_stop_ends_the_wait():
+    slot, stop, run = BoundedQueue(lambda: 100), threading.Event(), run_of()
+    slot.put([make_request(run, [], 0, 1, size=500)], stop)  # An empty slot takes anything.
+    assert not slot.has_room()
+    stop.set()
+    with pytest.raises(Stopped):
+        slot.put([make_request(run, [], 1, 2)], stop)
+    items = slot.take().items
+    assert len(items) == 1 and slot.has_room()
+    slot.put([make_request(run, [], 1, 2)], stop)  # With room a stop loses nothing.
+    slot.close()
+    with pytest.raises(Stopped):
+        slot.put([make_request(run, [], 2, 3)], stop)
+    assert len(slot.take().items) == 1 and slot.take() is None
+
+
+def dequeue_in_thread(slot):
+    """What a thread takes from the slot, once it has."""
+    taken = []
+    thread = threading.Thread(target=lambda: taken.append(slot.take()), daemon=True)
+    thread.start()
+    return thread, taken
+
+
+@pytest.mark.parametrize("ripens", ["full", "closed", "asked"])
+def test_what_gathers_is_given_away_when_it_is_enough(ripens):
+    """Or when no more comes, or the sink is asked for something anyway."""
+    slot, run = BoundedQueue(lambda: 100, gather=60.0), run_of()
+    items = [make_request(run, [change(at, "c", at)], at, at + 1, size=50) for at in range(2)]
+    slot.put(items[:1], threading.Event())
+    thread, taken = dequeue_in_thread(slot)
+    thread.join(0.3)
+    assert thread.is_alive() and not taken
+    if ripens == "full":
+        slot.put(items[1:], threading.Event())
+    elif ripens == "closed":
+        slot.close()
+    else:
+        slot.ask(lambda: None)
+    thread.join(30)
+    assert [len(one.items) for one in taken] == [2 if ripens == "full" else 1]
+
+
+def test_what_gathers_is_given_away_in_time():
+    slot = BoundedQueue(lambda: 100, gather=0.2)
+    slot.put([make_request(run_of(), [change(0, "c", 0)], 0, 1)], threading.Event())
+    thread, taken = dequeue_in_thread(slot)
+    thread.join(30)
+    assert len(taken[0].items) == 1
+
+
+def test_delays_grow_to_a_bound():
+    backoff = Backoff(0.1, 5.0, jitter=lambda: 1.0)
+    assert [round(backoff.next_delay(), 3) for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    backoff.reset()
+    assert Backoff(0.1, 5.0, jitter=lambda: 0.0).next_delay() == 0.05 and backoff.next_delay() == 0.1
+    backoff.attempts = 10_000
+    assert backoff.next_delay() == 5.0
+
+
+def test_what_a_neutral_write_lies_between_is_not_joined_either():
+    """A partial change must not meet, two writes further back, the key change its row began with."""
+    a = run_of()
+    moved = [r for r in move(0, 1, 9) if r.kind == "change"]
+    items = [
+        make_request(a, moved, 0, 3),
+        make_request(a, [change(3, "c", 5)], 3, 4),
+        make_request(a, [change(4, "u", 9, unsent=("name",))], 4, 5),
+    ]
+    assert [len(group) for turn in group_into_rounds(items) for group in turn] == [2, 1]

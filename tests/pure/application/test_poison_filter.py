@@ -1,0 +1,137 @@
+"""A decoder that is not shown some records: everything else is as it would be without them, in its order."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from support.application_world import World
+from support.histories_of_items import change
+from support.tuple_engine import TupleEngine
+
+from replicator.application.quarantine.poison_filter import POISON_REASON, filter_poison_records
+from replicator.domain.change import RAW
+from replicator.domain.transactions import TransactionMark
+from replicator.ports.decoder import ENVELOPE, ROUTE, MasksRecords, ReadsTransactionMarks
+from replicator.testing.fake_decoder import FakeDecoder
+
+DEADLY = b"deadly"
+PLACES = pa.table({"topic": ["t", "t"], "partition": pa.array([0, 0], pa.int32()), "offset": [1, 2]})
+
+
+class Strict(FakeDecoder):
+    """Says of each record what its value is; must not get a deadly one."""
+
+    def route(self, raw: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist(
+            [{"table": read_value(value), "fingerprint": "f"} for value in raw["value"].to_pylist()], ROUTE
+        )
+
+    def envelope(self, raw: pa.Table) -> pa.Table:
+        return pa.Table.from_pylist([{"table": read_value(value)} for value in raw["value"].to_pylist()], ENVELOPE)
+
+
+class Telling(Strict):
+    def connector(self, raw: pa.Table) -> None:
+        return None
+
+    def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
+        return [read_value(value) for value in raw["value"].to_pylist()]  # type: ignore[misc]
+
+
+class RedactingDecoder(Strict):
+    """Knows topic `private`, of which it withholds what it cannot read."""
+
+    def mask_records(self, raw: pa.Table) -> pa.Table:
+        rows = raw.to_pylist()
+        for each in rows:
+            private = each["topic"] == "private"
+            unreadable = each["value"] == b"\xff"
+            if private:
+                each |= {"key": None, "value": None if unreadable else b"veiled " + read_value(each["value"]).encode()}
+        return pa.Table.from_pylist(rows, RAW)
+
+
+class Both(Telling, RedactingDecoder):
+    pass
+
+
+def read_value(value: bytes) -> str:
+    assert value != DEADLY
+    return value.decode()
+
+
+RECORDS = st.lists(st.tuples(st.sampled_from(["plain", "private"]), st.booleans()), max_size=8)
+
+
+def raw_of(records: Sequence[tuple[str, bool]]) -> tuple[pa.Table, list[Any]]:
+    rows = [
+        {"topic": topic, "partition": 0, "offset": i, "key": b"k", "value": DEADLY if deadly else b"v%d" % i}
+        for i, (topic, deadly) in enumerate(records)
+    ]
+    places = [(topic, 0, i) for i, (topic, deadly) in enumerate(records) if deadly]
+    return pa.Table.from_pylist(rows, RAW), places
+
+
+@given(RECORDS)
+def test_the_others_are_said_what_they_are(records):
+    raw, places = raw_of(records)
+    decoder = pickle.loads(pickle.dumps(filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)])))
+    deadly = [is_deadly for _, is_deadly in records]
+    for said in (decoder.route(raw), decoder.envelope(raw)):
+        assert said["error"].to_pylist() == [POISON_REASON if each else None for each in deadly]
+        assert said["table"].to_pylist() == [None if each else f"v{i}" for i, each in enumerate(deadly)]
+    assert decoder.marks(raw) == [f"v{i}" for i, each in enumerate(deadly) if not each]
+
+
+@given(RECORDS)
+def test_possibly_private_records_are_redacted(records):
+    """Of the topics of which the decoder withholds what it cannot read; elsewhere the record is kept as it came."""
+    raw, places = raw_of(records)
+    veiled = filter_poison_records(Both(), [*places, ("elsewhere", 0, 0)]).mask_records(raw).to_pylist()
+    assert [each["offset"] for each in veiled] == list(range(len(records)))
+    for (topic, deadly), each in zip(records, veiled, strict=True):
+        plain = DEADLY if deadly else b"v%d" % each["offset"]
+        private = None if deadly else b"veiled " + plain
+        assert (each["key"], each["value"]) == ((None, private) if topic == "private" else (b"k", plain))
+
+
+def test_it_can_do_what_the_decoder_can_and_no_more():
+    for decoder in (Strict(), Telling(), RedactingDecoder(), Both()):
+        spared = filter_poison_records(decoder, [("a", 0, 0)])
+        for port in (ReadsTransactionMarks, MasksRecords):
+            assert isinstance(spared, port) == isinstance(decoder, port)
+        assert filter_poison_records(decoder, []) is decoder
+
+
+class Looking(TupleEngine):
+    """What sees transactions asks each batch for its connector. `asked` gets the decoder."""
+
+    def __init__(self, asked: Callable[[Any], None]) -> None:
+        self.asked = asked
+
+    def connector(self, _raw: Any, decoder: Any) -> None:
+        self.asked(decoder)
+
+    def attend(self, *_: Any) -> Sequence[Any]:
+        return ()
+
+    marks = parts = exact_parts = attend
+
+
+def test_filtered_records_are_never_decoded(tmp_path: Path):
+    notes, asked = tmp_path / "notes.json", []
+    notes.write_text(json.dumps({"running": True, "condemned": [["t", 0, 2]], "rejected": True}))
+
+    def look(decoder: Any) -> None:
+        is_noted = json.loads(notes.read_text())["decoding"] is not None
+        asked.append((decoder.find_poison_records(PLACES).to_pylist(), is_noted))
+
+    World([change(i, "c", i) for i in range(4)], notes=notes, engine=Looking(look)).start().once()
+    assert asked == [([False, True], True)], "spared; and noted, for another one that ends the program"

@@ -1,0 +1,115 @@
+"""Batches that are kept back until others come: all of them, in their order, unless the run ends early."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from replicator.application.stream.prefetch import Prefetcher, prefetch_batches
+from replicator.domain.errors import Retryable
+from replicator.domain.position import Position, Span
+from replicator.ports.frames import Batch
+
+NOWHERE = Span(Position(), Position())
+
+
+class Engine:
+    def __init__(self, ahead: int) -> None:
+        self.prefetch_depth, self.rested, self.begun = ahead, 0, []
+
+    def begin(self, raw: Any, decoder: Any) -> None:
+        self.begun.append(raw)
+
+    def rest(self) -> None:
+        self.rested += 1
+
+
+class World:
+    def __init__(self, ahead: int) -> None:
+        self.engine, self.stop, self.did = Engine(ahead), threading.Event(), []
+        self.fails_at: Any = None
+        self.shared: Any = SimpleNamespace(engine=self.engine, stop=self.stop)
+
+    def looking(self, *, once: bool = True) -> Any:
+        packing: Any = SimpleNamespace(begin=lambda batch: self.did.append(("begin", batch.frame)))
+        decoder: Any = object()
+        return prefetch_batches(self.shared, Prefetcher(self.engine, decoder, packing), self.apply, once=once)
+
+    def apply(self, batch: Batch[Any]) -> None:
+        if batch.frame == self.fails_at:
+            raise RuntimeError
+        self.did.append(("apply", batch.frame))
+
+    def list_frames(self, kind: str) -> list[Any]:
+        return [frame for what, frame in self.did if what == kind]
+
+
+def batch(frame: Any, records: int = 1) -> Batch[Any]:
+    return Batch(frame, NOWHERE, records, 0)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_each_is_begun_so_many_before_its_turn(depth: int) -> None:
+    world = World(depth)
+    with world.looking() as take:
+        for number in range(9):
+            take(batch(number))
+            assert world.list_frames("apply") == list(range(number + 1 - depth))
+    assert world.list_frames("begin") == world.list_frames("apply") == world.engine.begun == list(range(9))
+    assert world.did.index(("begin", depth)) < world.did.index(("apply", 0))
+    assert world.engine.rested == 1
+
+
+def test_a_batch_without_records_has_its_turn_at_once() -> None:
+    world = World(3)
+    with world.looking() as take:
+        take(batch("a"))
+        take(batch("idle", records=0))
+        assert world.list_frames("apply") == ["a", "idle"] and world.list_frames("begin") == ["a"]
+
+
+@pytest.mark.parametrize("ahead", [2, 5])
+def test_what_came_before_an_error_of_the_source_is_applied(ahead: int) -> None:
+    """Otherwise one that is away after every other batch would never get anywhere."""
+    world = World(ahead)
+    with pytest.raises(Retryable), world.looking() as take:
+        take_batches(take, 3)
+        raise Retryable("away")
+    assert world.list_frames("apply") == [0, 1, 2] and world.engine.rested == 1
+
+
+def test_what_comes_after_an_error_of_who_applies_is_not_applied() -> None:
+    world = World(2)
+    world.fails_at = 1
+    with pytest.raises(RuntimeError), world.looking() as take:
+        take_batches(take, 9)
+    assert world.list_frames("apply") == [0] and world.list_frames("begin") == [0, 1, 2, 3] and world.engine.rested == 1
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_what_is_kept_back_is_not_applied_where_the_run_ends_early(how: str) -> None:
+    world = World(2)
+    with pytest.raises(KeyboardInterrupt) if how == "kill" else nullcontext(), world.looking() as take:
+        take_batches(take, 4)
+        if how == "kill":
+            raise KeyboardInterrupt
+        world.stop.set()
+    assert world.list_frames("apply") == [0, 1] and world.engine.rested == 1
+
+
+def take_batches(take: Any, count: int) -> None:
+    for number in range(count):
+        take(batch(number))
+
+
+@pytest.mark.parametrize(("ahead", "once"), [(0, True), (2, False)])
+def test_nothing_is_kept_back_where_that_would_make_it_late(ahead: int, once: bool) -> None:
+    world = World(ahead)
+    with world.looking(once=once) as take:
+        take(batch("a"))
+        assert world.did == [("apply", "a")]
+    assert world.engine.rested == 0

@@ -1,0 +1,183 @@
+"""Records that are written anew without private values say what was decoded from them, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import pickle
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from support.debezium_events import column, event, payload_of
+
+from adapters.decoders.debezium_json import DebeziumJsonDecoder
+from adapters.engines.local import LocalEngine
+from replicator.domain.change import RAW
+from replicator.domain.errors import ConfigProblem
+from replicator.domain.transform.columns import Mask
+from replicator.testing.contract import EXAMPLES
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.histories import histories
+from replicator.testing.value_types import VALUE_TYPES
+
+KEY = b"k" * 16
+HMAC, CUT, FIXED, NOTHING = Mask("hmac", KEY), Mask("truncate", KEY, 2), Mask("fixed", text="*"), Mask("nothing")
+COLUMNS = (column("id", "int32", optional=False), column("email", "string"), column("day", "int32", "io.debezium.time.Date"))
+KEY_OF_1 = json.dumps(
+    {"schema": {"type": "struct", "fields": [COLUMNS[0]], "name": "cdc.public.t.Key"}, "payload": {"id": 1}}
+)
+ROW = {"id": 1, "email": "a@example.com", "day": 7}
+
+
+def digest(text):
+    return hmac.new(KEY, text.encode(), hashlib.sha256).hexdigest()
+
+
+def decoder(**masks):
+    return DebeziumJsonDecoder({"private": {"public.t": masks, "public.other": {}}})
+
+
+def raw(value, key=KEY_OF_1, topic="cdc.public.t", headers=None):
+    record = {"topic": topic, "partition": 0, "offset": 0, "timestamp": None, "headers": headers}
+    texts = (text.encode() if isinstance(text, str) else text for text in (key, value))
+    return pa.Table.from_pylist([record | dict(zip(("key", "value"), texts, strict=True))], RAW)
+
+
+def get_stored_row(found):
+    (row,) = found.to_pylist()
+    return row
+
+
+def decode_changes(records, by):
+    """Every change, by where it is; columns by their names."""
+    engine, rows = LocalEngine(), []
+    for run in engine.route(records, by).runs:
+        frame, rejects = engine.decode(run, by, engine.learn(run, by))
+        rows += frame.to_pylist() + [{n: r[n] for n in ("_topic", "_partition", "_offset")} for r in rejects.to_pylist()]
+    return sorted(rows, key=lambda row: (row["_partition"], row["_offset"], str(row.get("_op"))))
+
+
+@settings(max_examples=EXAMPLES)
+@given(histories(keys=("int", "text", "composite"), toast=True, first=tuple(VALUE_TYPES)))
+def test_what_is_stored_decodes_as_the_record_did(history):
+    """Key changes, values that were not sent, and columns that come later included; once more veiled it stays what it is."""
+    masks = {"k1": HMAC, "v1": CUT}
+    by = DebeziumJsonDecoder({"private": {"public.items": masks}})
+    records = make_raw_frame(history)
+    veiled = by.mask_records(records)
+    again = pickle.loads(pickle.dumps(by))
+    assert decode_changes(veiled, again) == decode_changes(records, by)
+    assert again.mask_records(veiled).equals(veiled)
+
+
+def test_every_place_that_repeats_a_value():
+    value = event(COLUMNS, op="u", before=ROW, after=ROW | {"email": "b@example.com"}, source={"query": "... a@example.com"})
+    old = {"name": "__debezium.oldkey", "value": b'{"id":1}'}
+    found = get_stored_row(decoder(id=HMAC, email=HMAC).mask_records(raw(value, headers=[old])))
+    told = json.loads(found["value"])["payload"]
+    assert (told["before"]["email"], told["after"]["email"]) == (digest("a@example.com"), digest("b@example.com"))
+    assert told["before"]["id"] == json.loads(found["key"])["payload"]["id"] == digest("1")
+    assert json.loads(found["headers"][0]["value"]) == {"id": digest("1")}
+    assert b"example" not in found["value"]
+
+
+def test_each_mask_without_a_schema_too():
+    value = json.dumps(payload_of("c", ROW)).encode()
+    found = get_stored_row(decoder(id=HMAC, email=CUT, day=NOTHING).mask_records(raw(value, key='{"id":1}')))
+    after = json.loads(found["value"])["after"]
+    assert after == {"id": digest("1"), "email": f"a@-{digest('a@example.com')[:16]}", "day": None}
+    assert json.loads(found["key"]) == {"id": digest("1")}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "a@example.com",
+        '{"email": "a@example.com"}',
+        '{"after": "{\\"email\\": \\"a@example.com\\"}", "op": "c", "source": {"schema": "public", "table": "t"}}',
+        event(COLUMNS, after=["a@example.com"]),
+        event(COLUMNS, after=ROW)[:-3],
+    ],
+)
+def test_unreadable_records_are_redacted(value):
+    found = get_stored_row(decoder(email=HMAC).mask_records(raw(value)))
+    assert b"example" not in found["value"]
+    assert b"withheld" in found["value"]
+
+
+def test_a_value_of_another_type_stays_one():
+    """Masked it would be text, as any other, and what was rejected would be taken when it is read again."""
+    by = decoder(id=HMAC)
+    for wrong in ("one", 2**40, 1.5, True):
+        records = raw(event(COLUMNS, after=ROW | {"id": wrong}))
+        assert [set(row) for row in decode_changes(by.mask_records(records), by)] == [{"_topic", "_partition", "_offset"}], (
+            wrong
+        )
+
+
+def test_other_tables_keep_what_they_have():
+    by = decoder(email=HMAC)
+    broken = raw("a@example.com", topic="cdc.public.other")
+    assert by.mask_records(broken).equals(broken)
+    assert b"withheld" in get_stored_row(by.mask_records(raw("a@example.com", topic="renamed")))["value"]
+
+
+def test_a_tombstone_has_a_key():
+    assert json.loads(get_stored_row(decoder(id=HMAC).mask_records(raw(None)))["key"])["payload"] == {"id": digest("1")}
+    found = get_stored_row(decoder(id=HMAC).mask_records(raw(None, topic="renamed")))
+    assert (b"withheld" in found["key"], found["value"]) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("masks", "told"),
+    [
+        ({"id": NOTHING}, "masks a key column so that rows become alike"),
+        ({"emial": HMAC}, "does not have"),
+    ],
+)
+def test_a_mask_that_does_not_suit_its_column(masks, told):
+    engine, by = LocalEngine(), decoder(**masks)
+    (run,) = engine.route(raw(event(COLUMNS, after=ROW)), by).runs
+    with pytest.raises(ConfigProblem, match=told):
+        engine.learn(run, by)
+
+
+@pytest.mark.parametrize(
+    "key", ["4711", '"a@example.com"', "a@example.com", '{"schema": {"type": "string"}, "payload": "a@example.com"}']
+)
+def test_a_key_that_is_a_value_is_not_kept(key):
+    """Its table has a key of its own, or the record was rejected."""
+    by = DebeziumJsonDecoder({"private": {"public.t": {"email": HMAC, "id": HMAC}}, "keys": {"public.t": ["id"]}})
+    records = raw(event(COLUMNS, after=ROW), key=key)
+    found = get_stored_row(by.mask_records(records))
+    assert (found["key"], b"example" in found["value"]) == (None, False)
+    assert decode_changes(by.mask_records(records), by) == decode_changes(records, by)
+
+
+def test_fixed_text_takes_the_place_of_any_type():
+    by = decoder(day=FIXED)
+    (row,) = decode_changes(raw(event(COLUMNS, after=ROW)), by)
+    assert (row["id"], row["day"]) == (1, "*")
+    assert decode_changes(by.mask_records(raw(event(COLUMNS, after=ROW))), by) == [row]
+
+
+def test_a_key_change_without_a_schema_is_stored_with_the_key_that_was():
+    declared = {"id": "int32", "email": "string", "day": "int32"}
+    by = DebeziumJsonDecoder({"private": {"public.t": {"id": HMAC}}, "schema": {"public.t": declared}})
+    told = [{"name": "__debezium.oldkey", "value": b'{"id":1}'}, {"name": "__debezium.context.x", "value": b"y"}]
+    records = raw(json.dumps(payload_of("c", ROW | {"id": 2})).encode(), key='{"id":2}', headers=told)
+    veiled = by.mask_records(records)
+    old, context, _ = (one["value"] for one in get_stored_row(veiled)["headers"])
+    assert (json.loads(old), context) == ({"id": digest("1")}, b"y")
+    (change,) = decode_changes(veiled, by)
+    assert [change] == decode_changes(records, by)
+    assert change["_moved_from"] == {"id": digest("1")}
+
+
+def test_a_key_without_a_schema_is_masked_once_with_a_value_that_has_one():
+    by = decoder(id=HMAC)
+    veiled = by.mask_records(raw(event(COLUMNS, after=ROW), key='{"id":1}'))
+    assert json.loads(get_stored_row(veiled)["key"]) == {"id": digest("1")}
+    assert by.mask_records(veiled).equals(veiled)

@@ -1,0 +1,173 @@
+"""Of which sources tables may have private columns, for all that is stored of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from replicator.domain.transform.columns import Mask
+from replicator.settings.renamed_columns import find_private_columns
+from replicator.wiring import adapters
+
+TABLE = """\
+  - match: users
+    source: mine
+    keys: [id]
+    {schema}
+    columns: {columns}
+    to: [{{sink: lake}}]
+"""
+SCHEMA = "schema: {id: int64, email: string, op: string}"
+HMAC = '{email: {mask: hmac, key: "0123456789abcdef"}}'
+KAFKA = 'transport: kafka, bootstrap_servers: "b:1", topics: ["a"], group_id: g'
+
+
+def write(folder: Any, source: str, schema: str = SCHEMA, columns: str = HMAC) -> None:
+    text = folder.file.read_text().replace("sources:\n", f"sources:\n  mine: {{{source}}}\n", 1)
+    folder.write(text.replace("tables:\n", "tables:\n" + TABLE.format(schema=schema, columns=columns), 1))
+
+
+@pytest.mark.parametrize(
+    ("source", "schema"),
+    [
+        *((f"format: {kind}, {KAFKA}", SCHEMA) for kind in ("canal_json", "maxwell_json", "ogg_json", "dts_avro")),
+        (f"format: debezium_json, flattened: true, {KAFKA}", f"{SCHEMA}\n    tombstones: ignore"),
+        (f"format: rows, operation_column: op, {KAFKA}", SCHEMA),
+        ("format: rows, transport: files, path: ./in, files: csv, csv: {header: true}", SCHEMA),
+        ("format: dms_csv, transport: files, path: ./in", SCHEMA),
+        ("format: dms_parquet, transport: files, path: ./in", ""),
+        ("format: rows, transport: delta, path: ./in/users", ""),
+    ],
+)
+def test_records_of_these_can_be_stored_without_values(folder: Any, source: str, schema: str) -> None:
+    write(folder, source, schema)
+    assert folder.load().settings.tables[0].columns["email"].is_private
+
+
+def test_others_are_refused(folder: Any) -> None:
+    write(folder, f"format: of_theirs, {KAFKA}", "")
+    found = [finding for finding in folder.findings() if finding.code == "inapplicable"]
+    assert [finding.message for finding in found if "cannot be written without them" in finding.message]
+
+
+LISTED = SCHEMA.replace("op: string", "op: string, tags: 'list<string>'")
+
+
+@pytest.mark.parametrize(
+    "mask", ['mask: hmac, key: "0123456789abcdef"', 'mask: truncate, length: 1, key: "0123456789abcdef"']
+)
+def test_a_declared_list_has_no_one_text(folder: Any, mask: str) -> None:
+    write(folder, f"format: rows, {KAFKA}", LISTED, f"{{tags: {{{mask}}}}}")
+    finding = folder.only()
+    assert finding.message.startswith("tables[0].columns.tags.mask") and "no one text" in finding.message, finding
+    text = folder.file.read_text().replace("to: [{sink: lake}]", f"to: [{{sink: lake, columns: {{tags: {{{mask}}}}}}}]", 1)
+    folder.write(text.replace(f"    columns: {{tags: {{{mask}}}}}\n", "", 1))
+    assert folder.only().message.startswith("tables[0].to[0].columns.tags.mask")
+
+
+QUERY = 'format: rows, transport: query, dsn: "postgresql://h/d", table: users, cursor_column: at'
+
+
+def test_a_declared_list_can_be_taken_away(folder: Any) -> None:
+    write(folder, f"format: rows, {KAFKA}", LISTED, "{tags: {mask: fixed, text: x}}")
+    settings = folder.load().settings
+    assert find_private_columns(settings.tables[0], settings.defaults) == {"tags": Mask("fixed", text="x")}
+
+
+@pytest.mark.parametrize("source", ["format: rows, transport: snapshots, path: ./in/users", QUERY])
+def test_masks_are_passed_to_sources_that_store_rows(folder: Any, source: str) -> None:
+    write(folder, source, "deletes: ignore")
+    loaded = folder.load()
+    assert adapters.list_kept_options(loaded, "mine")["private"] == {"email": Mask("hmac", b"0123456789abcdef")}
+    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {"email"}
+
+
+def test_what_tells_what_is_new_cannot_be_masked(folder: Any) -> None:
+    write(folder, QUERY, "deletes: ignore", columns=HMAC.replace("email", "at"))
+    assert "masks the 'cursor_column' of source 'mine'" in folder.only().message
+
+
+def test_what_tells_operations_or_order_cannot_be_masked(folder: Any) -> None:
+    source = f"format: rows, operation_column: op, sequence_columns: [id], {KAFKA}"
+    write(folder, source, columns=HMAC.replace("email", "op"))
+    assert "masks what tells operations" in folder.only().message
+
+
+@pytest.mark.parametrize(
+    ("source", "names", "told"),
+    [
+        (f"format: rows, operation_column: op, {KAFKA}", "{email: op}", "masks what tells operations"),
+        (f"format: rows, operation_column: op, {KAFKA}", "{op: email}", "masks what tells operations"),
+        (f"format: rows, sequence_columns: [id, place], {KAFKA}", "{email: place}", "the order of the records"),
+        (QUERY, "{email: at}", "masks the 'cursor_column' of source 'mine'"),
+    ],
+)
+def test_neither_may_the_other_name_of_a_private_column(folder: Any, source: str, names: str, told: str) -> None:
+    write(folder, source, f"renamed_columns: {names}" + ("\n    deletes: ignore" if source is QUERY else ""))
+    finding = folder.only()
+    assert told in finding.message and "'renamed_columns'" in finding.message, finding
+    assert finding.message.startswith("tables[0].columns.email"), finding
+    assert finding.line == next(
+        n for n, line in enumerate(folder.file.read_text().splitlines(), 1) if "columns: {email: {mask" in line
+    )
+
+
+def test_names_lead_on_to_names(folder: Any) -> None:
+    """What an entry calls otherwise is called otherwise in all of them."""
+    source = f"format: rows, operation_column: op, {KAFKA}"
+    write(folder, source, "renamed_columns: {email: mail}")
+    to = "to: [{sink: lake, renamed_columns: {mail: op}}]"
+    folder.write(folder.file.read_text().replace("to: [{sink: lake}]", to, 1))
+    assert any("masks what tells operations" in one.message for one in folder.findings())
+
+
+OUTBOX = f"format: debezium_outbox, {KAFKA}"
+
+
+def write_events(folder: Any, columns: str) -> None:
+    write(folder, OUTBOX, "", columns)
+    folder.write(folder.file.read_text().replace("    source: mine\n    keys: [id]\n", "    source: mine\n", 1))
+
+
+FIELD = HMAC.replace("email", '"payload.email"')
+
+
+def test_events_may_have_private_columns_and_fields(folder: Any) -> None:
+    """A field is no column of a target; a lane does not look for it."""
+    write_events(folder, "{aggregateid: drop, payload.phone: drop, " + FIELD[1:])
+    loaded = folder.load()
+    (lane,) = loaded.settings.resolve_lanes("users", "mine")
+    assert [name for name, _ in lane.shape.column_transforms.rules] == ["aggregateid"]
+    assert adapters.build_decoder(loaded, "mine").__reduce__()[1][0]["private"]["users"].keys() == {
+        "aggregateid",
+        "payload.phone",
+        "payload.email",
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        (HMAC, "is no column of an outbox's events"),
+        (HMAC.replace("email", "aggregatetype"), "masks what tells the table of an event"),
+        (HMAC.replace("email", "payload"), "makes something else of the payload than JSON"),
+        (FIELD.replace("mask", "rename: a, mask"), "names a field of the payload, which can be masked or dropped"),
+    ],
+)
+def test_what_events_do_not_have_is_refused(folder: Any, columns: str, told: str) -> None:
+    write_events(folder, columns)
+    assert told in folder.only().message
+
+
+def test_what_tells_the_table_of_an_event_is_not_private_under_another_name(folder: Any) -> None:
+    write_events(folder, HMAC.replace("email", "type"))
+    more = "    renamed_columns: {type: aggregatetype}\n    to: [{sink: lake}]"
+    folder.write(folder.file.read_text().replace("    to: [{sink: lake}]", more, 1))
+    assert "masks what tells the table of an event" in folder.only().message
+
+
+def test_fields_are_of_tables_alone(folder: Any) -> None:
+    write_events(folder, FIELD)
+    folder.write(folder.file.read_text().replace("to: [{sink: lake}]", f"to: [{{sink: lake, columns: {FIELD}}}]", 1))
+    assert [one.message for one in folder.findings() if "which targets have as a whole" in one.message]

@@ -1,0 +1,70 @@
+"""Targets whose tables are partitioned, for contract suites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow.types as t
+
+from replicator.domain.policy.plan import ApplyPlan
+from replicator.ports.frames import Lane
+from replicator.testing.histories import History
+from replicator.testing.source import Act, Statement, StreamShape
+
+Choice = Callable[[ApplyPlan], Sequence[str]]
+
+
+def by_key(plan: ApplyPlan) -> list[str]:
+    """The first part of the key whose every value makes a partition; otherwise the first such column."""
+    return _safe(plan, (*plan.table.keys, *plan.table.column_names))[:1]
+
+
+def by_value(plan: ApplyPlan) -> list[str]:
+    """The first column outside the key whose every value makes a partition: rows move between partitions."""
+    return _safe(plan, [n for n in plan.table.column_names if n not in plan.table.keys])[:1]
+
+
+def _safe(plan: ApplyPlan, names: Sequence[str]) -> list[str]:
+    """Texts are left out: the empty one, which histories hold, is rejected."""
+    types = {c.name: c.type for c in plan.table.columns}
+    return [n for n in names if t.is_integer(types[n]) or t.is_boolean(types[n]) or t.is_date(types[n])]
+
+
+def list_cluster_columns(plan: ApplyPlan) -> list[str]:
+    """The last two columns by which rows can be clustered."""
+    types = {c.name: c.type for c in plan.table.columns}
+    return [n for n in types if t.is_integer(types[n]) or t.is_string(types[n]) or t.is_date(types[n])][-2:]
+
+
+def partition_sink(
+    sink: Any, choice: Choice, chosen: dict[str, tuple[str, ...]], option: str = "partition_by", **options: Any
+) -> Any:
+    """The sink, told at its first plan by what to partition each table, or another `option` of columns, and other options
+    of its lanes. `chosen` keeps what was chosen for the instances that come later."""
+    prepare, apply, seed = sink.prepare, sink.apply, sink.restore_state
+
+    def prepare_with_options(lane: Lane, plan: ApplyPlan) -> None:
+        by = chosen.setdefault(lane.id, tuple(choice(plan)))
+        prepare(replace(lane, options={**options, option: by}), plan)
+
+    def apply_with_options(writes: Any, reject: Any) -> Any:
+        return apply(writes, lambda lane, rows: reject(replace(lane, options={}), rows))
+
+    def restore_with_options(lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+        by = chosen.setdefault(lane.id, tuple(choice(plan)))
+        seed(replace(lane, options={**options, option: by}), plan, origin, path)
+
+    sink.prepare, sink.apply, sink.restore_state = prepare_with_options, apply_with_options, restore_with_options
+    return sink
+
+
+def moving_history(seed: int, length: int = 40) -> History:
+    """Changes of keys and of values, so that rows go from partition to partition in every way; half the length is read in
+    five batches, with a fault, a kill before and one after a commit among them."""
+    acts: tuple[Act, ...] = ("write", "write", "move", "swap", "chain", "delete", "truncate")
+    each = range(length)
+    statements = tuple(Statement(acts[(seed + i * 5) % 7], i % 5, (i * 3 + seed) % 5, salt=i * 7 + seed) for i in each)
+    shape = StreamShape(key="composite", values=("day", "text", "small"), snapshot=3)
+    return History(shape, statements, ((9, 0, ""), (6, 4, "after"), (11, 0, ""), (9, 2, "before")))

@@ -1,0 +1,165 @@
+"""A project whose recorded topics change their schemas, run in this process, with a lake and a database for targets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import structlog
+from click.testing import CliRunner
+from deltalake import DeltaTable
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import dict_row
+
+from replicator.cli import main
+from support.cli_program import answer_of, run_program
+from support.debezium_events import key, payload_of, schema_of, with_schema
+from support.small_spark import SMALL
+
+CONFIG = """\
+pipeline: changing
+sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+{flat}
+sinks:
+  lake: {{kind: delta, path: ./lake}}
+{mirror}
+dead_letters: {{path: ./lake/_replicator/dead_letters}}
+tables:
+{tables}
+http: {{address: "127.0.0.1:0"}}
+"""
+FLAT = "  flat: {format: canal_json, transport: archive, path: ./flat}"
+FLAT_TYPES = {"id": "bigint(20)", "name": "varchar(40)", "n": "int(11)", "note": "varchar(40)"}
+Row = Mapping[str, Any]
+
+
+def url(dsn: str) -> str:
+    """A DSN as the config has it."""
+    parts = conninfo_to_dict(dsn)
+    return f"postgresql://{parts['user']}@{parts['host']}:{parts['port']}/{parts['dbname']}"
+
+
+def record(
+    table: str, offset: int, columns: Sequence[Mapping[str, Any]], keys: Sequence[Mapping[str, Any]], **more: Any
+) -> Row:
+    """A change event of `public.<table>` with its schema, in the layout of an archive."""
+    payload = payload_of(at=1_000 + offset, source={"table": table}, **more)
+    row = payload["after"] or payload["before"] or {}
+    named = {c["field"]: row[c["field"]] for c in keys}
+    value = with_schema(schema_of(columns, table), payload)
+    return {
+        "topic": f"cdc.public.{table}", "partition": 0, "offset": offset, "timestamp": offset, "headers": None,
+        "key": key(keys, **named).decode(), "value": value.decode(),
+    }  # fmt: skip
+
+
+def flat(table: str, offset: int, kind: str, row: Mapping[str, Any] | None = None) -> Row:
+    """A message of Canal about `public.<table>`, likewise; without a row a statement."""
+    value = {
+        "type": kind, "database": "public", "table": table, "isDdl": row is None, "es": 1_700_000_000_000 + offset,
+        "data": None if row is None else [{n: None if v is None else str(v) for n, v in row.items()}], "old": None,
+        "mysqlType": None if row is None else {name: FLAT_TYPES[name] for name in row},
+        "pkNames": None if row is None else ["id"], "sql": "" if row is not None else f"DROP TABLE {table}",
+    }  # fmt: skip
+    place = {"topic": f"cdc.public.{table}", "partition": 0, "offset": offset, "timestamp": offset, "headers": None}
+    return {**place, "key": None, "value": json.dumps(value)}
+
+
+class Project:
+    """`tables`: for each of the `tables` of the config what its entries say beside their sinks; `flat` tells the names of
+    those of which Canal tells, in the folder of that name."""
+
+    def __init__(
+        self,
+        folder: Path,
+        tables: Mapping[str, str],
+        dsn: str | None = None,
+        policy: str = "",
+        flat: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self.folder, self.dsn = folder, dsn
+        (folder / "config").mkdir(parents=True)
+        sources = {table: "flat" if flat(table) else "recorded" for table in tables}
+        for name in ("archive", *(["flat"] if "flat" in sources.values() else [])):
+            (folder / name).mkdir()
+        mirror = f'  mirror: {{kind: postgres, dsn: "{url(dsn)}"}}' if dsn else ""
+        lines = []
+        for table, said in tables.items():
+            sinks = ("lake", "mirror") if dsn else ("lake",)
+            to = ", ".join(f"{{sink: {sink}{policy}{said}}}" for sink in sinks)
+            lines.append(f"  - {{match: public.{table}, source: {sources[table]}, to: [{to}]}}")
+        source = FLAT if "flat" in sources.values() else ""
+        text = CONFIG.format(flat=source, mirror=mirror, tables="\n".join(lines))
+        (folder / "config" / "replicator.yaml").write_text(text)
+
+    def feed(self, name: str, records: Iterable[Row], archive: str = "archive") -> None:
+        """Add a file to the archive, or to `flat`."""
+        (self.folder / archive / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        """What a command answers, with its exit code."""
+        before, handlers, config = Path.cwd(), logging.getLogger().handlers, structlog.get_config()
+        os.chdir(self.folder)
+        try:
+            done = CliRunner().invoke(main, [*arguments, "--json", "-q"])
+        finally:
+            os.chdir(before)
+            logging.getLogger().handlers = handlers
+            structlog.configure(**config)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return {**json.loads(done.stdout), "exit": done.exit_code}
+
+    def configure(self, *changes: tuple[str, str]) -> None:
+        """Replace texts of the config, each of which must be there."""
+        config = self.folder / "config" / "replicator.yaml"
+        text = config.read_text()
+        for old, new in changes:
+            assert old in text
+            text = text.replace(old, new)
+        config.write_text(text)
+
+    def run(self) -> dict[str, dict[str, Any]]:
+        """Until caught up; the lanes by id."""
+        answer = self.ask("run", "--until-caught-up")
+        assert answer["result"] is not None, answer
+        return {lane["id"]: lane for lane in answer["result"]["lanes"]}
+
+    def run_on_spark(self, *more: str) -> dict[str, dict[str, Any]]:
+        """`run` by a program of its own on Spark."""
+        settings = ("--set", "engine=spark", "--set", f"spark={json.dumps(SMALL)}")
+        done = run_program(self.folder, "run", "--until-caught-up", "--json", "-q", *settings, *more, seconds=1500)
+        answer = answer_of(done)
+        assert answer["result"] is not None, done.stdout + done.stderr
+        return {lane["id"]: lane for lane in answer["result"]["lanes"]}
+
+    def rows(self, sink: str, table: str) -> list[dict[str, Any]]:
+        """The source's columns of a target, by the first."""
+        found = self._lake(table) if sink == "lake" else self._mirror(table)
+        plain = [{n: v for n, v in row.items() if not n.startswith("_")} for row in found]
+        return sorted(plain, key=lambda row: str(next(iter(row.values()))))
+
+    def types(self, sink: str, table: str) -> dict[str, str]:
+        """The types of those columns, as the target calls them."""
+        if sink == "lake":
+            fields = DeltaTable(str(self.folder / "lake" / table)).schema().fields
+            found = {f.name: str(f.type.type) for f in fields if hasattr(f.type, "type")}
+        else:
+            asked = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s"
+            with psycopg.connect(self.dsn or "") as connection:
+                found = dict(connection.execute(asked, (table,)).fetchall())
+        return {name: kind for name, kind in found.items() if not name.startswith("_")}
+
+    def _lake(self, table: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = DeltaTable(str(self.folder / "lake" / table)).to_pyarrow_table().to_pylist()
+        return rows
+
+    def _mirror(self, table: str) -> list[dict[str, Any]]:
+        with psycopg.connect(self.dsn or "", row_factory=dict_row) as connection:
+            return connection.execute(f'SELECT * FROM public."{table}"').fetchall()  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""A project whose event log has a random history, in pieces, and replays of it with and without snapshots."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from replicator.domain.policy.plan import CDC_APPLIED_AT, EVENT_ID, LaneState
+from replicator.domain.policy.policies import plan_for
+from replicator.settings import LaneSettings, Loaded
+from replicator.testing.debezium import make_raw_frame
+from replicator.testing.delivery import to_canonical, to_canonical_rows
+from replicator.testing.histories import History
+from replicator.testing.model import Change, fold_changes
+from replicator.testing.value_types import EPOCH
+from replicator.wiring import checkpoints
+from replicator.wiring.catch_up_run import run_until_caught_up
+from replicator.wiring.configuration import read_config
+from replicator.wiring.container import Container
+from support.small_spark import SMALL
+
+ENTRIES = {
+    "plain": "{sink: lake, into: plain}",
+    "soft": "{sink: lake, into: soft, deletes: soft}",
+    "by_column": "{sink: lake, into: by_column, partial_updates: by_column}",
+    "versions": "{sink: lake, into: versions, policy: scd2}",
+    "changes": "{sink: lake, into: changes, policy: append}",
+    "partitioned": "{sink: lake, into: partitioned, partition_by: [k1]}",
+}
+CONFIG = """\
+pipeline: shop
+{engine}sources:
+  recorded: {{format: debezium_json, transport: archive, path: ./archive}}
+sinks:
+  lake: {{kind: delta, path: ./lake}}
+  raw: {{kind: event_log, path: ./log, snapshots: {{every: 1 day, keep: 2}}{more}}}
+dead_letters: {{path: ./dead_letters}}
+tables:
+  - match: public.items
+    source: recorded
+    {keys}to: [{{sink: raw}}, {entry}]
+http: {{address: "127.0.0.1:{port}"}}
+"""
+OF_THE_RUN = "_cdc_applied_at"
+ON_SPARK = f"engine: spark\nspark: {json.dumps(SMALL)}\n"
+"""What the config says first, to run on Spark."""
+
+
+class Snapshotted:
+    """`entry`: the lane, one of `ENTRIES` or another; `more`: of the event log; `engine`: empty, or `ON_SPARK`."""
+
+    def __init__(self, folder: Path, history: History, entry: str, more: str = "", engine: str = "") -> None:
+        self.folder, self.history, self.engine = folder, history, engine
+        for name in ("config", "archive"):
+            (folder / name).mkdir(parents=True)
+        self.config(entry, more)
+
+    def config(self, entry: str, more: str = "", port: int = 0) -> None:
+        """Under these rules from now on."""
+        keys = "" if self.history.table().keys else "keys: []\n    "
+        text = CONFIG.format(entry=ENTRIES.get(entry, entry), more=more, keys=keys, port=port, engine=self.engine)
+        (self.folder / "config" / "replicator.yaml").write_text(text)
+
+    @property
+    def load_config(self) -> Loaded:
+        return read_config(self.folder / "config" / "replicator.yaml", None, ())
+
+    @property
+    def lane(self) -> LaneSettings:
+        return self.load_config.settings.resolve_lanes("public.items")[0]
+
+    def reach(self, end: int) -> None:
+        """The program has seen the events before `end`."""
+        self.record(end)
+        run_until_caught_up(Container(loaded=self.load_config))
+
+    def record(self, end: int) -> None:
+        """The source has sent these."""
+        lines = "".join(json.dumps(record(row)) + "\n" for row in make_raw_frame(self.history, 0, end).to_pylist())
+        (self.folder / "archive" / "items.jsonl").write_text(lines)
+
+    def replay_lane(self, folder: Path, until: datetime | None = None, *, from_snapshot: bool) -> tuple[Any, ...]:
+        """What a replay makes: rows, and state as far as it does not depend on where batches end; and the number of the
+        snapshot."""
+        begun = checkpoints.copy_newest(self.load_config, self.lane, folder, until) if from_snapshot else None
+        config = checkpoints.configure_lake(self.load_config, self.lane, folder, begun, until)
+        run_until_caught_up(Container(loaded=config))
+        with checkpoints.open_target(config, self.lane) as (sink, then):
+            state: LaneState | None = sink.state(then)
+        return rows(folder / "lake" / "then"), describe_state(state), begun and begun.number
+
+
+def record(row: dict[str, Any]) -> dict[str, Any]:
+    """As an archive has it."""
+    at = row["timestamp"]
+    headers = row["headers"] and [[one["name"], text(one["value"])] for one in row["headers"]]
+    time = None if at is None else [0, int(at.timestamp() * 1000)]
+    return {**row, "timestamp": time, "headers": headers, "key": text(row["key"]), "value": text(row["value"])}
+
+
+def text(value: bytes | None) -> Any:
+    return None if value is None else {"base64": base64.b64encode(value).decode()}
+
+
+def rows(table: Path) -> list[str]:
+    if not (table / "_delta_log").is_dir():
+        return []
+    found: pa.Table = DeltaTable(str(table)).to_pyarrow_table()
+    names = sorted(set(found.column_names) - {OF_THE_RUN})
+    return sorted(repr([to_canonical(row[name]) for name in names]) for row in found.select(names).to_pylist())
+
+
+def times_of(history: History) -> list[tuple[int, datetime]]:
+    """Of every change its time at the source, in the order of arrival; of one without the beginning of all time."""
+    return [(at, e.change.ts or EPOCH) for at, e in enumerate(history.events) if e.change is not None]
+
+
+def up_to(history: History, moment: datetime) -> list[Change]:
+    """The changes of that time or earlier."""
+    found = [history.events[at].change for at, ts in times_of(history) if ts <= moment]
+    return [replace(change, ts=change.ts or EPOCH) for change in found if change is not None]
+
+
+def is_of_model(history: History, policy: str, moment: datetime, found: pa.Table) -> bool:
+    """Whether these rows of a target are what the model makes of the changes up to then."""
+    table = history.table()
+    there = [c.name for c in plan_for(policy, table).target if c.name in found.column_names]
+    columns = [name for name in there if name not in {CDC_APPLIED_AT, EVENT_ID}]
+    due, _ = fold_changes(policy, table.column_names, table.keys, up_to(history, moment))
+    return to_canonical_rows(found.to_pylist(), columns) == to_canonical_rows(due, columns)
+
+
+def describe_state(state: LaneState | None) -> Any:
+    return state and (dict(state.position), state.max_sequence, state.truncated_at, state.truncates, state.rule)
