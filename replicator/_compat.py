@@ -36,7 +36,7 @@ testing.dead_letter_contract: FIRST=FIRST_TIME ODD=ODD_TEXT letter=make_dead_let
 testing.debezium: column_kinds=list_column_types raw_frame=make_raw_frame
 testing.decoder_contract: bad_records=make_bad_records halves=split_in_two
 testing.decoder_fuzz: ALONE=ALONE_RECORDS Fuzz=DecoderFuzz code=get_code difference=find_difference fewest=find_fewest
-    note=note_progress same=is_same shorter=shorten_value shown=to_texts smallest=find_smallest
+    note=note_progress same=is_same shorter=truncate_value shown=to_texts smallest=find_smallest
 testing.delivery: Delivering=DeliveryRun Target=SinkTarget arrivals=list_arrivals canonical=to_canonical
     canonical_rows=to_canonical_rows keeping_deletes=make_retention_plans lane_of=make_lane under=make_watermark_plans
 testing.engine_ahead > testing.engine_prefetch: EngineAhead=EnginePrefetchContract
