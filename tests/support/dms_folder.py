@@ -91,7 +91,7 @@ class ReadsDms:
             rows.append(record | {"headers": headers, "key": None, "value": row(number)})
         return pa.Table.from_pylist(rows, RAW)
 
-    def whole(self, stream: DmsFolder, count: int) -> Span:
+    def make_whole_span(self, stream: DmsFolder, count: int) -> Span:
         at = TopicPartition(stream.topic, 0)
         first, last = (place_of(number, header=stream.header)[1] for number in (0, count - 1))
         return Span(Position({at: first}), Position({at: last + 1}))

@@ -110,7 +110,7 @@ class ReadsRowFiles:
             rows.append(record | {"timestamp": WRITTEN * 1000, "headers": None, "key": None})
         return pa.Table.from_pylist(rows, RAW)
 
-    def whole(self, stream: RowsFolder, count: int) -> Span:
+    def make_whole_span(self, stream: RowsFolder, count: int) -> Span:
         at = TopicPartition(stream.topic, 0)
         first, last = stream.offset(0), stream.offset(count - 1)
         return Span(Position({at: first}), Position({at: last + 1}))

@@ -139,5 +139,5 @@ class ReadsRows:
     def list_expected_records(self, stream: RowsStream, start: int, end: int) -> pa.Table:
         return stream.list_expected_records(start, end)
 
-    def whole(self, stream: RowsStream, count: int) -> Span:
+    def make_whole_span(self, stream: RowsStream, count: int) -> Span:
         return stream.span()
