@@ -81,7 +81,7 @@ class ReadsDms:
 
     odd_times = ()
 
-    def list_expected_records(self, stream: DmsFolder, start: int, end: int) -> pa.Table:
+    def list_expected(self, stream: DmsFolder, start: int, end: int) -> pa.Table:
         rows = []
         for number in range(start, end):
             _, offset, time = place_of(number, header=stream.header)

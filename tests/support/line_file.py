@@ -40,7 +40,7 @@ class ReadsLineFile:
 
     odd_times = ()
 
-    def list_expected_records(self, stream: LineFile, start: int, end: int) -> pa.Table:
+    def list_expected(self, stream: LineFile, start: int, end: int) -> pa.Table:
         rows = make_records(stream, start, end).to_pylist()
         nothing = dict.fromkeys(("timestamp", "headers", "key"))
         return pa.Table.from_pylist([row | nothing for row in rows], RAW)

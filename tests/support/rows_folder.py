@@ -99,7 +99,7 @@ class ReadsRowFiles:
 
     odd_times = ()
 
-    def list_expected_records(self, stream: RowsFolder, start: int, end: int) -> pa.Table:
+    def list_expected(self, stream: RowsFolder, start: int, end: int) -> pa.Table:
         rows = []
         for number in range(start, end):
             said: dict[str, Any] = values(number)

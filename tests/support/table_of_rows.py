@@ -136,7 +136,7 @@ class ReadsRows:
         kept = [times[i].as_py() if FIRST_MS <= at <= LAST_MS else None for i, at in enumerate(ODD_TIMES)]
         assert [row["timestamp"] for row in reader.rows] == kept
 
-    def list_expected_records(self, stream: RowsStream, start: int, end: int) -> pa.Table:
+    def list_expected(self, stream: RowsStream, start: int, end: int) -> pa.Table:
         return stream.list_expected_records(start, end)
 
     def make_whole_span(self, stream: RowsStream, count: int) -> Span:
