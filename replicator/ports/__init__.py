@@ -1,2 +1,2 @@
-"""The ports: what the core asks of the outside, as typed protocols. A port's docstring is its contract; every MUST in it
+"""The ports: typed protocols between the core and its adapters. The docstring of a port is its contract. Every MUST
 names the contract test (in `replicator.testing`) that checks it."""

@@ -1,4 +1,4 @@
-"""The ports to tables that are read whole: who reads them, and what was written down of it."""
+"""Ports of a backfill: the reader of a whole table, and the journal that stores its records."""
 
 from __future__ import annotations
 
@@ -14,15 +14,20 @@ from replicator.domain.position import Position
 from .frames import Batch, F, Stop
 
 TOPICS = "_backfill."
-"""How topics begin that only backfills have; the table's name follows. Their records are Debezium's JSON with schemas,
+"""Prefix of topics that only backfills have; the table's name follows. Their records are Debezium JSON with schemas,
 whatever the format of the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillSnapshot:
-    """A snapshot that was written down whole. `rows`: how many; `resumed`: some of them by an earlier call. `below`: a row
-    of a target whose sequence is lower, as far as these numbers go, is older than the snapshot; `keys`: what tells rows
-    apart. `begun`: the source's own clock when it began, as ISO text."""
+    """A table snapshot that a backfill has stored completely.
+
+    - `rows`: the number of rows.
+    - `resumed`: an earlier call stored some of them.
+    - `below`: leading elements of a sequence. A target row with lower leading elements is older than the snapshot.
+    - `keys`: the columns that identify a row.
+    - `begun`: the source's clock when the snapshot began, as ISO text.
+    """
 
     rows: int
     resumed: bool
@@ -32,60 +37,62 @@ class BackfillSnapshot:
 
 
 class Backfill(Protocol):
-    """Reads one table of a source's database whole, and writes its rows down as Debezium's records, in a
-    `BackfillJournal`. What was written down is there after any kill, once.
+    """Reads one table of a source's database completely, and stores its rows as Debezium records in a
+    `BackfillJournal`. After any kill, each stored record is in the journal exactly once.
 
-    Every record has the place in the source's log at which it was read: the stream's own changes that the rows show stand
-    below it, those that they do not show above it. Errors: `Retryable` while the database is away, `ConfigProblem` for a
-    table that cannot be read so, `EnvironmentProblem` for a database that is not set up for it, `Fenced` while another
-    process reads the same table.
+    Every record has the position in the source's log at which it was read. Changes that the rows already contain are
+    below that position, later changes are above it.
+
+    Errors: `Retryable` while the database is away, `ConfigProblem` for a table that cannot be read this way,
+    `EnvironmentProblem` for a database that is not set up for it, `Fenced` while another process reads the same table.
     """
 
     def rows(self, report: Callable[[str], None], *, from_scratch: bool = False) -> BackfillSnapshot:
-        """Write down all rows. Goes on where an unfinished call stopped, with the rows as they are now, unless
-        `from_scratch`; at once where only `deletes` or `finish` was missing. `report` is told how far it got, a sentence
-        at a time."""
+        """Store all rows. Resumes an unfinished call, unless `from_scratch`; the remaining rows are read as they are
+        now. Returns at once if only `deletes` or `finish` is missing. `report` is called with the progress, one
+        sentence at a time."""
 
     def deletes(self, keys: pa.Table) -> int:
-        """Write down deletes for those of the rows `keys` (the columns `BackfillSnapshot.keys`) that the snapshot did not
-        hold; how many they are."""
+        """Store a delete for each row of `keys` (columns `BackfillSnapshot.keys`) that the snapshot did not contain.
+        Returns the number of deletes."""
 
     def end(self) -> Position:
-        """Where what was written down of the table ends."""
+        """The end of the table's records in the journal."""
 
     def finish(self) -> None:
-        """The snapshot is done with: the next `rows` begins another one, and earlier ones are removed."""
+        """Finish the snapshot: the next `rows` starts another one. Earlier snapshots are removed."""
 
     def close(self) -> None:
-        """Let go of everything; may be called twice."""
+        """Release everything; may be called twice."""
 
 
 class BackfillJournal(Protocol[F]):
-    """What backfills of one source wrote down, a topic of its own for each table. Offsets may have holes.
+    """The records that backfills of one source stored, in one topic per table. Offsets may have holes.
 
-    Read by the source's thread while another process writes.
+    The source's thread reads it while another process writes.
     """
 
     def owns(self, topic: str) -> bool:
         """True for a topic that only backfills have."""
 
     def beginning(self) -> Position:
-        """The first offset there is, per topic."""
+        """The first offset of each topic."""
 
     def get_newest_time(self) -> datetime | None:
-        """When the newest was read of what is there, by the source's own clock; None where nothing is there."""
+        """The source's clock when the newest stored record was read; None if there are no records."""
 
     def end(self) -> Position:
-        """Where it ends now, per topic."""
+        """The current end of each topic."""
 
     def read(self, start: Position, until: Position, apply_batch: Callable[[Batch[F]], None], stop: Stop) -> None:
-        """As `ports.source.Source.read`; what is gone of it is a hole, for only whole snapshots are removed, once another
-        one is there."""
+        """As `ports.source.Source.read`. Removed records are holes, not data loss: a snapshot is only removed as a
+        whole, after a newer one exists."""
 
 
 @runtime_checkable
 class ReadsConcurrently(Protocol):
-    """A source that gives rows which belong to none of the source's transactions, in topics of their own (`TOPICS`)."""
+    """A source that also returns rows outside its transactions, in topics of their own (`TOPICS`)."""
 
     def get_concurrent_time(self) -> datetime | None:
-        """They show no transaction that ended later, by the source's own clock; None where there are no such rows."""
+        """A time on the source's clock: these rows show no transaction that ended later. None if there are no such
+        rows."""

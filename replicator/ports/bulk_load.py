@@ -1,4 +1,4 @@
-"""The ports to rows that are laid down by keys first, and written to an empty target in one commit."""
+"""Ports of a bulk load: rows are partitioned by key, then written to an empty target in one commit."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from .frames import F, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 
 @runtime_checkable
 class BulkLoads(Protocol[F]):
-    """A sink that takes the first rows of a target in parts, so that memory need not hold them all."""
+    """A sink that can write the first rows of a target slice by slice, so that they need not all fit in memory."""
 
     def loads(self, lane: Lane, plan: ApplyPlan) -> bool:
-        """Whether `load` can be used: the plan is one whose rows it takes, and the prepared target has neither rows nor a
-        state."""
+        """True if `load` can be used: it supports the plan, and the prepared target has no rows and no state."""
 
     def load(self, write: Write[F], parts: Iterable[FoldedChanges[F]], reject: RejectRows[F], folder: Path) -> LaneOutcome:
-        """As `Sink.apply` of a write with the rows of all `parts`, in one commit (test_a_target_is_loaded_by_partition).
-        No key is in two parts; nothing in them moves a row, and there is no truncate. `write` has no rows itself, and says
-        the span. `parts` may be gone through several times. Files may be made in `folder`, which is the caller's. DataLoss
-        where the target is not empty (test_only_an_empty_target_is_loaded)."""
+        """Write the rows of all `parts` in one commit, otherwise as `Sink.apply`
+        (test_a_target_is_loaded_by_partition).
+
+        Each key is in one part only. The parts contain no key changes and no truncates. `write` has no rows of its own,
+        only the span. `parts` may be iterated several times. Files may be created in `folder`, which belongs to the
+        caller. DataLoss if the target is not empty (test_only_an_empty_target_is_loaded).
+        """
 
 
 T = TypeVar("T", bound=pa.Table)
@@ -33,11 +35,11 @@ T = TypeVar("T", bound=pa.Table)
 
 @runtime_checkable
 class PartitionsByKey(Protocol[T]):
-    """An engine whose frames are Arrow tables, and that can part them."""
+    """An engine whose frames are Arrow tables, and which can partition them by key."""
 
     partitioner: str
-    """How it parts rows: another word may mean other parts."""
+    """The name of the hash partitioning. Another name may mean other partitions."""
 
     def partition_rows(self, rows: T, keys: Sequence[str], number: int) -> Sequence[T]:
-        """`rows` in so many parts, those of a key in one of them and in their order. Which one depends on the key alone
-        (test_every_key_is_in_one_partition)."""
+        """Divide `rows` into `number` partitions. The rows of a key are in one partition, in their order. The partition
+        depends on the key alone (test_every_key_is_in_one_partition)."""

@@ -1,4 +1,4 @@
-"""The port to what snapshots of a lane's state ask of sinks and of event logs."""
+"""Ports of checkpoints: the methods that sinks and event logs need for them."""
 
 from __future__ import annotations
 
@@ -14,52 +14,55 @@ from .frames import Lane
 
 
 class CountsRows(Protocol):
-    """A sink that can tell how many rows a target has."""
+    """A sink that can count the rows of a target."""
 
     def rows(self, lane: Lane) -> int:
-        """Those of the lane's table; 0 where there is none."""
+        """The number of rows in the lane's table; 0 if there is no table."""
 
 
 class CheckpointUnsupported(Exception):
-    """A target cannot keep something that a lake does, so that it would not be what the records make of it; completes a
-    sentence about the snapshot."""
+    """The target cannot store something that a lake can, so it would differ from the records. The text completes a
+    sentence about the checkpoint."""
 
 
 class RestoresState(Protocol):
-    """A sink in which a lane can begin with what a lane of a plain lake in a folder of this machine has."""
+    """A sink in which a lane can start from the state of a lane in a local lake."""
 
     def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
-        """Let `lane`, which has no state, have the rows of the lane `origin` of the lake in the folder `path`, all that is
-        kept beside them, and its state. The target is made as by `prepare`, of `plan`: that of the lane under the schema at
-        which `origin` stands. From there on the lane is what it would be had it applied all that `origin` has
-        (test_it_goes_on_as_if_it_had_applied_everything, test_what_is_remembered_goes_along).
+        """Copy the rows, the side tables and the state of the lane `origin` to `lane`, which has no state yet. `path`
+        is the folder of the lake of `origin`. The target is created as by `prepare`; `plan` is the plan of `lane` under
+        the schema that `origin` has reached. Afterwards `lane` is as if it had applied everything that `origin` has
+        applied (test_it_goes_on_as_if_it_had_applied_everything, test_what_is_remembered_goes_along).
 
-        Rows and state come in one commit, so that killed anywhere the lane has none of it or all, and this may be called
-        again (test_killed_it_may_be_repeated). Unfit, and there is no state, where the target would reject some of the rows
-        (test_what_the_target_cannot_keep_is_not_left_out). The lane is taken as by `Drops.drop`, and needs another
-        `prepare`."""
+        Rows and state are one commit: after a kill the lane has both or neither, and the call may be repeated
+        (test_killed_it_may_be_repeated). CheckpointUnsupported if the target would reject some of the rows; then there
+        is no state (test_what_the_target_cannot_keep_is_not_left_out). The call takes over the lane as `Drops.drop`
+        does; `prepare` must be called again.
+        """
 
 
 class FindsLogCuts(Protocol):
-    """An event log that can tell the times of its records."""
+    """An event log that can find records by their time."""
 
     def newest(self, since: Position, below: Position) -> datetime | None:
-        """The latest time at the source among the records of the partitions in `below` that lie below it, and not below
-        `since`; None where none of them tells one."""
+        """The latest source time of the records at or above `since` and below `below`, in the partitions of `below`.
+        None if no record has a time."""
 
     def find_cut(self, topics: Collection[str], at: datetime | Position, covered: Position) -> LogCut | None:
-        """Where a moment lies among the records of these topics: behind the last one of that time at the source or earlier,
-        or before those at or above a position. None for a time where the records are not in its order, so that some of the
-        time or earlier come behind later ones. `covered`: how far the log's lane had read them before."""
+        """The log cut of `at` in the records of these topics. For a time: behind the last record of that source time or
+        earlier. For a position: before the records at or above it. None for a time if the records are not in its order:
+        a record of that time or earlier follows a later one. `covered`: the position up to which the log's lane has
+        read the topics."""
 
 
 class TruncatesLog(Protocol):
     """An event log whose oldest records can be removed."""
 
     def truncate_log(self, lane: Lane, below: Position, came_before: datetime) -> Mapping[TopicPartition, int]:
-        """Remove of these partitions, of the topics of `lane`, the first records, as far as they lie below `below` and came
-        before that moment; never the last record of a partition. Where each partition begins now, of those that were
-        shortened.
+        """Remove the first records of the partitions in `below`, in the topics of `lane`: all below `below` that
+        arrived before `came_before`. The last record of a partition always stays. Returns the new first offset of each
+        partition that lost records.
 
-        One commit removes them and says up to where, for as long as the log is there (`ports.source.LogTruncated`). Takes
-        the lane; may be called again."""
+        One commit removes the records and stores the new first offsets permanently (`ports.source.LogTruncated`). The
+        call takes over the lane; it may be repeated.
+        """

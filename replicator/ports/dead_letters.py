@@ -14,12 +14,16 @@ REPLAYED = "replayed"
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One rejected record. `lane` is empty when it was rejected before lanes part (route, decode, but not shape).
+    """One rejected record.
 
-    `record` holds the raw value as it came, `key` the raw key; `key_hash` identifies the key without showing it. `stage` is
-    one of `route`, `decode`, `shape`, `apply`. `state` is `open`, or `replayed` once it was applied after all. `headers` as
-    JSON text, in the form of the archive transport. `source`, `topic`, `partition`, `offset`, `timestamp`, `headers` and
-    `key` are empty in letters of before they were kept.
+    - `lane`: empty if the record was rejected before fan-out to lanes (stages `route` and `decode`, but not `shape`).
+    - `stage`: one of `route`, `decode`, `shape`, `apply`.
+    - `record`, `key`: the raw value and key, as received. `key_hash` identifies the key without showing it.
+    - `state`: `open`, or `replayed` once the record was applied after all.
+    - `headers`: JSON text, in the form of the archive transport.
+
+    `source`, `topic`, `partition`, `offset`, `timestamp`, `headers` and `key` are empty in dead letters that were
+    written before these fields existed.
     """
 
     event_id: str
@@ -44,23 +48,23 @@ class DeadLetter:
 
     @property
     def is_placed(self) -> bool:
-        """True when it tells where its record was, so that the record can be made again."""
+        """True if it has the position of its record, so that the record can be built again."""
         return bool(self.topic) and self.offset >= 0
 
     @property
     def is_open(self) -> bool:
-        """True until it is replayed."""
+        """True until it is retried successfully."""
         return self.state == OPEN
 
     @property
     def retry(self) -> str:
-        """The command that tries it again."""
+        """The command that retries it."""
         return f"replicator dlq replay --event '{self.event_id}'" + (f" --lane '{self.lane}'" if self.lane else "")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeadLetterGroup:
-    """Letters that are counted together. `table` is empty where it is not known, `lane` as in `DeadLetter`."""
+    """Dead letters that are counted together. `table` is empty if it is not known, `lane` is as in `DeadLetter`."""
 
     source: str
     table: str
@@ -69,8 +73,8 @@ class DeadLetterGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Which letters are meant: those that fit everything that is said. Lanes and tables are names or globs; the lane of a
-    letter from before lanes part is empty. `before`: not seen again since then."""
+    """A filter for dead letters; all conditions that are set must match. Lanes and tables are names or globs. The lane
+    of a dead letter from before fan-out is empty. `before`: it was last seen before this time."""
 
     events: frozenset[str] = frozenset()
     lane: str | None = None
@@ -81,7 +85,7 @@ class DeadLetterFilter:
     before: datetime | None = None
 
     def is_match(self, letter: DeadLetter) -> bool:
-        """True for a letter that is meant."""
+        """True if the dead letter matches the filter."""
         pairs = ((self.code, letter.code), (self.stage, letter.stage), (self.state, letter.state))
         globs = ((self.lane, letter.lane), (self.table, letter.table))
         return (
@@ -97,41 +101,42 @@ ALL_DEAD_LETTERS = DeadLetterFilter()
 
 @runtime_checkable
 class KeepsVersions(Protocol):
-    """A store of which older versions still hold what was removed from it."""
+    """A store whose older versions still contain removed dead letters."""
 
     def versions(self) -> str:
-        """Where, for people; empty where there are none."""
+        """The location of the older versions, for people; empty if there are none."""
 
     def end_versions(self) -> str:
-        """Remove what they hold; nobody can read them afterwards. What could not be removed, for people."""
+        """Remove the older versions, so that nobody can read them. Returns what could not be removed, for people."""
 
 
 class DeadLetters(Protocol):
-    """Keeps rejects. A store that cannot write raises, and the program stops: nothing is dropped.
+    """The dead-letter store. If it cannot write, it raises and the program stops: no reject is lost.
 
-    Every adapter passes `testing.dead_letter_contract.DeadLetterContract`. Safe for use from several threads; several
-    processes may write at once.
+    Every adapter passes `testing.dead_letter_contract.DeadLetterContract`. Safe for several threads; several processes
+    may write at once.
     """
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """Durable when it returns (test_dead_letters_outlive_the_store). The same (event_id, lane) twice keeps one, open,
-        with `last_seen` and `attempts` moved on, and everything else as it was written last
-        (test_the_same_dead_letter_is_one)."""
+        """Store dead letters; durable on return (test_dead_letters_outlive_the_store). Writing the same (event_id,
+        lane) again keeps one dead letter: it is open, `last_seen` and `attempts` advance, all other fields have the
+        newest values (test_the_same_dead_letter_is_one)."""
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """Of the letters that are meant the newest by `last_seen`, newest first; equal ones by `event_id`, then by `lane`,
-        both compared as bytes. None when nothing was ever written (test_dead_letters_are_filtered)."""
+        """The newest matching dead letters, in descending order of `last_seen`. Ties are in order of `event_id`, then
+        `lane`, both compared as bytes. Empty if nothing was ever written (test_dead_letters_are_filtered)."""
 
     def count_open(self) -> Mapping[DeadLetterGroup, int]:
-        """How many letters are open, by group; empty when nothing was ever written (test_open_dead_letters_are_counted).
-        Cheap: reads no record."""
+        """The number of open dead letters per group; empty if nothing was ever written
+        (test_open_dead_letters_are_counted). Cheap: reads no record."""
 
     def mark(self, letters: Sequence[DeadLetter], state: str) -> None:
-        """Give letters, as they were read, another state; durable when it returns. One that was written again since stays as
-        it is (test_a_repeated_dead_letter_is_not_marked)."""
+        """Set the state of dead letters that were read before; durable on return. A dead letter that was written again
+        since then does not change (test_a_repeated_dead_letter_is_not_marked)."""
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """Forget letters, as they were read. One that was written again since stays (test_dead_letters_are_removed)."""
+        """Delete dead letters that were read before. A dead letter that was written again since then stays
+        (test_dead_letters_are_removed)."""
 
     def close(self) -> None:
         """Release everything; may be called twice."""

@@ -19,12 +19,12 @@ ROUTE = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""Per record: exactly one of `fingerprint` (then `table` too), `ignored` (its kind) and `error` is not null. With `error`
-stands the `table` that the record names, if it does."""
+"""One row per record. Exactly one of `fingerprint` (with `table`), `ignored` (its kind) and `error` is not null. With
+`error`, `table` is set if the record names one."""
 
 TABLE_DROPPED = "table dropped"
-"""The kind of an ignored record that says, in its table's own stream and in order, that the table was dropped. Its envelope
-names the table."""
+"""The kind of an ignored record that reports a DROP TABLE, in the table's own stream and in order. Its envelope names
+the table."""
 
 ENVELOPE = pa.schema(
     [
@@ -42,37 +42,38 @@ ENVELOPE = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""What the event log keeps of a record beside its bytes; null where it cannot be known. `before`, `after` are JSON text
-as sent. `source` is the logical name the connector gives itself."""
+"""The columns of the event log that describe a record, besides its bytes; null if a value is not known. `before` and
+`after` are JSON text as sent. `source` is the connector's logical name."""
 
 
 class Decoder(Protocol):
-    """A wire format: what the bytes mean. Pure and picklable: the same calls run in process and on Spark executors.
+    """A wire format: it turns the bytes of records into changes. Pure and picklable: the same calls run in process and
+    on Spark executors.
 
-    No call raises for bad input: a bad record gets an error `CODE: sentence` (`domain.errors.Reject`) without any value of
-    the row in it, and never disturbs its neighbours (test_bad_record_is_isolated). Every record that goes in comes
-    out as at least one row (test_nothing_vanishes).
+    Bad input never raises: a bad record gets an error `CODE: sentence` (`domain.errors.Reject`) without any value of
+    the row, and does not affect other records (test_bad_record_is_isolated). Every input record becomes at least one
+    output row (test_nothing_vanishes).
 
-    A decoder that asks a server for schemas raises Retryable from any call while that does not answer, EnvironmentProblem
-    when it is refused. The call has done nothing then, and may be repeated. What `route` has seen is known to the calls that
-    follow it in the same process.
+    A decoder that reads schemas from a server raises Retryable while the server does not answer, and EnvironmentProblem
+    if the server refuses. Such a call had no effect and may be repeated. Schemas that `route` has read are available to
+    later calls in the same process.
     """
 
     def route(self, raw: pa.Table) -> pa.Table:
         """Schema `ROUTE`, one row per record of the raw frame, in its order. Cheap: parses schemas, not rows. A record
-        without a key, a value and headers is ignored (test_a_record_of_nothing_is_ignored)."""
+        without key, value and headers is ignored (test_a_record_of_nothing_is_ignored)."""
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """The table as the records of one fingerprint describe it, from the schema they carry or from what is declared.
+        """The table of one fingerprint, from the schema in its records or from the declared columns.
 
-        `sample` holds records of that run; rows are read only as far as needed to see the schema. Raises `Fatal` when the
-        schema cannot be known (schemaless input and nothing declared) or cannot be represented.
+        `sample` holds records of that fingerprint; rows are read only as far as needed to find the schema. Raises
+        `Fatal` if the schema is unknown (input without a schema, and no declared columns) or cannot be represented.
         """
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
         """The changes frame (`domain.change.changes_schema(table)`) of records routed to this table and fingerprint, in
-        their order. Rows with `_error` are rejects: their `_topic`, `_partition`, `_offset` say which record. `table` may
-        have its key columns alone: keys and operations are the same then (test_keys_are_decoded_alone)."""
+        their order. Rows with `_error` are rejects; `_topic`, `_partition`, `_offset` identify the record. `table` may
+        have only its key columns: keys and operations are then the same (test_keys_are_decoded_alone)."""
 
     def envelope(self, raw: pa.Table) -> pa.Table:
         """Schema `ENVELOPE`, one row per record, in their order; never fails, whatever the bytes."""
@@ -80,38 +81,37 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class PrintsRecords(Protocol):
-    """A wire format whose records people know in words of its own."""
+    """A wire format that can print its records in its own terms."""
 
     def printed(self, raw: pa.Table) -> pa.Table:
-        """One row per record, in their order, all null for one without a value; never fails, whatever the bytes. The last
-        column is `error`: why the record cannot be read."""
+        """One row per record, in their order; all null for a record without a value. Never fails, whatever the bytes.
+        The last column is `error`: why the record cannot be read."""
 
 
 @runtime_checkable
 class MasksRecords(Protocol):
-    """A wire format whose records can be written anew without the values that nobody is to get. What it decodes is without
-    them already."""
+    """A wire format that can remove private values from its records. Its decoded changes are already without them."""
 
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """The records of a raw frame as they may be stored, in their order; never fails, whatever the bytes. A value or a
-        key of which that cannot be told is withheld."""
+        """The records of a raw frame, masked for storage, in their order. Never fails, whatever the bytes. A value or a
+        key that cannot be masked is removed."""
 
 
 @runtime_checkable
 class FiltersErased(Protocol):
-    """A decoder that knows records of which nothing is to be kept, wherever. What it routes is without them already."""
+    """A decoder that finds records of erased keys, of which nothing may be stored. Its routed records are already
+    without them."""
 
     def find_erased(self, raw: pa.Table) -> pa.Array | None:
-        """True for each record of a raw frame that nobody is to get; None when there is none."""
+        """True for each record of the raw frame that belongs to an erased key; None if there is no such record."""
 
 
 @runtime_checkable
 class ReadsTransactionMarks(Protocol):
-    """A wire format in which a source tells where its transactions begin and end."""
+    """A wire format with records that mark the begin and the end of the source's transactions."""
 
     def marks(self, raw: pa.Table) -> Sequence[TransactionMark]:
-        """What the records of a raw frame tell, in their order; none for a record that tells nothing of the kind, or that
-        cannot be read."""
+        """The transaction marks in a raw frame, in order. A record without a mark, or an unreadable one, gives none."""
 
     def connector(self, raw: pa.Table) -> Connector | None:
-        """What wrote the newest records of a raw frame; None where none of those that are looked at says so."""
+        """The connector that wrote the newest records of a raw frame; None if none of the inspected records names it."""

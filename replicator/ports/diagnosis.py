@@ -1,4 +1,4 @@
-"""The port to checks of the outside: what `doctor` runs."""
+"""The port of the checks that `doctor` runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing looked at. `sentence` says what was found, `next_step` what to do unless it is `ok`."""
+    """The result of one check. `sentence` describes the finding, `next_step` how to fix it unless it is `ok`."""
 
     severity: Literal["ok", "warning", "error"]
     subject: str
@@ -18,22 +18,22 @@ class Diagnosis:
 
 
 class Check(Protocol):
-    """Looks at one kind of thing (a broker, a source database, a target, a lake, a Java runtime).
+    """Checks one kind of thing (a broker, a source database, a target, a lake, a Java runtime).
 
-    Never raises for what it finds, never changes anything that lasts, and ends within seconds when nobody answers.
+    Findings never raise. A check never changes anything permanently, and ends within seconds if nobody answers.
     """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        """`name` is the name in the config, `options` the keys under it, secrets in clear."""
+        """`name` is the name in the config, `options` are the keys under it, secrets in clear text."""
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """Everything found, good and bad, in a sensible order of reading."""
+        """All findings, good and bad, in a useful order for reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrongOption:
-    """An option of an engine that is not the user's to set: its name, what is wrong with it (the rest of a sentence that
-    begins with the name), and what to do. Never holds its value."""
+    """An option of an engine that users must not set: its name, the problem (the rest of a sentence that starts with
+    the name), and the next step. Never contains the value."""
 
     name: str
     problem: str
@@ -41,4 +41,4 @@ class WrongOption:
 
 
 OptionsCheck: TypeAlias = Callable[[Iterable[str]], Sequence[WrongOption]]
-"""Judges the names of an engine's options without the engine. Registered under the engine's name."""
+"""Checks the names of an engine's options without the engine. Registered under the engine's name."""

@@ -1,4 +1,4 @@
-"""The port to engines: whatever carries frames from raw records to folded rows."""
+"""The port of engines: everything from raw records to folded rows."""
 
 from __future__ import annotations
 
@@ -19,94 +19,107 @@ from .frames import F, FoldedChanges, RecordSlice, RejectedRecord, RoutedBatch, 
 
 
 class Engine(Protocol[F]):
-    """Stage 1 of every plan, and everything before it. Holds no state between calls; safe for use from several threads."""
+    """Stage 1 of every plan, and everything before it. Holds no state between calls; safe for several threads."""
 
     frame: type[F]
 
     @property
     def page(self) -> str | None:
-        """The address at which people can watch it work, if it has one."""
+        """The address of the engine's own web page, if it has one."""
 
     def route(self, raw: F, decoder: Decoder) -> RoutedBatch[F]:
-        """The batch by table and schema (test_route_accounts_for_every_record), and where tables were dropped
-        (test_route_finds_where_a_table_was_dropped)."""
+        """Divide the batch by table and schema (test_route_accounts_for_every_record), and find where tables were
+        dropped (test_route_finds_where_a_table_was_dropped)."""
 
     def learn(self, run: RecordSlice[F], decoder: Decoder) -> TableSpec:
-        """`decoder.learn` of a sample of the run's records; its errors pass through."""
+        """`decoder.learn` of a sample of the slice's records; its errors pass through."""
 
     def decode(self, run: RecordSlice[F], decoder: Decoder, table: TableSpec) -> tuple[F, F]:
-        """The changes of a run, and its rejects (changes frame with `_error`); together every change of the run."""
+        """The changes of a slice, and its rejects (a changes frame with `_error`). Together they are all changes of the
+        slice."""
 
     def unite(self, parts: Sequence[F], table: TableSpec) -> F:
-        """Changes frames of one table at successive versions as one frame of `table`, the union of their columns;
-        columns that a part lacks are null. Order is kept."""
+        """Changes frames of one table at successive versions as one frame of `table`, the union of their columns.
+        Columns that a frame does not have are null. Keeps the order."""
 
     def after(self, changes: F, position: Position) -> tuple[F, int]:
-        """The changes at or above `position` (partitions that are not in it pass whole), and how many were below it."""
+        """The changes at or above `position`, and the number of changes below it. Partitions that are not in `position`
+        are kept."""
 
     def before(self, changes: F, position: Position) -> tuple[F, F]:
-        """The changes below `position` in the partitions it names and all others, and the rest."""
+        """Two frames: changes below `position` with all changes of other partitions, and the rest."""
 
     def find_open_key_changes(self, changes: F) -> Position:
-        """Per partition the offset of a delete half of a key change whose create half has not come yet; empty when none.
+        """Per partition the offset of the delete half of a key change whose create half has not arrived; empty if there
+        is none.
 
-        The caller holds such changes back: applied alone, the values that the create half lacks would be lost.
+        The caller holds such changes back: applied alone, the values that the create half does not contain would be
+        lost.
         """
 
     def ends(self, changes: F) -> Position:
         """Per partition of a changes frame the offset after its last record; empty for a frame without rows."""
 
     def within(self, raw: F, span: Span) -> F:
-        """The records of a raw frame that lie in `span`, in their order; partitions that it does not name are left out."""
+        """The records of a raw frame that are in `span`, in their order. Other partitions are left out."""
 
     def split_blocked(
         self, raw: F, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
     ) -> tuple[F, F]:
-        """The records of a raw frame that may go on, and those that may not, with `_error` set to `error`: of a topic,
-        partition and key, whose hash is in `since`, those from that offset on
+        """Two frames: the records to process, and the blocked records, with `_error` set to `error`. A record is
+        blocked if `since` has its topic, partition and key hash, with its offset or a lower one
         (test_later_records_of_a_blocked_key_are_split_off)."""
 
     def rejected(self, rows: F, raw: Sequence[F]) -> Sequence[RejectedRecord]:
         """One item per rejected record, in order, with its bytes (test_rejected_brings_the_record_back).
 
-        `rows` have `_error` set: a raw frame (`RoutedBatch.rejects`), or a changes or folded frame, whose records are looked
-        up in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several rejected rows comes once, with
-        the first error. A record that is in none of them comes without bytes rather than not at all.
+        `rows` have `_error` set. They are a raw frame (`RoutedBatch.rejects`), or a changes or folded frame; records of
+        the latter are found in the raw frames `raw` by `_topic`, `_partition`, `_offset`. A record of several rejected
+        rows is returned once, with the first error. A record that is in none of the raw frames is returned without
+        bytes.
         """
 
     def segments(self, changes: F, table: TableSpec) -> Sequence[F]:
-        """`changes` cut, in order, never within a record, so that values which a segment's changes did not send are found in
-        the target as it stood before the segment, or in the segment itself (test_segments_keep_the_old_row_readable).
+        """Split `changes` in order, never within a record, so that each unchanged value can be found: in the target as
+        it was before the segment, or in the segment itself (test_segments_keep_the_old_row_readable).
 
-        Within a segment no key change with unsent values takes them from a key that the segment touches before it; no
-        other change with unsent values follows a delete of its key or such a key change to it, unless a change between
-        them sent everything; a truncate is alone where values were not sent. Where the configuration orders changes
-        (`TableSpec.ordered_by`) a change with unsent values is the first of its key, and no lower one of its key follows it
-        (test_segments_of_changes_in_any_order). One segment unless such changes are there.
+        Within a segment:
+
+        - A key change with unchanged values does not read from a key that the segment changes before it.
+        - No other change with unchanged values follows a delete of its key, or such a key change to its key, unless a
+          change between them sent all values.
+        - A truncate is alone if there are unchanged values.
+        - If the configuration orders changes (`TableSpec.ordered_by`), a change with unchanged values is the first of
+          its key, and no lower change of its key follows it (test_segments_of_changes_in_any_order).
+
+        Without such changes the result is one segment.
         """
 
     def transform_rows(self, changes: F, plan: ApplyPlan) -> TransformedChanges[F]:
-        """What the lane makes of its table's changes before it folds them: `domain.transform.rows.RowTransforms`, change
-        by change, in its order (test_row_transforms_equal_model). `changes` is a changes frame of the table as the source
-        has it, not a folded one. Every change is in the frame, filtered or rejected
-        (test_row_transforms_account_for_every_change). For a plan with a shape only.
-        """
+        """Apply the row transforms of `plan` (`domain.transform.rows.RowTransforms`) to each change, in order, before
+        the fold (test_row_transforms_equal_model). `changes` is a changes frame of the table as the source has it, not
+        a folded one. Every change is in the returned frame, filtered or rejected
+        (test_row_transforms_account_for_every_change). Only for a plan with row transforms."""
 
     def fold(self, changes: F, plan: ApplyPlan) -> FoldedChanges[F]:
-        """Stage 1: drops changes that are not above the running maximum of their key in arrival order (equal: duplicate,
-        below: superseded), then, for `plan.fold == "last"`, one row per key: the last change, with columns it did not send
-        taken from the last change that sent them after the key's last delete or truncate (test_fold_equals_model). `_unsent`
-        is left empty, not null, where all values are known but no single change sent them all: a row must still be there.
-        Under a watermark every change is left, in order, and the facts tell its event times
-        (test_fold_leaves_every_change_under_a_watermark). With a sequence for each column every change is there once, in the
-        order of arrival over all partitions (test_fold_keeps_the_order_of_arrival).
+        """Stage 1 of the plan (test_fold_equals_model):
 
-        Folding the concatenation of folded frames gives the same as folding their changes at once
-        (test_fold_composes). Input may therefore be a folded frame.
+        - Drops each change that is not above the running maximum of its key in arrival order: duplicate if equal,
+          superseded if below.
+        - For `plan.fold == "last"`, keeps one row per key: the last change. Its unchanged values are taken from the
+          last change that sent them after the key's last delete or truncate. `_unsent` is empty, not null, if all
+          values are known but no single change sent them all: the target must still have a row.
+        - Under a watermark keeps every change, in order, and returns their event times in the facts
+          (test_fold_leaves_every_change_under_a_watermark).
+        - With column versions keeps every change once, in arrival order over all partitions
+          (test_fold_keeps_the_order_of_arrival).
+
+        Folding the concatenation of folded frames equals folding their changes at once (test_fold_composes). The input
+        may therefore be a folded frame.
         """
 
     def records(self, raw: pa.Table) -> F:
-        """Few records, given as `domain.change.RAW`, as a raw frame, in their order (test_records_are_a_raw_frame)."""
+        """A few records, given as `domain.change.RAW`, as a raw frame, in their order (test_records_are_a_raw_frame)."""
 
     def log(self, raw: F, decoder: Decoder) -> F:
         """The event-log frame of raw records: the columns of `domain.event_log.EVENT_LOG`, one row per record."""
@@ -115,7 +128,7 @@ class Engine(Protocol[F]):
         """The number of rows of a frame."""
 
     def concat(self, frames: Sequence[F]) -> F:
-        """Frames of equal schema as one, in order."""
+        """Frames of equal schema as one frame, in order."""
 
 
 F_contra = TypeVar("F_contra", contravariant=True)
@@ -123,41 +136,40 @@ F_contra = TypeVar("F_contra", contravariant=True)
 
 @runtime_checkable
 class Prefetches(Protocol[F_contra]):
-    """An engine that can begin with a batch while the one before it is made use of: what `route` and `decode` say of it is
-    the same, and there sooner (test_prefetched_batches_decode_the_same)."""
+    """An engine that can start to decode a batch before the previous one is applied. `route` and `decode` return the
+    same, only sooner (test_prefetched_batches_decode_the_same)."""
 
     @property
     def prefetch_depth(self) -> int:
-        """So many batches may be begun before the first of them is asked for; none where it does not work ahead here."""
+        """The number of batches that may be started before the first of them is used; 0 if prefetch is off."""
 
     def begin(self, raw: F_contra, decoder: Decoder) -> None:
-        """This raw frame will be routed, and its changes decoded, after those that were begun before. Nothing is promised
-        of it: a frame that is begun need not be asked for."""
+        """Start to route and decode this raw frame, after the frames that were started before. It is only a hint: the
+        frame need not be used."""
 
     def rest(self) -> None:
-        """No more will be begun for now: lets go of what that takes."""
+        """Release the resources of prefetch, since no frame will be started for now."""
 
 
 @runtime_checkable
 class TracksTransactions(Protocol[F_contra]):
-    """An engine that can tell what its frames hold of transactions."""
+    """An engine that can find the transactions in its frames."""
 
     def marks(self, raw: F_contra, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
-        """What the records of that topic tell (`decoder.ReadsTransactionMarks`)."""
+        """The transaction marks of the topic's records (`decoder.ReadsTransactionMarks`)."""
 
     def connector(self, raw: F_contra, decoder: Decoder) -> Connector | None:
-        """What wrote the newest records (`decoder.ReadsTransactionMarks`). An engine for which looking is a job of its own
-        looks until it has found one, and then no more for that decoder."""
+        """The connector that wrote the newest records (`decoder.ReadsTransactionMarks`). If the search needs a job of
+        its own, the engine stops searching for that decoder once it has found one."""
 
     def parts(self, changes: F_contra, table: str) -> Sequence[TransactionPart]:
-        """The transactions of a changes frame of `table`, rejects included, by partition. Rows that a snapshot read are of
-        none."""
+        """The transactions of a changes frame of `table`, rejects included, by partition. Snapshot rows belong to none."""
 
     def attend(self, raw: F_contra, topic: str) -> None:
-        """Of this raw frame `marks` will be asked, and of what is decoded from it `exact_parts`: an engine may find them out
-        while it does that."""
+        """A hint that `marks` will be called for this raw frame, and `exact_parts` for its decoded changes. The engine
+        may compute both while it decodes."""
 
     def exact_parts(self, changes: F_contra, table: str) -> Sequence[TransactionPart]:
-        """`parts`, told exactly (test_exact_parts_count_a_change_once). A change is the same as another with its place in
-        the log (the first two elements of the sequence), its operation and its values: alike rows of one statement count
-        once, which is too few and never too many."""
+        """`parts` with exact counts (test_exact_parts_count_a_change_once). Two changes are the same if their position
+        in the log (the first two elements of the sequence), operation and values are equal. Equal rows of one statement
+        therefore count once: the count may be too low, never too high."""

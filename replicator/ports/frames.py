@@ -1,4 +1,4 @@
-"""The records that cross ports, generic in the frame type `F` (a `pyarrow.Table` in process)."""
+"""The values that cross ports, generic in the frame type `F` (a `pyarrow.Table` in process)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ F = TypeVar("F")
 
 
 class Stop(Protocol):
-    """Asks a long-running call to end at the next safe point; a `threading.Event` is one."""
+    """A request that a long-running call end at the next safe point; a `threading.Event` is one."""
 
     def is_set(self) -> bool:
-        """True once the end was asked for."""
+        """True once the end was requested."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep up to `timeout` seconds, or until the end is asked for; returns `is_set()`."""
+        """Sleep up to `timeout` seconds, or until the end is requested; returns `is_set()`."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Batch(Generic[F]):
     """Some consecutive records of a source.
 
     `frame` has the raw schema (`domain.change.RAW`), per partition in offset order. `span` covers every record of the
-    frame and nothing else, holes in the offsets included. `identity` holds per topic the broker's own id of it.
-    `records` and `size` (bytes of keys and values) are known without looking into the frame.
+    frame and nothing else, including holes in the offsets. `identity` has per topic the broker's id of the topic.
+    `records` and `size` (bytes of keys and values) are known without reading the frame.
     """
 
     frame: F
@@ -54,13 +54,14 @@ class RecordSlice(Generic[F]):
 
 @dataclass(frozen=True)
 class RoutedBatch(Generic[F]):
-    """A batch by table. Every record of the batch is in exactly one place.
+    """A batch divided by table. Every record of the batch is in exactly one field.
 
-    `runs` in arrival order; several runs of one table when its schema changes within the batch. `ignored` counts by kind
-    (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`). `rejects` is a raw frame with `_error` added, and
-    `_table`, which is null where a record names no table.
-    `topics` names the topics in which each table was seen. `drops`: per table where an ignored record says that it was
-    dropped (`decoder.TABLE_DROPPED`), each a position of one partition, in the order of its records.
+    - `runs`: slices in arrival order. A table has several if its schema changes within the batch.
+    - `ignored`: counts by kind (`tombstone`, `heartbeat`, `schema_change`, `transaction`, `message`).
+    - `rejects`: a raw frame with `_error` added, and `_table`, which is null if the record names no table.
+    - `topics`: per table the topics in which it was seen.
+    - `drops`: per table the ignored records that report its drop (`decoder.TABLE_DROPPED`), each as a position of one
+      partition, in the order of the records.
     """
 
     runs: tuple[RecordSlice[F], ...]
@@ -73,8 +74,9 @@ class RoutedBatch(Generic[F]):
 
 @dataclass(frozen=True, slots=True)
 class RejectedRecord:
-    """A record that cannot be used: where it is, its bytes as they came, and the `CODE: sentence` of `errors.Reject`.
-    `timestamp` and `headers` as in a raw frame. `table`: the one that a record names which was not decoded; else empty."""
+    """A record that cannot be used: its position, its raw bytes, and the `CODE: sentence` of `errors.Reject`.
+    `timestamp` and `headers` are as in a raw frame. `table` is the table named by a record that was not decoded;
+    otherwise empty."""
 
     topic: str
     partition: int
@@ -89,9 +91,8 @@ class RejectedRecord:
 
 @dataclass(frozen=True)
 class TransformedChanges(Generic[F]):
-    """What a plan's shape made of changes: a changes frame of `ApplyPlan.table`, in order, and the `rejects`, with
-    `_error` set.
-    `counts` covers the changes that are not in the frame: filtered, and rejected."""
+    """Changes after the row transforms of a plan: a changes frame of `ApplyPlan.table`, in order, and the `rejects`,
+    with `_error` set. `counts` covers the changes that are not in the frame: filtered, and rejected."""
 
     frame: F
     rejects: F
@@ -100,10 +101,10 @@ class TransformedChanges(Generic[F]):
 
 @dataclass(frozen=True)
 class FoldedChanges(Generic[F]):
-    """A folded frame (`domain.change`), what the fold saw, and what it already accounts for.
+    """A folded frame (`domain.change`), the facts that the fold found, and the changes already counted.
 
-    `rows` is the number of folded rows; `counts` covers the changes that went in and are not rows any more, so that
-    `rows + counts.total` is the number of changes that went in.
+    `rows` is the number of folded rows. `counts` covers the input changes that are no longer rows, so `rows +
+    counts.total` is the number of input changes.
     """
 
     frame: F
@@ -117,12 +118,15 @@ class FoldedChanges(Generic[F]):
 class Lane:
     """One table x one target x one policy. `id` is unique in the pipeline: `<sink>.<into>`.
 
-    `options` are the settings of this `to` entry that the sink interprets (for example `partition_by`).
-    `config_line` is `file:line` of the entry, for messages. `watermark`, `row_transforms`: see `ApplyPlan`. `tracked`: the
-    columns whose change begins a version, where the policy keeps versions; None: all. `retention`: how long deletes are
-    remembered; None: for ever. `schema_rules`: what it does about changes of its source's schema. `stops`: at the first
-    record that it rejects. `refused`: why it cannot run, for its target's name; completes a sentence, empty where it can.
-    `pattern`: the `match` of the entry where that is no table's name, for messages.
+    - `options`: the settings of this `to` entry that the sink interprets (for example `partition_by`).
+    - `config_line`: `file:line` of the entry, for messages.
+    - `watermark`, `row_transforms`: see `ApplyPlan`.
+    - `tracked`: the columns whose change starts a version, if the policy stores versions; None means all.
+    - `retention`: how long deletes are remembered; None means forever.
+    - `schema_rules`: the reaction to schema changes of the source.
+    - `stops`: the lane stops at the first record that it rejects.
+    - `refused`: why the lane cannot run because of its target's name; completes a sentence, empty if it can run.
+    - `pattern`: the `match` of the entry if it is not a table's name, for messages.
     """
 
     id: str
@@ -146,14 +150,19 @@ class Lane:
 
 @dataclass(frozen=True)
 class Write(Generic[F]):
-    """What one lane is asked to apply: folded rows and the span of the stream they stand for (its lane's topics only).
+    """The request to apply folded rows to one lane, with the span of the stream that they represent (its lane's topics
+    only).
 
-    A write without rows (`folded.rows == 0` and no truncate) still moves the position. `identity` as in `Batch`. `at`: when
-    it was made, by the clock of the pipeline, by which remembered deletes grow old; tried again it is the same write. None:
-    as if no time had passed. `complete`: what to publish with the rows, for a source whose lanes are held together at
-    transactions. `out_of_band`: changes that the stream has left behind (they were rejected when it passed): the span is
-    empty, no row is trimmed and the position stays; whether they are news is for their sequences alone to say. `may_wait`:
-    where the target refuses rows for what other rows hold, `RowsWait` is raised; otherwise such rows are rejected.
+    A write without rows (`folded.rows == 0` and no truncate) still moves the position.
+
+    - `identity`: as in `Batch`.
+    - `at`: the pipeline's time at which the write was made. The age of remembered deletes depends on it. A repeated
+      write keeps it. None: no time passes.
+    - `complete`: the watermark to publish with the rows, for a source whose lanes advance by transactions.
+    - `out_of_band`: the changes were rejected when the stream passed them. The span is empty, no row is trimmed and the
+      position stays. Only their sequences decide if they are newer.
+    - `may_wait`: if the target refuses rows because of other rows, `RowsWait` is raised. Otherwise such rows are
+      rejected.
     """
 
     lane: Lane
@@ -169,8 +178,8 @@ class Write(Generic[F]):
 
 @dataclass(frozen=True, slots=True)
 class LaneOutcome:
-    """The outcome of one write: where the lane stands now, and what became of its folded rows (`counts` continues the
-    counts of the fold: applied + superseded + duplicate + rejected = folded rows). `purged_up_to` as in `LaneState`."""
+    """The result of one write: the lane's new position, and the counts of its folded rows. `counts` continues the
+    counts of the fold: applied + superseded + duplicate + rejected = folded rows. `purged_up_to` as in `LaneState`."""
 
     position: Position
     counts: Counts
@@ -181,4 +190,4 @@ ApplyOutcome = Mapping[str, LaneOutcome]
 """Per lane id."""
 
 RejectRows = Callable[[Lane, F], None]
-"""Takes rows of a folded frame with `_error` set, and returns only when they are durable in the dead-letter store."""
+"""Stores rows of a folded frame with `_error` set as dead letters; returns only when they are durable."""

@@ -1,4 +1,4 @@
-"""The port to where it is told which tables were computed from which."""
+"""The port of lineage: the service that records from which tables a table was computed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Lineage(Protocol):
-    """Takes OpenLineage run events, as plain values."""
+    """Receives OpenLineage run events, as plain values."""
 
     def send_event(self, event: Mapping[str, Any]) -> None:
-        """Hand an event on. `Retryable` or `EnvironmentProblem` where it cannot be."""
+        """Send an event. `Retryable` or `EnvironmentProblem` if that fails."""

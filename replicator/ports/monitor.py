@@ -1,4 +1,4 @@
-"""The port to the daemon's page: health, metrics, status and run-time control."""
+"""The port of the daemon's page: health, metrics, status and run-time control."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 Status = Mapping[str, Any]
-"""A JSON-ready snapshot; its `ready` is true when every lane runs or catches up, otherwise `unready` says why not, a reason
-per lane."""
+"""A JSON-ready snapshot. Its `ready` is true if every lane runs or catches up; otherwise `unready` has one reason per
+lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What a monitor may ask of the running daemon. Each call is safe from any thread, and cheap but for `control`.
+    """The calls of a monitor into the running daemon. Each is safe from any thread, and cheap except `control`.
 
-    `alive` is false when the pipeline has not turned for a while. `control(action, lane, argument)` has a lane command
-    carried out and waits for that, for half a minute at most; `ReplicatorError` says why it was not.
+    `alive` is false if the pipeline has made no progress for a while. `control(action, lane, argument)` runs a lane
+    command and waits for it, for at most half a minute; `ReplicatorError` if it failed.
     """
 
     status: Callable[[], Status]
@@ -28,7 +28,7 @@ class Monitor(Protocol):
     """Serves `Views` and metrics until it is closed."""
 
     def start(self, views: Views) -> str:
-        """Begin to serve, in the background; returns the address. `EnvironmentProblem` when the address is taken."""
+        """Serve in the background; returns the address. `EnvironmentProblem` if the address is already in use."""
 
     def close(self) -> None:
         """Stop serving; may be called twice."""

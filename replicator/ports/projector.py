@@ -1,4 +1,4 @@
-"""The port to what computes projections."""
+"""The port of projections."""
 
 from __future__ import annotations
 
@@ -10,53 +10,58 @@ from replicator.domain.projection import Groups, InputVersions, Projection, Proj
 
 @dataclass(frozen=True, slots=True)
 class ReplaceResult:
-    """What a refresh wrote: the version of the table that it made, and its rows."""
+    """The result of a refresh: the new version of the table, and its number of rows."""
 
     version: int
     rows: int
 
 
 class Projector(Protocol):
-    """Reads inputs, runs queries, and keeps their results, on one engine. Every adapter passes
-    `testing.projector_contract.ProjectorContract`. Safe for use from one thread at a time."""
+    """Reads inputs, runs queries and stores their results, on one engine.
+
+    Every adapter passes `testing.projector_contract.ProjectorContract`. Safe for one thread at a time.
+    """
 
     @staticmethod
     def unreadable(query: str) -> str:
-        """Why the engine does not read a query, as far as that can be told without starting it; empty when it does."""
+        """Why the engine cannot parse a query, as far as possible without starting the engine; empty if it can."""
 
     def place(self, sink: str, table: str | None) -> str:
-        """Where a table lies: an absolute path, or a URL."""
+        """The location of a table: an absolute path, or a URL."""
 
     def reads(self, projection: Projection) -> InputVersions:
-        """The newest version of every input. `Fatal` naming an input that is not there yet, or that cannot be read
-        (test_an_input_that_is_not_there_is_named). Of what keeps no earlier versions this one is held until `let_go`."""
+        """The newest version of every input. `Fatal` that names an input which does not exist, or cannot be read
+        (test_an_input_that_is_not_there_is_named). An input without older versions is held at this version until
+        `let_go`."""
 
     def last(self, projection: Projection) -> RefreshRecord | None:
-        """What the last refresh said, now or when `reads` was asked; None where there was none, or where somebody else wrote
-        to the table since (test_a_changed_table_is_computed_from_scratch)."""
+        """The record of the last refresh, as of this call or the call of `reads`. None if there was none, or if another
+        program wrote to the table since (test_a_changed_table_is_computed_from_scratch)."""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """The groups of which rows differ between two versions of an input, in columns that the query looks at: of an input
-        with a key those of the old and of the new rows; of one without none, where no row differs. None where that may
-        be all groups, or where an old version cannot be read any more (test_groups_of_changed_rows)."""
+        """The groups with changed rows between two versions of an input, in columns that the query reads
+        (test_groups_of_changed_rows). For an input with a key: the groups of the old and the new rows. For an input
+        without a key: no groups, if no row differs. None if all groups may be affected, or if an old version cannot be
+        read any more."""
 
     def replace(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> ReplaceResult:
-        """Run the query over the versions in `record.reads` and have its rows replace those of the groups of `work`, or
-        all, in one commit that carries `record` (test_groups_are_replaced_in_one_commit). Without groups only the record
-        is written.
+        """Run the query over the versions in `record.reads`, and replace the rows of the groups of `work`, or all rows,
+        with the result. One commit also stores `record` (test_groups_are_replaced_in_one_commit). With no groups only
+        the record is written.
 
-        `Retryable` when somebody else committed since what `last` has said. `Fatal`, with nothing written, for rows that
-        share the values of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
+        `Retryable` if another program committed after `last`. `Fatal`, with nothing written, for rows with equal values
+        of `keys`, and for a query that fails (test_rows_of_one_key_are_refused).
         """
 
     def let_go(self) -> None:
-        """Hold nothing of what `reads` found any more: no `replace` follows it."""
+        """Release the versions that `reads` held: no `replace` follows."""
 
     def versions(self, projection: Projection) -> str:
-        """Where older versions of the table hold what its rows were, for people; empty where there is no table."""
+        """The location of older versions of the table that still contain its former rows, for people; empty without a
+        table."""
 
     def end_versions(self, projection: Projection) -> str:
-        """Remove what older versions of the table hold; nobody can read these afterwards. What could not be removed, for
+        """Remove older versions of the table, so that nobody can read them. Returns what could not be removed, for
         people (test_versions_end)."""
 
     def close(self) -> None:

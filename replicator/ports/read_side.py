@@ -1,4 +1,4 @@
-"""The port to what programs elsewhere may read: targets by name, their rows, and what became of a row."""
+"""The port of reads by other programs: targets by name, their rows, and the history of a row."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from replicator.domain.timeline import HistoryEntry
 
 
 class NotFound(Fatal):
-    """There is no such target, or no such row."""
+    """The target or the row does not exist."""
 
 
 class Busy(Retryable):
-    """As many read as may at once."""
+    """The maximum number of concurrent reads is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTarget:
-    """A table that may be read: `name` is SINK.TABLE. `key`: the columns that tell its rows apart, for which there may be
-    several rows where the policy keeps versions or changes; empty where none is known. `source_table`: whose copy it is,
-    and None where it is no lane's, or that of several tables."""
+    """A table that may be read: `name` is SINK.TABLE. `key`: the columns that identify its rows; empty if they are not
+    known. A policy that stores versions or changes has several rows per key. `source_table`: the source table that it
+    copies; None if it belongs to no lane, or copies several tables."""
 
     name: str
     key: tuple[str, ...]
@@ -36,7 +36,7 @@ class ReadTarget:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A condition as somebody wrote it: `operator` is one of `application.operations.read_pages.OPERATORS`."""
+    """A condition as the user wrote it: `operator` is one of `application.operations.read_pages.OPERATORS`."""
 
     column: str
     operator: str
@@ -45,8 +45,8 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which rows, of now or of `as_of`: at most `limit`, behind the place `after` that the page before told. `key`: only
-    those with this key, a text for each column. `from_log`: by the event log, whatever versions there are."""
+    """The rows to read, now or at `as_of`: at most `limit`, after the position `after` from the previous page. `key`:
+    only rows with this key, one text per column. `from_log`: read from the event log, even if there are versions."""
 
     limit: int
     filters: tuple[Filter, ...] = ()
@@ -58,7 +58,7 @@ class PageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows in the order of the key; `after` is the place of the next page, None where there are no more."""
+    """Rows in the order of the key; `after` is the position of the next page, None on the last page."""
 
     rows: pa.Table
     after: str | None
@@ -67,8 +67,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class RowHistory:
-    """Every change of a row, oldest first, in the columns that the target has of the source's own; `rejected`: records of
-    the table that could not be used, and are left out. `notes`: what the event log has no more, for people."""
+    """Every change of a row, oldest first, with the target's columns that exist at the source. `rejected`: the number
+    of unusable records of the table, which are left out. `notes`: gaps of the event log, for people."""
 
     target: ReadTarget
     entries: Sequence[HistoryEntry]
@@ -77,20 +77,21 @@ class RowHistory:
 
 
 class ReadSide(Protocol):
-    """Answers from any thread, several at once. Reads alone, and no further than its time.
+    """Serves reads from any thread, several at once. It only reads, and only within its time limit.
 
-    Raises `NotFound`, `domain.read_query.InvalidReadQuery` and `ReadTimeout`, `Busy`, `Retryable` while a target is away,
-    and other errors of the program for what cannot be told.
+    Raises `NotFound`, `domain.read_query.InvalidReadQuery` and `ReadTimeout`, `Busy`, `Retryable` while a target is
+    away, and other errors of the program if a read is not possible.
     """
 
     def targets(self) -> Sequence[ReadTarget]:
-        """The tables that may be read, by name."""
+        """The readable tables, by name."""
 
     def columns(self, name: str) -> tuple[ReadTarget, pa.Schema]:
         """A target and its columns."""
 
     def rows(self, name: str, wanted: PageRequest) -> Page:
-        """Some of its rows."""
+        """One page of its rows."""
 
     def history(self, name: str, key: Sequence[str]) -> RowHistory:
-        """What became of the row with that key, a text for each column, by the event log. NotThere where it never was."""
+        """The history of the row with that key, one text per column, from the event log. NotFound if there never was
+        such a row."""

@@ -1,4 +1,4 @@
-"""The port to what a target holds, for queries."""
+"""The port of queries on targets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Reader(Protocol):
     """Reads targets by name. Implemented by sinks that can be queried."""
 
     def tables(self) -> Sequence[str]:
-        """The targets there are, by the name `read` takes."""
+        """The names of the targets, as `read` expects them."""
 
     def read(
         self,
@@ -29,15 +29,16 @@ class Reader(Protocol):
         where: str | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """The rows of a target, now or then. `where` is a SQL condition on its columns, evaluated read-only.
+        """The rows of a target, now or at an earlier version. `where` is a SQL condition on its columns, evaluated
+        read-only.
 
-        Raises `Fatal` with the versions there are when `version` or `as_of` cannot be answered, or when there is no
-        such target.
+        Raises `Fatal` with the available versions if `version` or `as_of` cannot be read, or if the target does not
+        exist.
         """
 
 
 class SelectsRows(Reader, Protocol):
-    """A reader of single rows and pages of them."""
+    """A reader of single rows and pages of rows."""
 
     def select(
         self,
@@ -48,20 +49,20 @@ class SelectsRows(Reader, Protocol):
         as_of: datetime | None = None,
         seconds: float | None = None,
     ) -> pa.Table:
-        """The rows that `choose`, asked with the columns that the table has, or had then, wants of a target. What it raises
-        passes through.
+        """The rows of a target that match the query built by `choose`. It is called with the table's columns, now or at
+        the earlier version; its errors pass through.
 
-        Values travel beside the statement, never in it, but for whole numbers. Raises as `read` does, `InvalidReadQuery`
-        for values that cannot be compared with their column, and `ReadTimeout` after so many seconds.
+        Values are bound as parameters, never part of the statement, except whole numbers. Raises as `read` does,
+        `InvalidReadQuery` for values that cannot be compared with their column, and `ReadTimeout` after `seconds`.
         """
 
 
 class ListsVersions(Protocol):
-    """A reader of targets of which older versions are kept."""
+    """A reader of targets that keep older versions."""
 
     def read_version_positions(self, lane: Lane) -> Iterator[tuple[int, Position]]:
-        """The versions of the lane's target, the newest first, with the position of the lane at each; without those of
-        which it is not known. Their rows may be gone."""
+        """The versions of the lane's target, newest first, each with the lane's position at that version. Versions with
+        an unknown position are left out. Rows of a version may be gone."""
 
     def columns_at(self, name: str, version: int) -> pa.Schema:
-        """The columns that `read` finds in a target at a version, without reading its rows. Fatal as there."""
+        """The columns that `read` returns for a version of a target, without reading its rows. Fatal as in `read`."""

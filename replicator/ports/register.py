@@ -1,4 +1,4 @@
-"""The port to what a pipeline remembers of its source beside the targets."""
+"""The port of the register: facts about a source that a pipeline stores outside the targets."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from replicator.domain.position import Position
 
 @dataclass(frozen=True)
 class RegisterEntry:
-    """What was seen of one source: per table its topics and its key, per lane where each of its partitions began, and where
-    each partition of the source was at first sight (`began`; None before the first start).
+    """The facts about one source.
 
-    Targets own how far a lane got; this only says which lanes there are and where one that has applied nothing of a
-    partition yet has to begin, whatever other lanes have passed meanwhile. A key is kept because some records (a truncate)
-    do not tell it; a table without one is not in `keys`. `connectors`: what wrote the records, each once by its identity.
+    - `topics`, `keys`: per table. A key is stored because some records (a truncate) do not contain it. A table without
+      a key is not in `keys`.
+    - `beginnings`: per lane the offset at which each of its partitions began.
+    - `began`: the position of the source at first sight; None before the first start.
+    - `connectors`: the connectors that wrote the records, each identity once.
+
+    Targets own the progress of a lane. This entry only has the lanes and the beginning of each partition of which a
+    lane has applied nothing yet, even if other lanes have passed it.
     """
 
     topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -28,11 +32,11 @@ class RegisterEntry:
 
 
 class Register(Protocol):
-    """Keeps `RegisterEntry` per source. Losing it is safe: the stream is then read from the source's `start_from` again,
-    and lanes trim what they have applied."""
+    """Stores a `RegisterEntry` per source. Losing it is safe: the stream is read from the source's `start_from` again,
+    and lanes skip the records that they have applied."""
 
     def load(self, source: str) -> RegisterEntry:
-        """What `save` kept last; empty when nothing was."""
+        """The entry that `save` stored last; empty if there is none."""
 
     def save(self, source: str, seen: RegisterEntry) -> None:
-        """Durable when it returns, and replaced whole or not at all."""
+        """Replace the entry, completely or not at all; durable on return."""

@@ -1,4 +1,4 @@
-"""The port to what answers programs elsewhere."""
+"""The port of the HTTP server for other programs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ Emit = Callable[[Sequence[NewEvent]], Sequence[AppendedEvent]]
 
 
 class Server(Protocol):
-    """Takes events and shows rows until it is closed."""
+    """Accepts events and returns rows until it is closed."""
 
     def start(self, emit: Emit | None, reads: ReadSide) -> str:
-        """Begin to answer, in the background; returns the address. Without `emit` no events are taken. ConfigProblem where
-        others could write, or read from another machine, without a token; `EnvironmentProblem` when the address is taken."""
+        """Serve in the background; returns the address. Without `emit` no events are accepted. ConfigProblem if other
+        users could write without a token, or other machines could read without one; `EnvironmentProblem` if the address
+        is already in use."""
 
     def close(self) -> None:
-        """Take no more requests, and return when those that were taken have their answer; may be called twice."""
+        """Accept no more requests, and return when all accepted requests are answered; may be called twice."""

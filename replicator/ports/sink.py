@@ -1,4 +1,4 @@
-"""The port to targets."""
+"""The port of targets."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from .frames import ApplyOutcome, F, Lane, RejectRows, Write
 
 @dataclass(frozen=True, slots=True)
 class SinkCapabilities:
-    """What a sink can do, so that the pipeline need not know which sink it is.
+    """The features of a sink, so that the pipeline does not depend on a particular sink.
 
-    `atomic_across_lanes`: all writes of one `apply` become visible together. `policies`: names it accepts. `watermarks`: it
-    rejects late changes of a plan with a watermark; lanes with one are refused where it does not. `retention`: it forgets
-    deletes by the retention of a plan; where it does not, it remembers them for ever, and nothing is late for that.
+    - `atomic_across_lanes`: all writes of one `apply` become visible together.
+    - `policies`: the names of supported policies.
+    - `watermarks`: it rejects late changes of a plan with a watermark. Otherwise lanes with a watermark are refused.
+    - `retention`: it deletes tombstones by the retention of a plan. Otherwise it keeps them forever, and no change is
+      late because of retention.
     """
 
     atomic_across_lanes: bool
@@ -34,65 +36,71 @@ class SinkCapabilities:
 
 
 class Sink(Protocol[F]):
-    """A target system; owns the position of every lane it applies.
+    """A target system; it owns the position of every lane it applies.
 
-    Who calls: one worker thread per sink. Errors: `Retryable` when the outcome is "not applied, or applied and
-    recorded": the caller asks `state` again and repeats what is left. `Fenced` when another instance writes the lane.
-    Any other `Fatal` concerns the lane (or all writes of the call) and suspends it. Driver errors are translated here.
+    One worker thread per sink calls it. Errors:
+
+    - `Retryable`: "not applied, or applied and recorded". The caller reads `state` again and repeats the rest.
+    - `Fenced`: another instance writes the lane.
+    - Any other `Fatal` concerns the lane (or all writes of the call) and suspends it.
+
+    The sink translates driver errors into these.
     """
 
     capabilities: SinkCapabilities
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """Make the target ready for rows of `plan.target`: create it, or add the columns it lacks (nullable). May be
-        called again with a plan of more columns. An existing table is used as it is: its columns keep their types, and
-        columns that the plan does not name are left alone. Takes the lane's lock: a second instance that prepares the
-        same lane makes one of the two fail with `Fenced` at the latest at its next commit (test_second_instance_is_fenced).
-        """
+        """Make the target ready for rows of `plan.target`: create it, or add missing columns (nullable). May be called
+        again with a plan of more columns. An existing table is used as it is: its columns keep their types, and columns
+        that are not in the plan stay. Locks the lane: if a second instance prepares the same lane, one of the two fails
+        with `Fenced`, at the latest at its next commit (test_second_instance_is_fenced)."""
 
     def state(self, lane: Lane) -> LaneState | None:
-        """What was committed last for this lane, read from the target; None when nothing ever was. Needs no `prepare`.
-        DataLoss when what is there is damaged."""
+        """The state committed last for this lane, read from the target; None if there is none. Needs no `prepare`.
+        DataLoss if the state is damaged."""
 
     def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
-        """Stages 2 to 4, and the position, in one commit (per lane, or for all: see `capabilities`).
+        """Stages 2 to 4, and the position, in one commit (per lane, or for all lanes: see `capabilities`).
 
-        MUST be all or nothing per commit, whatever fails when (test_fail_after_apply_then_retry). Per partition: a span that
-        ends at or below the applied position is a no-op; rows below it are dropped as duplicates (test_redelivery); a
-        span that starts above it raises `DataLoss` (test_gap_is_refused). Rows that do not fit the target, and rows that
-        cannot be completed, go to `reject` before the commit and are not applied (test_rejects_are_durable_first).
-        Rows that a target refuses for what other rows hold (a foreign key, a unique value) are tried again after all others
-        of the call. Those that are refused still are rejected, unless the write `may_wait`: then RowsWait, and nothing is
-        committed.
-        A write that changes no row still moves the position (test_empty_write_advances_position). The state that is
-        committed with the rows names the plan's rule (test_state_is_committed_with_the_rows).
+        MUST be all or nothing per commit, whatever fails when (test_fail_after_apply_then_retry). Per partition:
 
-        Under a watermark changes that are late (`domain.policy.watermark`) go to `reject` as LATE, and nothing else comes
-        of them; of the others, of which the fold has left all, changes that come twice are one
-        (test_late_changes_are_rejected, test_histories_under_a_watermark_equal_the_model). `LaneState.max_event_time` is
-        committed with the rows.
+        - A span that ends at or below the applied position is a no-op.
+        - Rows below the applied position are dropped as duplicates (test_redelivery).
+        - A span that starts above it raises `DataLoss` (test_gap_is_refused).
 
-        Under a retention (`domain.policy.retention`) `Write.at` may raise the floor, at or below which the deletes
-        remembered until then are forgotten before anything of the write is judged (test_tombstones_are_purged). A change
-        that is late for it goes to `reject` as LATE (test_histories_with_purged_tombstones_equal_the_model). The floor is
-        kept in the state, and never falls, whoever writes next and under whatever retention
-        (test_the_purged_sequence_is_stored).
+        Rows that do not fit the target, and rows that cannot be completed, go to `reject` before the commit and are not
+        applied (test_rejects_are_durable_first). Rows that the target refuses because of other rows (a foreign key, a
+        unique value) are retried after all others of the call. Rows that are still refused are rejected, unless the
+        write `may_wait`: then RowsWait is raised and nothing is committed.
 
-        A write `beside` the stream has an empty span and moves nothing: its rows are judged by their sequences, wherever the
-        lane stands (test_left_out_changes_are_applied_out_of_band), and again as often as it is given
+        A write that changes no row still moves the position (test_empty_write_advances_position). The state is
+        committed with the rows, and has the plan's rule (test_state_is_committed_with_the_rows).
+
+        Watermark: late changes (`domain.policy.watermark`) go to `reject` as LATE and have no other effect. The fold
+        has kept all changes; of the rest, repeated changes count once (test_late_changes_are_rejected,
+        test_histories_under_a_watermark_equal_the_model). `LaneState.max_event_time` is committed with the rows.
+
+        Retention (`domain.policy.retention`): `Write.at` may raise `LaneState.purged_up_to`. Tombstones stored until
+        then, at or below its sequence, are deleted before any change of the write is reconciled
+        (test_tombstones_are_purged). A change that is late because of it goes to `reject` as LATE
+        (test_histories_with_purged_tombstones_equal_the_model). `purged_up_to` is stored in the state and never
+        decreases, for any later writer and retention (test_the_purged_sequence_is_stored).
+
+        Out-of-band write: the span is empty and the position stays. Only sequences decide about its rows, whatever the
+        lane's position (test_left_out_changes_are_applied_out_of_band). It may be repeated
         (test_a_failed_out_of_band_write_is_repeated). No time passes with it.
 
-        A sink that is `atomic_across_lanes` may be given several writes of one lane, one after the other; the counts are
-        then those of all of them (test_several_writes_of_a_lane_are_one_commit). It publishes `Write.complete` in the same
-        commit, where readers of its tables find it.
+        A sink that is `atomic_across_lanes` may receive several writes of one lane, in order; the counts are then their
+        sum (test_several_writes_of_a_lane_are_one_commit). It publishes `Write.complete` in the same commit, where
+        readers of its tables find it.
         """
 
     def skip(self, lane: Lane, state: LaneState) -> None:
         """Set the lane's state without applying anything: the operator accepts the loss."""
 
     def reset(self, lane: Lane) -> None:
-        """Remove the lane's rows and its state, also a damaged one, so that it starts from nothing. DataLoss, and nothing is
-        removed, where its rows cannot be told from others without the state."""
+        """Remove the lane's rows and its state, also a damaged one, so that it starts from nothing. DataLoss, with
+        nothing removed, if its rows cannot be identified without the state."""
 
     def close(self) -> None:
         """Release locks and connections; may be called twice."""
@@ -100,8 +108,8 @@ class Sink(Protocol[F]):
 
 @dataclass(frozen=True, slots=True)
 class LaneArtifact:
-    """One thing that is kept of a lane, for people: `what` it is (`table`, `positions`), and `where`. `stays` says why
-    `Drops.drop` leaves it, and what becomes of it; empty for what goes."""
+    """One stored thing of a lane, for people: `what` it is (`table`, `positions`), and `where`. `stays`: why
+    `Drops.drop` keeps it, and its further use; empty if it is removed."""
 
     what: str
     where: str
@@ -109,53 +117,54 @@ class LaneArtifact:
 
 
 class Drops(Protocol):
-    """A sink whose lanes can be taken away whole. Not every one can: the records of an event log are of many lanes."""
+    """A sink that can remove a whole lane. Not every sink can: an event log has records of many lanes."""
 
     def list_artifacts(self, lane: Lane) -> Sequence[LaneArtifact]:
-        """What is kept of the lane, also of one that was dropped half way; empty when there is nothing. Needs no `prepare`,
-        takes no lock and changes nothing."""
+        """Everything stored of the lane, also after an interrupted drop; empty if there is nothing. Needs no `prepare`,
+        locks nothing and changes nothing."""
 
     def drop(self, lane: Lane) -> None:
-        """Remove the lane's target, and everything else that is kept of the lane.
+        """Remove the lane's target, and everything else that is stored of the lane.
 
-        Takes the lane: `Fenced`, and nothing is removed, while another instance holds it. Where that cannot be told, the
-        other one fails at the latest at its next commit (test_drop_takes_the_lane). Afterwards the lane is one that never
-        was: there is no state, no delete is remembered (test_drop_removes_tombstones), and `prepare` makes the target
-        anew, in whatever shape (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
+        Takes over the lane: `Fenced`, with nothing removed, while another instance holds it. If that cannot be
+        detected, the other instance fails at the latest at its next commit (test_drop_takes_the_lane). Afterwards the
+        lane is new: it has no state and no tombstones (test_drop_removes_tombstones), and `prepare` creates the target
+        again, with any columns (test_drop_leaves_nothing). Other lanes stay as they are (test_drop_leaves_other_lanes).
 
-        May be called again, after it was killed anywhere too, and for a lane of which there is nothing
-        (test_drop_may_be_repeated). In between `state` and `prepare` answer as before, or as for a lane that never was, or
-        raise DataLoss that names `replicator drop`: never a state whose rows are gone.
+        May be called again, also after a kill, and for a lane without anything (test_drop_may_be_repeated). Meanwhile
+        `state` and `prepare` return as before, or as for a new lane, or raise DataLoss that names `replicator drop`.
+        They never return a state whose rows are gone.
 
-        A target that this sink did not make stays. The rows that the lane wrote to it go, others do not.
+        A target that this sink did not create stays. Only the rows that the lane wrote to it are removed.
         """
 
 
 CutoverDecision = Callable[[LaneState | None, LaneState], LaneState]
-"""Given the states of a lane and of the one that made its target anew, the state from which the lane goes on; raises where
-it may not."""
+"""From the states of a lane and of its rebuild to the state with which the lane continues; raises if it may not."""
 
 
 class Swaps(Protocol):
-    """A sink in which a lane can have its target exchanged for another one that was made beside it."""
+    """A sink that can replace a lane's target by a rebuild of it."""
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """Let the rows of `rebuilt`, a lane of the same sink, be those of `lane`, under the state that `judge` gives; the
-        state after that (test_a_target_is_swapped). Both lanes are taken as by `Drops.drop` (test_swap_takes_the_lane);
-        `rebuilt` may be gone afterwards, or is to be dropped. The lane needs another `prepare`.
+        """Replace the rows of `lane` by the rows of `rebuilt`, a lane of the same sink, with the state that `judge`
+        returns. Returns the state after that (test_a_target_is_swapped). Takes over both lanes as `Drops.drop` does
+        (test_swap_takes_the_lane). Afterwards `rebuilt` may be gone, or has to be dropped. `lane` needs another
+        `prepare`.
 
-        Rows and state change in one commit: who reads at any time finds the old target or the new one. Killed anywhere, it
-        is the one or the other, and whoever opens the lane next finds everything that belongs to it. Changes after it are
-        judged as they were by `rebuilt`, deletes that it remembers included (test_what_is_remembered_goes_along). Fatal,
-        and nothing is changed, where `judge` raises it (test_a_swap_that_is_refused), for a target that this sink did not
-        make, and for one with what would not outlive it.
+        Rows and state change in one commit: readers always find either the old target or the new one. A kill leaves one
+        of the two, and the next user of the lane finds everything that belongs to it. Later changes are reconciled as
+        `rebuilt` would, including its tombstones (test_what_is_remembered_goes_along).
+
+        Fatal, with nothing changed, if `judge` raises it (test_a_swap_that_is_refused). The same for a target that this
+        sink did not create, and for a target with dependent objects that would be lost.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureResult:
-    """What was removed of one lane: `rows` of its target, and `side_rows` it (remembered deletes and the like). `versions`:
-    what still holds them, for people; empty where nothing does."""
+    """The result of an erasure in one lane: removed `rows` of its target, and `side_rows` of its side tables
+    (tombstones and the like). `versions`: older versions that still contain them, for people; empty if there are none."""
 
     rows: int = 0
     side_rows: int = 0
@@ -163,138 +172,141 @@ class ErasureResult:
 
 
 class Erases(Protocol):
-    """A sink from which single keys can be taken."""
+    """A sink that can erase single keys."""
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """Remove every row with that key from the lane's target, versions of a history and changes of a log of them too, and
-        from all that is kept beside it. `key`: the names of its columns at the source, and their texts
-        (`domain.erasures.to_key_texts`). The position and the other rows stay as they are (test_a_key_is_erased).
+        """Remove every row with that key from the lane's target, also versions of an scd2 table and changes of an
+        append table, and from its side tables. `key`: the source's names of the key columns, with their texts
+        (`domain.erasures.to_key_texts`). The position and all other rows stay as they are (test_a_key_is_erased).
 
-        Takes the lane as `Drops.drop` does (test_erasing_takes_the_lane). May be called again, after it was killed anywhere
-        too. Nothing for a lane without a target (test_erasing_nothing). What is written down of the act itself does not
-        name the key."""
+        Takes over the lane as `Drops.drop` does (test_erasing_takes_the_lane). May be called again, also after a kill.
+        No effect for a lane without a target (test_erasing_nothing). The log of the erasure itself does not contain the
+        key.
+        """
 
     def end_versions(self, lane: Lane) -> str:
-        """Remove what older versions of the target hold, and of what is beside it; nobody can read these afterwards. Nothing
-        where there are none (test_versions_end). What could not be removed, for people."""
+        """Remove older versions of the target and of its side tables, so that nobody can read them (test_versions_end).
+        No effect if there are none. Returns what could not be removed, for people."""
 
 
 class ErasesRecords(Protocol):
-    """An event log from which single records can be taken."""
+    """An event log that can erase single records."""
 
     def records(self, lane: Lane) -> Iterator[pa.Table]:
         """The records of the lane's topics as raw frames (`domain.change.RAW`), per partition in any order."""
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
-        """Leave of the records at these places (topic, partition, offset) nothing but place and times, and
-        `domain.erasures.ERASED_RECORD`; where older versions still hold them, as in `ErasureResult`. Takes the lane; may be
-        called again."""
+        """Clear the records at these positions (topic, partition, offset): only the position, the times and
+        `domain.erasures.ERASED_RECORD` stay. Returns the older versions that still contain them, as in `ErasureResult`.
+        Takes over the lane; may be called again."""
 
     def end_versions(self, lane: Lane) -> str:
-        """See `Erases.end_versions`; of the whole log."""
+        """As `Erases.end_versions`, for the whole log."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """The number of files that a target had, and has."""
+    """The number of files of a target before and after a compaction."""
 
     before: int
     after: int
 
 
 class Compacts(Protocol):
-    """A sink whose targets are files, of which small ones can become few."""
+    """A sink whose targets are files, and which can merge small files."""
 
     def compact(self, lane: Lane) -> CompactionResult | None:
-        """Rewrite the small files of the lane's target, whose rows stay as they are; None where there is no target. Takes no
-        lock: who writes the lane meanwhile goes on (test_compact_and_vacuum_leave_the_rows)."""
+        """Rewrite the small files of the lane's target; the rows stay as they are. None if there is no target. Locks
+        nothing: other writers of the lane continue (test_compact_and_vacuum_leave_the_rows)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumResult:
-    """How many files were deleted, or would be; None where that is not known."""
+    """The number of files that were deleted, or would be; None if it is not known."""
 
     files: int | None
 
 
 class Vacuums(Protocol):
-    """A sink whose targets leave room behind that can be had again."""
+    """A sink that can reclaim unused space of its targets."""
 
     def vacuum(self, lane: Lane, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """Free what the lane's target does not need, and has not needed for `retain`, where the sink knows such times; by
-        default for as long as the target itself says. None where there is no target; nothing is changed in a `dry_run`.
-        Takes no lock, as `Compacts.compact`."""
+        """Delete unused files of the lane's target that have been unused for `retain`, if the sink has such times; by
+        default for the time that the target itself defines. None if there is no target. A `dry_run` changes nothing.
+        Locks nothing, as `Compacts.compact`."""
 
 
 @runtime_checkable
 class Publishes(Protocol):
-    """A sink that commits lane by lane, and can tell readers of its tables up to which transaction these are complete."""
+    """A sink that commits lane by lane, and can publish up to which transaction its tables are complete."""
 
     def publish(self, lanes: Sequence[Lane], complete: CompletenessWatermark) -> None:
-        """`lanes`, which are all of their source, have committed what `complete` says, and nothing since.
+        """Publish `complete`. `lanes` are all lanes of the source; they have committed everything up to `complete`, and
+        nothing since.
 
-        Where it names no transaction, what was published of one stays true and stays, beside what else it says; as it does
-        after a kill, whenever that comes. `skip`, `reset` and `drop` of a lane take it back first. Nothing is committed
-        where nothing is new. Errors as of `Sink.apply`; the outcome may be either.
+        If `complete` names no transaction, the one published last stays, with the new values of the other fields. It
+        also stays true after a kill at any time: `skip`, `reset` and `drop` of a lane withdraw it first. Without news
+        nothing is committed. Errors as in `Sink.apply`; after an error it may be published or not.
         """
 
 
 @runtime_checkable
 class StoresSchemas(Protocol):
-    """A sink that keeps, beside each target, the schemas that its lane has met.
+    """A sink that stores the schemas of each lane with its target.
 
-    For each of `ApplyPlan.versions` that it does not remember so, in order, `Sink.prepare` does what its `reshaping` asks of
-    a target that is there, each part unless it is done already or concerns a column that was not made so, and remembers it
-    after that. `Sink.reset` keeps them, so
-    that a lane which is loaded anew asks nothing again; `Drops.drop` forgets them.
+    `Sink.prepare` processes each of `ApplyPlan.versions` that is not stored in that state, in order. It applies the
+    version's `reshaping` to an existing target, then stores the version. A step is skipped if it is already done, or if
+    its column was not created that way. `Sink.reset` keeps the schemas, so that loading a lane again needs no new
+    decisions. `Drops.drop` removes them.
     """
 
     def schemas(self, lane: Lane) -> Sequence[SchemaVersion]:
-        """All that is remembered of the lane, by number; empty when there is nothing. Needs no `prepare`."""
+        """All stored schemas of the lane, by number; empty if there are none. Needs no `prepare`."""
 
     def remember(self, lane: Lane, version: SchemaVersion) -> None:
-        """Write down a version, or write it anew; durable on return. Needs no `prepare`."""
+        """Store a version, or overwrite it; durable on return. Needs no `prepare`."""
 
 
 @runtime_checkable
 class Hurries(Protocol):
-    """A sink that can end a call that waits for an answer."""
+    """A sink that can interrupt a call that waits for an answer."""
 
     def hurry(self) -> None:
-        """The program is to end. A call in progress whose answer will not come raises Retryable within seconds; others go
-        on. From any thread; may be called again."""
+        """The program is about to end. A call without an answer raises Retryable within seconds; other calls continue.
+        From any thread; may be called again."""
 
 
 @runtime_checkable
 class RefusesSecondWriter(Protocol):
-    """A sink that lets one lane write a target: two lanes, of one pipeline or of two, would each write every row."""
+    """A sink in which only one lane may write a target: two lanes, of one or of two pipelines, would write every row
+    twice."""
 
     def refuse_second_writer(self, lane: Lane) -> None:
         """Raise the ConfigProblem with which `Sink.prepare` refuses a target of another lane. Changes nothing."""
 
 
 class TombstoneStore(Protocol[F]):
-    """(key, sequence) of deletes beside a target, so that an older update that arrives later cannot bring the row back.
+    """The tombstones of a target, as (key, sequence): an older update that arrives later cannot bring a row back.
 
-    Entries are true facts: recording one twice, or before the target's own commit, is harmless.
+    Entries are facts: storing one twice, or before the target's own commit, is harmless.
     """
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: F) -> SequenceKey | None:
-        """Remember the deletes of a folded frame; returns the highest sequence now remembered."""
+        """Store the deletes of a folded frame; returns the highest stored sequence."""
 
     def lookup(self, lane: Lane, plan: ApplyPlan, keys: F, applied: Position, *, again: bool = False) -> F:
-        """The remembered entries of these keys: the key columns and `_cdc_seq_1..n`, the highest per key. Entries of records
-        at or above `applied` are left out (test_tombstones_of_unapplied_records_are_left_out). With `again`, for rows of a
-        write beside the stream, those of the records of `keys` too: whether they were applied is not known
-        (test_tombstones_of_retried_records_are_left_out)."""
+        """The tombstones of these keys: the key columns and `_cdc_seq_1..n`, the highest sequence per key. Tombstones
+        of records at or above `applied` are left out (test_tombstones_of_unapplied_records_are_left_out). With `again`,
+        for an out-of-band write, tombstones of the records of `keys` are left out too: it is not known if they were
+        applied (test_tombstones_of_retried_records_are_left_out)."""
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: SequenceKey) -> None:
-        """Remove the entries whose sequence is not above `high`; may be repeated."""
+        """Delete the tombstones at or below the sequence `high`; may be repeated."""
 
 
 class Explains(Protocol):
-    """A sink that can say, without connecting, what it will run."""
+    """A sink that can show, without connecting, the statements that it runs."""
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
-        """Per stage (`fold`, `repair`, `write`) the text that runs, in the order in which it runs. ConfigProblem where the
-        options of the lane do not suit the columns."""
+        """Per stage (`fold`, `repair`, `write`) the text that runs, in order. ConfigProblem if the options of the lane
+        do not fit the columns."""

@@ -1,4 +1,4 @@
-"""The port to metrics."""
+"""The port of metrics."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .dead_letters import DeadLetterGroup
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a stream that an engine runs by itself gets on. `batch_seconds`: what its last batch took; rows per second that
-    came in and that were applied, 0 while none come; `lag_records` between that batch and the stream's end, None when
-    unknown."""
+    """The progress of a stream that an engine runs by itself. `batch_seconds` is the duration of its last batch. The
+    rates are rows per second, 0 while there are none. `lag_records` is the distance of that batch from the stream's
+    end, None if it is not known."""
 
     batch_seconds: float
     input_rows_per_second: float
@@ -23,7 +23,7 @@ class Pace:
     lag_records: int | None
 
     def to_text(self, source: str) -> str:
-        """A line for people."""
+        """One line for people."""
         rates = f"{self.input_rows_per_second:,.0f} rows/s in, {self.processed_rows_per_second:,.0f} rows/s applied"
         behind = "" if self.lag_records is None else f", {self.lag_records:,} records behind"
         return f"source {source}: the last batch took {self.batch_seconds:.1f} s, {rates}{behind}"
@@ -36,36 +36,36 @@ class HasPace(Protocol):
     """The engine's name, as in `engine` of the config."""
 
     def pace(self) -> Pace | None:
-        """How the stream gets on; None before its first batch has ended. From any thread."""
+        """The progress of the stream; None before the end of its first batch. From any thread."""
 
 
 class Telemetry(Protocol):
-    """Counts and gauges by name of source and lane, never by key or offset. Never raises, never blocks."""
+    """Counters and gauges by name of source and lane, never by key or offset. Never raises, never blocks."""
 
     def consumed(self, source: str, records: int) -> None:
-        """Records read from a source."""
+        """Count records read from a source."""
 
     def ignored(self, source: str, kind: str, records: int) -> None:
-        """Records that carry no change of a table."""
+        """Count records that contain no change of a table."""
 
     def rejected(self, source: str, table: str, stage: str, code: str, records: int) -> None:
-        """Records that were rejected; `table` is empty where it is not known. The application bounds how many tables and
-        codes there are."""
+        """Count rejected records; `table` is empty if it is not known. The application limits the number of tables and
+        codes."""
 
     def dead_letters(self, counts: Mapping[DeadLetterGroup, int]) -> None:
-        """How many dead letters are open by now; groups that are not named have none."""
+        """Set the number of open dead letters; groups that are not in `counts` have none."""
 
     def changes(self, lane: str, counts: Counts) -> None:
-        """What became of changes in a lane."""
+        """Count the changes of a lane by their outcome."""
 
     def applied(self, lane: str, seconds: float, newest: int | None) -> None:
-        """One apply of a lane took `seconds`; `newest` is the greatest event time in it, microseconds since 1970."""
+        """One apply of a lane took `seconds`; `newest` is its greatest event time, in microseconds since 1970."""
 
     def lag(self, source: str, records: int | None) -> None:
-        """Records between the lowest lane and the end of the source; None where that is not known."""
+        """Records between the lowest lane and the end of the source; None if it is not known."""
 
     def lane_up(self, lane: str, up: bool) -> None:
-        """A lane runs, or is suspended or paused."""
+        """The lane runs, or else is suspended or paused."""
 
     def pace(self, source: str, engine: str, pace: Pace) -> None:
-        """How the stream of a source gets on."""
+        """The progress of a source's stream."""
