@@ -1,1 +1,1 @@
-"""What a change is and what a policy means. Knows no engine, no driver and no configuration file."""
+"""Changes, tables and policies. Independent of engines, drivers and configuration files."""

@@ -6,8 +6,8 @@ import ipaddress
 
 
 def is_loopback(address: str) -> bool:
-    """True when only this machine reaches what listens at `address`, HOST:PORT. A name other than localhost is resolved
-    elsewhere, so it never counts."""
+    """True if only this machine can reach `address` (HOST:PORT). Names other than localhost are resolved elsewhere, so
+    they never count."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback

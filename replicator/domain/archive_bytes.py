@@ -1,4 +1,4 @@
-"""Bytes of records as the archive transport writes them in JSON."""
+"""JSON form of record bytes in the archive transport."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def encode_bytes(data: bytes | None) -> Any:
-    """Text where the bytes are UTF-8, so that people can read it; otherwise `{"base64": ...}`."""
+    """Text if the bytes are UTF-8, so that people can read it; otherwise `{"base64": ...}`."""
     if data is None:
         return None
     try:
@@ -17,7 +17,7 @@ def encode_bytes(data: bytes | None) -> Any:
 
 
 def decode_bytes(value: Any) -> bytes | None:
-    """What `encode_bytes` wrote."""
+    """The bytes that `encode_bytes` encoded."""
     if value is None:
         return None
     return value.encode() if isinstance(value, str) else b64decode(value["base64"])

@@ -1,4 +1,4 @@
-"""Where a moment lies among the records of an event log."""
+"""Log cuts: a point in time, or a position, as offsets in an event log."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """Before some records of an event log, and behind all others. Of the partitions that have records: `firsts`, the first
-    of them; `below`, one past the last record before the border, where there is one; `end`, the first offset behind it, or
-    how far the log has read the partition. Between `below` and `end` there is no record. `at`: its time at the source, where
-    it is one."""
+    """A cut through an event log: before some records of each partition, behind all others.
+
+    For partitions with records:
+
+    - `firsts`: the first offset.
+    - `below`: one past the last record before the cut, if there is one.
+    - `end`: the first offset behind the cut, or the offset up to which the log has read the partition.
+
+    There is no record between `below` and `end`. `at`: the source time of the cut, if it is one of a time.
+    """
 
     firsts: Position = field(default_factory=Position)
     below: Position = field(default_factory=Position)
@@ -24,9 +30,9 @@ class LogCut:
     at: datetime | None = None
 
     def is_at(self, position: Position, begun: Position) -> bool:
-        """Whether a lane that began with `begun` and stands at `position` has applied exactly the records before it. Of a
-        partition whose records before it are not in the log, if there were some, that is only known where the lane has
-        applied nothing; so it is of one of which the log has no record at all."""
+        """True if a lane that began at `begun` and is at `position` has applied exactly the records before the cut. For
+        a partition whose first records may be missing in the log, this is only known if the lane has applied nothing of
+        it."""
         if any(begun.get(place, 0) > first for place, first in self.firsts.items()):
             return False
         if any(offset > begun.get(place, 0) for place, offset in position.items() if place not in self.end):
@@ -39,37 +45,37 @@ class LogCut:
         )
 
     def has_before(self, position: Position) -> bool:
-        """Whether one of the records at a position, the first ones of something, lies before it."""
+        """True if `position`, the start of something, has a record before the cut."""
         return any(offset < self.below.get(place, 0) for place, offset in position.items())
 
     def is_beyond(self, position: Position, newest: datetime | None) -> bool:
-        """Whether what was made of the records below that position, of which the latest is of the time `newest`, may hold
-        some that lie behind it."""
+        """True if a state built from the records below `position` may contain records behind the cut. `newest` is the
+        latest source time of these records."""
         later = self.at is not None and newest is not None and newest > self.at
         return later or any(position.get(place, 0) > end for place, end in self.end.items())
 
 
 def is_time_ordered(early: Offsets, late: Offsets) -> bool:
-    """Whether the records are in the order of their times, as far as one time goes: by partition the last offset of those of
-    then or earlier, and the first of those of later."""
+    """True if the records are in the order of their times around one point in time. `early`: per partition the last
+    offset of that time or earlier. `late`: the first offset of a later time."""
     return all(place not in late or last < late[place] for place, last in early.items())
 
 
 @dataclass(frozen=True, slots=True)
 class CutSides:
-    """Of partitions that have records: `firsts`, the first offset; the last one before a border, and the first behind it,
-    where there are some."""
+    """Offsets around a cut, for partitions with records: the first offset, the last one before the cut, and the first
+    one behind it, if they exist."""
 
     firsts: Offsets
     lasts: Offsets
     nexts: Offsets
 
     def to_cut(self, splits: Offsets, covered: Offsets) -> LogCut:
-        """The border before the records at or above `splits`; behind all of a partition that is not in it. `covered`: how
-        far the log's lane had read before."""
+        """The cut before the records at or above `splits`, and behind all records of other partitions. `covered`: the
+        offsets up to which the log's lane has read."""
         firsts, nexts = self.firsts, self.nexts
         below = {place: last + 1 for place, last in self.lasts.items()}
-        # Of what was before the first record nothing is known: there the border is where it was asked for.
+        # Records before the first one are unknown: there the cut is at the requested offset.
         end = {place: nexts.get(place, max(offset, covered.get(place, 0))) for place, offset in below.items()}
         end |= {place: min(first, splits[place]) for place, first in firsts.items() if place not in below}
         return LogCut(Position(firsts), Position(below), Position(end))

@@ -1,4 +1,4 @@
-"""Changes for those who ask what was changed, and when."""
+"""The audit of changes: which values changed, and when."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ AUDIT = pa.schema(
         pa.field("offset", pa.int64()),
     ]
 )
-"""One row per change. `operation`: c, u, d, r, t, or m for a row that got another key. `key`: its columns as a JSON object,
-null of a truncate and of a table without one. `changed`: the columns whose values differ, where the record tells the row
-before, or what changed of it; null where it does not. `who`: what the row itself says of that, in the column that was
-asked for."""
+"""One row per change.
+
+- `operation`: c, u, d, r, t, or m for a row that moved to another key.
+- `key`: the key columns as a JSON object; null for a truncate and for a table without a key.
+- `changed`: the columns with different values, if the record contains the row before or its changes; otherwise null.
+- `who`: the author of the change according to the row, in the column `by` of `build_audit`.
+"""
 
 
 def build_audit(changes: pa.Table, table: TableSpec, envelopes: pa.Table, raw: pa.Table, by: str | None = None) -> pa.Table:
-    """`AUDIT` of a changes frame. `envelopes` are what the decoder says of the records `raw` that it was decoded from. `by`:
-    the column in which rows say who changed them."""
+    """`AUDIT` of a changes frame. `envelopes` are the decoder's envelopes of the records `raw` from which it was
+    decoded. `by`: the column that names the author of a change."""
     places = zip(*(raw[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True)
     images = zip(envelopes["before"].to_pylist(), envelopes["after"].to_pylist(), strict=True)
     known = dict(zip(places, images, strict=True))
@@ -63,7 +66,7 @@ def _to_row(
 
 
 def _list_changed(before: str | None, after: str | None, unsent: Iterable[str]) -> list[str] | None:
-    """Some sources tell of the row before only what is otherwise. What was not sent is as it was."""
+    """Names of changed columns. Some sources send only the old values that changed. Unchanged values do not count."""
     old, new = (_parse_object(text) for text in (before, after))
     if old is None or new is None:
         return None
@@ -71,14 +74,14 @@ def _list_changed(before: str | None, after: str | None, unsent: Iterable[str]) 
 
 
 def _find_author(images: tuple[str | None, str | None], by: str) -> str | None:
-    """As the row says after the change; of one that is gone, as it said before."""
+    """The author according to the row after the change, or before it for a deleted row."""
     before, after = (_parse_object(text) for text in images)
     value = (after if after is not None else before or {}).get(by)
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _parse_object(text: str | None) -> dict[str, Any] | None:
-    """An image of one row; a message of several rows does not tell which of them a change is."""
+    """The image of one row. In a message with several rows it is unknown which one belongs to a change."""
     found = json.loads(text) if text else None
     found = found[0] if isinstance(found, list) and len(found) == 1 else found
     return found if isinstance(found, dict) else None

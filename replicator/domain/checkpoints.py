@@ -1,4 +1,4 @@
-"""Snapshots of a lane's state at a position of its event log, from which a replay may go on."""
+"""Checkpoints: stored states of a lane at a position of its event log, from which a rebuild can continue."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a lane's target and all that is kept beside it are after exactly the records of the event log below `position`.
+    """The stored state of a lane, its target and its side tables after exactly the event-log records below `position`.
 
-    `number` counts the snapshots of a lane. `rules` is a digest of everything that decides what becomes of records: under
-    other ones it is of no use. `begun`: where the partitions began, of which it holds everything from there on. `newest`:
-    the latest time at the source among its records, None where none tells one. `rows` of the target, `bytes` of all files.
-    `identity`: the broker's own ids of the topics, as far as the log knows them: offsets of a topic that was made anew are
-    others.
+    - `number`: counts the checkpoints of a lane.
+    - `rules`: a digest of all settings that affect the state. Under other rules the checkpoint cannot be used.
+    - `begun`: the offsets at which the partitions began; the state contains everything from there on.
+    - `newest`: the latest source time of its records, None if no record has one.
+    - `rows`: of the target. `bytes`: of all files.
+    - `identity`: the broker's ids of the topics, as far as the log has them. A topic that was created again has other
+      offsets.
     """
 
     number: int
@@ -37,17 +39,18 @@ class Checkpoint:
     identity: tuple[tuple[str, str], ...] = ()
 
     def has_same_topics(self, identity: Mapping[str, str]) -> bool:
-        """Whether its offsets are those of the topics that have these ids now."""
+        """True if its offsets belong to the topics with these ids."""
         return all(identity.get(topic, known) == known for topic, known in self.identity)
 
     def is_usable(self, rules: str, until: datetime | LogCut | None) -> bool:
-        """Whether a replay under these rules, of records up to that time or border (None: of all), can begin with it."""
+        """True if a rebuild under these rules can start from it. `until` is the time or log cut at which the rebuild
+        ends; None for all records."""
         if isinstance(until, LogCut):
             return self.rules == rules and not until.is_beyond(self.position, self.newest)
         return self.rules == rules and (until is None or self.newest is None or self.newest <= until)
 
     def to_json(self) -> dict[str, Any]:
-        """For `from_json`, and for people."""
+        """The JSON form, for `from_json` and for people."""
         return {
             "format": FORMAT,
             "number": self.number,
@@ -65,8 +68,8 @@ class Checkpoint:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Checkpoint:
-        """What `to_json` made. KeyError, TypeError, ValueError or AttributeError for anything else, and for a format that a
-        newer program wrote."""
+        """The checkpoint that `to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else, and
+        for a format of a newer program."""
         if data["format"] != FORMAT:
             raise ValueError("a snapshot of another format")
         newest = data["newest"]
@@ -87,15 +90,15 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSchedule:
-    """When snapshots are taken: `every` so many seconds, or once so many records (`after_records`) have come behind the last
-    one, whatever comes first; the newest `keep` stay."""
+    """When checkpoints are written: `every` so many seconds, or after `after_records` new records, whichever is first.
+    The newest `keep` checkpoints stay."""
 
     every: float | None
     after_records: int | None
     keep: int
 
     def is_due(self, last: Checkpoint | None, position: Position, now: datetime) -> bool:
-        """Whether one is due for a lane that stands at `position`. None is where nothing was applied since the last one."""
+        """True if a lane at `position` needs a new checkpoint; never if it has applied nothing since the last one."""
         behind = sum(max(0, o - (last.position.get(p, 0) if last else 0)) for p, o in position.items())
         if not behind:
             return False
@@ -106,6 +109,6 @@ class CheckpointSchedule:
 
 
 def find_newest_usable(known: Iterable[Checkpoint], rules: str, until: datetime | LogCut | None = None) -> Checkpoint | None:
-    """The latest of them with which a replay can begin."""
+    """The newest checkpoint from which a rebuild can start."""
     found = [one for one in known if one.is_usable(rules, until)]
     return max(found, key=lambda one: one.number, default=None)

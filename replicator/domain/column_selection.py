@@ -1,4 +1,4 @@
-"""Columns as a configuration chooses them."""
+"""Column lists of the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connectors that may lose rows before they send them, and what helps."""
+"""Connectors that may lose rows before they send them, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
 WITHOUT_LOSS = (3, 7)
-"""Debezium's PostgreSQL connector from 3.7.0 on. Before it, a restart took a log position for done of which more rows came
-(those of one COPY), and with transaction metadata it skipped rows of transactions that PostgreSQL 17 decodes anew. Every
-version may skip rows by where it was stopped, of which records show nothing: doctor looks at stopped connectors."""
+"""The first version of Debezium's PostgreSQL connector without these losses, 3.7.0. After a restart, older versions
+skipped the remaining rows of a COPY at a position they had already stored. With transaction metadata they also skipped
+rows of transactions that PostgreSQL 17 decodes again. Any version may skip rows depending on where it was stopped.
+Records do not show that, so `doctor` checks stopped connectors."""
 FIRST_AFFECTED_SERVER = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """What wrote records, as they say themselves: Debezium's name of the connector, its version, its
-    `provide.transaction.metadata`, None where that is not known, and its `topic.prefix`, which an upgrade keeps."""
+    """The connector that wrote records, according to these records: Debezium's name of it, its version, its
+    `provide.transaction.metadata` (None if it is not known), and its `topic.prefix`, which an upgrade keeps."""
 
     name: str
     version: str
@@ -25,21 +26,21 @@ class Connector:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What stays when it is upgraded or set otherwise."""
+        """The part that stays the same after an upgrade or a change of settings."""
         return self.name, self.prefix
 
 
 @dataclass(frozen=True, slots=True)
 class RowLoss:
-    """What a connector may lose, in one sentence, and what to do."""
+    """The possible loss of a connector, in one sentence, and the next step."""
 
     sentence: str
     next_step: str
 
 
 def find_row_loss(connector: Connector, *, server: int | None = None) -> RowLoss | None:
-    """What the connector may lose when it is restarted; None where nothing is known that it loses. `server`: the major
-    version of its database, None where that is not known."""
+    """The rows that the connector may lose when it is restarted; None if no loss is known. `server`: the major version
+    of its database, None if it is not known."""
     found = VERSION.match(connector.version)
     if connector.name != "postgresql" or found is None or (int(found[1]), int(found[2])) >= WITHOUT_LOSS:
         return None

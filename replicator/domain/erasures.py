@@ -1,4 +1,4 @@
-"""Keys that were forgotten: which they are is kept as a keyed hash alone."""
+"""Erased keys, which are stored only as keyed hashes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from .errors import Reject, RejectCode
 from .sequence_elements import to_plain_type
 
 ERASED_KIND = "forgotten"
-"""The kind under which records of forgotten keys are ignored."""
+"""The kind under which records of erased keys are ignored."""
 ERASED_RECORD = str(Reject(RejectCode.FORGOTTEN, "this record was of a row that was forgotten, and nothing of it is kept"))
-"""What an event log says in place of such a record, in its column `error`."""
+"""The column `error` of an erased record in an event log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """One key that was forgotten. `columns`: the names of its columns at the source. `hash`: see `ErasureHashes.hash_key`.
-    `topics`: where records of its table come. `messages`: `ErasureHashes.hash_message` of the message keys under which its
-    records came. `at`, `by`: when, and by which user of the machine. `removed`: how many there were, by place; None until
-    all is removed.
+    """One erased key.
+
+    - `columns`: the names of its columns at the source. `hash`: see `ErasureHashes.hash_key`.
+    - `topics`: the topics of its table.
+    - `messages`: `ErasureHashes.hash_message` of the message keys of its records.
+    - `at`, `by`: the time, and the user of the machine.
+    - `removed`: the number of removed rows and records by location; None until all are removed.
     """
 
     source: str
@@ -43,29 +46,29 @@ class Erasure:
 
     @property
     def identity(self) -> tuple[str, str, tuple[str, ...], str]:
-        """Forgotten twice, a key is forgotten once."""
+        """Erasing a key twice counts as one erasure."""
         return self.source, self.table, self.columns, self.hash
 
 
 @dataclass(frozen=True)
 class ErasureHashes:
-    """HMAC-SHA-256 under a key of the list's own: keys are numbers and addresses, which who has a plain hash finds by
-    trying them all."""
+    """HMAC-SHA-256 under the list's own secret. Keys are numbers and addresses: a plain hash could be found by trying
+    them all."""
 
     key: bytes = field(repr=False)
 
     def hash_key(self, source: str, table: str, columns: Sequence[str], texts: Sequence[str]) -> str:
-        """Of the key that has these `texts` in the columns. Equal keys have equal hashes, whatever the types of the columns
-        were or become."""
+        """The hash of the key with these `texts` in the columns. Equal keys have equal hashes, whatever the types of
+        the columns now or later."""
         return self._hash_words(["key", source, table, list(columns), list(texts)])
 
     def hash_message(self, topic: str, key: bytes) -> str:
-        """Of the key of a message, byte by byte."""
+        """The hash of a message key, byte by byte."""
         return self._hash_words(["message", topic, key.hex()])
 
     @property
     def check(self) -> str:
-        """By which the key is known again."""
+        """A value that identifies the secret."""
         return self._hash_words(["check"])
 
     def _hash_words(self, words: list[Any]) -> str:
@@ -73,8 +76,8 @@ class ErasureHashes:
 
 
 def to_key_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The text of each value of a key column, in one form for all types that may hold it: numbers in digits without zeros
-    at their ends, dates and times as in ISO 8601 (in UTC, to the microsecond), bytes in hexadecimal digits."""
+    """The text of each value of a key column, the same for all types that can hold the value. Numbers are digits
+    without trailing zeros, dates and times are ISO 8601 (in UTC, to the microsecond), bytes are hexadecimal digits."""
     kind = to_plain_type(values.type)
     values = values.cast(kind) if kind != values.type else values
     if t.is_string(kind) or t.is_integer(kind) or t.is_boolean(kind) or t.is_date(kind):
@@ -86,7 +89,7 @@ def to_key_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def to_key_text(value: Any) -> str | None:
-    """The text of one value, as JSON or Python has it. None for one that no key has."""
+    """The text of one value, as JSON or Python has it; None for a value that no key can have."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -103,13 +106,13 @@ def to_key_text(value: Any) -> str | None:
 
 
 def _format_digits(value: Decimal) -> str:
-    """Without zeros at the end, and without rounding, as `Decimal.normalize` would from 29 digits on."""
+    """Without trailing zeros, and without rounding: `Decimal.normalize` rounds from 29 digits on."""
     text = format(value, "f") if value else "0"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def find_keys(columns: Sequence[str], documents: Any) -> Iterator[tuple[str, ...]]:
-    """The keys in a JSON document: of each object in it that has all these columns."""
+    """The keys in a JSON document: of each nested object with all these columns."""
     if not isinstance(documents, dict):
         return
     found = [to_key_text(documents[name]) for name in columns if name in documents]

@@ -1,8 +1,8 @@
-"""Errors the whole program agrees on.
+"""Errors of the whole program.
 
-There are three kinds of failure. A *retryable* one may pass by itself. A *fatal* one stops a lane or the program
-and carries the exit code. A *reject* is not an exception at all: it is a row with a reason (see `Reject`).
-An exception of any other class is treated as fatal: nothing unknown is retried for ever.
+There are three kinds of failure. A *retryable* one may pass by itself. A *fatal* one stops a lane or the program and
+carries the exit code. A *reject* is not an exception: it is a row with a reason (see `Reject`). An exception of any
+other class is treated as fatal: unknown errors are not retried forever.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .position import Position
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller."""
+    """The exit codes of the process."""
 
     OK = 0
     RUNTIME = 1
@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
 class ReplicatorError(Exception):
     """Base of every error raised on purpose.
 
-    `sentence` says what happened, `next_step` what the operator can do; neither holds a row's values or a secret.
+    `sentence` describes the problem, `next_step` what the operator can do. Neither contains a row's values or a secret.
     """
 
     exit_code = ExitCode.RUNTIME
@@ -48,8 +48,8 @@ class Retryable(ReplicatorError):
 
 
 class RowsWait(ReplicatorError):
-    """The target refuses rows for what other rows hold, and that may pass: a parent is yet to come, a child is yet to go, or
-    a row is yet to give up a unique value. Nothing was committed. `lanes`: whose rows these are."""
+    """The target refuses rows because of other rows, and that may pass: a parent row does not exist yet, a child row
+    still exists, or a unique value is still in use. Nothing was committed. `lanes`: the lanes of these rows."""
 
     def __init__(self, sentence: str, lanes: tuple[str, ...]) -> None:
         super().__init__(sentence)
@@ -57,11 +57,11 @@ class RowsWait(ReplicatorError):
 
 
 class Fatal(ReplicatorError):
-    """Trying again would give the same result. Suspends the lane it is raised in, or stops the process."""
+    """A retry would give the same result. Suspends the lane in which it is raised, or stops the process."""
 
 
 class DecoderDied(Fatal):
-    """What decoded some records is gone without an answer, as this process itself would be had they been decoded in it."""
+    """The process that decoded some records died without an answer. Decoding them in this process would end it too."""
 
 
 class EnvironmentProblem(Fatal):
@@ -71,33 +71,34 @@ class EnvironmentProblem(Fatal):
 
 
 class ConfigProblem(Fatal):
-    """The configuration asks for what cannot be done; `next_step` names the line to change."""
+    """The configuration requests something impossible; `next_step` names the line to change."""
 
     exit_code = ExitCode.CONFIG
 
 
 class DataLoss(Fatal):
-    """Going on would silently skip or double changes, so nothing goes on; `next_step` names the accepting command."""
+    """Continuing would silently skip or double changes, so the lane stops; `next_step` names the command that accepts
+    it."""
 
     exit_code = ExitCode.DATA_LOSS
 
 
 class AlreadyWritten(DataLoss):
-    """A target holds records that a lane has not written, and would have twice. `ends`: behind the last of each partition.
-    `next_step` ends with a command that lets the lane go on there."""
+    """A target holds records that the lane has not written and would write twice. `ends`: per partition the offset
+    after the last record. `next_step` ends with a command that lets the lane continue there."""
 
     def __init__(self, sentence: str, *, lane: str, step: str, ends: Position) -> None:
         super().__init__(sentence, next_step=f"{step}: `replicator lanes skip {lane} --until {ends.to_option()}`.")
         self._lane, self._step, self._ends = lane, step, ends
 
     def for_partitions(self, begun: Position) -> AlreadyWritten:
-        """The same error, whose command names the partitions that the lane reads, which began there for it."""
+        """The same error, with a command for the partitions that the lane reads; they began at `begun` for it."""
         ends = Position({place: end for place, end in self._ends.items() if begun.get(place, end) < end})
         return AlreadyWritten(self.sentence, lane=self._lane, step=self._step, ends=ends)
 
 
 class Fenced(Fatal):
-    """Another instance writes this lane. The loser stops and never finishes what it began."""
+    """Another instance writes this lane. The loser stops and never finishes its work."""
 
     exit_code = ExitCode.FENCED
 
@@ -115,22 +116,23 @@ class RejectCode:
     UNKNOWN_OPERATION = "UNKNOWN_OPERATION"
     NULL_KEY = "NULL_KEY"  # a key column is missing or NULL
     NO_SEQUENCE = "NO_SEQUENCE"  # the record carries no log position
-    SEQUENCE = "SEQUENCE"  # a column that the configuration orders changes by holds nothing
+    SEQUENCE = "SEQUENCE"  # a column of `sequence_by` is NULL or was not sent
     OUT_OF_RANGE = "OUT_OF_RANGE"  # a value does not fit its column
-    INCOMPLETE = "INCOMPLETE"  # values were not sent and there is no row to take them from
-    LATE = "LATE"  # its event time lies below the watermark of its lane, or its key may have been deleted since
+    INCOMPLETE = "INCOMPLETE"  # it has unchanged values, and there is no row to read them from
+    LATE = "LATE"  # its event time is below the watermark of its lane, or its key may have been deleted since
     TOO_LARGE = "TOO_LARGE"
-    HELD = "HELD"  # a record of its key before it was rejected, and is not replayed yet
-    CRASHED = "CRASHED"  # decoding it ended the program, again and again: it was not decoded
-    FORGOTTEN = "FORGOTTEN"  # in an event log, in place of the record of a row that was forgotten; never a dead letter
-    NO_EVENT = "NO_EVENT"  # an event of an outbox that the store of events cannot keep
-    AMBIGUOUS = "AMBIGUOUS"  # a row left its key, and another one may have taken it before: the image does not tell
-    UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"  # the schema registry does not have the schema that the record names
+    HELD = "HELD"  # an earlier record of its key was rejected, and is not retried yet
+    CRASHED = "CRASHED"  # decoding it ended the program repeatedly, so it was not decoded
+    FORGOTTEN = "FORGOTTEN"  # in an event log, in place of the record of an erased row; never a dead letter
+    NO_EVENT = "NO_EVENT"  # an event of an outbox that the event store cannot store
+    AMBIGUOUS = "AMBIGUOUS"  # a row left its key, and another row may have had the key before: the image does not show which
+    UNKNOWN_SCHEMA = "UNKNOWN_SCHEMA"  # the schema registry does not have the schema id of the record
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Why one record was not applied: a stable `code` and a `sentence` for people, without any value of the row."""
+    """The reason why one record was not applied: a stable `code` and a `sentence` for people, without any value of the
+    row."""
 
     code: str
     sentence: str
@@ -140,7 +142,7 @@ class Reject:
 
     @classmethod
     def parse(cls, text: str) -> Reject:
-        """Read what `str` wrote; text without a code counts as malformed input."""
+        """Parse the text of a reject; text without a code counts as malformed input."""
         code, found, sentence = text.partition(": ")
         return cls(code, sentence) if found else cls(RejectCode.MALFORMED, text)
 
@@ -150,4 +152,4 @@ AMBIGUOUS_DELETE = Reject(
     "the row that has this key is not the one that the record shows, and nothing tells which of the two left the key: "
     "another row may have taken it earlier in the transaction, or the image may not be the row's",
 )
-"""Of the delete half of a key change."""
+"""The reject of the delete half of a key change."""

@@ -1,4 +1,4 @@
-"""The event log: every record of a source, raw and whole, with what could be understood of it."""
+"""The event log: every record of a source, raw and complete, with its decoded envelope."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ EVENT_LOG: tuple[Column, ...] = (
     Column("error", pa.string()),
     Column("ingested_at", TIMESTAMP),
 )
-"""`event_id` is `<topic>-<partition>-<offset>`. `headers` is JSON text: a list of [name, value] pairs, a value that is not
-UTF-8 as {"base64": ...}. `ingested_at` has one value per batch. The rest as in `ports.decoder.ENVELOPE`."""
+"""`event_id` is `<topic>-<partition>-<offset>`. `headers` is JSON text: a list of [name, value] pairs, with `{"base64":
+...}` for a value that is not UTF-8. `ingested_at` has one value per batch. The rest is as in `ports.decoder.ENVELOPE`."""
 
 
 RETAINED_COLUMNS = frozenset({"event_id", "topic", "partition", "offset", "timestamp", "error", "ingested_at"})
 ERASED_COLUMNS = tuple(column.name for column in EVENT_LOG if column.name not in RETAINED_COLUMNS)
-"""What an emptied record has no values in: its place stays, since a log is read by places, and the times."""
+"""The columns that are NULL in an erased record. Its position stays, since a log is read by positions, and so do its
+times."""
 
 
 def make_duplicate_error(lane: str, place: TopicPartition, ends: Position) -> AlreadyWritten:
-    """Why a lane that has written nothing of a partition may not begin it: its records would be in the log twice. `ends`:
-    behind the last record of each partition in the log."""
+    """The error of a lane that may not begin a partition of which it has written nothing: its records would be in the
+    log twice. `ends`: per partition the offset after the last record in the log."""
     return AlreadyWritten(
         f"the event log holds records of topic {place.topic} that lane {lane} has not written, and they would come again",
         lane=lane,
@@ -49,9 +50,10 @@ def make_duplicate_error(lane: str, place: TopicPartition, ends: Position) -> Al
 
 
 def make_event_log_plan() -> ApplyPlan:
-    """Insert every row. Its frame is the event-log frame itself; redelivery is told by the position alone.
+    """Insert every row. Its frame is the event-log frame itself; only the position detects redelivery.
 
-    So a lane may not begin a partition of which another has written records to the same log: see `make_duplicate_error`.
+    Therefore a lane may not begin a partition if another lane has written its records to the same log: see
+    `make_duplicate_error`.
     """
     return ApplyPlan(
         policy="event_log",

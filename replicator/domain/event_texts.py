@@ -1,7 +1,7 @@
-"""What an event's ids and maps may hold, and JSON values as the texts that maps keep.
+"""Rules for an event's ids and maps, and JSON values as the texts of a map.
 
-Maps go from text to text, so that each store keeps them alike: text stays as it is, null stays null, and any other JSON
-value is its JSON text.
+Maps are from text to text, so that every store returns the same: text stays as it is, null stays null, and any other
+JSON value is its JSON text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .errors import Fatal
 Texts = Mapping[str, str | None]
 
 MAX_ID_BYTES = 500
-"""Bytes. PostgreSQL's indexes take about five times as many."""
+"""PostgreSQL's indexes accept about five times as many."""
 LONGEST_FOLDER = 255 - len("aggregate_type=")
 RESERVED = "__HIVE_DEFAULT_PARTITION__"
 DEEPEST = 500
@@ -29,11 +29,11 @@ ESCAPED_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class InvalidEvent(Fatal):
-    """It is no event that could be stored. The sentence names what is wrong, never a value."""
+    """The event cannot be stored. The sentence names the fault, never a value."""
 
 
 def check_id(name: str, value: object) -> str:
-    """The text of an id; InvalidEvent for what cannot be one."""
+    """The text of an id; InvalidEvent if it cannot be one."""
     text = _check_text(name, value)
     if not text.strip():
         raise InvalidEvent(f"{name} is empty")
@@ -43,7 +43,8 @@ def check_id(name: str, value: object) -> str:
 
 
 def check_type(value: object) -> str:
-    """The text of an aggregate type, which also names a partition: what is no letter, digit or `_.-` takes more there."""
+    """The text of an aggregate type. It also names a partition folder, in which characters other than letters, digits
+    and `_.-` need three times as many bytes."""
     text = check_id("aggregate_type", value)
     plain = NOT_PLAIN.sub("", text)
     if len(plain) + 3 * (len(text.encode()) - len(plain)) > LONGEST_FOLDER or text == RESERVED:
@@ -52,7 +53,7 @@ def check_type(value: object) -> str:
 
 
 def check_texts(name: str, value: object) -> None:
-    """Raise InvalidEvent unless it is a map from text to text or null."""
+    """Raise InvalidEvent unless `value` is a map from text to text or null."""
     if not isinstance(value, Mapping):
         raise InvalidEvent(f"{name} is no map")
     for key, text in value.items():
@@ -62,7 +63,8 @@ def check_texts(name: str, value: object) -> None:
 
 
 def to_texts(name: str, value: object) -> dict[str, str | None]:
-    """A mapping of Python's values that JSON has as a map of texts. InvalidEvent for anything else."""
+    """A mapping of Python values as a map of texts; JSON text for values that are not text. InvalidEvent for anything
+    else."""
     if not isinstance(value, Mapping):
         raise InvalidEvent(f"{name} is no mapping of names to values")
     for key in value:
@@ -76,7 +78,7 @@ def json_to_texts(name: str, value: Mapping[str, msgspec.Raw]) -> dict[str, str 
 
 
 def read_json(name: str, text: str) -> dict[str, str | None]:
-    """The text of a JSON object as a map of texts; InvalidEvent where it is none."""
+    """The text of a JSON object as a map of texts; InvalidEvent if it is not a JSON object."""
     try:
         return json_to_texts(name, msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -84,7 +86,7 @@ def read_json(name: str, text: str) -> dict[str, str | None]:
 
 
 def measure_depth(text: str) -> int:
-    """How deep brackets are nested in JSON text; of other text a number that is no smaller than its nesting would be."""
+    """The depth of nested brackets in JSON text; for other text at least that depth."""
     if text[:1] not in "[{":
         return 0
     depth = deepest = 0
@@ -116,7 +118,7 @@ def _encode_json(name: str, value: object) -> str:
 
 
 def _refuse_other(name: str, value: Any, depth: int) -> None:
-    """Raise InvalidEvent for what JSON cannot say exactly."""
+    """Raise InvalidEvent for values that JSON cannot represent exactly."""
     if depth > DEEPEST:
         raise InvalidEvent(f"a value in {name} is nested deeper than {DEEPEST} levels")
     if isinstance(value, dict):

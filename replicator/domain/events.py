@@ -1,7 +1,7 @@
-"""Events that programs emit themselves: what one says, what makes it valid, and how versions of an aggregate are counted.
+"""Events that programs emit: their content, their validation, and the versions of an aggregate.
 
-An aggregate (type and id) has the versions 1, 2, 3 and so on, one per event, without gaps. An event is known by its id: one
-whose id is there already changes nothing.
+An aggregate (type and id) has the versions 1, 2, 3 and so on, one per event, without gaps. An event is identified by
+its id: an event whose id is already stored changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Aggregate = tuple[str, str]
 
 
 class VersionConflict(Fatal):
-    """The aggregate is not at the version at which the event was to follow; nothing was stored."""
+    """The aggregate is not at the version that the event expects; nothing was stored."""
 
     def __init__(self, aggregate_type: str, expected: int, found: int) -> None:
         super().__init__(
@@ -32,10 +32,10 @@ class VersionConflict(Fatal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEvent:
-    """An event that is to be stored. Raises `InvalidEvent` where it cannot be one, in any store.
+    """An event to store. Raises `InvalidEvent` if no store could hold it.
 
-    `expected_version`: that of the aggregate before it, 0 for one without events; None takes whatever it is. `has_new_id`:
-    its id was just made, so no store can have it yet. `at`: when it happened, the moment of storing by default.
+    `expected_version`: the aggregate's version before the event, 0 without events; None accepts any. `has_new_id`: the
+    id was just generated, so no store can have it yet. `at`: the time of the event, by default the time of storing.
     """
 
     event_id: str
@@ -62,7 +62,7 @@ class NewEvent:
 
     @property
     def aggregate(self) -> Aggregate:
-        """Whose event it is."""
+        """The aggregate of the event."""
         return self.aggregate_type, self.aggregate_id
 
 
@@ -76,7 +76,7 @@ def make_event(
     expected_version: int | None = None,
     event_id: str | None = None,
 ) -> NewEvent:
-    """An event as a caller says it; without an id it gets one. InvalidEvent where it cannot be one."""
+    """An event from a caller's values; without an id it gets a new one. InvalidEvent if it cannot be stored."""
     return NewEvent(
         event_id=str(uuid4()) if event_id is None else event_id,
         event_type=event_type,
@@ -91,8 +91,8 @@ def make_event(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """An event as it is stored, with the columns of the store in their order. `created_at` is in UTC, and never before that
-    of the aggregate's version before."""
+    """A stored event, with the columns of the store in their order. `created_at` is in UTC, and never before the
+    aggregate's previous version."""
 
     event_id: str
     event_type: str
@@ -105,13 +105,13 @@ class Event:
 
     @property
     def aggregate(self) -> Aggregate:
-        """Whose event it is."""
+        """The aggregate of the event."""
         return self.aggregate_type, self.aggregate_id
 
 
 @dataclass(frozen=True, slots=True)
 class AppendedEvent:
-    """What became of an event: as it is stored, and whether that is new."""
+    """A stored event; `is_new` if this call stored it."""
 
     event: Event
     is_new: bool
@@ -119,7 +119,7 @@ class AppendedEvent:
 
 @dataclass(frozen=True, slots=True)
 class AggregateHead:
-    """Where an aggregate stands."""
+    """The current version of an aggregate, and its time."""
 
     version: int = 0
     at: datetime | None = None
@@ -127,7 +127,7 @@ class AggregateHead:
 
 @dataclass(slots=True)
 class StoredEvents:
-    """What a store has of the events that are to be appended: those with their ids, and the aggregates' heads."""
+    """The store's content for a list of new events: events with the same ids, and the heads of their aggregates."""
 
     stored: dict[str, Event] = field(default_factory=dict)
     heads: dict[Aggregate, AggregateHead] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class StoredEvents:
 
 @dataclass(frozen=True, slots=True)
 class EventLimits:
-    """The most that an event may hold: bytes of all its texts together, entries of each map, and levels of a value."""
+    """Limits of an event: bytes of all its texts together, entries of each map, and nesting levels of a value."""
 
     message_bytes: int = 16 * 1024 * 1024
     entries: int = 4096
@@ -155,8 +155,8 @@ class EventLimits:
 
 
 def number_events(events: Sequence[NewEvent], known: StoredEvents, now: datetime) -> list[AppendedEvent]:
-    """What the events become beside what is `known`, in their order: those whose id is there stay as they are there, the
-    others are the next versions of their aggregates. Raises VersionConflict for one that was to follow another version."""
+    """The result of appending `events` to the `known` ones, in order. Events with a stored id stay as stored; all
+    others are the next versions of their aggregates. Raises VersionConflict if an event expects another version."""
     stored, heads = dict(known.stored), dict(known.heads)
     return [_number_event(new, stored, heads, now) for new in events]
 
@@ -187,22 +187,22 @@ def _number_event(
 
 
 def select_new(appended: Iterable[AppendedEvent]) -> list[Event]:
-    """Those that are to be written."""
+    """The events to write."""
     return [each.event for each in appended if each.is_new]
 
 
 def prepare_retry(new: NewEvent) -> NewEvent:
-    """The same event for another attempt, after one of which it is not known whether it succeeded."""
+    """The same event for another attempt, after an attempt with unknown result."""
     return replace(new, has_new_id=False)
 
 
 def sort_events(events: Iterable[Event]) -> list[Event]:
-    """By time, and those of an aggregate by version."""
+    """Events in order of time, events of one aggregate in order of version."""
     return sorted(events, key=lambda e: (e.created_at, e.aggregate_type, e.aggregate_id, e.event_version))
 
 
 def find_heads(events: Iterable[Event]) -> Mapping[Aggregate, AggregateHead]:
-    """Where the aggregates of these events stand after them."""
+    """The heads of the aggregates after these events."""
     found: dict[Aggregate, AggregateHead] = {}
     for event in events:
         if event.event_version > found.get(event.aggregate, AggregateHead()).version:

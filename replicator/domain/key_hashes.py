@@ -1,4 +1,4 @@
-"""How letters tell keys of messages apart without showing them."""
+"""Hashes that identify message keys in dead letters without showing them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ CHECK_DIGITS = 8
 
 @dataclass(frozen=True)
 class KeyHashes:
-    """SHA-256 of the bytes of a key, in hexadecimal digits. With a secret HMAC-SHA-256 under it, behind digits by which the
-    secret is known again: keys are numbers and addresses, which who has a plain hash finds by trying them all."""
+    """SHA-256 of a key's bytes, in hexadecimal digits. With a secret: HMAC-SHA-256, after digits that identify the
+    secret. Keys are numbers and addresses: a plain hash could be found by trying them all."""
 
     secret: bytes = field(default=b"", repr=False)
 
@@ -25,12 +25,12 @@ class KeyHashes:
 
     @cached_property
     def check(self) -> str:
-        """What hashes under this secret begin with."""
+        """The prefix of all hashes under this secret."""
         return f"{self._hash_bytes(b'check', b'')[:CHECK_DIGITS]}-" if self.secret else ""
 
     def renew_hash(self, stored_hash: str, key: bytes | None) -> str:
-        """The hash of a key of which a letter tells `stored_hash`, and may have kept `key`: under the secret where it was
-        told without one."""
+        """The hash of a dead letter's key. If `stored_hash` is without a secret, and `key` is known, it is hashed again
+        with the secret."""
         return (
             self.hash_key(key)
             if self.secret and key is not None and stored_hash == UNKEYED_HASHES.hash_key(key)
@@ -38,7 +38,7 @@ class KeyHashes:
         )
 
     def is_comparable(self, stored_hash: str) -> bool:
-        """False for a hash that no key which comes can be compared with: of another secret, or of none."""
+        """False for a hash of another secret, or without one: no new key can be compared with it."""
         return stored_hash.startswith(self.check) if self.secret else "-" not in stored_hash
 
     def _hash_bytes(self, purpose: bytes, data: bytes) -> str:

@@ -1,4 +1,4 @@
-"""OpenLineage's run events of refreshes (its specification 2-0-2), as plain values."""
+"""OpenLineage run events of refreshes (specification 2-0-2), as plain values."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ PRODUCER = "https://pypi.org/project/replicator"
 
 RunState = Literal["START", "COMPLETE", "FAIL"]
 Datasets = Mapping[str, tuple[str, str]]
-"""By the label of a table its namespace and its name."""
+"""Per table label its OpenLineage namespace and name."""
 
 
 def to_dataset(place: str) -> tuple[str, str]:
-    """Namespace and name of a table by where it lies, as OpenLineage names them."""
+    """The OpenLineage namespace and name of a table at this location."""
     scheme, is_url, rest = place.partition("://")
     if not is_url:
         return "file", place
@@ -28,7 +28,7 @@ def to_dataset(place: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a refresh ended: the version that it made and its rows, or why it failed."""
+    """The end of a refresh: the new version and its number of rows, or the reason of its failure."""
 
     version: int | None = None
     rows: int | None = None
@@ -37,7 +37,7 @@ class RunOutcome:
 
 @dataclass(frozen=True, slots=True)
 class LineageRun:
-    """A refresh as lineage knows it."""
+    """A refresh as an OpenLineage run."""
 
     id: str
     namespace: str

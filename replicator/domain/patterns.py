@@ -1,7 +1,7 @@
-"""Which tables a name in the configuration means: a name, a glob, or a regular expression that starts with `^`.
+"""Table patterns of the configuration: a name, a glob, or a regular expression that starts with `^`.
 
-Regular expressions are RE2's (https://github.com/google/re2/wiki/Syntax), which takes time in proportion to the name,
-whatever the expression, and has no backreferences and no looking around. One matches whole names.
+Regular expressions are RE2's (https://github.com/google/re2/wiki/Syntax): matching takes time in proportion to the
+name, and there are no backreferences and no lookaround. An expression matches whole names.
 """
 
 from __future__ import annotations
@@ -20,30 +20,34 @@ MOST_GROUPS = 9
 
 
 def is_regex(pattern: str) -> bool:
-    """The pattern is a regular expression."""
+    """True for a regular expression."""
     return pattern.startswith("^")
 
 
 def is_glob(pattern: str) -> bool:
-    """The pattern has a wildcard, so it is not an exact name."""
+    """True for a pattern with a wildcard."""
     return not is_regex(pattern) and any(character in WILD for character in pattern)
 
 
 def is_exact(pattern: str) -> bool:
-    """The pattern is a name."""
+    """True for a plain name."""
     return not is_regex(pattern) and not is_glob(pattern)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """The name is the pattern, or the glob or regular expression matches all of it."""
+    """True if the pattern is the name, or a glob or regular expression that matches all of it."""
     if is_regex(pattern):
         return _matches(pattern, name)
     return fnmatchcase(name, pattern) if is_glob(pattern) else pattern == name
 
 
 def find_best(patterns: Iterable[str], name: str) -> str | None:
-    """The pattern that decides about the name; None when none matches. The name itself, else the first regular expression,
-    else the glob that fixes most characters."""
+    """The pattern with the highest precedence for the name; None if none matches. Precedence:
+
+    - the exact name
+    - the first matching regular expression
+    - the glob with the most literal characters
+    """
     found = [pattern for pattern in patterns if matches(pattern, name)]
     return next((p for p in found if p == name), None) or max(
         found, key=lambda p: (is_exact(p), is_regex(p), 0 if is_regex(p) else count_literals(p)), default=None
@@ -51,7 +55,7 @@ def find_best(patterns: Iterable[str], name: str) -> str | None:
 
 
 def count_literals(pattern: str) -> int:
-    """How many characters a glob fixes: the more, the more specific. `[...]`, `?` and `*` fix none."""
+    """The number of literal characters of a glob: more are more specific. `[...]`, `?` and `*` are not literal."""
     return sum(len(token) == 1 and token not in WILD for token in split_tokens(pattern))
 
 
@@ -71,7 +75,7 @@ def split_tokens(pattern: str) -> tuple[str, ...]:
 
 
 def describe_regex_problem(pattern: str) -> str:
-    """Why the text is no regular expression; empty when it is one."""
+    """Why the text is not a valid regular expression; empty if it is."""
     try:
         compiled = re.compile(pattern)
         pc.match_substring_regex(pa.array([""]), pattern=_anchor(pattern))
@@ -87,15 +91,15 @@ def list_groups(pattern: str) -> dict[str, int]:
 
 
 def find_unknown_groups(template: str, pattern: str) -> list[str]:
-    """What stands in braces in the template and is no group of the regular expression; a brace alone stands for itself."""
+    """The names in braces in the template that are not groups of the regular expression, and `{` for a single brace."""
     known = list_groups(pattern)
     alone = ["{"] if set(GROUP.sub("", template)) & set("{}") else []
     return [*(name for name in GROUP.findall(template) if name not in known), *alone]
 
 
 def expand_template(template: str, pattern: str, name: str) -> str:
-    """The template with what the groups of the regular expression hold of the name, which it matches, in place of `{1}` and
-    `{group}`; a group that holds nothing is empty."""
+    """The template with each `{1}` and `{group}` replaced by the text of that group in the name. The regular expression
+    has to match the name. A group without a match is empty."""
     known = list_groups(pattern)
     return GROUP.sub(lambda found: _extract_group(pattern, name, known[found[1]]), template)
 
@@ -109,7 +113,7 @@ def _matches(pattern: str, name: str) -> bool:
     try:
         return bool(pc.match_substring_regex(pa.array([name], pa.string()), pattern=_anchor(pattern))[0].as_py())
     except UnicodeEncodeError:
-        return False  # No table of a database is called so.
+        return False  # No table of a database has such a name.
 
 
 def _extract_group(pattern: str, name: str, group: int) -> str:

@@ -1,4 +1,4 @@
-"""Rows in values of Python, and those in values that JSON can hold; text that a terminal can show."""
+"""Rows as Python values and as JSON values; text that is safe for a terminal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 def to_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """The rows of `table`. A value that Python cannot hold (a time outside the years 1 to 9999) is text."""
+    """The rows of `table`. A value that Python cannot represent (a time outside the years 1 to 9999) is text."""
     columns = [to_values(column) for column in table.columns]
     return (dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def to_values(column: pa.ChunkedArray) -> Iterable[Any]:
-    """The values of a column, as `to_rows` has them."""
+    """The values of a column, as in `to_rows`."""
     try:
         return list(column.to_pylist())
     except (OverflowError, ValueError):
@@ -32,12 +32,12 @@ def _to_value(scalar: Any) -> Any:
             return {name: _to_value(part) for name, part in scalar.items()}
         if hasattr(scalar, "values"):
             return [_to_value(part) for part in scalar.values]
-        # Arrow's own text of such a time has a wrong year, where its calendar ends too.
+        # Arrow's own text of such a time has a wrong year.
         return f"{scalar.value} {getattr(scalar.type, 'unit', 'days')} since 1970"
 
 
 def to_plain(value: Any) -> Any:
-    """What JSON can hold: bytes as hexadecimal text, NaN and infinities as text, decimals as text without an exponent."""
+    """A JSON value: bytes are hexadecimal text, NaN and infinities are text, decimals are text without an exponent."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, Decimal):
@@ -50,5 +50,5 @@ def to_plain(value: Any) -> Any:
 
 
 def to_printable(text: str) -> str:
-    """`text` for a terminal: characters that would steer it are escaped. Names of tables may hold any."""
+    """`text` with control characters escaped, for a terminal. Names of tables may contain any character."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

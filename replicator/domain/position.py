@@ -1,6 +1,6 @@
-"""How far a stream was read: positions and spans.
+"""Positions and spans of a stream.
 
-A position holds, per (topic, partition), the offset of the *next* record. Files and archives use the same shape.
+A position has, per (topic, partition), the offset of the *next* record. Files and archives use the same form.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """One ordered log. Offsets within it only grow; they may have holes (transaction markers, compaction)."""
+    """One ordered log. Its offsets only grow; they may have holes (transaction markers, compaction)."""
 
     topic: str
     partition: int
@@ -22,7 +22,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True)
 class Position(Mapping[TopicPartition, int]):
-    """Next offset per partition. Immutable; a partition that is not in it is unknown, which is not the same as 0."""
+    """Next offset per partition. Immutable; a missing partition is unknown, which is not the same as 0."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class Position(Mapping[TopicPartition, int]):
         return Position({**self.offsets, **{p: max(o, self.offsets.get(p, o)) for p, o in end.items()}})
 
     def only(self, partitions: Iterable[TopicPartition]) -> Position:
-        """The part of this position that concerns `partitions`."""
+        """This position without all other partitions."""
         wanted = set(partitions)
         return Position({p: o for p, o in self.offsets.items() if p in wanted})
 
@@ -52,17 +52,17 @@ class Position(Mapping[TopicPartition, int]):
         return out
 
     def to_option(self) -> str:
-        """As `--until` of commands takes it."""
+        """The form of the option `--until` of commands."""
         return ",".join(f"{topic}:{partition}:{offset}" for (topic, partition), offset in sorted(self.offsets.items()))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, int]]) -> Position:
-        """Read what `to_json` wrote."""
+        """The position that `to_json` wrote."""
         return cls({TopicPartition(t, int(p)): int(o) for t, parts in data.items() for p, o in parts.items()})
 
     @classmethod
     def lowest(cls, positions: Iterable[Position]) -> Position:
-        """Per partition the lowest offset that any of `positions` knows."""
+        """Per partition the lowest offset in any of `positions`."""
         out: dict[TopicPartition, int] = {}
         for position in positions:
             for partition, offset in position.items():
@@ -72,9 +72,9 @@ class Position(Mapping[TopicPartition, int]):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A contiguous piece of a stream: per partition the half-open range of offsets [start, end).
+    """A contiguous range of a stream: per partition the half-open range of offsets [start, end).
 
-    `start` and `end` know the same partitions. Spans of consecutive batches touch: `end` of one is `start` of the next.
+    `start` and `end` have the same partitions. Spans of consecutive batches touch: `end` of one is `start` of the next.
     """
 
     start: Position
@@ -84,16 +84,16 @@ class Span:
         return any(self.start[p] < o for p, o in self.end.items())
 
     def then(self, later: Span) -> Span:
-        """The span covering this one and the `later` one that touches it."""
+        """The span that covers this one and the `later` one that touches it."""
         return Span(Position({**later.start, **self.start}), Position({**self.end, **later.end}))
 
     def only(self, partitions: Iterable[TopicPartition]) -> Span:
-        """The part of this span in `partitions`."""
+        """This span without all other partitions."""
         wanted = set(partitions)
         return Span(self.start.only(wanted), self.end.only(wanted))
 
     def after(self, applied: Position) -> Span:
-        """What is left of this span for a target that stands at `applied`; partitions wholly applied are dropped."""
+        """The rest of this span for a target at `applied`; completely applied partitions are dropped."""
         left = [p for p, end in self.end.items() if applied.get(p, -1) < end]
         start = {p: max(self.start[p], applied.get(p, self.start[p])) for p in left}
         return Span(Position(start), self.end.only(left))
@@ -108,5 +108,5 @@ class Span:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Span:
-        """Read what `to_json` wrote."""
+        """The span that `to_json` wrote."""
         return cls(Position.from_json(data["start"]), Position.from_json(data["end"]))

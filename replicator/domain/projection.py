@@ -1,8 +1,8 @@
-"""What a projection is, and what a refresh of it has to compute.
+"""Projections, and the work of a refresh.
 
-A projection is a table that a query computes from others. Every refresh is one commit, which also says which versions of
-its inputs it read. The next one starts from there: where the result falls into groups, each computed from its own rows
-of the inputs, only the groups are computed again of which rows have changed since.
+A projection is a table that a query computes from others. Every refresh is one commit, which also stores the versions
+of its inputs. The next refresh starts from there. If the result is divided into groups, and each group depends only on
+its own rows of the inputs, only groups with changed rows are computed again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Groups = frozenset[Any]
-"""Values of the column that a result is divided by: text, whole numbers, booleans, dates; None is one too."""
+"""Values of the column that divides a result: text, whole numbers, booleans, dates, or None."""
 
 MAX_GROUPS = 20_000
-"""More groups than these are not worth the search for their rows: everything is computed."""
+"""With more groups, searching their rows costs more than it saves: everything is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """What the group of a row is, in the words of the engine. `column`: in lower case, where it is just that."""
+    """The expression of a row's group, in SQL of the engine. `column`: its name in lower case, if it is just a column."""
 
     text: str
     column: str | None = None
@@ -28,27 +28,27 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class ProjectionInput:
-    """A table that a query reads. `key`: what of its columns is the group of a row; None
-    where every group may come of every row. `columns`: those that the query may look at, in lower case; None for all."""
+    """A table that a query reads. `key`: the expression of a row's group; None if every group may depend on every row.
+    `columns`: the columns that the query may read, in lower case; None for all."""
 
     name: str
-    """What the query calls it."""
+    """Its name in the query."""
     sink: str
     table: str | None
-    """Its name in the sink; None where the sink is one table."""
+    """Its name in the sink; None if the sink is a single table."""
     key: GroupKey | None = None
     columns: frozenset[str] | None = None
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return self.sink if self.table is None else f"{self.sink}.{self.table}"
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """A table that a query computes. `fingerprint` is another one whenever the config would have another result come out of
-    the same inputs."""
+    """A table that a query computes. `fingerprint` changes whenever a config change may change the result for the same
+    inputs."""
 
     name: str
     query: str
@@ -62,13 +62,13 @@ class Projection:
 
     @property
     def label(self) -> str:
-        """What people call its table."""
+        """The name of its table, for people."""
         return f"{self.sink}.{self.into}"
 
 
 @dataclass(frozen=True, slots=True)
 class InputVersion:
-    """A version of one table. `mark` tells versions of one number apart, where tables do not number what is done to them."""
+    """A version of one table. `mark` distinguishes equal version numbers, for tables that do not number every change."""
 
     table_id: str
     version: int
@@ -81,7 +81,7 @@ InputVersions = Mapping[str, InputVersion]
 
 @dataclass(frozen=True, slots=True)
 class RefreshRecord:
-    """What a refresh says of itself in its commit."""
+    """The record of a refresh in its commit."""
 
     run: str
     fingerprint: str
@@ -90,14 +90,14 @@ class RefreshRecord:
     at: str
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The record as plain values."""
         reads = {name: _to_plain(read) for name, read in self.reads.items()}
         values = {name: getattr(self, name) for name in ("run", "fingerprint", "kind", "at")}
         return {**values, "reads": reads}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RefreshRecord:
-        """What `to_json` gave."""
+        """The record from `to_json`."""
         reads = {
             name: InputVersion(str(one["table_id"]), int(one["version"]), str(one.get("mark", "")))
             for name, one in data["reads"].items()
@@ -111,20 +111,20 @@ def _to_plain(read: InputVersion) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RefreshWork:
-    """What a refresh computes: these groups, which may be none; or with None everything. `reason`: why everything."""
+    """The work of a refresh: these groups (possibly none), or everything if None. `reason`: why everything."""
 
     groups: Groups | None = field(default=None)
     reason: str = ""
 
     @property
     def kind(self) -> str:
-        """In one word."""
+        """The kind of work in one word."""
         return "full" if self.groups is None else "groups" if self.groups else "none"
 
 
 def list_dependents(projections: Iterable[Projection], tables: Iterable[str]) -> tuple[Projection, ...]:
-    """Those that read one of the tables (their labels), or the table of another one of them. `projections`: each after those
-    whose tables it reads."""
+    """The projections that read one of the tables (by label), directly or through another projection. `projections`: in
+    order, each after the projections that it reads."""
     labels, found = {*tables}, []
     for one in projections:
         if labels & {read.label for read in one.inputs}:
@@ -134,13 +134,13 @@ def list_dependents(projections: Iterable[Projection], tables: Iterable[str]) ->
 
 
 FindAffectedGroups = Callable[[ProjectionInput, int, int], Groups | None]
-"""The groups of which rows of an input differ between two versions; None where that may be all, or cannot be told."""
+"""Groups with changed rows between two versions of an input; None if all groups may be affected, or it is not known."""
 
 
 def plan_refresh(
     projection: Projection, last: RefreshRecord | None, now: InputVersions, touched: FindAffectedGroups
 ) -> RefreshWork | None:
-    """What is to be computed for the inputs as they are `now`; None where they are what the last refresh read."""
+    """The work for the inputs as they are `now`; None if the last refresh has read the same versions."""
     if last is None:
         return RefreshWork(reason="no earlier refresh of it can be gone on from")
     if last.fingerprint != projection.fingerprint or last.reads.keys() != now.keys():

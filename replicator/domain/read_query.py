@@ -1,4 +1,4 @@
-"""Which rows of a table somebody asks for, as data: values are never part of a text that a database reads."""
+"""A query for rows of a table, as data: values are never part of a SQL text."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Operator = Literal["=", "<>", "<", "<=", ">", ">=", "is null", "is not null"]
 
 
 class InvalidReadQuery(ConfigProblem):
-    """What is asked makes no sense of this table, now or then."""
+    """The query does not fit the table, now or at the earlier time."""
 
 
 class ReadTimeout(Fatal):
-    """A reading took longer than it may."""
+    """A read exceeded its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCondition:
-    """A column beside a value of its type, or, of `is null` and `is not null`, beside none. Unknown, as in SQL, where the
-    column is NULL. Text compares as the table's own place compares it: in a lake as bytes."""
+    """A comparison of a column with a value of its type; `is null` and `is not null` have no value. Unknown, as in SQL,
+    if the column is NULL. Text compares as in the system of the table: in a lake as bytes."""
 
     column: str
     operator: Operator
@@ -34,8 +34,8 @@ class ReadCondition:
 
 @dataclass(frozen=True, slots=True)
 class ReadQuery:
-    """Rows for which all `conditions` hold, in ascending order of the columns `order`, NULLs last; of these the ones from
-    `start` on, which has a value for each of `order`: rows that equal it there, and those behind. At most `limit`."""
+    """Rows for which all `conditions` hold, in ascending order of the columns `order`, NULLs last; at most `limit`.
+    `start` has a value for each column of `order`: the result has only rows equal to it there, or after it."""
 
     conditions: tuple[ReadCondition, ...] = ()
     order: tuple[str, ...] = ()
@@ -44,19 +44,19 @@ class ReadQuery:
 
 
 BuildReadQuery = Callable[[pa.Schema], ReadQuery]
-"""Says what is wanted of a table with these columns. Raises Misasked."""
+"""Builds the query for a table with these columns. Raises InvalidReadQuery."""
 
 
 def is_comparable(kind: pa.DataType) -> bool:
-    """Whether values of the type can be compared with one that somebody wrote down."""
+    """True if values of the type can be compared with a value that a user writes."""
     t = pa.types
     tests = (t.is_integer, t.is_floating, t.is_decimal, t.is_boolean, t.is_temporal, _is_text, _is_bytes)
     return any(test(kind) for test in tests) and not t.is_interval(kind)
 
 
 def parse_value(text: str, kind: pa.DataType) -> pa.Scalar:
-    """The value of the type that `text` says: bytes in hexadecimal digits, times as ISO text, of a moment without a zone in
-    UTC, durations as a number. ValueError for a text that is none, without the text in it."""
+    """The value of `text` in the type: bytes are hexadecimal digits, times are ISO text (in UTC without a zone),
+    durations are numbers. ValueError for any other text; the error does not contain it."""
     try:
         return _parse(text, kind)
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
@@ -80,11 +80,11 @@ def _has_zone(text: str) -> bool:
     try:
         return datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
-        return True  # Arrow may read it, and says so where it does not.
+        return True  # Arrow may accept it, and otherwise raises.
 
 
 def parse_time(text: str) -> datetime:
-    """The moment that `text` says; one without a zone is in UTC. ValueError for a text that is none."""
+    """The time in `text`, in UTC without a zone. ValueError for any other text."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
@@ -93,7 +93,7 @@ def parse_time(text: str) -> datetime:
 
 
 def to_place_text(value: pa.Scalar) -> str | None:
-    """A value of a comparable type as `from_place_text` reads it, exactly; None for NULL."""
+    """The exact text of a value of a comparable type, for `from_place_text`; None for NULL."""
     if not value.is_valid:
         return None
     if pa.types.is_temporal(value.type):
@@ -104,7 +104,7 @@ def to_place_text(value: pa.Scalar) -> str | None:
 
 
 def from_place_text(text: str | None, kind: pa.DataType) -> pa.Scalar:
-    """What `to_place_text` wrote. ValueError for a text that is no such value."""
+    """The value that `to_place_text` wrote. ValueError for any other text."""
     if text is None:
         return pa.scalar(None, kind)
     if pa.types.is_temporal(kind):

@@ -1,4 +1,4 @@
-"""Next steps: for a rejected record, by its code, and by its sentence where that says more; and for lost records."""
+"""Next steps for rejected records, by code and sentence, and for lost records."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ GO_ON = (
     "Its lanes stop before it (`on_reject: stop_lane`), and read it again when the program starts again. To go on without "
     "it, set `on_reject` to continue or hold_key"
 )
-"""The begin of a sentence about a rejected record."""
+"""The beginning of a sentence about a rejected record."""
 ACCEPT_MISSING = "accept-missing"
-"""The option of `lanes resync`, and the word to the daemon, for a lane from which rows will be missing."""
+"""The option of `lanes resync`, and the word to the daemon, for loading a lane although rows will be missing."""
 
 
 def describe_reload_or_skip(lane: str = "LANE", until: str = "", *, table: str = "TABLE", is_short: bool = False) -> str:
-    """The commands for a lane whose next records are lost. `until`: for the option of that name, where the command cannot
-    find out itself. `table`: what a backfill can load; empty: nothing. `is_short`: as in `describe_reload`."""
+    """The commands for a lane whose next records are lost. `until`: the value of that option, if the command cannot
+    find it. `table`: the table for a backfill; empty if there is none. `is_short`: as in `describe_reload`."""
     end = f" --until {until}" if until else ""
     skip = f"`replicator lanes skip {lane}{end}` accepts the loss"
     if table:
@@ -75,15 +75,15 @@ def describe_reload_or_skip(lane: str = "LANE", until: str = "", *, table: str =
 
 
 def describe_reload(lane: str, *, is_short: bool = False) -> str:
-    """The command that empties a lane and loads it again. `is_short`: its source has not all the records any more."""
+    """The command that empties a lane and loads it again. `is_short`: its source no longer has all records."""
     if is_short:
         return f"`replicator lanes resync {lane} --{ACCEPT_MISSING}` empties it and loads only what the source still has."
     return f"`replicator lanes resync {lane}` loads the lane again."
 
 
 def find_remedy(reject: Reject, table: str) -> str:
-    """What lets a record in that was rejected for this reason; empty where nothing is known. `table`: the table that the
-    record names or its source is about, empty where neither is known."""
+    """The remedy for a record that was rejected for this reason; empty if none is known. `table`: the table of the
+    record or of its source, empty if neither is known."""
     if found := WRITE.search(reject.sentence):
         return f"Write {found[1]} in the configuration, and replay the record."
     if WAITS_PATTERN.search(reject.sentence):

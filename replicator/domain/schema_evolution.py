@@ -1,5 +1,4 @@
-"""What becomes of a lane's table when its source's columns change: pure, from the schemas and what the configuration
-says."""
+"""The reaction of a lane to schema changes of its source: pure functions of the schemas and the configuration."""
 
 from __future__ import annotations
 
@@ -14,22 +13,21 @@ from .type_compatibility import can_hold, has_canonical_text
 
 
 class SchemaChangeKind(StrEnum):
-    """What can change in the schema of a table that records are sent under."""
+    """The kinds of schema changes of a table."""
 
     ADDED = "added"
     DROPPED = "dropped"
     READDED = "readded"  # it was dropped before, and the target still has it with its old values
-    RENAMED = "renamed"  # as `SchemaRules.renames` declares it; otherwise one column was dropped, and another added
+    RENAMED = "renamed"  # as declared in `SchemaRules.renames`; otherwise one column was dropped, and another added
     WIDENED = "widened"  # the new type holds every value of the old one
     NARROWED = "narrowed"  # the old type holds every value of the new one
     TYPE_CHANGED = "type_changed"  # neither
-    KEY_CHANGED = "key_changed"  # other key columns, a type of one that is no wider, or another order of changes
-    TABLE_DROPPED = "table_dropped"  # where a record of the table's own stream says so
+    KEY_CHANGED = "key_changed"  # other key columns, a type of a key column that is not wider, or another order of changes
+    TABLE_DROPPED = "table_dropped"  # according to a record of the table's own stream
 
 
 class SchemaChangeMode(StrEnum):
-    """What a lane does about a change of its table's schema. `docs/schema-changes.md` has each with each
-    `SchemaChangeKind`."""
+    """The reaction of a lane to a schema change. `docs/schema-changes.md` has each mode with each `SchemaChangeKind`."""
 
     EVOLVE = "evolve"
     TRY_EVOLVE = "try_evolve"
@@ -43,8 +41,8 @@ STOPPING_MODES = (SchemaChangeMode.FAIL, SchemaChangeMode.QUARANTINE)
 
 @dataclass(frozen=True, slots=True)
 class SchemaRules:
-    """What the configuration says. `others`: the mode of kinds that are not in `modes`. `removes`: a column that the source
-    has dropped goes from the target too, under `evolve`. `renames`: old names and new ones, declared."""
+    """The rules of the configuration. `others`: the mode of kinds that are not in `modes`. `removes`: under `evolve`, a
+    column that the source has dropped is removed from the target. `renames`: declared old and new names."""
 
     modes: Mapping[SchemaChangeKind, SchemaChangeMode] = field(default_factory=dict)
     others: SchemaChangeMode = SchemaChangeMode.EVOLVE
@@ -53,14 +51,14 @@ class SchemaRules:
 
     @property
     def description(self) -> str:
-        """What it says, for people."""
+        """The rules for people."""
         said = [f"{kind}: {mode}" for kind, mode in self.modes.items()]
         told = ", ".join([*said, f"others: {self.others}"]) if said else str(self.others)
         removed = ", dropped columns go" if self.removes else ""
         return told + removed + "".join(f", {old} is renamed {new}" for old, new in self.renames)
 
     def get_mode(self, kind: SchemaChangeKind) -> SchemaChangeMode:
-        """The mode of that kind of change."""
+        """The mode of a kind of change."""
         return self.modes.get(kind, self.others)
 
 
@@ -70,8 +68,8 @@ EVOLVE_ALL = SchemaRules()
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """One difference between two schemas. `column` as it was called, empty where it is of the whole table; `to` as it is
-    called now, for a rename. `before`, `after`: types, or key columns; empty where there are none."""
+    """One difference between two schemas. `column` is its old name, empty for a change of the whole table; `to` is its
+    new name, for a rename. `before`, `after`: types, or key columns; empty if there are none."""
 
     kind: SchemaChangeKind
     column: str = ""
@@ -96,7 +94,7 @@ class SchemaChange:
 
 @dataclass(frozen=True, slots=True)
 class ColumnTypeChange:
-    """A column of a target that is to get another type, if it still has the one that was made for `before`."""
+    """A target column that needs another type, if it still has the type that was created for `before`."""
 
     name: str
     before: Column
@@ -105,9 +103,13 @@ class ColumnTypeChange:
 
 @dataclass(frozen=True, slots=True)
 class TargetReshape:
-    """What is to be done to a target's columns before rows of a schema are written, in this order, each unless it is done
-    already: `emptied` columns become NULL, of a history in its open versions; `renames` (old and new name), over a column in
-    `replaced` too; `removals` of columns that the plan has no more, `types`."""
+    """The changes of a target's columns before rows of a schema are written. Finished steps are skipped. In this order:
+
+    - `emptied`: columns whose values become NULL; in an scd2 table only in open versions.
+    - `renames` (old and new name), also over a column in `replaced`.
+    - `removals`: columns that are not in the plan any more.
+    - `types`: new types of columns.
+    """
 
     emptied: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
@@ -119,7 +121,7 @@ class TargetReshape:
         return bool(self.emptied or self.renames or self.removals or self.types)
 
     def then(self, other: TargetReshape) -> TargetReshape:
-        """Both, one after the other; a column that is renamed goes by its new name from then on."""
+        """Both, one after the other; a renamed column has its new name from then on."""
         names = dict(other.renames)
         types = tuple(replace(t, name=names.get(t.name, t.name)) for t in self.types)
         removals = tuple(name for name in self.removals if name not in {new for _, new in other.renames})
@@ -133,14 +135,18 @@ class TargetReshape:
 
 
 NO_RESHAPE = TargetReshape()
-"""Nothing is to be done."""
+"""No change of columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaDecision:
-    """What a lane does about the schema of its next records. `columns`: those of its table from then on. `stops`: the
-    changes that it may not, or cannot, take; then nothing else counts. `waits`: it may go on once somebody accepts the
-    schema. `is_final`: who accepts it, or lets it evolve, does not help: the target cannot follow."""
+    """The reaction of a lane to the schema of its next records.
+
+    - `columns`: the columns of its table from then on.
+    - `stops`: the changes that are not allowed, or not possible; then nothing else counts.
+    - `waits`: the lane may continue once an operator accepts the schema.
+    - `is_final`: accepting or evolving the schema does not help: the target cannot follow.
+    """
 
     changes: tuple[SchemaChange, ...]
     columns: tuple[Column, ...]
@@ -151,8 +157,8 @@ class SchemaDecision:
 
 
 def list_changes(known: TableSpec, newer: TableSpec, renames: tuple[tuple[str, str], ...] = ()) -> tuple[SchemaChange, ...]:
-    """The differences between two schemas of a table, in the order of the columns. Whether a column may be NULL, and where
-    it stands, is none. A key that `known` does not tell yet may become known."""
+    """The differences between two schemas of a table, in the order of the columns. The nullability and the order of
+    columns do not count. A key that is unknown in `known` may become known."""
     old, new = ({c.name: c for c in table.columns} for table in (known, newer))
     moved = {a: b for a, b in renames if a in old and a not in new and b in new and b not in old}
     found = [*_list_key_changes(known, newer)]
@@ -187,11 +193,12 @@ def _describe_column(column: Column) -> str:
 
 
 def classify_type_change(known: Column, newer: Column) -> SchemaChangeKind | None:
-    """None where both hold the same values. What a source calls its types counts only where a target tells them apart."""
+    """The kind of a type change; None if both types hold the same values. The source's type names count only if a
+    target distinguishes them."""
     if known.type == newer.type:
         if known.text_kind == newer.text_kind:
             return None
-        # Plain text holds what any kind of text does.
+        # Plain text holds every kind of text.
         return (
             SchemaChangeKind.WIDENED
             if not newer.text_kind
@@ -213,15 +220,15 @@ def decide_schema(
     policy: str = "scd1",
     is_accepted: bool = False,
 ) -> SchemaDecision:
-    """What becomes of a lane with these columns when records come under `newer` after some under `known`. `is_accepted`:
-    somebody said that this schema may be taken: what would stop the lane for being asked to evolves."""
+    """The reaction of a lane with these columns to records under `newer` after records under `known`. `is_accepted`: an
+    operator accepted this schema, so changes with a stopping mode evolve."""
     there = {c.name for c in columns}
     changes = tuple(
         _add_old_column_note(change, there - set(known.column_names))
         for change in list_changes(known, newer, rules.renames)
         if change.kind in (SchemaChangeKind.ADDED, SchemaChangeKind.KEY_CHANGED) or change.column in there
     )
-    # What was left out before, and is not to be any more.
+    # Columns that were left out before, and need not be any more.
     left_out = (c for c in newer.columns if c.name not in there and c.name in known.column_names)
     if rules.get_mode(SchemaChangeKind.ADDED) in (SchemaChangeMode.EVOLVE, SchemaChangeMode.TRY_EVOLVE):
         changes += tuple(SchemaChange(SchemaChangeKind.ADDED, c.name, after=_describe_column(c)) for c in left_out)
@@ -238,7 +245,7 @@ def decide_schema(
 
 
 def _add_old_column_note(change: SchemaChange, gone: Set[str]) -> SchemaChange:
-    """With what becomes of a column of that name that was dropped before."""
+    """The change, with the effect on a column of that name that was dropped before."""
     if change.kind is SchemaChangeKind.ADDED and change.column in gone:
         return replace(change, kind=SchemaChangeKind.READDED)
     if change.kind is SchemaChangeKind.RENAMED and change.to in gone:
@@ -247,7 +254,7 @@ def _add_old_column_note(change: SchemaChange, gone: Set[str]) -> SchemaChange:
 
 
 def decide_drop(columns: tuple[Column, ...], rules: SchemaRules, *, accepted: bool = False) -> SchemaDecision:
-    """What becomes of a lane with these columns where its table was dropped: rows stay, since nobody said that they may go.
+    """The reaction of a lane with these columns to a drop of its table. Rows stay, since nobody allowed their removal.
     `accepted`: as in `decide_schema`."""
     change, mode = SchemaChange(SchemaChangeKind.TABLE_DROPPED), rules.get_mode(SchemaChangeKind.TABLE_DROPPED)
     if mode in STOPPING_MODES and not accepted:
@@ -256,7 +263,7 @@ def decide_drop(columns: tuple[Column, ...], rules: SchemaRules, *, accepted: bo
 
 
 class _LaneColumns:
-    """A lane's columns while changes are taken one by one."""
+    """A lane's columns while changes are applied one by one."""
 
     def __init__(
         self, columns: dict[str, Column], newer: TableSpec, rules: SchemaRules, policy: str, *, accepted: bool
@@ -291,8 +298,8 @@ class _LaneColumns:
             self._retype(change, mode)
 
     def _add_again(self, change: SchemaChange, mode: SchemaChangeMode) -> None:
-        """It is another column of that name: what the old one held is none of its values. What was so in its time stays: in
-        rows that are changes, and in versions that have ended."""
+        """It is another column of the same name, so the old values are not its values. Rows that are changes keep them,
+        and so do versions that have ended."""
         if self._policy != "append":
             self.reshaping = self.reshaping.then(TargetReshape(emptied=(change.column,)))
         was, newer = self.columns[change.column], self._newer.column(change.column)
@@ -322,7 +329,7 @@ class _LaneColumns:
         name = self._names.get(change.column, change.column)
         here, newer = self.columns[name], self._newer.column(name) if name in self._newer.column_names else None
         if newer is None:
-            return  # Its rename was ignored: nothing comes for it any more.
+            return  # Its rename was ignored: it has no new values.
         wide = widen_column(here, newer)
         if wide is None:
             if mode is SchemaChangeMode.EVOLVE:
@@ -334,9 +341,8 @@ class _LaneColumns:
 
 
 def widen_column(known: Column, newer: Column) -> Column | None:
-    """`known` with a type that holds every value of both, each told apart as before; None where there is none. Whole
-    numbers, decimals, booleans and dates become text where nothing else holds them and the values that come; so do two
-    kinds of text."""
+    """`known` with a type that holds every value of both, all still distinct; None if there is none. Whole numbers,
+    decimals, booleans and dates become text if no other type holds the old and the new values. So do two kinds of text."""
     if classify_type_change(known, newer) in (None, SchemaChangeKind.NARROWED):
         return known
     if classify_type_change(known, newer) is SchemaChangeKind.WIDENED:
@@ -349,7 +355,7 @@ def widen_column(known: Column, newer: Column) -> Column | None:
 
 
 def _is_text_of(column: Column, narrow: pa.DataType) -> bool:
-    """Whether the column takes the text of such values. One for numbers of any scale takes numbers alone."""
+    """True if the column accepts the text of such values. A column for numbers of any scale accepts only numbers."""
     number = pa.types.is_integer(narrow) or pa.types.is_decimal(narrow)
     fits = number if column.text_kind == "number" else has_canonical_text(narrow) and not column.text_kind
     return pa.types.is_string(column.type) and fits

@@ -1,4 +1,4 @@
-"""The schemas that a lane has met, as its sink keeps them beside the target."""
+"""The schema versions of a lane, as its sink stores them with the target."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ VersionState = Literal["pending", "accepted", "applied"]
 
 @dataclass(frozen=True, slots=True)
 class SchemaVersion:
-    """One schema of a lane's table. `number` from 1. `source`: the table as its records were sent; `columns`: those of the
-    lane's own table under it. `position`: per partition where it begins, for the lane. `at`: when that was met. `changes`:
-    what differs from the version before, in words. `dropped`: nothing of the schema does; the table was dropped there.
-    `emptied`: the columns whose values in the target became NULL there, since they were those of a column that was dropped.
-    `reshaping`: what is to be done to the target, by its names; not kept. `state`: `applied`, or `pending` while the lane
-    waits for somebody to accept it, `accept_pending_schema` from then on until it has gone on."""
+    """One schema of a lane's table.
+
+    - `number`: from 1.
+    - `source`: the table as its records were sent. `columns`: the lane's own table under it.
+    - `position`: per partition the first offset under it, for the lane. `at`: when the lane read it.
+    - `changes`: the differences from the previous version, in words.
+    - `dropped`: the schema did not change; the table was dropped there.
+    - `emptied`: the columns whose values in the target became NULL, since they were values of a dropped column.
+    - `reshaping`: the changes of the target's columns, by the target's names; not stored.
+    - `state`: `applied`; `pending` while the lane waits for an operator; `accepted` from then until it has continued.
+    """
 
     number: int
     source: TableSpec
@@ -39,13 +44,13 @@ class SchemaVersion:
 
 
 def select_new(versions: Sequence[SchemaVersion], known: Sequence[SchemaVersion]) -> tuple[SchemaVersion, ...]:
-    """Those of `versions` that are not known as they are."""
+    """The versions that are not stored in this state."""
     states = {version.number: version.state for version in known}
     return tuple(version for version in versions if states.get(version.number) != version.state)
 
 
 def to_summary(version: SchemaVersion) -> dict[str, Any]:
-    """What people are told of a version in a word. Each report has it of every lane, so types are left out."""
+    """A short description of a version for people. Reports contain it for every lane, so types are left out."""
     return {
         "number": version.number,
         "state": version.state,
@@ -56,7 +61,7 @@ def to_summary(version: SchemaVersion) -> dict[str, Any]:
 
 
 def to_json(version: SchemaVersion) -> dict[str, Any]:
-    """For `from_json`, and for people: types also by their names."""
+    """The JSON form, for `from_json` and for people: types also by name."""
     source = version.source
     return {
         "table": source.name,
@@ -72,7 +77,7 @@ def to_json(version: SchemaVersion) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> SchemaVersion:
-    """Read what `to_json` wrote. KeyError, TypeError or ValueError for anything else."""
+    """The version that `to_json` wrote. KeyError, TypeError or ValueError for anything else."""
     columns, target = (_columns_from_json(data[name], data["arrow"][name]) for name in ("columns", "target"))
     return SchemaVersion(
         int(data["number"]),
@@ -92,7 +97,7 @@ def _column_to_json(column: Column) -> dict[str, Any]:
 
 
 def _types_to_text(columns: tuple[Column, ...]) -> str:
-    """Names of types do not tell every type; what Arrow writes does."""
+    """Type names do not identify every type; Arrow's serialised schema does."""
     return b64encode(pa.schema([pa.field(c.name, c.type) for c in columns]).serialize().to_pybytes()).decode()
 
 

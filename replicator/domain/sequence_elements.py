@@ -24,11 +24,11 @@ import pyarrow as pa
 from pyarrow import types as t
 
 MAX_DIGITS = 18
-"""Every whole number of so many digits fits into 64 bits."""
+"""Every whole number of this many digits fits into 64 bits."""
 
 
 class ElementForm(StrEnum):
-    """What the elements of a column are."""
+    """The forms of a column's elements."""
 
     NUMBER = "number"
     DIGITS = "digits"
@@ -46,8 +46,8 @@ TEXTS = frozenset({ElementForm.DIGITS, ElementForm.UNSCALED_TEXT, ElementForm.TE
 
 @dataclass(frozen=True, slots=True)
 class SequenceElement:
-    """The elements of one column. `digits` and `scale` are those of a decimal. Its text tells apart columns whose elements
-    cannot be compared with each other."""
+    """The elements of one column. `digits` and `scale` belong to a decimal. Its text distinguishes columns whose
+    elements cannot be compared with each other."""
 
     form: ElementForm
     digits: int = 0
@@ -63,12 +63,12 @@ class SequenceElement:
 
     @property
     def is_textual(self) -> bool:
-        """The elements are text; otherwise they are int64."""
+        """True if the elements are text; otherwise they are int64."""
         return self.form in TEXTS
 
 
 def get_element(kind: pa.DataType) -> SequenceElement | None:
-    """What the elements of a column of this type are; None for a type without an order."""
+    """The elements of a column of this type; None for a type without an order."""
     kind = to_plain_type(kind)
     if t.is_decimal(kind):
         return _make_decimal_element(kind)
@@ -78,8 +78,8 @@ def get_element(kind: pa.DataType) -> SequenceElement | None:
 
 
 def get_display_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type in which `__START_AT` and `__END_AT` show values of a column of this type, made of their elements; None for
-    times of day, for nanoseconds and for decimals of more than 18 digits."""
+    """The type in which `__START_AT` and `__END_AT` show values of a column of this type, computed from its elements.
+    None for times of day, for nanoseconds and for decimals of more than 18 digits."""
     kind, element = to_plain_type(kind), get_element(kind)
     if element is None or element.form in (ElementForm.NANOSECOND, ElementForm.UNSCALED_TEXT) or t.is_time(kind):
         return None
@@ -87,7 +87,7 @@ def get_display_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def to_plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values themselves, where a type says how they are kept or what they stand for."""
+    """The type of the values, without extension types and dictionaries."""
     if isinstance(kind, pa.BaseExtensionType):
         return to_plain_type(kind.storage_type)
     return to_plain_type(kind.value_type) if t.is_dictionary(kind) else kind

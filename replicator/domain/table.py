@@ -1,4 +1,4 @@
-"""What a source table looks like, as learnt from its own change events."""
+"""A source table, as learnt from its change events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from .errors import Fatal
 
 BYTE_ORDER = "replicator.byte_order"
-"""The source type of a column of this program's own whose text is compared as bytes, whatever language a target is in."""
+"""The source type of replicator's own text columns that are compared as bytes, whatever the collation of the target."""
 
 TEXT_KINDS = {
     "io.debezium.data.Json": "json",
@@ -22,20 +22,20 @@ TEXT_KINDS = {
     "io.debezium.data.TsVector": "tsvector",
     BYTE_ORDER: "bytes",
 }
-"""Source types of text for which some target has a closer type, and what that text holds. All others are plain text,
-whatever their source calls them: `varchar(20)`, `VARCHAR(10)`, `enum('a')`."""
+"""Source types of text with a closer type in some target, and the kind of that text. All others are plain text,
+whatever their name at the source: `varchar(20)`, `VARCHAR(10)`, `enum('a')`."""
 
 RESERVED_PREFIXES = ("_cdc_", "__START_AT", "__END_AT", "_event_id")
 
 
 def is_reserved(name: str) -> bool:
-    """Targets use such a name for bookkeeping, in any case."""
+    """True for a name that targets use for bookkeeping, in any case."""
     return name.casefold().startswith(tuple(prefix.casefold() for prefix in RESERVED_PREFIXES))
 
 
 def describe_rename(name: str, *, drop: bool = True) -> str:
-    """What to write where a target cannot have a column of this name. `drop`: it need not have the column."""
-    if not name.isprintable():  # The config has no such names.
+    """The next step if a target cannot have a column of this name. `drop`: the target does not need the column."""
+    if not name.isprintable():  # The config cannot contain such names.
         return "Rename the column at the source, or have the connector leave it out (`column.exclude.list`)."
     rename = f"Give it another name in the target with `columns: {{{name!r}: {{rename: NAME}}}}`"
     return f"{rename}, or leave it out with `columns: {{{name!r}: drop}}`." if drop else f"{rename}."
@@ -43,18 +43,18 @@ def describe_rename(name: str, *, drop: bool = True) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A source column: its name as the source spells it, and the Arrow type its values are decoded to."""
+    """A source column: its name at the source, and the Arrow type of its decoded values."""
 
     name: str
     type: pa.DataType
     nullable: bool = True
     source_type: str = ""
-    """The source's own name of the type where it sends one (`io.debezium.data.Json`, `io.debezium.data.Uuid` ...);
-    a target may use it to pick a closer type. One that does is in `TEXT_KINDS`."""
+    """The source's name of the type, if it sends one (`io.debezium.data.Json`, `io.debezium.data.Uuid` ...). A target
+    may use it to choose a closer type; then it is in `TEXT_KINDS`."""
 
     @property
     def text_kind(self) -> str:
-        """What its text holds; empty for plain text, and for other types."""
+        """The kind of its text; empty for plain text, and for other types."""
         return TEXT_KINDS.get(self.source_type, "") if pa.types.is_string(self.type) else ""
 
 
@@ -62,18 +62,24 @@ class Column:
 class TableSpec:
     """A table at one version of its schema.
 
-    `name` is the database-side name (`public.customers`). `keys` are names of `columns`, empty for a table without a key.
-    `sequence` is the number of elements `_seq_1..n` that its decoder declares; they are int64, but for those whose numbers,
-    from 1, `text_elements` lists: these are text, compared as bytes. `ordered_by`: the columns that the first elements
-    come from, where a lane has `sequence_by` (`domain.transform.rows`); a lane's target need not have them. `counted`: for
-    want of a key the last element only counts changes that share the others, and a change that is sent again may come with
-    another count. `ignore_null`: columns of which an upsert's NULL leaves what the row holds, where a lane asks for that.
-    `soft_deletes`: a delete leaves the row with its values, marked, where a lane asks for that. `has_column_versions`: so
-    does `sequences per column`, which a source needs that sends parts of rows in any order. `unordered`: its records do
-    not say where in the source's log they are, so that a lane has to order them by columns of its own. `by_commit`: the
-    first element of the sequence is of the commit, one for all changes of a transaction and for no others. `by_tx`: only
-    `_tx` is of the transaction, and its database may check keys when a statement or a transaction ends. `fingerprint`
-    identifies the schema as it was sent; it is opaque and never compared across formats.
+    - `name`: the name in the database (`public.customers`).
+    - `keys`: names of `columns`, empty for a table without a key.
+    - `sequence`: the number of elements `_seq_1..n` of its decoder. They are int64. `text_elements` lists exceptions by
+      number, from 1: these are text, compared as bytes.
+    - `ordered_by`: the columns of the first elements, if a lane has `sequence_by` (`domain.transform.rows`). The lane's
+      target need not have them.
+    - `counted`: the table has no key, and the last element only counts changes with equal other elements. A change that
+      is sent again may have another count.
+    - `ignore_null`: columns in which an upsert's NULL does not change an existing row, if a lane is configured so.
+    - `soft_deletes`: a delete marks the row and keeps its values, if a lane is configured so.
+    - `has_column_versions`: the newest value of each column wins, if a lane is configured so. Needed for a source that
+      sends partial rows in any order.
+    - `unordered`: its records have no position in the source's log, so a lane has to order them by columns.
+    - `by_commit`: the first element of the sequence is the commit: equal for all changes of one transaction, and only
+      for them.
+    - `by_tx`: only `_tx` identifies the transaction, and the database may check keys at the end of a statement or
+      transaction.
+    - `fingerprint`: identifies the schema as sent. It is opaque and never compared across formats.
     """
 
     name: str
@@ -93,12 +99,12 @@ class TableSpec:
 
     @property
     def sequence_types(self) -> tuple[pa.DataType, ...]:
-        """The types of the elements of its sequence, in order."""
+        """The types of its sequence elements, in order."""
         return tuple(pa.string() if i in self.text_elements else pa.int64() for i in range(1, self.sequence + 1))
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """All columns in order."""
+        """The names of all columns in order."""
         return tuple(c.name for c in self.columns)
 
     @property
@@ -107,14 +113,14 @@ class TableSpec:
         return tuple(c for c in self.columns if c.name not in self.keys)
 
     def column(self, name: str) -> Column:
-        """The column of that exact name; KeyError when there is none."""
+        """The column of that exact name; KeyError if there is none."""
         for column in self.columns:
             if column.name == name:
                 return column
         raise KeyError(name)
 
     def with_keys(self, keys: tuple[str, ...]) -> TableSpec:
-        """The same table keyed by `keys`, which must be its columns."""
+        """The same table with the key `keys`, which must be its columns."""
         missing = [k for k in keys if k not in self.column_names]
         if missing:
             raise Fatal(
@@ -124,13 +130,13 @@ class TableSpec:
         return replace(self, keys=keys, counted=self.counted and not keys)
 
     def union(self, newer: TableSpec) -> TableSpec:
-        """This table with the columns that only `newer` has added at the end; known columns keep their type."""
+        """This table with the additional columns of `newer` at the end; known columns keep their type."""
         known = set(self.column_names)
         added = tuple(c for c in newer.columns if c.name not in known)
         return replace(self, columns=self.columns + added, fingerprint=newer.fingerprint)
 
     def refuse_reserved_names(self) -> None:
-        """Raise Fatal when a column's name is one that targets use for bookkeeping, in any case."""
+        """Raise Fatal if a column has a name that targets use for bookkeeping, in any case."""
         for name in self.column_names:
             if is_reserved(name):
                 raise Fatal(
@@ -139,8 +145,7 @@ class TableSpec:
                 )
 
     def refuse_keys_alike(self) -> None:
-        """Raise Fatal when the names of two key columns differ in case only: engines that fold case would take two rows
-        for one."""
+        """Raise Fatal if the names of two key columns differ in case only: engines that fold case would mix up rows."""
         if len({k.casefold() for k in self.keys}) < len(self.keys):
             raise Fatal(
                 f"the key of table {self.name} ({', '.join(self.keys)}) has columns whose names differ in case only",

@@ -1,4 +1,4 @@
-"""Two states of a table compared: which rows are in one alone, and in which columns the others differ."""
+"""The difference between two states of a table: rows that only one has, and the columns in which rows differ."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Row = dict[str, Any]
 
 @dataclass
 class TableDiff:
-    """Counts of rows; `columns`: in how many rows each column differs. `first`: the first rows of each kind, and of those
-    that differ the key and both values of each column that does."""
+    """Counts of rows. `columns`: per column the number of rows in which it differs. `first`: the first rows of each
+    kind; for different rows the key, and both values of each column that differs."""
 
     same: int = 0
     only_before: int = 0
@@ -32,7 +32,7 @@ class TableDiff:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing differs."""
+        """True if there is no difference."""
         columns = self.columns_only_before or self.columns_only_after
         return not (self.only_before or self.only_after or self.different or columns)
 
@@ -40,11 +40,13 @@ class TableDiff:
 def compare_tables(
     before: pa.Table, after: pa.Table, keys: Sequence[str], *, ignored: Sequence[str] = (), max_shown: int = 10
 ) -> TableDiff:
-    """How `after` differs from `before`, in columns that are not `ignored`; `max_shown`: how many rows of each kind are
-    told.
+    """The differences of `after` from `before`, in columns that are not `ignored`. `max_shown`: the number of returned
+    rows of each kind.
 
-    Rows of equal `keys` are one, the first with the first where there are several. Without keys, or where one of the two
-    lacks one of them, a row is the same or another one. Columns that one lacks are named, and not compared."""
+    Rows with equal `keys` are compared; of several, the first with the first. Without keys, or if a key column is
+    missing in one table, rows are either equal or different rows. Columns of only one table are listed, and not
+    compared.
+    """
     known = [name for name in before.column_names if name not in ignored]
     others = [name for name in after.column_names if name not in ignored]
     common = [name for name in known if name in others]
@@ -73,7 +75,7 @@ def compare_tables(
 
 
 def _hash_rows(table: pa.Table, by: Sequence[str]) -> Iterator[tuple[bytes, bytes]]:
-    """Of each row that of its key, and which row of that key it is, and that of the whole."""
+    """Per row a hash of its key with its number among equal keys, and a hash of the whole row."""
     seen: Counter[bytes] = Counter()
     for start in range(0, table.num_rows, BATCH_ROWS):
         for row in to_rows(table.slice(start, BATCH_ROWS)):
@@ -89,7 +91,7 @@ def _hash_values(values: list[Any]) -> bytes:
 def _add_differences(
     found: TableDiff, tables: tuple[pa.Table, pa.Table], pairs: Sequence[tuple[int, int]], by: Sequence[str], shown: int
 ) -> None:
-    """In which columns the rows of `pairs` differ."""
+    """Add the columns in which the rows of `pairs` differ."""
     for start in range(0, len(pairs), BATCH_ROWS):
         some = pairs[start : start + BATCH_ROWS]
         was, now = (_take_rows(table, [pair[side] for pair in some]) for side, table in enumerate(tables))

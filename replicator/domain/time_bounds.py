@@ -1,4 +1,4 @@
-"""The moments that every engine and target can keep: those of the years 1 to 9999."""
+"""The times that every engine and target can store: years 1 to 9999."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BOUNDS = {"ms": (FIRST_MS, LAST_MS), "us": (FIRST_US, LAST_US)}
 
 
 def null_out_of_range(stamps: pa.Array) -> pa.Array:
-    """`stamps`, of milliseconds or microseconds, with null for those outside the years 1 to 9999."""
+    """`stamps`, in milliseconds or microseconds, with null for times outside the years 1 to 9999."""
     first, last = BOUNDS[stamps.type.unit]
     numbers = stamps.view(pa.int64())
     found = pc.min_max(numbers)

@@ -1,4 +1,4 @@
-"""What became of one row: its changes in their order, each with the row before and after it."""
+"""The history of one row: its changes in order, each with the row before and after it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Key = tuple[Any, ...]
 class HistoryEntry:
     """One change of a row.
 
-    `operation`: c, u, d, r or t. `at`: when, at the source; None where it does not say. `before`, `after`: the row, None
-    where there is none, or none is known; values that were never sent are left out. A row that got another key has there
-    what it was under the old one. `changed`: the columns whose values
-    differ, of an update. `moved_from`: the key that the row had before; `moved_away`: it has another key from here on.
+    - `operation`: c, u, d, r or t. `at`: the source's time, None if it is not known.
+    - `before`, `after`: the row, None if it does not exist or is not known. Values that were never sent are left out.
+      After a key change, `before` is the row under its old key.
+    - `changed`: for an update, the columns with different values.
+    - `moved_from`: the old key of the row. `moved_away`: the row has another key from here on.
     """
 
     operation: str
@@ -43,7 +44,7 @@ class HistoryEntry:
 
 
 def to_json(entry: HistoryEntry) -> Row:
-    """The entry as JSON has it, but for values that only `plain` makes so."""
+    """The JSON form of an entry; `plain_values.to_plain` converts its values."""
     whole = {one.name: getattr(entry, one.name) for one in fields(entry)}
     return whole | {"sequence": list(entry.sequence), "changed": list(entry.changed)}
 
@@ -52,10 +53,11 @@ Frames = Iterable[tuple["pa.Table", TableSpec]]
 
 
 def build_timeline(frames: Frames, key: Key) -> list[HistoryEntry]:
-    """The entries of the row with that key, by their sequence. `frames` hold its changes, truncates, and the changes of keys
-    from which it, or one of these, had moved (`find_old_keys`); others may be among them.
+    """The entries of the row with that key, in order of sequence.
 
-    A change that came again is one entry, for its sequence was there before; a truncate is none where there was no row.
+    `frames` contain its changes, truncates, and the changes of its former keys and their former keys (`find_old_keys`);
+    other changes may be among them. A repeated change is one entry, since its sequence exists already. A truncate is an
+    entry only if there was a row.
     """
     table = _RowStates()
     ordered = sorted(_sort_changes(frames), key=lambda change: change[0])
@@ -63,7 +65,7 @@ def build_timeline(frames: Frames, key: Key) -> list[HistoryEntry]:
 
 
 def find_old_keys(frames: Frames) -> set[Key]:
-    """The keys that rows had before they got theirs."""
+    """The former keys of rows after key changes."""
     moved = ((change[OLD_KEY], table) for _, change, table in _sort_changes(frames) if change.get(OLD_KEY) is not None)
     return {tuple(old[name] for name in table.keys) for old, table in moved}
 
@@ -77,14 +79,14 @@ def _sort_changes(frames: Frames) -> Iterable[tuple[tuple[Any, ...], Row, TableS
 
 @dataclass
 class _RowStates:
-    """The rows as far as they are known; of each whether that is all of it."""
+    """The known values of rows, each with a flag: True if all columns are known."""
 
     alive: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
     gone: dict[Key, tuple[Row, bool]] = field(default_factory=dict)
     last: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
 
     def apply_change(self, sequence: tuple[Any, ...], change: Row, table: TableSpec, key: Key) -> list[HistoryEntry]:
-        """Take a change; the entry of the key that is asked for, if it is one."""
+        """Apply a change. Returns its entry if it belongs to `key`."""
         of = tuple(change[name] for name in table.keys)
         if change[OP] == Op.TRUNCATE:
             before = self.alive.get(key)
@@ -113,7 +115,7 @@ def _make_entry(sequence: tuple[Any, ...], change: Row, before: Row | None, afte
 
 
 def _compute_after(change: Row, columns: Sequence[str], before: tuple[Row, bool] | None) -> tuple[Row, bool]:
-    """The row after a change: what was not sent is as before. A column that the table got meanwhile was NULL in it."""
+    """The row after a change: unchanged values are as before. A column that was added meanwhile was NULL before."""
     unsent = set(change[UNCHANGED] or ())
     known, whole = before or ({}, False)
     row = {name: known.get(name) if name in unsent else change[name]
@@ -122,7 +124,7 @@ def _compute_after(change: Row, columns: Sequence[str], before: tuple[Row, bool]
 
 
 def _select_sent(change: Row, columns: Sequence[str]) -> Row:
-    """The image of a delete, of which often only the key was sent."""
+    """The image of a delete; often only the key was sent."""
     return {name: change[name] for name in columns if change[name] is not None}
 
 

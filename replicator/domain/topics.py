@@ -1,4 +1,4 @@
-"""Which topics a source reads."""
+"""The topics that a source reads."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ MAX_SHOWN = 5
 
 
 class TopicFilter:
-    """Names, globs, and regular expressions that start with `^`. The broker's own topics match by their full name only.
+    """Names, globs, and regular expressions that start with `^`. The broker's internal topics match only by their full
+    name.
 
-    A connector's control topics (heartbeat, transaction, schema change) are topics like any other: read when they match.
+    A connector's control topics (heartbeat, transaction, schema change) are like any other topic: they are read if they
+    match.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = {p: re.compile(p if p.startswith("^") else translate(p)) for p in patterns}
 
     def __call__(self, topic: str) -> bool:
-        """Whether the source reads `topic`."""
+        """True if the source reads `topic`."""
         return topic in self._patterns or (topic not in INTERNAL and any(p.match(topic) for p in self._patterns.values()))
 
     def find_unmatched(self, topics: Iterable[str]) -> tuple[str, ...]:
-        """Patterns that none of `topics` matches."""
+        """The patterns that match none of `topics`."""
         names = [t for t in topics if self(t)]
         return tuple(text for text, p in self._patterns.items() if text not in names and not any(map(p.match, names)))
 
     def find_unmatched_with_similar(self, topics: Iterable[str]) -> Mapping[str, Sequence[str]]:
-        """By pattern that none of `topics` matches the names among them that look like it, the most similar first."""
+        """Per pattern that matches none of `topics` the similar topics, most similar first."""
         names = [t for t in topics if t not in INTERNAL]
         return {pattern: find_similar(pattern, names) for pattern in self.find_unmatched(names)}
 
 
 def find_similar(pattern: str, names: Sequence[str]) -> Sequence[str]:
-    """The names that are close to a pattern, or share a whole word with it, the closest first."""
+    """Names that are close to a pattern, or share a whole word with it, closest first."""
     bare = re.sub(r"[\^$*?\[\]\\()+]|\.\*", "", pattern)
     words = {word for word in bare.lower().split(".") if word}
     sharing = [name for name in names if words & set(name.lower().split("."))]

@@ -1,4 +1,4 @@
-"""Transactions of a source: what a stream tells of them, and up to which of them a target is complete."""
+"""Transactions of a source, and the completeness watermark of a target."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class TransactionMark:
-    """A record that says that a transaction began or, with `ended`, that it ended.
+    """A record that marks the begin of a transaction or, with `ended`, its end.
 
-    `tx` is the transaction as changes name it (`_tx`), `name` as the source does. `events` (of an end): how many changes it
-    made to each table. `at`: when, as the source says.
+    `tx` is the transaction as in changes (`_tx`), `name` its name at the source. `events` (of an end): the number of
+    its changes to each table. `at`: the source's time.
     """
 
     partition: TopicPartition
@@ -29,12 +29,12 @@ class TransactionMark:
 
 @dataclass(frozen=True, slots=True)
 class TransactionPart:
-    """What some records of one partition hold of a transaction: `count` changes to `table`, at the offsets `first` to
-    `last`.
+    """The changes of one transaction to `table` in some records of one partition: `count` changes, at the offsets
+    `first` to `last`.
 
-    Told exactly (`ports.engine.TracksTransactions.exact_parts`): `changes`, how many different ones they are at least, which
-    are fewer where the source sent some again; the lowest and the highest place in the log that they have, None where one
-    has none.
+    The exact form (`ports.engine.TracksTransactions.exact_parts`) also has `changes`, a lower bound of the number of
+    different changes: it is less than `count` if the source sent some again. `low` and `high` are their lowest and
+    highest positions in the source's log, None if one has none.
     """
 
     tx: str
@@ -50,11 +50,11 @@ class TransactionPart:
 
 @dataclass(frozen=True, slots=True)
 class CompletenessWatermark:
-    """Published with the rows: up to which transaction of `source` all its tables in a target are complete.
+    """The transaction up to which all tables of `source` in a target are complete. Published with the rows.
 
-    `transaction` is the source's name of it, None while none is known; `ended_at` its end. `exact`: the target holds
-    nothing beyond it either, so that all tables together are as the source was after it. Otherwise rows of later
-    transactions may be there, whole or in part. `behind`: lanes that are not with the others.
+    `transaction` is the source's name of it, None if none is known; `ended_at` is its end. `exact`: the target has
+    nothing beyond it, so all tables together are as the source was after it. Otherwise rows of later transactions may
+    exist, completely or partly. `behind`: lanes that have not caught up.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""Which types hold the values of which."""
+"""Which types can hold all values of other types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .table import TableSpec
 
 
 def can_hold(wide: pa.DataType, narrow: pa.DataType) -> bool:
-    """True when every value of `narrow` is a value of `wide`, unchanged and told apart as before."""
+    """True if every value of `narrow` is also a value of `wide`, unchanged, and different values stay different."""
     if wide == narrow or pa.types.is_null(narrow):
         return True
     if pa.types.is_decimal(wide):
@@ -32,7 +32,7 @@ def _can_hold_integers(wide: pa.DataType, narrow: pa.DataType) -> bool:
 
 
 def _count_digits(narrow: pa.DataType) -> tuple[int, int]:
-    """Digits before and after the point; (-1, 0) for what is no exact number."""
+    """Digits before and after the point; (-1, 0) for types other than exact numbers."""
     if pa.types.is_decimal(narrow):
         return narrow.precision - narrow.scale, narrow.scale
     if pa.types.is_integer(narrow):
@@ -41,7 +41,7 @@ def _count_digits(narrow: pa.DataType) -> tuple[int, int]:
 
 
 def _count_mantissa_bits(narrow: pa.DataType) -> int:
-    """The bits a binary float needs to hold every value; too many for anything else."""
+    """The bits that a binary float needs to hold every value; too many for any other type."""
     if pa.types.is_floating(narrow):
         return {16: 11, 32: 24, 64: 53}[narrow.bit_width]
     if pa.types.is_integer(narrow):
@@ -50,14 +50,14 @@ def _count_mantissa_bits(narrow: pa.DataType) -> int:
 
 
 def has_canonical_text(narrow: pa.DataType) -> bool:
-    """True for types each of whose values has one text, the same on every engine and in every target."""
+    """True for types of which each value has one text, the same on every engine and in every target."""
     t = pa.types
     return bool(t.is_integer(narrow) or t.is_decimal(narrow) or t.is_boolean(narrow) or t.is_date(narrow))
 
 
 def can_cover(union: TableSpec, table: TableSpec) -> bool:
-    """True when frames of `table` can be frames of `union`: the same key and order of changes, and every column with a type
-    that holds its values."""
+    """True if frames of `table` can be frames of `union`: the same key and order of changes, and every column with a
+    type that holds its values."""
     types = {c.name: c.type for c in union.columns}
     same = union.keys == table.keys and union.sequence == table.sequence
     return same and all(c.name in types and can_hold(types[c.name], c.type) for c in table.columns)
