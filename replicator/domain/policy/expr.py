@@ -1,7 +1,7 @@
-"""The vocabulary of conditions, assignments and computed columns.
+"""The expressions of conditions, assignments and computed columns.
 
-What a policy uses is small, and rendered by `adapters.sql`: everything but `Call`, `Cast` and `Case`. These are for
-expressions of the configuration, which are typed by `domain.transform.expression_resolver` and evaluated over Arrow.
+Policies use a small set, which `adapters.sql` renders: everything but `Call`, `Cast` and `Case`. These three are for
+expressions of the configuration, which `domain.transform.expression_resolver` types and Arrow evaluates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Comparison = Literal["=", "<>", "<", "<=", ">", ">="]
 
 @dataclass(frozen=True, slots=True)
 class Col:
-    """A column of the row to write (`source`) or of the row that is there (`target`)."""
+    """A column of the row to write (`source`) or of the existing row (`target`)."""
 
     side: Side
     name: str
@@ -26,14 +26,14 @@ class Col:
 
 @dataclass(frozen=True, slots=True)
 class Lit:
-    """A constant: of this code base, or of a condition in the configuration; never from data."""
+    """A constant of this code or of a condition in the configuration; never from data."""
 
     value: str | int | bool | Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """SQL comparison: unknown when either side is NULL."""
+    """SQL comparison: unknown if either side is NULL."""
 
     op: Comparison
     left: Expr
@@ -42,28 +42,28 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """Conjunction; true when empty."""
+    """Conjunction; true if empty."""
 
     terms: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """Disjunction; false when empty."""
+    """Disjunction; false if empty."""
 
     terms: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """True when the operand is NULL; never unknown."""
+    """True if the operand is NULL; never unknown."""
 
     operand: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Negation; unknown when the operand is."""
+    """Negation; unknown if the operand is unknown."""
 
     operand: Expr
 
@@ -78,7 +78,7 @@ class Coalesce:
 
 @dataclass(frozen=True, slots=True)
 class SentValue:
-    """The value of that column in the row to write, or, where its `_unsent` names the column, in the row that is there."""
+    """The value of a column in the row to write, or in the existing row if `_unsent` contains the column."""
 
     name: str
 
@@ -93,7 +93,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """The operand's value in another type; it fails where that cannot hold it."""
+    """The operand's value in another type; fails if the type cannot hold it."""
 
     operand: Expr
     type: pa.DataType
@@ -101,7 +101,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The value beside the first condition that holds, else the last one. What is not reached is not asked."""
+    """The value of the first branch with a true condition, otherwise `otherwise`. Later branches are not evaluated."""
 
     branches: tuple[tuple[Expr, Expr], ...]
     otherwise: Expr
@@ -116,12 +116,13 @@ def source(name: str) -> Col:
 
 
 def target(name: str) -> Col:
-    """The column of the row that is there."""
+    """The column of the existing row."""
     return Col("target", name)
 
 
 def tuple_after(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> Expr:
-    """`left` > `right`, compared element by element from the left; spelt out so that every dialect agrees."""
+    """`left` > `right`, compared element by element from the left. Written as single comparisons, so that all dialects
+    agree."""
     terms = []
     for i in range(len(left)):
         equal = tuple(Compare("=", a, b) for a, b in zip(left[:i], right[:i], strict=True))

@@ -1,6 +1,6 @@
-"""A policy as data: what each of the four stages (fold, related, repair, write) does for one table.
+"""A policy as data: the work of each of the four stages (fold, related rows, reconcile, write) for one table.
 
-Plans are rendered by `adapters.sql` in one dialect per engine; no engine and no sink adds a rule of its own.
+`adapters.sql` renders plans in one dialect per engine. No engine and no sink adds rules of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ END_AT = "__END_AT"
 
 
 def cdc_sequence_columns(count: int) -> tuple[str, ...]:
-    """`_cdc_seq_1` to `_cdc_seq_<count>`: where a target keeps the sequence of each row."""
+    """`_cdc_seq_1` to `_cdc_seq_<count>`: the target's columns for the sequence of each row."""
     return tuple(f"_cdc_seq_{i}" for i in range(1, count + 1))
 
 
@@ -44,7 +44,7 @@ def end_sequence_columns(count: int) -> tuple[str, ...]:
 
 
 def last_sequence_columns(count: int) -> tuple[str, ...]:
-    """`_cdc_last_seq_1` to `_cdc_last_seq_<count>`: the sequence of the newest change that a version stands for."""
+    """`_cdc_last_seq_1` to `_cdc_last_seq_<count>`: the sequence of the newest change in a version."""
     return tuple(f"_cdc_last_seq_{i}" for i in range(1, count + 1))
 
 
@@ -53,7 +53,7 @@ Action = Literal["update", "insert", "delete"]
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One branch of the MERGE: for rows that are there or not, when the condition holds, do the action.
+    """One branch of the MERGE: for rows that match an existing row, or do not, with a true condition, do the action.
 
     `assign` pairs target columns with expressions; empty for a delete. The first clause that holds wins.
     """
@@ -66,15 +66,16 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRule:
-    """What stage 3 decides per folded row, given the target's related rows and the ledger.
+    """The rule of stage 3 for each folded row, with the target's related rows and its tombstones.
 
-    `identity`: columns (of the rows frame) by which a row of the target is related.
-    `guard`: `newer_condition` drops a row whose sequence is not above the related row's; `absent` drops one that is there.
-    `complete`: values that were not sent are taken from the related row, or from the row of the old key after a key
-    change; where there is none, or it is void (`_reset`), or marked as deleted, the row is rejected as INCOMPLETE.
-    `uses_tombstones`: a row at or below a remembered delete of its key, or a remembered truncate, is dropped as superseded.
-    `counted` (with `absent`): the last element of the sequence does not identify (`TableSpec.counted`). Of rows at or below
-    `get_resent_limit` the n-th of one identity is there when the target has n of them.
+    - `identity`: columns (of the rows frame) that relate a row to a row of the target.
+    - `guard`: `newer` drops a row whose sequence is not above the related row's sequence; `absent` drops a row that
+      exists.
+    - `complete`: unchanged values are read from the related row, or from the row of the old key after a key change.
+      Without that row, or if it is void (`_reset`) or marked as deleted, the row is rejected as INCOMPLETE.
+    - `uses_tombstones`: a row at or below a tombstone of its key, or a stored truncate, is dropped as superseded.
+    - `counted` (with `absent`): the last element of the sequence does not identify (`TableSpec.counted`). Of rows at or
+      below `get_resent_limit`, the n-th row of one identity is a duplicate if the target has n of them.
     """
 
     identity: tuple[str, ...]
@@ -86,11 +87,11 @@ class ReconcileRule:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPlan:
-    """Stage 3 of a plan that keeps every version of a row (`sql.scd2`), in place of `ReconcileRule`.
+    """Stage 3 of a plan that stores every version of a row (`sql.scd2`), instead of `ReconcileRule`.
 
-    An upsert that differs from the version it follows in a column of `tracked` begins a version; one that does not is taken
-    into it, whose columns `untracked` then hold what it says. What the versions do not show is remembered beside the target:
-    changes that were taken into a version, and deletes that ended none.
+    An upsert that differs from the previous version in a column of `tracked` starts a version. Any other upsert is
+    absorbed into that version, which then has its values of the `untracked` columns. The side table stores the rest:
+    changes that were absorbed, and deletes that ended no version.
     """
 
     tracked: tuple[str, ...]
@@ -109,20 +110,22 @@ class Truncate:
 class ApplyPlan:
     """Everything that decides how changes of one table become rows of one target.
 
-    `fold`: `last` leaves one row per key, `none` keeps every change in arrival order. `merge_keys`, `clauses`: the
-    MERGE of stage 4 over the rows frame: the columns of `target` plus `_op`; without merge keys rows are appended.
-    `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.
-    `soft_deletes`: neither deletes nor truncates remove rows, they mark them in `_cdc_deleted` and `_cdc_deleted_at`. In the
-    rows frame `_cdc_deleted` is NULL for a delete that brings no values (those of the target's row stay, and without one
-    nothing is written), and true for one that does: the row was written and deleted within the batch.
-    `watermark`: the grace after which a change is late (`domain.policy.watermark`); None: however late, it is written.
-    Under a watermark the fold leaves every change, because a sink tells late ones apart before it tells duplicates.
-    `history`: the target keeps every version; then `reconcile` says nothing but what identifies a change.
-    `retention`: how long deletes are remembered, under a plan with a ledger (`domain.policy.retention`); None: for ever.
-    `versions`: the schemas that the sink is to remember from then on, each unless it does, once it has done to a target that
-    is there what `SchemaVersion.reshaping` says.
-    `row_transforms`: what becomes of the table's changes before the fold (`ports.engine.Engine.transform_rows`). `table`
-    is the table as that leaves it.
+    - `fold`: `last` keeps one row per key, `none` keeps every change in arrival order.
+    - `merge_keys`, `clauses`: the MERGE of stage 4 over the rows frame (the columns of `target` plus `_op`). Without
+      merge keys rows are appended.
+    - `truncates`: a truncate clears the target's rows below its sequence; otherwise it is a row like any other.
+    - `soft_deletes`: deletes and truncates mark rows in `_cdc_deleted` and `_cdc_deleted_at`, and do not remove them.
+      In the rows frame `_cdc_deleted` is NULL for a delete without values: the target's row keeps its values, and
+      without a row nothing is written. It is true for a delete with values: the row was written and deleted within the
+      batch.
+    - `watermark`: the grace after which a change is late (`domain.policy.watermark`); None: no change is late. Under a
+      watermark the fold keeps every change, because a sink finds late changes before duplicates.
+    - `history`: the target stores every version; then only `reconcile.identity` is used.
+    - `retention`: how long tombstones are kept, if the plan uses them (`domain.policy.retention`); None: forever.
+    - `versions`: the schemas that the sink has to store, unless it has. It first applies `SchemaVersion.reshaping` to
+      an existing target.
+    - `row_transforms`: applied to the table's changes before the fold (`ports.engine.Engine.transform_rows`). `table`
+      is the table after them.
     """
 
     policy: str
@@ -141,32 +144,31 @@ class ApplyPlan:
 
     @property
     def target_schema(self) -> pa.Schema:
-        """The target's columns in the order they are created."""
+        """The target's columns in the order of their creation."""
         return pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in self.target])
 
     @property
     def soft_deletes(self) -> bool:
-        """As the class says."""
+        """See the class."""
         return self.table.soft_deletes
 
     @property
     def has_column_versions(self) -> bool:
-        """Of each column the newest value counts (`sql.per_column`); stage 3 is that, and `reconcile` says nothing but what
-        identifies a change."""
+        """The newest value of each column wins (`sql.per_column`). That is stage 3; only `reconcile.identity` is used."""
         return self.table.has_column_versions
 
     @property
     def shown_columns(self) -> tuple[str, ...]:
-        """The columns by which the image of a delete shows the row that it is of: values that begin a version, and that come
-        from the source."""
+        """The columns by which the image of a delete shows to which row it belongs: the source sends them, and their
+        values start a version."""
         added = {name for name, _ in self.row_transforms.column_transforms.additions}
         names = self.history.tracked if self.history else tuple(c.name for c in self.table.values)
         return tuple(name for name in names if name not in added)
 
     @property
     def rule(self) -> str:
-        """The policy, what it identifies rows by and, where the configuration says, what orders them and which of them there
-        are: rows written under another rule may not be applied to."""
+        """The policy, its identifying columns and, if configured, its order and its row filter. Rows that were written
+        under another rule must not be changed."""
         by = self.table.keys if self.history else self.merge_keys
         policy = f"{self.policy} with soft deletes" if self.soft_deletes else self.policy
         policy = f"{self.policy} with sequences per column" if self.has_column_versions else policy
@@ -194,7 +196,7 @@ class ApplyPlan:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What became of changes in one lane; every change is counted in exactly one field."""
+    """The outcomes of changes in one lane; every change is counted in exactly one field."""
 
     applied: int = 0
     folded: int = 0
@@ -212,22 +214,25 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """The number of changes accounted for."""
+        """The number of counted changes."""
         return sum(self.as_tuple())
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the fold saw, so that stages 2 and 3 run only when they can matter.
+    """Facts about a batch from the fold, so that stages 2 and 3 run only if they can matter.
 
-    `lowest` and `highest` are sequences over all changes of the batch (None when it has none); `has_unchanged`: some
-    folded row lacks a value; `has_key_changes`: some folded row has an old key, or is a delete of which the target's row
-    has to be asked; `has_doubtful_deletes`: so it is for a delete whose image may not be whole, or whose transaction the
-    target's row does not tell; `has_deletes`: some folded row is a delete; `truncated_at`: the sequence of the last
-    truncate, `truncate_time` its event time; `newest` the greatest event time in microseconds since 1970, or None.
-    `truncates`: for a history, every truncate, in order of sequence. `max_delete`: the highest sequence of a delete, of
-    all changes of the batch. Under a watermark, of the changes that it concerns: `oldest`, the least event time, and
-    `max_event_times`, the greatest one of each partition.
+    - `lowest`, `highest`: sequences over all changes of the batch; None for an empty batch.
+    - `has_unchanged`: some folded row has an unchanged value.
+    - `has_key_changes`: some folded row has an old key, or is a delete that has to be compared with the target's row.
+    - `has_doubtful_deletes`: some of these deletes have an image that may not be complete, or a transaction that the
+      target's row does not show.
+    - `has_deletes`: some folded row is a delete. `max_delete`: the highest sequence of a delete, of all changes.
+    - `truncated_at`, `truncate_time`: sequence and event time of the last truncate.
+    - `truncates`: for a plan with `history`, every truncate, in order of sequence.
+    - `newest`: the greatest event time in microseconds since 1970, or None.
+    - `oldest`, `max_event_times`: under a watermark, for the changes that it concerns, the least event time, and the
+      greatest one of each partition.
     """
 
     lowest: Sequence | None = None
@@ -247,8 +252,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class DeleteHorizon:
-    """What had been deleted by a moment, in microseconds since 1970: nothing above the sequence `max_sequence`.
-    `truncated`, where deletes leave rows: the highest truncate by then, which counts as a delete there."""
+    """The deletes up to a time, `until`, in microseconds since 1970: none is above the sequence `max_sequence`.
+    `truncated`, under soft deletes: the highest truncate by then, which counts as a delete there."""
 
     until: int
     max_sequence: Sequence
@@ -257,18 +262,21 @@ class DeleteHorizon:
 
 @dataclass(frozen=True, slots=True)
 class LaneState:
-    """What a sink keeps beside a target, committed together with its rows.
+    """The state that a sink stores with a target, committed together with its rows.
 
-    `position`: applied up to here. `max_sequence`: the highest sequence applied. `truncated_at`: the sequence of the last
-    truncate: a change at or below it is superseded. `max_tombstone`: the highest sequence of a remembered delete.
-    `identity`: per topic the broker's own id of it, so that a re-created topic is noticed. `rule`: that of the plan under
-    which rows were written (`ApplyPlan.rule`); empty when nothing was. `max_event_time`: per partition the greatest event
-    time among the changes up to `position`, in microseconds since 1970, as far as the lane had a watermark. `truncates`:
-    every truncate of a history. `purged_up_to`: remembered deletes that were older than the retention are gone, none above
-    its sequence; `delete_horizons`: what had been deleted by which moment since (`domain.policy.retention`).
-    `purge_pending`: they are perhaps still to be removed. `side_table_version`: the version of what a lake keeps beside
-    the target that belongs to these rows, where it has several. `copied_from`: the target that these rows came from, where
-    what is kept beside them is still to be taken from.
+    - `position`: all changes below it are applied. `max_sequence`: the highest applied sequence.
+    - `truncated_at`: the sequence of the last truncate; a change at or below it is superseded. `truncates`: every
+      truncate of an scd2 table.
+    - `max_tombstone`: the highest sequence of a tombstone.
+    - `identity`: per topic the broker's id of it, so that a topic that was created again is detected.
+    - `rule`: the `ApplyPlan.rule` under which rows were written; empty if there are none.
+    - `max_event_time`: per partition the greatest event time of the changes up to `position`, in microseconds since
+      1970, while the lane had a watermark.
+    - `purged_up_to`: tombstones older than the retention are deleted, none of them above its sequence.
+      `delete_horizons`: the deletes by time since then (`domain.policy.retention`). `purge_pending`: the deletion may
+      not be finished.
+    - `side_table_version`: the version of a lake's side table that belongs to these rows, if it has several.
+    - `copied_from`: the target from which these rows were copied, while its side table still has to be copied.
     """
 
     position: Position = field(default_factory=Position)
@@ -287,24 +295,24 @@ class LaneState:
 
 
 def has_overlap(facts: Facts, state: LaneState) -> bool:
-    """True when some change of the batch may be no newer than what the target holds, so related rows must be read."""
+    """True if some change of the batch may not be newer than the rows of the target, so related rows must be read."""
     return facts.lowest is not None and state.max_sequence is not None and facts.lowest <= state.max_sequence
 
 
 def needs_reconcile(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
-    """True when stages 2 and 3 can change the outcome of this batch."""
+    """True if stages 2 and 3 can change the outcome of this batch."""
     needs_others = plan.reconcile.complete and (facts.has_unchanged or facts.has_key_changes)
     return needs_others or has_overlap(facts, state)
 
 
 def get_resent_limit(plan: ApplyPlan, state: LaneState, span: Span) -> Sequence | None:
-    """The highest sequence of the lane when what is at or below it was sent before, perhaps with another count; None when
-    counts are to be taken as they are. That is so where several partitions are read: one may simply be behind another."""
+    """The lane's highest sequence, if changes at or below it were sent before, perhaps with another count. None if
+    counts are valid as they are: with several partitions one may simply be behind another."""
     return state.max_sequence if is_counting_copies(plan, state, span) else None
 
 
 def is_counting_copies(plan: ApplyPlan, state: LaneState, span: Span) -> bool:
-    """True when changes that are alike are told by how many there were."""
+    """True if equal changes are identified by their number."""
     return plan.reconcile.counted and len({*state.position, *span.end}) < 2
 
 
@@ -315,8 +323,8 @@ def merge_truncates(*several: tuple[Truncate, ...]) -> tuple[Truncate, ...]:
 
 
 def merge_facts(parts: Iterable[Facts]) -> Facts:
-    """What is known of several parts of one batch that share no key and have no truncate: rows of one say nothing of those
-    of another."""
+    """The facts of several slices of one batch that share no key and have no truncate. Rows of one slice do not affect
+    another."""
     several = list(parts)
     reached: dict[TopicPartition, int] = {}
     for facts in several:

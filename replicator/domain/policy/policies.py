@@ -1,6 +1,5 @@
-"""The policies: each a pure function from a table to an `ApplyPlan`. The only place that knows what a policy means
-besides the independent model in `replicator.testing.model`.
-"""
+"""The policies: each is a pure function from a table to an `ApplyPlan`. Besides the independent model in
+`replicator.testing.model`, only this module defines their meaning."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ NOT_DELETE: Expr = Compare("<>", source(OP), Lit(Op.DELETE.value))
 
 
 def list_bookkeeping_columns(table: TableSpec) -> tuple[Column, ...]:
-    """The columns every mirror carries after the source's own."""
+    """The columns that every target of a policy has after the source's own."""
     return (
         Column(CDC_OP, pa.string()),
         Column(CDC_TS, TIMESTAMP),
@@ -55,24 +54,26 @@ def list_bookkeeping_columns(table: TableSpec) -> tuple[Column, ...]:
 
 
 def list_sequence_columns(table: TableSpec) -> tuple[Column, ...]:
-    """The columns in which a target keeps the sequence of each row."""
+    """The target's columns for the sequence of each row."""
     names = zip(cdc_sequence_columns(table.sequence), table.sequence_types, strict=True)
     return tuple(Column(name, kind, source_type=BYTE_ORDER if pa.types.is_string(kind) else "") for name, kind in names)
 
 
 def newer_condition(table: TableSpec) -> Expr:
-    """The row to write is newer than the row that is there. A target row without a sequence was there before
-    replication began and counts as older."""
+    """The row to write is newer than the existing row. An existing row without a sequence is older than replication,
+    and counts as older."""
     names = cdc_sequence_columns(table.sequence)
     after = tuple_after(tuple(source(n) for n in names), tuple(target(n) for n in names))
     return AnyOf((IsNull(target(names[0])), after))
 
 
 def scd1(table: TableSpec) -> ApplyPlan:
-    """Current rows: the newest change of a key decides; a delete removes the row (hard delete). Of columns that the table
-    keeps (`TableSpec.ignore_null`) a NULL changes nothing where there is a row. With `TableSpec.soft_deletes` the row stays,
-    with the values it had, until an upsert brings it back. With `TableSpec.has_column_versions` the newest change of each
-    column decides."""
+    """Current rows: the newest change of a key wins; a delete removes the row (hard delete).
+
+    - `TableSpec.ignore_null`: a NULL in these columns does not change an existing row.
+    - `TableSpec.soft_deletes`: a deleted row stays, with its values, until an upsert restores it.
+    - `TableSpec.has_column_versions`: the newest change of each column wins.
+    """
     _refuse_keyless(table, "scd1")
     if table.has_column_versions:
         return _scd1_column_versions(table)
@@ -131,7 +132,7 @@ def _scd1_soft_deletes(table: TableSpec) -> ApplyPlan:
 
 
 def _scd1_column_versions(table: TableSpec) -> ApplyPlan:
-    """`_cdc_unsent` names the columns that nobody has sent a value for since the row was there: they are NULL."""
+    """`_cdc_unsent` names the columns that no change has set since the row exists: they are NULL."""
     values = tuple(replace(c, nullable=True) if c.name not in table.keys else c for c in table.columns)
     columns = (*values, *list_bookkeeping_columns(table), Column(CDC_UNSENT, pa.list_(pa.string())))
     always = {*table.keys, CDC_APPLIED_AT, CDC_UNSENT}
@@ -156,9 +157,10 @@ def _scd1_column_versions(table: TableSpec) -> ApplyPlan:
 
 
 def append(table: TableSpec) -> ApplyPlan:
-    """Every change as a row, in order. A change that is there already (same key and sequence; without a key, same
-    values and sequence) is a duplicate. `_cdc_unsent` names the columns that were not sent, which are NULL. Where the
-    sequence ends in a count (`TableSpec.counted`), changes equal but for it are as many as one reading of the log gave."""
+    """Every change as a row, in order. A repeated change is a duplicate: it has the same sequence and the same key, or
+    without a key the same values. `_cdc_unsent` names the columns with unchanged values, which are NULL. If the
+    sequence ends in a count (`TableSpec.counted`), changes that differ only in it are as many as one reading of the log
+    returned."""
     columns = (*table.columns, *list_bookkeeping_columns(table), Column(CDC_UNSENT, pa.list_(pa.string())))
     identity = (*(table.keys or table.column_names), *cdc_sequence_columns(table.sequence))
     return ApplyPlan(
@@ -176,10 +178,10 @@ def append(table: TableSpec) -> ApplyPlan:
 
 
 def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
-    """Every version of every row, by sequence and not by arrival: `_cdc_seq_*` is where a version begins, `_cdc_end_seq_*`
-    where it ends (NULL while it is open), `__START_AT` and `__END_AT` show these (`get_start_type`). An upsert that changes
-    nothing but `untracked` columns begins no version; `_cdc_last_seq_*` is the last that was taken into one. `_cdc_unsent`
-    names the columns whose value the version took over from the one before."""
+    """Every version of every row, by sequence and not by arrival. `_cdc_seq_*` is the start of a version,
+    `_cdc_end_seq_*` its end (NULL while it is open); `__START_AT` and `__END_AT` show them (`get_start_type`). An
+    upsert that only changes `untracked` columns starts no version; `_cdc_last_seq_*` is the last such upsert in a
+    version. `_cdc_unsent` names the columns whose value was copied from the version before."""
     _refuse_keyless(table, "scd2")
     count = table.sequence
     ends = [
@@ -218,7 +220,7 @@ def scd2(table: TableSpec, untracked: Collection[str] = ()) -> ApplyPlan:
 
 
 def get_start_type(table: TableSpec) -> pa.DataType | None:
-    """The type of `__START_AT` where that is the value of the first column of `sequence_by`; None where it is a time."""
+    """The type of `__START_AT` if it shows the first column of `sequence_by`; None if it shows a time."""
     return get_display_type(table.ordered_by[0].type) if table.ordered_by else None
 
 
@@ -246,8 +248,8 @@ POLICIES: dict[str, Callable[[TableSpec], ApplyPlan]] = {"scd1": scd1, "append":
 
 
 def refuse_floating_keys(table: TableSpec) -> None:
-    """Raise ConfigProblem for a key of floating-point numbers, by which rows cannot be told: 0.0 is -0.0 for some, another
-    number for others, NaN is no number at all, and what was computed elsewhere differs in its last digit."""
+    """Raise ConfigProblem for a key of floating-point numbers, which cannot identify rows. 0.0 equals -0.0 in some
+    engines only, NaN is not a number, and a value computed elsewhere may differ in its last digit."""
     floating = next((k for k in table.keys if pa.types.is_floating(table.column(k).type)), None)
     if floating is not None:
         raise ConfigProblem(
@@ -265,10 +267,16 @@ def plan_for(
     tracked: ColumnSelection | None = None,
     retention: timedelta | None = None,
 ) -> ApplyPlan:
-    """The plan of `policy` for what `shape` makes of `table`; `tracked`: the columns whose change begins a version, all by
-    default; `retention`: how long deletes are remembered, where the policy does. ConfigProblem when the policy is unknown,
-    or does not suit the table, the watermark or the shape, or the shape not the table, when a tracked column is not there,
-    or when the retention is too short."""
+    """The plan of `policy` for `table` after its row transforms, `shape`.
+
+    `tracked`: the columns whose change starts a version, by default all. `retention`: how long tombstones are kept, if
+    the policy uses them. ConfigProblem if:
+
+    - the policy is unknown, or does not fit the table, the watermark or the row transforms
+    - the row transforms do not fit the table
+    - a tracked column does not exist
+    - the retention is too short
+    """
     if policy not in POLICIES:
         raise ConfigProblem(f"unknown policy {policy!r}", next_step=f"Use one of: {', '.join(sorted(POLICIES))}.")
     table = shape.apply_to(table)

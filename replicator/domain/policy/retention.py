@@ -1,13 +1,13 @@
-"""How long deletes are remembered, and what is late because they are not any more.
+"""Retention of tombstones, and the changes that are late because tombstones are gone.
 
-Deletes are forgotten up to a sequence, the floor: the highest one among the deletes that had come a retention ago. A change
-at or below it whose key is neither in the target nor remembered may be of a row that was deleted since, so it is late. The
-floor depends on the sequences of deletes and on when they came, in sixteenths of the retention, and on nothing else. It
-never falls.
+Tombstones are deleted up to a sequence, the floor: the highest sequence of the deletes that were older than the
+retention. A change at or below the floor is late if its key is neither in the target nor in a tombstone: the row may
+have been deleted since. The floor depends only on the sequences of deletes and their times, in sixteenths of the
+retention. It never decreases.
 
-Where deletes leave rows, these go with what is remembered: when the floor rises, the rows that were marked by a delete at or
-below it, or by a truncate that is as old. There a truncate raises the floor as a delete does. That makes nothing more late,
-for what is at or below a truncate is superseded.
+With soft deletes, the rows go with their tombstones. When the floor rises, rows are removed that were marked by a
+delete at or below it, or by a truncate of the same age. There a truncate raises the floor as a delete does. That makes
+no more changes late, since changes at or below a truncate are superseded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from replicator.domain.sequence import Sequence
 from .plan import ApplyPlan, DeleteHorizon, Facts, LaneState, find_highest
 
 HORIZON_COUNT = 16
-"""Into so many parts a retention is divided: so much later, at most, a delete is forgotten."""
+"""The number of parts of a retention. A tombstone is deleted at most one part after the end of its retention."""
 
 MICROSECOND = timedelta(microseconds=1)
 SHORTEST = HORIZON_COUNT * MICROSECOND
@@ -32,8 +32,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class LatenessLimit:
-    """What tells late changes of a batch: those at or below `max_purged` whose key is absent. A remembered delete at or
-    below `truncated` says nothing of its key: a truncate came after it. `clears`: the batch truncates the rows below it."""
+    """The limit for late changes of a batch: changes at or below `max_purged` without a row or tombstone of their key.
+    A tombstone at or below `truncated` does not count: a truncate came after it. `clears`: the batch truncates the rows
+    below it."""
 
     max_purged: Sequence
     truncated: Sequence | None = None
@@ -41,7 +42,7 @@ class LatenessLimit:
 
 
 def check_retention(policy: str, retention: timedelta | None) -> timedelta | None:
-    """The retention; ConfigProblem for one that is too short to be divided."""
+    """The retention; ConfigProblem if it is too short to be divided."""
     if retention is not None and retention < SHORTEST:
         raise ConfigProblem(
             f"policy {policy} cannot remember deletes for {retention}",
@@ -51,8 +52,8 @@ def check_retention(policy: str, retention: timedelta | None) -> timedelta | Non
 
 
 def advance_purge(plan: ApplyPlan, state: LaneState, at: datetime | None) -> LaneState:
-    """The state under which a write at that moment is judged: `forgotten` is what the retention allows by then. The same
-    state where that is not more than before, and where no time is told."""
+    """The state for reconciling a write at the time `at`: `purged_up_to` has the value that the retention allows by
+    then. `state` itself if that does not increase it, or without a time."""
     if plan.retention is None or at is None or not plan.reconcile.uses_tombstones:
         return state
     oldest = to_micros(at) - plan.retention // MICROSECOND
@@ -65,8 +66,8 @@ def advance_purge(plan: ApplyPlan, state: LaneState, at: datetime | None) -> Lan
 def update_delete_horizons(
     plan: ApplyPlan, facts: Facts, state: LaneState, at: datetime | None
 ) -> tuple[DeleteHorizon, ...]:
-    """`LaneState.delete_horizons` after a write on top of `state`; nothing where deletes are kept for ever. No more than a
-    retention has parts, and two."""
+    """`LaneState.delete_horizons` after a write on top of `state`; empty if tombstones are kept forever. At most two
+    more entries than a retention has parts."""
     if plan.retention is None or not plan.reconcile.uses_tombstones:
         return ()
     truncated = facts.truncated_at if plan.soft_deletes else None
@@ -79,18 +80,18 @@ def update_delete_horizons(
             return state.delete_horizons
     part = plan.retention // MICROSECOND // HORIZON_COUNT
     end = (to_micros(at) // part + 1) * part
-    # Of a clock that was ahead, and of longer parts: what had come by then has come by now.
+    # Later horizons are from a clock that was ahead, or from longer parts: the new one includes their deletes.
     return (*(deleted for deleted in state.delete_horizons if deleted.until < end), DeleteHorizon(end, newest, truncated))
 
 
 def needs_tombstones(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
-    """True when a remembered delete, or that it is remembered no more, can matter to some change of the batch."""
+    """True if a tombstone, or a purged one, can affect some change of the batch."""
     known = find_highest(state.max_tombstone, _get_purged_sequence(state))
     return plan.reconcile.uses_tombstones and facts.lowest is not None and known is not None and facts.lowest <= known
 
 
 def find_lateness_limit(plan: ApplyPlan, facts: Facts, state: LaneState) -> LatenessLimit | None:
-    """What tells late changes of the batch; None when none can be."""
+    """The limit for late changes of the batch; None if no change can be late."""
     if (
         not plan.reconcile.uses_tombstones
         or state.purged_up_to is None
@@ -101,7 +102,7 @@ def find_lateness_limit(plan: ApplyPlan, facts: Facts, state: LaneState) -> Late
     clears = facts.truncated_at if plan.truncates else None
     if clears is not None and state.truncated_at is not None and clears <= state.truncated_at:
         clears = None
-    # Rows that a truncate marks are there.
+    # Rows that a truncate only marks still exist.
     return LatenessLimit(
         state.purged_up_to.max_sequence, find_highest(state.truncated_at, clears), None if plan.soft_deletes else clears
     )
@@ -116,7 +117,7 @@ def _get_purged_sequence(state: LaneState) -> Sequence | None:
 
 
 def make_late_reject(lane: str) -> Reject:
-    """The reason of a change whose key may have been deleted since."""
+    """The reject of a change whose key may have been deleted since."""
     return Reject(
         RejectCode.LATE,
         "its key is not in the target, and deletes as old as this change are no longer remembered, so it may have been "
@@ -126,8 +127,8 @@ def make_late_reject(lane: str) -> Reject:
 
 
 def to_summary(horizon: DeleteHorizon | None) -> dict[str, Any]:
-    """For people and for JSON: `up_to`, the floor (bytes in hexadecimal digits), and `before`, the moment by which all that
-    is forgotten had come; empty for None."""
+    """A summary for people and for JSON, empty for None. `up_to` is the floor (bytes in hexadecimal digits), `before`
+    the end of the time of all purged deletes."""
     if horizon is None:
         return {}
     floor = [element.hex() if isinstance(element, bytes) else element for element in horizon.max_sequence]
@@ -135,8 +136,8 @@ def to_summary(horizon: DeleteHorizon | None) -> dict[str, Any]:
 
 
 def to_json(state: LaneState, encode: Callable[[Sequence], object]) -> dict[str, object]:
-    """What a state says of forgotten deletes, for `from_json`; nothing where there is nothing. `encode` makes JSON of a
-    sequence."""
+    """The purged tombstones and delete horizons of a state, for `from_json`; empty if there are none. `encode` converts
+    a sequence to JSON."""
 
     def entry(deleted: DeleteHorizon) -> list[object]:
         truncated = [] if deleted.truncated is None else [encode(deleted.truncated)]
@@ -151,8 +152,8 @@ def to_json(state: LaneState, encode: Callable[[Sequence], object]) -> dict[str,
 
 
 def from_json(data: Mapping[str, Any], state: LaneState, decode: Callable[[Any], Sequence | None]) -> LaneState:
-    """`state` with what `to_json` wrote; `decode` is the other way of `written`. TypeError or ValueError for anything
-    else."""
+    """`state` with the values that `to_json` wrote; `decode` is the inverse of `encode`. TypeError or ValueError for
+    anything else."""
 
     def read_horizon(entry: Any) -> DeleteHorizon:
         until, high, *more = entry
@@ -171,10 +172,10 @@ def from_json(data: Mapping[str, Any], state: LaneState, decode: Callable[[Any],
 
 
 def to_micros(at: datetime) -> int:
-    """A moment in microseconds since 1970."""
+    """A time in microseconds since 1970."""
     return (at - EPOCH) // MICROSECOND
 
 
 def from_micros(until: int) -> datetime:
-    """The moment of so many microseconds since 1970."""
+    """The time of a number of microseconds since 1970."""
     return EPOCH + until * MICROSECOND

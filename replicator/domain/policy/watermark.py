@@ -1,6 +1,7 @@
-"""The watermark of a lane: changes whose event time lies too far behind what their partition has shown are late.
+"""The watermark of a lane: a change is late if its event time is too far behind the greatest event time of its
+partition.
 
-The order of a partition is fixed, so which of its changes are late is too, however they are cut into batches.
+The order of a partition is fixed, so its late changes are the same for any division into batches.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 def get_grace(plan: ApplyPlan) -> int:
-    """The grace in microseconds, of a plan with a watermark."""
+    """The grace of a plan with a watermark, in microseconds."""
     return (plan.watermark or timedelta()) // MICROSECOND
 
 
 def can_be_late(plan: ApplyPlan, facts: Facts, state: LaneState) -> bool:
-    """True when some change of the batch may be late, so that each has to be looked at."""
+    """True if some change of the batch may be late, so that each must be checked."""
     if plan.watermark is None or facts.oldest is None:
         return False
     return facts.oldest < max((*facts.max_event_times.values(), *state.max_event_time.values())) - get_grace(plan)
 
 
 def advance_event_times(plan: ApplyPlan, facts: Facts, state: LaneState) -> Mapping[TopicPartition, int]:
-    """`LaneState.max_event_time` after a write. Nothing without a watermark: one that is added later begins with nothing
-    known."""
+    """`LaneState.max_event_time` after a write. Empty without a watermark: one that is added later starts without
+    history."""
     return {} if plan.watermark is None else Position(state.max_event_time).advanced_to(facts.max_event_times).offsets
 
 
 def make_late_reject(event_time: str, watermark: str, lane: str) -> Reject:
-    """The reason of a change that is late."""
+    """The reject of a late change."""
     return Reject(
         RejectCode.LATE,
         f"its event time {event_time} UTC is below the watermark, which stood at {watermark} UTC in its partition; a longer "
