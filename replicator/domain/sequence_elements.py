@@ -1,4 +1,4 @@
-"""How the values of a column become elements of a sequence: whole numbers or text in the order of the values.
+"""Conversion of column values to elements of a sequence: whole numbers or text in the order of the values.
 
 | Column | Element |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Which casts there are, and what they keep."""
+"""Possible casts between types, and their losses."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from replicator.domain.sequence_elements import to_plain_type
 
 
 def has_text(kind: pa.DataType) -> bool:
-    """Values of this type have one text: whole numbers, decimals, booleans, dates, bytes, and text itself."""
+    """True if each value of this type has one text: whole numbers, decimals, booleans, dates, bytes, and text."""
     kind = to_plain_type(kind)
     numbers = t.is_integer(kind) or t.is_decimal(kind) or t.is_boolean(kind)
     return bool(numbers or t.is_date(kind) or is_textual(kind) or t.is_binary(kind) or t.is_large_binary(kind))
 
 
 def is_hashable(kind: pa.DataType) -> bool:
-    """Values of this type have a text by which they can be masked (`erasures.to_key_texts`): all but those that hold
-    others, and spans of time."""
+    """True if values of this type have a text for masking (`erasures.to_key_texts`): all but nested values and
+    durations."""
     kind = to_plain_type(kind)
     scalar = t.is_floating(kind) or t.is_time(kind) or t.is_timestamp(kind) or t.is_fixed_size_binary(kind)
     return bool(scalar or has_text(kind) or t.is_binary_view(kind))
 
 
 def is_textual(kind: pa.DataType) -> bool:
-    """Values of this type are text."""
+    """True for text types."""
     return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
 
 
 def is_castable(kind: pa.DataType, into: pa.DataType) -> bool:
-    """There is a cast between the two, if not of every value."""
+    """True if a cast between the two types exists, even if it fails for some values."""
     if t.is_nested(to_plain_type(kind)):
         return False
     try:
@@ -40,7 +40,7 @@ def is_castable(kind: pa.DataType, into: pa.DataType) -> bool:
 
 
 def is_injective_cast(kind: pa.DataType, into: pa.DataType) -> bool:
-    """No two values of `kind` become the same one of `into`, and none is refused."""
+    """True if the cast never fails, and different values of `kind` stay different."""
     kind = to_plain_type(kind)
     if kind == into:
         return True

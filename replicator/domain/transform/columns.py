@@ -1,5 +1,5 @@
-"""What a lane makes of single columns: which names, types and values its target has.
-`replicator.testing.model_column_transforms` says the same, one change at a time."""
+"""Column transforms of a lane: names, types and values of its target's columns.
+`replicator.testing.model_column_transforms` is an independent model for single changes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ METADATA: dict[str, tuple[str, pa.DataType]] = {
     "transaction": (TX, pa.string()),
     "operation": (OP, pa.string()),
 }
-"""What a record says beside its values, by its name in the configuration: the column of the changes frame, and its type."""
+"""Metadata of a record by its name in the configuration: the column of the changes frame, and its type."""
 
 MaskKind = Literal["nothing", "fixed", "hmac", "truncate"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What is kept of a column's values. NULL stays NULL.
+    """A mask for a column's values. NULL stays NULL.
 
-    `nothing`: NULL. `fixed`: `text`, whatever the value. `hmac`: HMAC-SHA-256 of the value's text
-    (`erasures.to_key_texts`) under `key`, in 64 hexadecimal digits. `truncate`: the first `length` characters of the
-    value's text, `-`, and the first 16 digits of that HMAC, so that equal values stay equal, and others apart. `aliases`:
-    other names of the column, under one of which it may be there instead.
+    - `nothing`: NULL.
+    - `fixed`: `text`, whatever the value.
+    - `hmac`: HMAC-SHA-256 of the value's text (`erasures.to_key_texts`) under `key`, in 64 hexadecimal digits.
+    - `truncate`: the first `length` characters of the value's text, `-`, and the first 16 digits of that HMAC. Equal
+      values stay equal, and different values different.
+
+    `aliases`: other names under which records may contain the column.
     """
 
     kind: MaskKind
@@ -48,23 +51,23 @@ class Mask:
     aliases: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     def with_aliases(self, names: Iterable[str]) -> Mask:
-        """It, of a column that has these other names."""
+        """The same mask for a column with these other names."""
         return replace(self, aliases=frozenset(names))
 
     def get_masked_type(self, kind: pa.DataType) -> pa.DataType:
-        """The type of what is kept of values of this type."""
+        """The type of masked values of this type."""
         return kind if self.kind == "nothing" else pa.string()
 
     @property
     def is_injective(self) -> bool:
-        """Equal values, and no others, become equal, so that a key stays one."""
+        """True if equal values stay equal, and different values different, so that a key still identifies rows."""
         return self.kind == "hmac"
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """What becomes of a column that there is: left out, or first masked, then of another type, then of another name.
-    `can_be_missing`: the records may not have it yet, or no longer."""
+    """The rule for an existing column: drop it, or first mask, then cast, then rename it. `can_be_missing`: records may
+    not have the column yet, or no longer."""
 
     drop: bool = False
     mask: Mask | None = None
@@ -75,8 +78,8 @@ class ColumnRule:
 
 @dataclass(frozen=True, slots=True)
 class AddedColumn:
-    """A column that there is beside the source's own: one of `METADATA`, or an `expression` of the source's columns, or else
-    the same `constant` in every row."""
+    """A column in addition to the source's own: one of `METADATA`, or an `expression` of the source's columns, or the
+    same `constant` in every row."""
 
     metadata: str = ""
     constant: str | int | float | bool | None = None
@@ -84,8 +87,8 @@ class AddedColumn:
     expression: Expr | None = None
 
     def get_type(self, name: str, table: TableSpec) -> pa.DataType:
-        """The type of its values beside the columns of `table`. ConfigProblem when its expression makes no sense there, and
-        when there is no such cast."""
+        """The type of its values next to the columns of `table`. ConfigProblem if its expression is invalid there, or
+        if the cast does not exist."""
         if self.expression is not None:
             what, found = "expression", resolve_computed_column(name, self.expression, table).type
         elif self.metadata:
@@ -102,15 +105,23 @@ class AddedColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnTransforms:
-    """Nothing, and false, by default. `rules` and `additions`, by name, each in the order of the configuration.
+    """Column transforms, by default none (and false). `rules` and `additions` are by name, each in the order of the
+    configuration.
 
-    A value that its new type cannot hold without loss has its change rejected; of a delete, whose values are of what was,
-    it then counts as not sent, and one that was added is NULL. Truncates have no values, added ones neither.
+    Casts and added values:
 
-    An expression is of the values that the source sent, whatever becomes of their columns. Where it fails, the change is
-    rejected. Of a delete it is NULL: what that brings need not be whole. A change that sent none of the columns that it is
-    made of, but for those of the key, did not send its value: the row holds what was made of the same values. One that sent
-    a part of them, or moves a row whose key it is made of, is rejected: the value cannot be told.
+    - If the new type cannot hold a value without loss, the change is rejected.
+    - In a delete, such a value counts as unchanged; an added one is NULL. The values of a delete describe the past.
+    - Truncates have no values, also not added ones.
+
+    Expressions:
+
+    - They use the values that the source sent, whatever the rules for their columns.
+    - If one fails, the change is rejected.
+    - In a delete the result is NULL, since its image may not be complete.
+    - If a change sent none of the expression's non-key columns, its result is an unchanged value.
+    - If a change sent only some of them, or none but changes a key that the expression uses, it is rejected: the result
+      is unknown.
     """
 
     rules: tuple[tuple[str, ColumnRule], ...] = ()
@@ -120,27 +131,27 @@ class ColumnTransforms:
         return bool(self.rules or self.additions)
 
     def get_rule(self, name: str) -> ColumnRule:
-        """What becomes of this column."""
+        """The rule of a column."""
         return dict(self.rules).get(name, NO_COLUMN_RULE)
 
     def get_new_name(self, name: str) -> str:
-        """The name that a column of the source has from then on; empty when it is left out."""
+        """The new name of a source column; empty if it is dropped."""
         rule = self.get_rule(name)
         return "" if rule.drop else rule.rename or name
 
     def get_source_name(self, name: str) -> str:
-        """The source's name of a column that has this name from then on."""
+        """The source's name of a column with this new name."""
         return next((old for old, rule in self.rules if rule.rename == name and not rule.drop), name)
 
     def transform_columns(self, columns: Sequence[Column]) -> Sequence[Column]:
-        """What becomes of these columns of the source, whether or not others suit the rules."""
+        """The source columns after their rules, without checking that the rules fit."""
         return [
             _transform_column(column, self.get_rule(column.name)) for column in columns if self.get_new_name(column.name)
         ]
 
     def apply_to(self, table: TableSpec, seen: TableSpec | None = None) -> TableSpec:
-        """The table as it is from then on. ConfigProblem when this does not suit it. `seen`: with the columns that lists
-        leave out, of which others may be computed."""
+        """The table after the transforms. ConfigProblem if they do not fit the table. `seen`: the table with the
+        columns that column lists leave out; expressions may use them."""
         for name, rule in self.rules:
             if name not in table.column_names:
                 if rule.can_be_missing:
@@ -159,7 +170,7 @@ class ColumnTransforms:
         return found
 
     def _refuse_expression(self, name: str, inputs: frozenset[str], table: TableSpec) -> None:
-        """Of a part of what it is made of a value cannot be told, and of what is masked it must not be."""
+        """Refuse an expression of masked columns, and one that needs values that a change may not contain."""
         masked = next((one for one in sorted(inputs) if self.get_rule(one).mask is not None), None)
         if masked is not None:
             raise ConfigProblem(
@@ -182,7 +193,7 @@ class ColumnTransforms:
 
     @property
     def description(self) -> Iterator[str]:
-        """What it says, for people; no secrets."""
+        """The transforms for people, without secrets."""
         for name, rule in self.rules:
             if rule.drop:
                 yield f"without {name}"
@@ -206,7 +217,7 @@ NO_COLUMN_TRANSFORMS = ColumnTransforms()
 
 
 def _transform_column(column: Column, rule: ColumnRule) -> Column:
-    """The column under its rule. One that is cast is of that type and no other: text is text then, not JSON or a number."""
+    """The column under its rule. A cast column has exactly that type: its text is plain text, not JSON or a number."""
     kind = rule.mask.get_masked_type(column.type) if rule.mask else column.type
     kind = rule.cast or kind
     same = kind == column.type and not rule.mask and not rule.cast
@@ -215,7 +226,7 @@ def _transform_column(column: Column, rule: ColumnRule) -> Column:
 
 
 def refuse_change(rule: ColumnRule, column: Column, table: TableSpec) -> None:
-    """Raise ConfigProblem for a rule that a column of this type, or of the key, cannot have."""
+    """Raise ConfigProblem for a rule that is impossible for a column of this type, or for a key column."""
     is_key = column.name in table.keys
     if is_key and rule.drop:
         raise _make_column_error(column, table, "leaves out a key column", "Keep it; what identifies a row must be there.")
@@ -243,7 +254,7 @@ def refuse_mask(mask: Mask, column: Column, table: TableSpec) -> None:
 
 
 class UnknownMask(ConfigProblem):
-    """A mask names a `column` that records of the table do not have: what it was to mask is not."""
+    """A mask names a `column` that records of the table do not have, so its values would not be masked."""
 
     def __init__(self, column: str, table: TableSpec) -> None:
         super().__init__(
@@ -254,8 +265,8 @@ class UnknownMask(ConfigProblem):
 
 
 def refuse_unknown_masks(masks: Mapping[str, Mask], table: TableSpec, declared: Collection[str]) -> None:
-    """Raise UnknownMask for a mask whose column the records of `table` do not have, unless the table declares it: it may
-    come later, or be gone; or they have it under another name."""
+    """Raise UnknownMask for a mask whose column is not in the records of `table`. Exceptions: the table declares the
+    column, which may appear later or be gone; or the records have it under another name."""
     for name, mask in masks.items():
         if not {name, *mask.aliases}.intersection(table.column_names) and name not in declared:
             raise UnknownMask(name, table)
@@ -274,7 +285,7 @@ def _make_unknown_error(name: str, table: TableSpec) -> ConfigProblem:
 
 
 def find_duplicates(names: Sequence[str], before: Iterable[str]) -> list[str]:
-    """Those of the names that several columns have now, other than the source's own columns `before`."""
+    """The names that several columns have now, except the source's own columns `before`."""
     now, own = (Counter(map(str.casefold, some)) for some in (names, before))
     return [name for name in names if now[name.casefold()] > max(1, own[name.casefold()])]
 

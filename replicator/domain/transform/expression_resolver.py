@@ -1,4 +1,4 @@
-"""From an expression as it is written to one with types (`domain.transform.typed_expressions`)."""
+"""Conversion of expressions of the configuration to typed ones (`domain.transform.typed_expressions`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Types = Mapping[str, pa.DataType]
 
 
 def resolve_expression(expression: Expr, types: Types) -> TypedExpr:  # noqa: PLR0911  (a case each)
-    """The expression over columns of these types, all of which it has to find there. Raises Senseless."""
+    """The typed expression over columns of these `types`, which must have all its columns. Raises InvalidExpression."""
     match expression:
         case Lit(value):
             return make_literal(value)
@@ -52,7 +52,7 @@ def resolve_expression(expression: Expr, types: Types) -> TypedExpr:  # noqa: PL
 
 
 def resolve_boolean(expression: Expr, types: Types) -> TypedExpr:
-    """The same, where what is true or false is to be; NULL is neither."""
+    """The typed expression of a condition: it must be boolean or NULL. Raises InvalidExpression."""
     match expression:
         case AllOf(terms) | AnyOf(terms):
             name = "and" if isinstance(expression, AllOf) else "or"
@@ -136,9 +136,9 @@ def _view_as(node: TypedExpr, into: pa.DataType) -> TypedExpr:
 
 
 def _find_common_type(nodes: list[TypedExpr], literals: list[Lit]) -> pa.DataType:
-    """The type in which values are compared."""
+    """The type in which the values are compared."""
     if get_kind(nodes[0].type) is not ExpressionKind.NUMBER:
-        return min((node.type for node in nodes), key=str)  # Of two times that with nanoseconds.
+        return min((node.type for node in nodes), key=str)  # Of two time types, the one with nanoseconds.
     if any(node.type == pa.float64() for node in nodes):
         return pa.float64()
     whole = all(node.type == WHOLE for node in nodes) and all(_is_whole(lit.value) for lit in literals)
@@ -146,5 +146,5 @@ def _find_common_type(nodes: list[TypedExpr], literals: list[Lit]) -> pa.DataTyp
 
 
 def _is_whole(value: str | int | bool | Decimal | None) -> bool:
-    """It is a whole number of 64 bits, or none at all."""
+    """True for a whole number of 64 bits, and for values other than numbers."""
     return not isinstance(value, int | Decimal) or make_literal(value).type == WHOLE

@@ -1,7 +1,7 @@
-"""Expressions of the configuration on the columns of a source: conditions, and what computed columns are made of.
+"""Expressions of the configuration on the columns of a source: conditions, and computed columns.
 
-They are written with `domain.policy.expr` over the side `source`, with SQL's three-valued logic. In a condition what was
-not sent is unknown: neither NULL nor anything else. One that is unknown for a row does not hold.
+They use `domain.policy.expr` with the side `source`, and SQL's three-valued logic. In a condition, an unchanged value
+is unknown: neither NULL nor anything else. A condition that is unknown for a row does not hold.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .typed_expressions import InvalidExpression, TypedExpr
 
 
 def list_columns(expression: Expr) -> frozenset[str]:
-    """The columns that an expression names."""
+    """The columns in an expression."""
     if isinstance(expression, Col):
         return frozenset({expression.name})
     return frozenset[str]().union(*map(list_columns, list_operands(expression)))
 
 
 def list_operands(expression: Expr) -> tuple[Expr, ...]:
-    """What an expression is directly made of."""
+    """The direct operands of an expression."""
     match expression:
         case Compare(_, left, right) | Coalesce(left, right):
             return (left, right)
@@ -41,7 +41,7 @@ def list_operands(expression: Expr) -> tuple[Expr, ...]:
 
 
 def to_text(expression: Expr) -> str:  # noqa: PLR0911  (a case each)
-    """The expression in the words of the configuration, the same for equal ones."""
+    """The expression in the syntax of the configuration; equal expressions have equal texts."""
     match expression:
         case Col(_, name):
             return name
@@ -80,8 +80,8 @@ def _constant_to_text(value: str | int | bool | Decimal | None) -> str:
 
 
 def refuse_condition(expression: Expr, table: TableSpec, key: str) -> None:
-    """Raise ConfigProblem when the condition, which the configuration says under `key`, makes no sense for `table`: it names
-    an unknown column, or compares what cannot be compared."""
+    """Raise ConfigProblem if the condition, under `key` in the configuration, is invalid for `table`: it names an
+    unknown column, or compares values that cannot be compared."""
     _refuse_unknown(expression, table, key)
     try:
         resolve_condition(expression, table)
@@ -90,12 +90,12 @@ def refuse_condition(expression: Expr, table: TableSpec, key: str) -> None:
 
 
 def resolve_condition(expression: Expr, table: TableSpec) -> TypedExpr:
-    """A condition with its types. Senseless when it makes no sense."""
+    """The condition with types. InvalidExpression if it is invalid."""
     return resolve_boolean(expression, {column.name: column.type for column in table.columns})
 
 
 def resolve_computed_column(name: str, expression: Expr, table: TableSpec) -> TypedExpr:
-    """What a computed column of that name is made of, over the columns of `table`. ConfigProblem when it makes no sense."""
+    """The typed expression of the computed column `name`, over the columns of `table`. ConfigProblem if it is invalid."""
     key = f"the expression of column {name}"
     _refuse_unknown(expression, table, key)
     try:
@@ -113,7 +113,7 @@ def _refuse_unknown(expression: Expr, table: TableSpec, key: str) -> None:
 
 
 def make_unknown_column_error(name: str, table: TableSpec, key: str) -> ConfigProblem:
-    """The error of a key that names a column which the table does not have."""
+    """The error of a configuration key that names a column which the table does not have."""
     known = ", ".join(table.column_names)
     return ConfigProblem(
         f"'{key}' names column {name!r}, which table {table.name} does not have",

@@ -1,4 +1,4 @@
-"""The functions of expressions: what they take, and of which type they are."""
+"""The functions of expressions: their arguments and result types."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ARITHMETIC = ("+", "-", "*", "/", "%")
 DATE_PARTS = ("year", "quarter", "month", "week", "day")
 TIME_PARTS = ("hour", "minute", "second")
 PARTS = ("year", "quarter", "month", "day", "day_of_year", *TIME_PARTS)
-"""What can be taken out of a date or a time."""
+"""Parts that `extract` returns of a date or a time."""
 
 UNITS = (*DATE_PARTS, *TIME_PARTS)
-"""What a date or a time can be truncated to."""
+"""Units to which `date_trunc` truncates a date or a time."""
 
 MAX_INNER_DIGITS = 76
 
@@ -36,7 +36,7 @@ Resolve = Callable[[str, Sequence[TypedExpr]], TypedExpr]
 
 
 def resolve_call(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
-    """The function of that name of these operands; Senseless when it cannot take them."""
+    """The call of a function with these operands; InvalidExpression if the operands do not fit."""
     for operand in operands:
         if is_null(operand):
             raise InvalidExpression(f"gives NULL to {_quote_name(name)}, which then is always NULL")
@@ -48,7 +48,7 @@ def _quote_name(name: str) -> str:
 
 
 def _require_kind(kind: ExpressionKind | Sequence[ExpressionKind], name: str, operand: TypedExpr) -> TypedExpr:
-    """The operand, which is to be of one of these kinds."""
+    """The operand, which must be of one of these kinds."""
     kinds = (kind,) if isinstance(kind, ExpressionKind) else kind
     if get_kind(operand.type) not in kinds:
         wanted = " or ".join(dict.fromkeys(kinds))
@@ -57,7 +57,7 @@ def _require_kind(kind: ExpressionKind | Sequence[ExpressionKind], name: str, op
 
 
 def _read_count(name: str, operand: TypedExpr, least: int, most: int = 2**31 - 1) -> int:
-    """The operand, which is to be a whole number that the configuration says."""
+    """The operand, which must be a constant whole number."""
     value = operand.value
     if operand.operation != "constant" or operand.type != WHOLE or not least <= value <= most:
         raise InvalidExpression(
@@ -76,7 +76,7 @@ def _resolve_arithmetic(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
 
 
 def _resolve_decimals(name: str, left: TypedExpr, right: TypedExpr) -> TypedExpr:
-    """Exact: with all digits that there can be. Where that are more than 38, a value that needs them fails."""
+    """Exact, with all possible digits. Beyond 38 digits, only values that need more of them fail."""
     (p, s), (q, r) = count_digits(left), count_digits(right)
     digits, scale = (p + q + 1, s + r) if name == "*" else (max(p - s, q - r) + max(s, r) + 1, max(s, r))
     if scale > MAX_DIGITS or digits > MAX_INNER_DIGITS:
@@ -106,7 +106,7 @@ def _resolve_one_number(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
 
 
 def _resolve_round(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
-    """With fewer decimals, in a type that has as many, and a digit more before them."""
+    """The rounded number; its type has that many decimals, and one more digit before them."""
     operand = _require_kind(ExpressionKind.NUMBER, name, operands[0])
     left = _read_count(name, operands[1], 0, MAX_DIGITS) if len(operands) > 1 else 0
     if t.is_floating(operand.type):
@@ -120,7 +120,7 @@ def _resolve_round(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
 
 
 def _resolve_concat(name: str, operands: Sequence[TypedExpr]) -> TypedExpr:
-    """`concat` and `||`: of what has one text."""
+    """`concat` and `||`, of values that have one text."""
     for operand in operands:
         if not has_text(operand.type) or t.is_binary(operand.type) or t.is_large_binary(operand.type):
             raise InvalidExpression(f"gives a value of type {operand.type} to {_quote_name(name)}: cast it to string first")
@@ -202,4 +202,4 @@ FUNCTIONS: Mapping[str, Resolve] = {
     "extract": _resolve_extract,
     "date_trunc": _resolve_truncate,
 }
-"""By the name in `expr.Call`."""
+"""By name in `expr.Call`."""

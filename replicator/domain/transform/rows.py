@@ -1,5 +1,5 @@
-"""What a lane makes of its table's changes before its policy sees them. `replicator.testing.model.Shaped` says the same, one
-change at a time."""
+"""Row transforms of a lane: changes before the policy. `replicator.testing.model_row_transforms` is an independent
+model for single changes."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from .columns import NO_COLUMN_TRANSFORMS, ColumnTransforms
 from .expressions import list_columns, make_unknown_column_error, refuse_condition, to_text
 
 SOFT_DELETE_TEXT = "deleted rows stay, marked"
-"""What people are told of soft deletes."""
+"""The description of soft deletes for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowTransforms:
-    """Empty, and false, by default: changes stay as they are. Otherwise, in this order:
+    """Transforms of whole changes, by default none (and false). An upsert is a create, update or read. In this order:
 
-    `truncates`, `deletes`: a create or update for which the condition holds is a truncate, else a delete. What a native
-    delete or truncate says is not asked: its image is of what was.
-    `without_deletes`: deletes and truncates are left out, but for the delete half of a key change.
-    `where`: a create or update for which the condition does not hold, be it unknown, is a delete of its row, whatever
-    `without_deletes` says; where not `rows_leave` it is left out instead. Of one that is a delete or a truncate by now it is
-    not asked. One that did not send a column which the condition names is rejected.
-    `sequence_by`: the sequence begins with the elements (`domain.sequence_elements`) of these columns and ends with the
-    decoder's own: changes which tie come in the order of the source's log. A change in which one of them is NULL, or
-    was not sent, is rejected.
-    `columns`: the columns that there are from then on, keys included. What orders changes, or is asked by a condition, need
-    not be among them.
-    `ignore_null`: an upsert of a row that is there leaves what it holds in these columns, where the upsert's value is NULL.
-    `soft_deletes`: a delete leaves the row, so of its values it sends none; its image only tells whose row it is.
-    `column_transforms`: what becomes of single columns, last of all: everything else names columns as the source does.
-    `has_column_versions`: of each column the newest value counts, whatever came of the others, and in whatever order.
-    `target_columns`: the columns are these, with these types, whatever the table has: what it lacks is NULL, what it has
-    beside them is left out, and a change with a value that its type does not hold is rejected (of a delete such a value is
-    NULL). `renamed`: old names of some of them, under which values may come.
+    - `truncates`, `deletes`: an upsert for which the condition holds is a truncate, otherwise a delete. Deletes and
+      truncates of the source are not tested, since their images describe the past.
+    - `without_deletes`: deletes and truncates are dropped, except the delete half of a key change.
+    - `where`: an upsert for which the condition is false or unknown is a delete of its row, even with
+      `without_deletes`. Without `rows_leave` it is dropped instead. Changes that are already deletes or truncates are
+      not tested. An upsert that did not send a column of the condition is rejected.
+    - `sequence_by`: the sequence begins with the elements (`domain.sequence_elements`) of these columns, and ends with
+      the decoder's own. Ties are therefore in the order of the source's log. A change in which one of them is NULL, or
+      was not sent, is rejected.
+    - `columns`: the remaining columns, including keys. Columns in a condition or in `sequence_by` need not be among
+      them.
+    - `ignore_null`: a NULL in these columns does not change an existing row.
+    - `soft_deletes`: a delete keeps the row, so it sends no values; its image only identifies the row.
+    - `has_column_versions`: the newest value of each column wins, in any order of arrival.
+    - `target_columns`: exactly these columns, with these types. A missing column is NULL, all others are dropped. A
+      change with a value that does not fit its type is rejected; in a delete the value is NULL. `renamed`: old names of
+      some of them, under which values may arrive.
+    - `column_transforms`: rules for single columns, last. Everything else uses the source's names.
     """
 
     sequence_by: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class RowTransforms:
 
     @property
     def description(self) -> tuple[str, ...]:
-        """What it says, for people."""
+        """The transforms for people."""
         order, chosen = ", ".join(self.sequence_by), ", ".join(self.columns.names) if self.columns else ""
         found = {
             "truncates by condition": self.truncates is not None,
@@ -77,7 +77,7 @@ class RowTransforms:
         return (*(text for text, holds in found.items() if holds), *self.column_transforms.description)
 
     def apply_to(self, table: TableSpec) -> TableSpec:
-        """The table as a policy sees it. ConfigProblem when the shape does not suit it."""
+        """The table as the policy sees it. ConfigProblem if the transforms do not fit the table."""
         table = self.widen_table(table)
         asked = (("apply_as_deletes", self.deletes), ("apply_as_truncates", self.truncates), ("where", self.where))
         for key, condition in asked:
@@ -93,12 +93,12 @@ class RowTransforms:
         return self.column_transforms.apply_to(table, seen) if self.column_transforms else table
 
     def widen_table(self, table: TableSpec) -> TableSpec:
-        """The table with the columns that `target_columns` has and it lacks at the end."""
+        """The table, with missing columns of `target_columns` at the end."""
         lacking = tuple(c for c in self.target_columns or () if c.name not in table.column_names)
         return replace(table, columns=(*table.columns, *lacking)) if lacking else table
 
     def _restore_columns(self, table: TableSpec) -> TableSpec:
-        """With all columns, those that it keeps in the types that it keeps."""
+        """The table with all columns. Remaining columns have their types in `target_columns`."""
         kept = {c.name: c for c in self.target_columns or () if self.columns is None or c.name in self.columns}
         return replace(table, columns=tuple(kept.get(c.name, c) for c in table.columns))
 
@@ -198,7 +198,7 @@ class RowTransforms:
 
 
 NO_ROW_TRANSFORMS = RowTransforms()
-"""Changes stay as they are."""
+"""No change is transformed."""
 
 
 def _require_ordered_column(name: str, table: TableSpec) -> Column:

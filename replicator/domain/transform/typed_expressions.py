@@ -1,7 +1,7 @@
-"""Expressions of the configuration with their types, every conversion spelt out: `adapters.arrow` evaluates them.
+"""Typed expressions of the configuration, with every conversion explicit. `adapters.transforms` evaluates them.
 
-Values have few types while they are computed with: whole numbers of 64 bits, decimals of up to 38 digits, floats of 64 bits,
-text, true or false, dates, and times with or without a zone. Of other types a value can only be passed on, or be asked for
+Values have few types during the computation: whole numbers of 64 bits, decimals of up to 38 digits, floats of 64 bits,
+text, booleans, dates, and times with or without a zone. Values of other types can only be returned, or be compared with
 NULL.
 """
 
@@ -31,11 +31,11 @@ BEYOND = 2**63
 
 
 class InvalidExpression(Exception):
-    """What is wrong with an expression: completes the sentence `'where' of table t ...`, and holds no text of a constant."""
+    """The fault of an expression: completes the sentence `'where' of table t ...`, and contains no text of a constant."""
 
 
 class ExpressionKind(StrEnum):
-    """Values that can be compared with each other."""
+    """Kinds of values; values of one kind can be compared."""
 
     NUMBER = "a number"
     TEXT = "text"
@@ -47,9 +47,14 @@ class ExpressionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypedExpr:
-    """One step. `operation`: `column` (whose name is `value`), `constant` (`value`), `as` (another type for the same value),
-    `cast`, `narrowed` (of a decimal), `and`, `or`, `not`, `is null`, a comparison, `case` (condition, value, ..., else),
-    `coalesce`, or a function of `domain.transform.functions`, with `value` for what it is told beside its operands."""
+    """One step of an expression. `operation` is one of:
+
+    - `column` (`value` is its name), `constant` (`value`)
+    - `as` (the same value in another type), `cast`, `narrowed` (of a decimal)
+    - `and`, `or`, `not`, `is null`, a comparison
+    - `case` (condition, value, ..., else), `coalesce`
+    - a function of `domain.transform.functions`; `value` has its arguments that are not operands
+    """
 
     operation: str
     type: pa.DataType
@@ -58,14 +63,14 @@ class TypedExpr:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it is made of."""
+        """The columns in the expression."""
         if self.operation == "column":
             return frozenset({self.value})
         return frozenset[str]().union(*(operand.columns for operand in self.operands))
 
 
 def get_kind(kind: pa.DataType) -> ExpressionKind | None:
-    """What the values of a type can be compared with; None when with nothing."""
+    """The kind of values of a type; None if they cannot be compared."""
     kind = to_plain_type(kind)
     if t.is_timestamp(kind):
         return ExpressionKind.MOMENT if kind.tz else ExpressionKind.LOCAL_MOMENT
@@ -79,7 +84,7 @@ def get_kind(kind: pa.DataType) -> ExpressionKind | None:
 
 
 def to_basic_type(node: TypedExpr) -> TypedExpr:
-    """The same value in the type in which it is computed with."""
+    """The same value in its type for computations."""
     kind = to_plain_type(node.type)
     match get_kind(kind):
         case ExpressionKind.NUMBER if t.is_integer(kind):
@@ -96,19 +101,19 @@ def to_basic_type(node: TypedExpr) -> TypedExpr:
 
 
 def convert_to(node: TypedExpr, into: pa.DataType) -> TypedExpr:
-    """The same value in another type, in which it is not another one but for what floats cannot hold."""
+    """The same value in another type; only floats may lose precision."""
     if node.type == into:
         return node
     return TypedExpr("constant", into) if is_null(node) else TypedExpr("as", into, (node,))
 
 
 def is_null(node: TypedExpr) -> bool:
-    """It is the constant NULL."""
+    """True for the constant NULL."""
     return node.operation == "constant" and node.value is None
 
 
 def make_literal(value: str | int | bool | Decimal | None) -> TypedExpr:
-    """A constant by itself."""
+    """A constant in its own type."""
     match value:
         case None:
             return TypedExpr("constant", pa.null())
@@ -128,7 +133,7 @@ def make_literal(value: str | int | bool | Decimal | None) -> TypedExpr:
 
 
 def make_constant(lit: Lit, into: pa.DataType, beside: str) -> TypedExpr:
-    """A constant that is compared with `beside`, in the type in which both are compared; Senseless when it is of another
+    """A constant that is compared with `beside`, in the common type of both. InvalidExpression if it is of another
     kind, or out of range."""
     kind = ExpressionKind.NUMBER if t.is_decimal(into) else get_kind(into)
     if lit.value is None:
@@ -143,7 +148,7 @@ def make_constant(lit: Lit, into: pa.DataType, beside: str) -> TypedExpr:
 
 
 def _to_value(value: str | int | bool | Decimal, kind: ExpressionKind | None) -> object:
-    """The value of a constant as one of `kind`; ValueError when it is none."""
+    """The value of a constant as `kind`; ValueError if it is of another kind."""
     if kind is ExpressionKind.TRUTH and isinstance(value, bool):
         return value
     if kind is ExpressionKind.NUMBER and isinstance(value, int | Decimal) and not isinstance(value, bool):
@@ -164,7 +169,7 @@ def _to_value(value: str | int | bool | Decimal, kind: ExpressionKind | None) ->
 
 
 def count_digits(node: TypedExpr) -> tuple[int, int]:
-    """How many digits a whole number or a decimal has at most, and how many of them are decimals."""
+    """The maximum number of digits of a whole number or a decimal, and of its decimals."""
     if t.is_decimal(node.type):
         return node.type.precision, node.type.scale
     if node.operation == "constant" and node.value is not None:
@@ -173,7 +178,7 @@ def count_digits(node: TypedExpr) -> tuple[int, int]:
 
 
 def find_numeric_type(nodes: Sequence[TypedExpr]) -> pa.DataType:
-    """The type that holds the numbers of all of them; Senseless where there is none."""
+    """A type that holds the numbers of all nodes; InvalidExpression if there is none."""
     if any(t.is_floating(node.type) for node in nodes):
         return pa.float64()
     if all(node.type == WHOLE for node in nodes):
@@ -189,7 +194,7 @@ def find_numeric_type(nodes: Sequence[TypedExpr]) -> pa.DataType:
 
 
 def unify_types(nodes: Sequence[TypedExpr]) -> tuple[TypedExpr, ...]:
-    """All of them in one type: of `case`, `coalesce` and so on. Senseless where there is none."""
+    """All nodes in one type, for `case`, `coalesce` and so on. InvalidExpression if there is none."""
     valued = [node for node in nodes if not is_null(node)]
     if not valued:
         raise InvalidExpression("has no type: all that it can be is NULL")
