@@ -1,4 +1,4 @@
-"""Records of batches that are on their way to a sink, kept for what it rejects: as they came, or packed."""
+"""The records of batches whose writes are not committed yet, kept for rejects of the sink: plain or packed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ from replicator.domain.position import Span
 from replicator.ports.frames import Batch, F
 
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-"""Records of one table are much alike: JSON with schemas takes a twentieth. With zstd it is half of that, and takes nearly
-twice the time (measured), of which all that reads and decodes has the less."""
+"""Compression of packed records.
+
+Records of one table are much alike: JSON with schemas shrinks to a twentieth. zstd halves that again, but needs
+nearly twice the time (measured), which reading and decoding would lose.
+"""
 
 MAX_BEGUN = 8
-"""Batches whose records are kept for more tables than one: the one at work, and those that come next
-(`ports.engine.Prefetches`)."""
+"""Batches whose packed records are shared by several tables: the current batch and the prefetched ones.
+
+See `ports.engine.Prefetches`.
+"""
 
 
 class RecordFrame(Generic[F]):
-    """The raw frame of one batch. `size`: the bytes that keeping it takes."""
+    """The raw frame of one batch. `size`: the bytes that it keeps in memory."""
 
     def __init__(self, frame: F, size: int) -> None:
         self._frame: F | None = frame
@@ -37,7 +42,7 @@ class RecordFrame(Generic[F]):
         return made
 
     def pack(self) -> None:
-        """Take less memory from now on, where frames are Arrow's."""
+        """Compress the frame to save memory, if it is an Arrow table."""
         if not isinstance(self._frame, pa.Table):
             return
         into = pa.BufferOutputStream()
@@ -47,13 +52,13 @@ class RecordFrame(Generic[F]):
         self.size = self._packed.size
 
     def write(self, file: BinaryIO) -> int:
-        """Write them to a file, as they are packed; the bytes."""
+        """Write the packed records to a file. Returns the number of bytes."""
         self.pack()
         return file.write(cast("pa.Buffer", self._packed))
 
     @property
     def frame(self) -> F:
-        """The frame; packed, a new one each time."""
+        """The frame. If packed, each call makes a new one."""
         if self._packed is None:
             return cast("F", self._frame)
         with pa.ipc.open_stream(self._packed) as reader:
@@ -61,7 +66,7 @@ class RecordFrame(Generic[F]):
 
 
 class RecordFrames(Sequence[F]):
-    """The frames of several batches, each made when it is asked for."""
+    """The frames of several batches, each unpacked on access."""
 
     def __init__(self, records: Sequence[RecordFrame[F]]) -> None:
         self._records = records
@@ -80,15 +85,17 @@ class RecordFrames(Sequence[F]):
 
 
 class BatchRecords(Generic[F]):
-    """The records of one batch after another; of a batch that several tables take the same ones. `from_buffer` where many
-    gather before they are committed."""
+    """The records of one batch after another. Tables of the same batch share them.
+
+    `packed`: compress them, for runs in which many batches wait for a commit.
+    """
 
     def __init__(self, *, packed: bool) -> None:
         self._beside = ThreadPoolExecutor(1, "packing") if packed else None
         self._begun: deque[tuple[Span, RecordFrame[F], Future[None]]] = deque(maxlen=MAX_BEGUN)
 
     def begin(self, batch: Batch[F]) -> None:
-        """Records of this batch will be wanted: they are packed beside what is done with it until then."""
+        """Start to pack the records of a batch in another thread, before they are needed."""
         if self._beside is None or self._find_packed(batch) is not None:
             return
         kept = RecordFrame(batch.frame, batch.size)

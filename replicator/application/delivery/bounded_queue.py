@@ -1,4 +1,4 @@
-"""What is on its way from a source to one sink: writes, joined where they touch, in a slot bounded in bytes."""
+"""The queue of writes for one sink: bounded in bytes, and how its writes are grouped and joined."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ from replicator.ports.frames import F, FoldedChanges, Stop, Write
 from .batch_records import RecordFrame
 
 WAKE_SECONDS = 0.2
-"""Seconds after which a waiting thread looks at its stop flag again."""
+"""Seconds after which a waiting thread checks its stop flag again."""
 
 
 @dataclass(frozen=True)
 class WriteRequest(Generic[F]):
-    """A write for one lane, void once the lane's generation is another. `raw`: the records that it is made of, for rejects
-    that a sink finds. `size`: the bytes it keeps alive. `bundle`: writes of one number are committed together, or 0.
-    `voided`: `Lanes.voided` when it was found out what is complete with the write."""
+    """A write for one lane. It is void once the generation of the lane has changed.
+
+    - `raw`: the records behind the write, for rejects that the sink finds.
+    - `size`: the bytes that it keeps in memory.
+    - `bundle`: writes with the same number are committed together; 0: none.
+    - `voided`: `LaneRuns.voided` when its watermark was computed.
+    """
 
     run: LaneRun
     write: Write[F]
@@ -41,7 +45,10 @@ class WriteRequest(Generic[F]):
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """What is complete once all that was handed over before is committed. `voided`: `Lanes.voided` when it was found out."""
+    """A watermark that is true once all writes queued before it are committed.
+
+    `voided`: `LaneRuns.voided` when it was computed.
+    """
 
     complete: CompletenessWatermark
     voided: int
@@ -49,7 +56,7 @@ class PublishRequest:
 
 @dataclass(frozen=True)
 class Dequeued(Generic[F]):
-    """What gathered in a slot: questions to be answered first, writes, and what is complete with the last of them."""
+    """The content of a queue: questions to answer first, writes, and by source the watermark after the last write."""
 
     questions: Sequence[Callable[[], None]] = ()
     items: Sequence[WriteRequest[F]] = ()
@@ -57,10 +64,11 @@ class Dequeued(Generic[F]):
 
 
 class BoundedQueue(Generic[F]):
-    """Where writes gather while their sink is busy. Takes from source threads, gives to one worker thread.
+    """The writes of one sink, from several source threads to one worker thread.
 
-    Full when `limit()` bytes are in it; an empty slot takes anything, so one batch may exceed the limit. Writes are given
-    away when it is full, or the first of them has waited for `gather` seconds.
+    It is full when it holds `limit()` bytes. An empty queue accepts any write, so one batch may exceed the
+    limit. The worker gets the writes once the queue is full, or the first write has waited for `gather`
+    seconds.
     """
 
     def __init__(self, limit: Callable[[], int], gather: float = 0.0) -> None:
@@ -75,12 +83,12 @@ class BoundedQueue(Generic[F]):
         self._closed = False
 
     def has_room(self) -> bool:
-        """True when `put` would not wait."""
+        """True if `put` would not wait."""
         with self._changed:
             return not self._is_full()
 
     def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
-        """Wait until `put` would not; False when `given_up` says so meanwhile, or the end is asked for."""
+        """Wait until `put` would not wait. False if `given_up` returns True first, or `stop` is set."""
         with self._changed:
             while self._is_full() and not self._closed:
                 if stop.is_set() or given_up():
@@ -92,7 +100,10 @@ class BoundedQueue(Generic[F]):
         return bool(self._items) and self._size >= self._limit()
 
     def put(self, items: Sequence[WriteRequest[F]], stop: Stop) -> None:
-        """Wait for room, then add all of them. Stopped when the slot is closed, or the end is asked for while it is full."""
+        """Wait for room, then add all items.
+
+        Raises Stopped if the queue is closed, or `stop` is set while it is full.
+        """
         with self._changed:
             while self._is_full() and not self._closed:
                 if stop.is_set():
@@ -109,7 +120,7 @@ class BoundedQueue(Generic[F]):
             self._changed.notify_all()
 
     def ask(self, question: Callable[[], None]) -> None:
-        """Have something else done by the worker, before the writes that wait."""
+        """Add a question for the worker, to be run before the queued writes. Raises Stopped if the queue is closed."""
         with self._changed:
             if self._closed:
                 raise Stopped
@@ -117,18 +128,21 @@ class BoundedQueue(Generic[F]):
             self._changed.notify_all()
 
     def put_back(self, questions: Sequence[Callable[[], None]]) -> None:
-        """Have these done before all others."""
+        """Return questions to the front of the queue."""
         with self._changed:
             self._asked.extendleft(reversed(questions))
 
     def put_publish_request(self, source: str, request: PublishRequest) -> None:
-        """What is complete with the writes that were put last; takes no room. Void once there are others of the source."""
+        """Set the watermark to publish after the queued writes; it needs no room.
+
+        Later writes of the source discard it.
+        """
         with self._changed:
             self._told[source] = request
             self._changed.notify_all()
 
     def take(self, seconds: float | None = None) -> Dequeued[F] | None:
-        """Everything that gathered; waits for something, or so long. None when closed and empty."""
+        """Remove and return everything in the queue. Waits for content, at most `seconds`. None if closed and empty."""
         with self._changed:
             self._changed.wait_for(lambda: self._has_content() or self._closed, seconds)
             while self._is_unripe():
@@ -143,7 +157,7 @@ class BoundedQueue(Generic[F]):
             return taken
 
     def _is_unripe(self) -> bool:
-        """True while there are writes, and nothing else, and more of them are waited for."""
+        """True while the queue holds nothing but writes, and waits for more of them."""
         if not self._items or self._is_full() or self._closed or self._asked or self._told:
             return False
         return time.monotonic() < self._ripe
@@ -152,14 +166,14 @@ class BoundedQueue(Generic[F]):
         return bool(self._items or self._asked or self._told)
 
     def close(self) -> None:
-        """Take nothing more; what is in it may still be taken."""
+        """Accept no more items. Queued items can still be removed."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[WriteRequest[F]]]]:
-    """The writes by turns of the sink: per turn and lane those that may be joined, in order."""
+    """Writes in rounds, one call of the sink each: per lane and round, consecutive writes that may be joined."""
     groups: dict[str, list[list[WriteRequest[F]]]] = {}
     for item in items:
         of_lane = groups.setdefault(item.run.lane.id, [])
@@ -172,7 +186,7 @@ def group_into_rounds(items: Iterable[WriteRequest[F]]) -> Iterable[list[list[Wr
 
 
 def group_into_packs(items: Iterable[WriteRequest[F]]) -> Iterable[list[WriteRequest[F]]]:
-    """Bundles, whole and in order, as many at once as have one plan per lane: a sink is prepared for one at a time."""
+    """Whole bundles in order, in packs with one plan per lane: a sink is prepared for one plan at a time."""
     pack: list[WriteRequest[F]] = []
     for bundle in _group_bundles(items):
         plans = {item.run.lane.id: (item.generation, item.write.plan) for item in pack}
@@ -192,13 +206,15 @@ def _group_bundles(items: Iterable[WriteRequest[F]]) -> list[list[WriteRequest[F
 
 
 def is_joinable(group: Sequence[WriteRequest[F]], item: WriteRequest[F]) -> bool:
-    """True when `item` may be applied as one with all of a group: also what lies further back in it may hide a row."""
+    """True if `item` may be joined with all writes of a group: any of them may hide a row that it needs."""
     return can_join_pair(group[-1], item) and not any(_is_hiding(other.write, item.write) for other in group)
 
 
 def can_join_pair(earlier: WriteRequest[F], later: WriteRequest[F]) -> bool:
-    """True when both may be applied as one: same plan, spans that touch, and together they would be one of the engine's
-    segments: where values were not sent, nothing in one may hide from the other which row they are to come from."""
+    """True if both writes may be applied as one: same generation and plan, touching spans, and one segment of the engine.
+
+    One segment means: no change in one hides the row from which the other gets its unchanged values.
+    """
     a, b = earlier.write, later.write
     touches = all(b.span.start[p] == end for p, end in a.span.end.items() if p in b.span.start)
     return (
@@ -212,11 +228,11 @@ def can_join_pair(earlier: WriteRequest[F], later: WriteRequest[F]) -> bool:
 def _is_hiding(earlier: Write[F], later: Write[F]) -> bool:
     a, b = earlier.folded.facts, later.folded.facts
     if earlier.plan.has_column_versions:
-        return False  # Nothing is taken from another change.
+        return False  # No value is filled from another change.
     if b.has_doubtful_deletes:
-        return True  # It is for the target's row to tell, or to reject the delete.
+        return True  # Only the target's row decides if the delete is applied or rejected.
     if earlier.plan.soft_deletes and (b.truncated_at is not None or (earlier.plan.table.ordered_by and b.has_deletes)):
-        return True  # What is marked must have been written before.
+        return True  # Rows must be written before they are marked as deleted.
     founds = b.has_key_changes or a.has_key_changes or a.has_deletes or a.truncated_at is not None
     if earlier.plan.table.ignore_null:
         return (
@@ -228,7 +244,7 @@ def _is_hiding(earlier: Write[F], later: Write[F]) -> bool:
 
 
 def join_writes(engine: Engine[F], group: Sequence[WriteRequest[F]]) -> WriteRequest[F]:
-    """Touching writes of one lane as one. Broken when changes get lost on the way."""
+    """Touching writes of one lane as one write. AccountingError if changes get lost."""
     if len(group) == 1:
         return group[0]
     first, last = group[0], group[-1]
@@ -260,7 +276,7 @@ def _fold_writes(engine: Engine[F], writes: Sequence[Write[F]]) -> FoldedChanges
 
 
 def _merge_facts(parts: Sequence[Facts], again: Facts) -> Facts:
-    """Folding again sees rows only; how far the changes reached is known from the parts."""
+    """The facts of joined writes. Folding again sees rows only; the reach of the changes is in the facts of `parts`."""
     known, cleared = merge_facts(parts), find_highest(*(f.truncated_at for f in parts))
     return replace(
         again,

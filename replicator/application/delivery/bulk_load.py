@@ -1,8 +1,8 @@
-"""Rows that are laid down by their keys until all have come, and then make the rows of a new target in one commit.
+"""Bulk load: writes the first rows of a new target in one commit, from spill files.
 
-A target that is merged into batch after batch is rewritten as often, and all of it meets each batch in memory. Where nobody
-watches for what is new, and the target is empty, the rows are parted by their keys instead, on the disk: a part holds
-whatever there is of its keys, so it is folded by itself, once.
+Merging batch after batch would rewrite the target each time, and compare each batch with all of it in memory.
+If nobody reads new rows before the stream ends and the target is empty, rows go to files instead, partitioned
+by key hash. A partition holds all changes of its keys, so it is folded by itself, once.
 """
 
 from __future__ import annotations
@@ -30,24 +30,27 @@ from .bounded_queue import WriteRequest, can_join_pair
 from .spill_files import SPILL_PARTITIONS, SpillFiles, SpillSlice
 
 LOAD_BYTES = 16 << 20
-"""Bytes of rows that are folded at once, of whole parts."""
+"""Bytes of rows that are folded at once, in whole partitions."""
 MIN_FOLD_BYTES = 1 << 20
-"""Bytes of a part that is folded by itself."""
+"""Smallest mean size, in bytes, of partitions that are folded one by one."""
 SPILL_BYTES = 64 << 20
-"""Bytes that gather before they are laid down: more would save nothing."""
+"""Bytes in the queue before its writes are spilled: more would not be faster."""
 
 
 def make_bulk_loader(folder: Path | None, sink: Sink[Any], engine: Engine[Any]) -> BulkLoader[Any] | None:
-    """What lays down in `folder` the rows for a sink; None where there is no folder, or sink or engine cannot do with
-    parts."""
+    """The bulk loader of a sink, with its files in `folder`; None without a folder, or if sink or engine do not
+    support it."""
     if folder is None or not isinstance(sink, BulkLoads) or not isinstance(engine, PartitionsByKey):
         return None
     return BulkLoader(folder, sink, engine)
 
 
 class BulkLoader(Generic[F]):
-    """Rows on their way to one sink, by its worker's thread only. What is laid down outlives the program, which goes on
-    after it: where a lane stands is for `get_state` to say. OSErrors are raised as EnvironmentProblem."""
+    """The bulk loads of one sink. Only the thread of its worker uses it.
+
+    Spill files outlive the program, and the next run continues with them: `get_state` returns the position they
+    reach. OSErrors are raised as EnvironmentProblem.
+    """
 
     def __init__(self, folder: Path, sink: Any, engine: Any) -> None:
         self._folder = folder
@@ -55,40 +58,45 @@ class BulkLoader(Generic[F]):
         self._engine = engine
         self._laid: dict[str, SpillFiles] = {}
         self.ended = False
-        """Whether something could not be laid down: what comes now is merged."""
+        """True once a write could not be spilled: from then on writes are merged."""
         self._last: dict[str, WriteRequest[F]] = {}
 
     def get_state(self, lane: Lane) -> LaneState | None:
-        """Where the lane stands, with what is laid down for it: for the first time, of what the program left."""
+        """The state of the lane, its spilled rows included. The first call reads the files of an earlier run."""
         state: LaneState | None = self._sink.state(lane)
         laid = self._open_spill(lane)
         if state is not None:
-            _wrap_os_errors(laid.remove)  # It was loaded, and the program ended there.
+            _wrap_os_errors(laid.remove)  # An earlier run loaded it and ended before it removed the files.
         if state is not None or not laid.slices:
             return state
         return LaneState(laid.span.end, identity=tuple(sorted(laid.identity.items())), rule=laid.rule)
 
     def has_spilled(self, lane: Lane) -> bool:
-        """Whether something is laid down for the lane."""
+        """True if the lane has spilled rows."""
         return lane.id in self._last
 
     def list_placeholder_writes(self) -> tuple[WriteRequest[F], ...]:
-        """Per lane with something laid down a write without rows that stands for it."""
+        """For each lane with spilled rows, a write without rows that represents all of them."""
         return tuple(self._last.values())
 
     def is_placeholder(self, item: WriteRequest[F]) -> bool:
-        """Whether the write is one of `list_placeholder_writes`."""
+        """True if the write is one of `list_placeholder_writes`."""
         return self._last.get(item.run.lane.id) is item
 
     def is_other_plan(self, item: WriteRequest[F]) -> bool:
-        """Whether something is laid down for the lane under another plan than that of the write, for which the target has
-        not been prepared yet."""
+        """True if the lane has spilled rows of a plan other than the write's.
+
+        The target is not prepared for the latter yet.
+        """
         last = self._last.get(item.run.lane.id)
         return last is not None and last.write.plan != item.write.plan
 
     def spill_write(self, item: WriteRequest[F]) -> Position | None:
-        """Lay down a write of a prepared lane; where the lane stands then. None for one that cannot be: it has an effect on
-        others, or the target has rows already. Fatal where it goes on from what was laid down under another plan."""
+        """Spill a write of a prepared lane. Returns the position of the lane after it.
+
+        None if the write cannot be spilled: it affects others, or the target has rows already. Fatal if the
+        files of an earlier run were written under another plan.
+        """
         write, laid = item.write, self._open_spill(item.run.lane)
         at = laid.span.end
         if laid.slices and not write.out_of_band and not write.span.after(at):
@@ -110,11 +118,13 @@ class BulkLoader(Generic[F]):
         return laid.span.end
 
     def load_target(self, lane: Lane, reject: RejectRows[F]) -> LaneOutcome:
-        """Make the rows of the lane's target of what is laid down, in one commit; what became of all changes that went into
-        it. Errors as of `Sink.apply`; what was laid down is still there then."""
+        """Write the spilled rows into the lane's target, in one commit. The outcome counts all changes behind them.
+
+        Errors as of `Sink.apply`. The spill files are kept then.
+        """
         item, laid = self._last[lane.id], self._open_spill(lane)
         state: LaneState | None = self._sink.state(lane)
-        if state is not None:  # An attempt that failed had done its work.
+        if state is not None:  # A failed attempt had committed.
             applied = LaneOutcome(state.position, laid.counts + Counts(applied=laid.rows), state.purged_up_to)
             return self._finish_load(lane, applied)
         parts, folder = _FoldedPartitions(laid, item, self._engine), laid.folder / "load"
@@ -133,7 +143,7 @@ class BulkLoader(Generic[F]):
         return applied
 
     def read_records(self, lane: Lane) -> RecordFrames[F]:
-        """The records that made what is laid down."""
+        """The records behind the spilled rows."""
         return RecordFrames(tuple(cast("Iterator[RecordFrame[F]]", self._open_spill(lane).read_records())))
 
     def _open_spill(self, lane: Lane) -> SpillFiles:
@@ -152,19 +162,19 @@ class BulkLoader(Generic[F]):
         return bool(self._sink.loads(item.run.lane, write.plan))
 
     def _resume_spill(self, item: WriteRequest[F], laid: SpillFiles) -> None:
-        """With what the program left before, whatever becomes of the first write behind it."""
+        """Continue the files of an earlier run, no matter if the first write after them can be spilled."""
         if (laid.rule, laid.read_schema()) != (item.write.plan.rule, _get_frame(item).schema):
             raise _make_orphan_error(item.run.lane.id, "was made under another configuration")
         self._last[item.run.lane.id] = self._make_placeholder_write(item, laid)
 
     def find_orphans(self) -> Mapping[str, Fatal]:
-        """By lane, what is wrong where the program left something behind which no write came, so that nobody knows its
-        plan."""
+        """By lane, the error for spill files of an earlier run that no write continued, so that their plan is
+        unknown."""
         left = [lane for lane, laid in self._laid.items() if laid.slices and lane not in self._last]
         return {lane: _make_orphan_error(lane, "is gone on with by no record that can be applied") for lane in left}
 
     def _make_placeholder_write(self, item: WriteRequest[F], laid: SpillFiles) -> WriteRequest[F]:
-        """All that is laid down as one write without its rows."""
+        """One write without rows that represents all spilled rows."""
         facts = Facts(has_unchanged=any(p.unsent for p in laid.slices), has_deletes=any(p.deletes for p in laid.slices))
         nothing = FoldedChanges(_get_frame(item).slice(0, 0), facts, Counts(), 0, 0)
         write = replace(item.write, folded=cast("FoldedChanges[F]", nothing), span=laid.span, identity=dict(laid.identity))
@@ -172,7 +182,7 @@ class BulkLoader(Generic[F]):
 
 
 class _FoldedPartitions(Generic[F]):
-    """The parts of what is laid down, folded. `counts`: what the folds counted, once all have been gone through."""
+    """The folded partitions of spilled rows. `counts`: the counts of the folds, complete after each iteration."""
 
     def __init__(self, laid: SpillFiles, item: WriteRequest[F], engine: Any) -> None:
         self._laid = laid
@@ -188,8 +198,11 @@ class _FoldedPartitions(Generic[F]):
             yield folded
 
     def _fold_partitions(self, parts: Sequence[pa.Table]) -> FoldedChanges[F]:
-        """Parts share no key. Each alone is in the order of the log where one partition is read, which spares folds most of
-        their work; small ones are not worth that."""
+        """Fold partitions, which share no key.
+
+        A partition is in log order if the topic has one partition, which saves the fold most of its work. Small
+        partitions are joined first: the saving is too small for them.
+        """
         if len(parts) > 1 and sum(part.nbytes for part in parts) < MIN_FOLD_BYTES * len(parts):
             parts = [pa.concat_tables(parts)]
         folded: list[FoldedChanges[F]] = [self._engine.fold(part, self._plan) for part in parts]
@@ -199,7 +212,7 @@ class _FoldedPartitions(Generic[F]):
         return FoldedChanges(frame, merge_facts(one.facts for one in folded), counts, rows, size)
 
     def _group_partitions(self) -> Iterator[list[pa.Table]]:
-        """Whole parts, as many as are not too large together."""
+        """Whole partitions, in groups of limited size."""
         found: list[pa.Table] = []
         for number in range(SPILL_PARTITIONS):
             batches = self._laid.read_partition(number)

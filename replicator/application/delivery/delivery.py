@@ -1,4 +1,4 @@
-"""Applying writes to one sink until each is committed or its lane is suspended."""
+"""Delivery: applies the writes of one sink until each is committed or its lane is suspended."""
 
 from __future__ import annotations
 
@@ -36,15 +36,18 @@ from .retry import Backoff
 log = structlog.get_logger(__name__)
 
 FEW_LANES = 3
-"""So many new lanes are written with those that are known; more than these wait, and are written one at a time."""
+"""Up to so many new lanes are written together with the others.
+
+If there are more, they wait and are written one by one.
+"""
 NEW_LANE_SECONDS = 0.1
-"""How long those that are known wait for new ones."""
+"""The longest time that other lanes wait for new ones."""
 WAITS_FOR_ROWS = Problem(ExitCode.OK, "Its rows wait for rows of other lanes.")
 
 
 @dataclass
 class _WaitingLane(Generic[F]):
-    """The writes of a lane that wait for rows of other lanes, in order; since when, on the clock."""
+    """A lane whose writes wait for rows of other lanes, in order. `since`: on the clock."""
 
     run: LaneRun
     since: float
@@ -52,14 +55,18 @@ class _WaitingLane(Generic[F]):
 
 
 class Delivery(Generic[F]):
-    """The writes of one sink, by its worker's thread only.
+    """Applies the writes of one sink. Only the thread of its worker uses it.
 
-    Retryable: the lanes' states are read again, what is committed is left out, the rest is repeated after a delay, until
-    `abandon` is set. Fatal with several writes: each by itself, to find the one it concerns. Fatal with one: its lane is
-    suspended and the others go on. RowsWait: the writes of its lanes are put aside and tried again, after others were
-    committed or some time has passed, with what has come for the lane since; for `row_patience`, after which the rows are
-    rejected. Bundles are committed whole, without the lane that fails where it is one, and do not wait. `Fenced`,
-    `TooManyRejects`, and a dead-letter store that fails, are passed on: they concern the whole program.
+    Reactions to errors of the sink:
+    - `Retryable`: wait, read the lanes' states again, skip committed writes and repeat the rest, until
+      `abandon` is set.
+    - `RowsWait`: set the writes of its lanes aside, and retry them after other commits or after some time,
+      together with newer writes of the lane. After `row_patience` the rows are rejected.
+    - Any other error with several writes: apply each by itself, to find the one that fails.
+    - Any other error with one write: suspend its lane. The others go on.
+    - `Fenced`, `TooManyRejects` and errors of the dead-letter store are raised: they concern the whole program.
+
+    A bundle is committed whole, except for a single lane that fails, and never waits for rows.
     """
 
     def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], laying: BulkLoader[F] | None = None) -> None:
@@ -82,19 +89,21 @@ class Delivery(Generic[F]):
         self._retry_at = 0.0
         self._committed = self._last = False
         self._kept: dict[str, dict[tuple[TopicPartition, int], list[RejectKind]]] = {}
-        """By lane and record; of a record that a sink rejects in several attempts, the last one."""
+        """Rejects by lane and record. If a sink rejects a record in several attempts, the last one counts."""
         self._publishing = WatermarkPublisher(name, sink, shared)
 
     def deliver(
         self, items: Iterable[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest] = MappingProxyType({})
     ) -> None:
-        """Every item is committed, void, or belongs to a suspended lane when this returns, unless `abandon` is set.
-        `publish_requests`: what is complete then, by source, where that is more than the items say."""
+        """Apply all items. On return each is committed, void, or of a suspended lane, unless `abandon` is set.
+
+        `publish_requests`: by source, the watermark that is true then, if it is newer than the items' own.
+        """
         items = tuple(items)
         self._publishing.begin_commit(items)
         if any(item.bundle and item.run.lane.id in self._aside for item in items):
             self._write_new_lanes(None)
-            self._retry_waiting(last=True)  # Bundles do not wait, nor may they come before what does.
+            self._retry_waiting(last=True)  # Bundles never wait, and must not overtake writes that do.
         for pack in group_into_packs(item for item in items if item.bundle):
             self._apply_with_retry(self._join_bundles(pack), recheck=False)
         self._deliver_rounds(self._defer_new_lanes([item for item in items if not item.bundle]))
@@ -106,8 +115,10 @@ class Delivery(Generic[F]):
         self._publishing.end_commit(items, publish_requests)
 
     def _defer_new_lanes(self, items: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
-        """The writes of lanes that the sink knows; all of them where there are few others. Those of new lanes wait in
-        `_new`, and what has come for such a lane since waits behind them."""
+        """The writes of lanes that the sink has prepared. If there are few other lanes, all writes.
+
+        Otherwise the writes of new lanes wait in `_new`, and later writes of such a lane wait behind them.
+        """
         waiting = {item.run.lane.id for item in self._new}
         new = waiting | {item.run.lane.id for item in items if item.run.lane.id not in self._prepared}
         if self._laying is not None or (not waiting and len(new) <= FEW_LANES):
@@ -116,8 +127,10 @@ class Delivery(Generic[F]):
         return [item for item in items if item.run.lane.id not in new]
 
     def _write_new_lanes(self, seconds: float | None) -> None:
-        """Write new lanes, one at a time, for so long: the sink makes a table for each, and while it makes a thousand the
-        others are not to stand still. None: all of them; so where they would keep too much in memory."""
+        """Write new lanes one at a time, for `seconds`. None, or too much memory in use: write all of them.
+
+        The sink creates a table for each. Other lanes must not stand still while it creates a thousand.
+        """
         until = None if seconds is None else self._clock() + seconds
         while self._new and not self._abandon.is_set():
             lane = self._new[0].run.lane.id
@@ -134,7 +147,10 @@ class Delivery(Generic[F]):
             self._apply_with_retry([self._join_writes(group) for group in live], recheck=False)
 
     def _retry_waiting(self, *, last: bool = False) -> None:
-        """Try the writes once more that wait for rows of other lanes. `last`: rows that still cannot go in are rejected."""
+        """Retry the writes that wait for rows of other lanes.
+
+        `last`: rows that the target still refuses are rejected.
+        """
         self._last = last
         aside, self._aside, self._committed = self._aside, {}, False
         self._since = {lane: one.since for lane, one in aside.items()}
@@ -145,7 +161,7 @@ class Delivery(Generic[F]):
         self._last = False
 
     def _defer_waiting(self, pending: Sequence[WriteRequest[F]], error: RowsWait) -> list[WriteRequest[F]]:
-        """What is left to be tried: the writes of other lanes."""
+        """Set the writes of the lanes in `error` aside. Returns the others."""
         now = self._clock()
         if not self._aside:
             self._retry_at = now + self._options.row_retry
@@ -163,7 +179,7 @@ class Delivery(Generic[F]):
         self._lanes.wait_for_rows(item.run, problem, is_full=size >= self._options.handover_bytes)
 
     def _select_unblocked(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """Those before which no write of their lane waits; the others wait too."""
+        """The writes that have no waiting write of their lane before them. The others wait too."""
         free = []
         for item in pending:
             aside = self._aside.get(item.run.lane.id)
@@ -177,20 +193,23 @@ class Delivery(Generic[F]):
         if item.bundle or self._last:
             return False
         since = self._since.get(item.run.lane.id)
-        if self._new:  # The row that it waits for may be one of theirs.
+        if self._new:  # The missing row may be in one of these.
             return True
         return since is None or self._clock() - since < self._options.row_patience
 
     @property
     def due_in(self) -> float | None:
-        """After so many seconds `deliver` has something to do, be it given nothing; None: it has not."""
+        """Seconds until `deliver` has work even without new items; None if there is none."""
         due = [0.0] if self._new else [] if self._publishing.due_in is None else [self._publishing.due_in]
         return min([*due, *([max(0.0, self._retry_at - self._clock())] if self._aside else [])], default=None)
 
     def finish(self) -> None:
-        """Nothing more is to be delivered. What is laid down becomes the rows of its target, unless the end was asked for:
-        then more is to come another time. So are the writes that wait for rows of other lanes: these are tried until no lane
-        of another sink has anything left to commit, and then for the last time."""
+        """Finish the work; no more items follow.
+
+        Spilled rows are loaded into their targets, unless `stop` is set: then a later run continues. Likewise
+        for writes that wait for rows of other lanes: they are retried until no other sink has writes in flight,
+        and then for the last time.
+        """
         self._write_new_lanes(None)
         while self._aside and not self._stop.is_set() and not self._abandon.is_set():
             self._retry_waiting(last=not self._lanes.is_busy(without=self._name))
@@ -205,18 +224,21 @@ class Delivery(Generic[F]):
 
     def _suspend_lane(self, lane: str, error: Fatal) -> None:
         run = self._lanes.find(lane)
-        if run is not None and run.status is not LaneStatus.SUSPENDED:  # Otherwise it says why already.
+        if run is not None and run.status is not LaneStatus.SUSPENDED:  # A suspended lane has its reason already.
             self._lanes.suspend(run, to_problem(error), error)
 
     def _join_bundles(self, pack: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """Bundles for one commit: per lane in their order, joined where that can be. All of them publish the same."""
+        """Bundles for one commit: the writes of each lane in order, joined where possible.
+
+        All publish the same watermark.
+        """
         live = [item for item in pack if self._lanes.is_live(item.run, item.generation)]
         complete = self._publishing.list_valid(collect_publish_requests(live))
         groups = [self._join_writes(group) for turn in group_into_rounds(live) for group in turn]
         return [replace(g, write=replace(g.write, complete=complete.get(g.run.lane.source))) for g in groups]
 
     def _join_writes(self, group: Sequence[WriteRequest[F]]) -> WriteRequest[F]:
-        """As one, once the engine answers."""
+        """Join writes of one lane, once the engine answers."""
         backoff = Backoff(self._options.first_delay, self._options.longest_delay)
         while True:
             try:
@@ -252,7 +274,7 @@ class Delivery(Generic[F]):
                 return
 
     def _raise_unless_lane_error(self, error: Exception) -> None:
-        """Pass on what concerns the whole program, even when the sink wrapped it."""
+        """Raise errors that concern the whole program, even if the sink wrapped them."""
         if self._rejects.broken is not None:
             raise self._rejects.broken
         if isinstance(error, Fenced | TooManyRejects):
@@ -268,8 +290,10 @@ class Delivery(Generic[F]):
             self._apply_with_retry([one], recheck=True)
 
     def _commit_without_culprit(self, pending: Sequence[WriteRequest[F]]) -> Sequence[WriteRequest[F]]:
-        """Commit a bundle without the one lane that it fails for; returns what is left to be tried by itself: the writes of
-        that lane, or all of them where it is not one lane."""
+        """Commit a bundle without the one lane that fails. Returns the writes to try one by one.
+
+        These are the writes of that lane, or all of them if more than one lane fails.
+        """
         for lane in dict.fromkeys(item.run.lane.id for item in pending):
             others = [item for item in pending if item.run.lane.id != lane]
             try:
@@ -281,10 +305,10 @@ class Delivery(Generic[F]):
         return pending
 
     def _select_uncommitted(self, pending: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """What the sink has not committed yet: an apply that failed may have done its work."""
+        """The writes that the sink has not committed yet: a failed apply may have committed."""
         left = []
         for item in pending:
-            whole = self._laying is not None and self._laying.is_placeholder(item)  # It is known there what it stands for.
+            whole = self._laying is not None and self._laying.is_placeholder(item)  # The loader tracks the rows behind it.
             state = None if whole else self._sink.state(item.run.lane)
             if state is not None and not item.write.span.after(state.position):
                 done = LaneOutcome(state.position, Counts(applied=item.write.folded.rows), state.purged_up_to)
@@ -294,10 +318,10 @@ class Delivery(Generic[F]):
         return left
 
     def _commit(self, pending: Sequence[WriteRequest[F]]) -> None:
-        self._kept.clear()  # An attempt that failed has rejected nothing.
+        self._kept.clear()  # A failed attempt has rejected nothing.
         if self._laying is not None:
             for item in pending:
-                if self._laying.is_other_plan(item):  # The target is made for what is laid down until then.
+                if self._laying.is_other_plan(item):  # Load spilled rows before the target is prepared for another plan.
                     self._load_target(self._laying, item.run)
         ready = [item for item in pending if self._prepare_lane(item)]
         if self._laying is not None:
@@ -314,8 +338,11 @@ class Delivery(Generic[F]):
             self._check_outcome([item for item in ready if item.run.lane.id == lane], applied.get(lane), seconds)
 
     def _spill_write(self, laying: BulkLoader[F], item: WriteRequest[F]) -> bool:
-        """True when the write is laid down, or stands for all that is, which is loaded then. Before another write of the
-        lane what is laid down is loaded too."""
+        """True if no other write is needed: the write was spilled, or it is the placeholder of spilled rows and
+        loads them.
+
+        Before any other write of the lane its spilled rows are loaded too.
+        """
         whole = laying.is_placeholder(item)
         at = None if whole else laying.spill_write(item)
         if at is not None:
@@ -332,7 +359,7 @@ class Delivery(Generic[F]):
         self._count_outcome(run, outcome, outcome.counts, None, self._clock() - began)
 
     def _prepare_lane(self, item: WriteRequest[F]) -> bool:
-        """Tell the sink of a plan it has not seen; False when its lane got suspended over it."""
+        """Prepare the sink for a new plan. False if that suspended the lane."""
         lane, plan = item.run.lane, item.write.plan
         known = self._prepared.get(lane.id)
         if known and known[0] == item.generation and (known[1] is plan or known[1] == plan):
@@ -350,7 +377,7 @@ class Delivery(Generic[F]):
         return True
 
     def _refuse_watermark(self, lane: Lane, plan: ApplyPlan) -> None:
-        """Raise ConfigProblem for a watermark that the sink would not keep."""
+        """Raise ConfigProblem if the plan has a watermark and the sink does not support watermarks."""
         if plan.watermark is not None and not self._sink.capabilities.watermarks:
             raise ConfigProblem(
                 f"The sink of lane {lane.id} does not know watermarks.",
@@ -358,7 +385,7 @@ class Delivery(Generic[F]):
             )
 
     def _check_outcome(self, items: Sequence[WriteRequest[F]], outcome: LaneOutcome | None, seconds: float) -> None:
-        """Take over what the sink says it did for one lane; a lane whose figures do not add up is suspended."""
+        """Record the sink's outcome for one lane. Suspends the lane if its counts do not add up."""
         if outcome is not None:
             self._record_outcome(items, outcome, seconds)
         try:
@@ -399,7 +426,7 @@ class Delivery(Generic[F]):
 
 
 def _without_bundle(item: WriteRequest[F]) -> WriteRequest[F]:
-    """The same write, published as one that is not together with the others."""
+    """The same write outside of its bundle: its watermark names no transaction."""
     told = item.write.complete
     return item if told is None else replace(item, write=replace(item.write, complete=CompletenessWatermark(told.source)))
 

@@ -1,4 +1,4 @@
-"""What is laid down of one lane: rows apart by their keys, and the records that they came from, in files."""
+"""Spill files of one lane: rows partitioned by key hash, and the records behind them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ from .batch_records import RecordFrame
 
 SPILL_PARTITIONS = 64
 FORMAT = 1
-"""Of what is written here; what has another one is laid down anew."""
+"""Format of the files. Files of another format are ignored, and written again."""
 IPC_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 MANIFEST_FILE, ROWS_FILE, RECORDS_FILE = "laid.json", "rows.arrow", "records"
 
 
 @dataclass(frozen=True)
 class SpillSlice:
-    """Rows that were laid down at once: how many, in how many record batches of each part, what their fold had counted, and
-    the bytes of each frame of records."""
+    """Rows that were spilled at once.
+
+    - `counts`: the counts of their fold.
+    - `batches`: the number of Arrow record batches in each partition.
+    - `records`: the bytes of each frame of records.
+    """
 
     number: int
     span: Span
@@ -41,20 +45,24 @@ class SpillSlice:
     deletes: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The same as JSON."""
+        """The slice as JSON."""
         return {**asdict(self), "span": self.span.to_json()}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SpillSlice:
-        """What `data` gave."""
+        """A slice from the result of `to_json`."""
         made = cls(**{**data, "span": Span.from_json(data["span"]), "counts": Counts(**data["counts"])})
         return replace(made, batches=tuple(made.batches), records=tuple(made.records))
 
 
 @dataclass
 class SpillFiles:
-    """The pieces in `folder`, each complete and on the disk before it is listed. `made_by`: what else reads them means
-    something else by a part. `rule`: of the plan; `identity`: of the topics, by name."""
+    """The slices in `folder`. Each is complete and durable before the manifest lists it.
+
+    - `made_by`: the partitioner; another one divides keys differently.
+    - `rule`: the rule of the plan.
+    - `identity`: the topic identities, by name.
+    """
 
     folder: Path
     made_by: str
@@ -64,8 +72,11 @@ class SpillFiles:
 
     @classmethod
     def open_folder(cls, folder: Path, made_by: str) -> SpillFiles:
-        """What is there. The last piece with rows is left out, and what is behind it, for who goes on has to meet the lane's
-        plan again. Nothing of what another program made."""
+        """The slices in a folder; none if another partitioner or format wrote them.
+
+        The last slice with rows, and all after it, are left out: the resuming lane has to read the table's plan
+        again.
+        """
         try:
             told = json.loads((folder / MANIFEST_FILE).read_bytes())
         except FileNotFoundError:
@@ -78,21 +89,21 @@ class SpillFiles:
 
     @property
     def span(self) -> Span:
-        """What all pieces stand for."""
+        """The span of all slices."""
         return reduce(Span.then, (piece.span for piece in self.slices), Span(Position(), Position()))
 
     @property
     def rows(self) -> int:
-        """The rows of all pieces."""
+        """The number of rows in all slices."""
         return sum(piece.rows for piece in self.slices)
 
     @property
     def counts(self) -> Counts:
-        """What the folds of the pieces had counted."""
+        """The counts of all slices' folds."""
         return sum((piece.counts for piece in self.slices), Counts())
 
     def add_slice(self, piece: SpillSlice, parts: Sequence[pa.Table], records: Sequence[RecordFrame[Any]]) -> None:
-        """Lay down one more, whose batches and records are counted here; durable on return. OSError where it cannot be."""
+        """Add a slice, durably. Fills in its `batches` and `records`. OSError if it cannot be written."""
         place = self._slice_folder(piece.number)
         shutil.rmtree(place, ignore_errors=True)
         make_folder(place)
@@ -109,11 +120,11 @@ class SpillFiles:
         self._write_manifest()
 
     def read_schema(self) -> pa.Schema | None:
-        """Of the rows; None without any."""
+        """The schema of the rows; None without any."""
         return self._open_slice(self.slices[0]).schema if self.slices else None
 
     def read_partition(self, number: int) -> list[pa.RecordBatch]:
-        """The rows of one part, in the order in which they were laid down."""
+        """The rows of one partition, in the order in which they were spilled."""
         found = []
         for piece in self.slices:
             first = sum(piece.batches[:number])
@@ -122,7 +133,7 @@ class SpillFiles:
         return found
 
     def read_records(self) -> Iterator[RecordFrame[Any]]:
-        """The records that the rows came from, packed."""
+        """The records behind the rows, packed."""
         for piece in self.slices:
             at = 0
             with pa.memory_map(str(self._slice_folder(piece.number) / RECORDS_FILE)) as file:
@@ -132,7 +143,7 @@ class SpillFiles:
                 at += length
 
     def remove(self) -> None:
-        """Leave nothing. OSError where that cannot be."""
+        """Delete all files. OSError if that fails."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
         self.slices.clear()

@@ -1,4 +1,4 @@
-"""One thread per sink: takes what has gathered, applies it, answers questions."""
+"""The worker of a sink: one thread that applies queued writes and answers questions about the sink."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 ANSWER_SECONDS = 0.2
-"""How long writes wait for questions."""
+"""The longest time that writes wait for questions."""
 
 
 class Worker(Generic[F]):
-    """Drives one sink from one thread of its own; every call of the sink happens there.
+    """Drives one sink from a thread of its own. Every call of the sink happens in that thread.
 
-    An error that concerns the whole program ends the worker and goes to `RuntimeContext.fail`. `spill_folder`: a folder in
-    which rows of new targets wait for the end of the stream, where nobody watches for what is new.
+    An error that concerns the whole program ends the worker and goes to `RuntimeContext.fail`.
+
+    `spill_folder`: a folder for the rows of new targets until the stream ends; None in a run whose rows should
+    be visible early.
     """
 
     def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F], spill_folder: Path | None = None) -> None:
@@ -53,67 +55,69 @@ class Worker(Generic[F]):
 
     @property
     def is_atomic(self) -> bool:
-        """True when everything that the sink is given at once becomes visible at once."""
+        """True if all writes of one call to the sink become visible together."""
         return self._sink.capabilities.atomic_across_lanes
 
     def _get_limit(self) -> int:
-        """The bytes that gather before they are taken."""
+        """The bytes at which the queue is full."""
         most = self._options.handover_bytes
         return most if self._laying is None or self._laying.ended else min(most, SPILL_BYTES)
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._thread.start()
 
     def has_room(self) -> bool:
-        """True when `hand_over` would not wait."""
+        """True if `hand_over` would not wait."""
         return self._slot.has_room()
 
     def wait_for_room(self, given_up: Callable[[], bool], stop: Stop) -> bool:
-        """Wait until `hand_over` would not; False when `given_up` says so meanwhile, or the end is asked for."""
+        """Wait until `hand_over` would not wait. False if `given_up` returns True first, or `stop` is set."""
         return self._slot.wait_for_room(given_up, stop)
 
     def hand_over(self, items: Sequence[WriteRequest[F]], stop: Stop) -> None:
-        """Give writes, in order; waits while the slot is full (back-pressure). Stopped when that will not change."""
+        """Queue writes, in order.
+
+        Waits while the queue is full (back-pressure); raises Stopped if it will stay full.
+        """
         self._slot.put(items, stop)
 
     def put_publish_request(self, source: str, request: PublishRequest) -> None:
-        """Have published what is complete with the writes that were handed over last; does not wait."""
+        """Publish the watermark once the writes queued last are committed. Does not wait."""
         self._slot.put_publish_request(source, request)
 
     def ask(self, question: Callable[[Sink[F]], T]) -> Future[T]:
-        """Have `question` answered by the sink, on the worker's thread; before the writes that wait, where it is not one of
-        many.
+        """Run `question` with the sink on the worker's thread, before the queued writes unless there are many questions.
 
-        Repeated while the sink raises Retryable, which its lanes show meanwhile, and `RuntimeContext.idle_timeout` allows
-        it; any other error is the future's.
+        It is repeated while the sink raises Retryable and `RuntimeContext.idle_timeout` allows it; its lanes
+        show the outage meanwhile. Any other error ends the future.
         """
         answer: Future[T] = Future()
         self._slot.ask(lambda: self._answer_question(question, answer))
         return answer
 
     def get_state(self, lane: Lane) -> LaneState | None:
-        """Where a lane stands; for questions."""
+        """The state of a lane, rows in spill files included. For use in questions."""
         return self._sink.state(lane) if self._laying is None else self._laying.get_state(lane)
 
     def finish(self) -> None:
-        """Take nothing more; end once everything taken is applied."""
+        """Accept no more writes. The thread ends once all queued writes are applied."""
         self._slot.close()
 
     def hurry(self) -> None:
-        """The program is to end: the sink is not to wait for an answer that will not come."""
+        """Interrupt a sink call whose answer will not arrive, since the program is ending."""
         if isinstance(self._sink, Hurries):
             self._sink.hurry()
 
     def join(self, timeout: float | None) -> bool:
-        """Wait for the end; False when it has not come in time, and at once for one that has not begun."""
+        """Wait for the thread to end. False if it has not ended in time; False at once if it never started."""
         if self._thread.ident is None:
             return False
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def close_sink(self) -> None:
-        """Close the sink; only once the worker has ended."""
+        """Close the sink. Only once the thread has ended."""
         self._sink.close()
 
     def _run_loop(self) -> None:
@@ -133,8 +137,10 @@ class Worker(Generic[F]):
             self._cancel_questions()
 
     def _answer_questions(self, questions: Sequence[Callable[[], None]]) -> None:
-        """Answer questions for a while, and the rest after the writes that wait: a thousand new lanes ask as many, and the
-        other lanes are not to stand still meanwhile."""
+        """Answer questions for a while, and the rest after the queued writes.
+
+        A thousand new lanes ask as many questions; the other lanes must not stand still meanwhile.
+        """
         deadline = time.monotonic() + ANSWER_SECONDS
         for at, question in enumerate(questions):
             if at and time.monotonic() > deadline and not self._ended:
@@ -143,7 +149,7 @@ class Worker(Generic[F]):
             question()
 
     def _cancel_questions(self) -> None:
-        """Questions that nobody will answer any more end as Stopped instead of keeping their askers waiting."""
+        """End open questions with Stopped, so that their callers do not wait for ever."""
         self._ended = True
         while (taken := self._slot.take()) is not None:
             for question in taken.questions:
