@@ -1,4 +1,4 @@
-"""Holding the lanes of a source together at its transactions."""
+"""The transaction barrier: all lanes of a source advance together, at transaction boundaries."""
 
 from __future__ import annotations
 
@@ -27,14 +27,19 @@ from .pending_transactions import PendingTransactions
 log = structlog.get_logger(__name__)
 
 REREAD_RECORDS = 10
-"""How many records of the topic of transactions are read again at a start."""
+"""Records of the transaction topic that are read again at a start."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionProgress:
-    """For people: `last`, the newest transaction up to which everything was handed to the lanes, and its end; `given_up`:
-    how many that are not complete are not waited for; `held_bytes`: about what waits for the rest of its transaction;
-    `waits_for`: which transaction that is, and what it lacks."""
+    """Progress in transactions, for people.
+
+    - `last`: the newest transaction up to which all changes were queued for the lanes; `ended_at`: its end.
+    - `held_bytes`: about the size of the changes that wait for the rest of their transaction.
+    - `waits_for`: the transaction that blocks them, and its missing changes.
+    - `exact`: see `CompletenessWatermark`.
+    - `given_up`: the number of incomplete transactions that nothing waits for any more.
+    """
 
     last: str | None
     ended_at: str | None
@@ -45,10 +50,13 @@ class TransactionProgress:
 
 
 class TransactionBarrier(Generic[F]):
-    """Used by the thread of its source only.
+    """Holds changes back until their transaction is complete. Only the thread of its source uses it.
 
-    Every table of the source has the topic of transactions as one of its own: the position of a lane, which is committed
-    with its rows, says up to which transaction it is complete. `end`: the end of the stream, as last asked.
+    Every table of the source also has the transaction topic. So a lane's position, which is committed with its
+    rows, also contains the transaction up to which the lane is complete.
+
+    - `barrier`: per partition the offset from which on changes are held back.
+    - `end`: the end of the stream, as last read.
     """
 
     def __init__(
@@ -78,7 +86,7 @@ class TransactionBarrier(Generic[F]):
 
     @property
     def progress(self) -> TransactionProgress:
-        """The state now."""
+        """The progress now."""
         held, last = self._transactions, self._transactions.last
         ended_at = last.at.isoformat() if last and last.at else None
         exact = held.is_exact and self._roster.row_loss is None
@@ -89,8 +97,11 @@ class TransactionBarrier(Generic[F]):
 
     @property
     def held_back_problem(self) -> Problem | None:
-        """Which transaction holds records back, what it lacks, and what to do. The connector sends the end of a transaction
-        last: changes that are not there by then are lost, where all was read up to the end of the stream."""
+        """The transaction that blocks the others, its missing changes, and the next step; None if none blocks.
+
+        The connector sends the end of a transaction last. If all was read up to the end of the stream, changes
+        still missing then are lost.
+        """
         found = self._transactions.blocking_transaction
         if found is None:
             return None
@@ -116,8 +127,10 @@ class TransactionBarrier(Generic[F]):
         return f"{count} of {expected} of {table} ({topics}) have come"
 
     def find_start(self, start: Position, usual: Position, end: Position) -> Position:
-        """Where the main stream begins instead of at `start`: not above any lane that is to be held together with others.
-        `usual` is where lanes without a position begin, `end` the end of the stream."""
+        """The start of the main stream instead of `start`: not above any lane that the barrier holds.
+
+        `usual`: where lanes without a position begin. `end`: the end of the stream.
+        """
         self.end = end
         if not self._has_transaction_topic:
             log.warning("the source does not read the topic of transactions yet", topic=self._rules.topic)
@@ -125,14 +138,14 @@ class TransactionBarrier(Generic[F]):
         told = self._find_passed_boundaries(runs)
         self._start_tracking(runs, told)
         marks = Position.lowest(told.values()) if all(told.values()) else Position()
-        # Some are told again: the last of them may not be published yet.
+        # Some marks are read again: the last transaction may not be published yet.
         marks = Position({p: max(o - REREAD_RECORDS, min(o, usual.get(p, o))) for p, o in marks.items()})
         return Position(
             {**start, **Position.lowest(run.handed_over for run in runs), **self._select_transaction_topic(usual), **marks}
         )
 
     def _start_tracking(self, runs: Sequence[LaneRun], passed_marks: Mapping[str, Position]) -> None:
-        """Keep the books of what these lanes get from here on. `passed_marks`: the marks that each of them had passed."""
+        """Track the transactions of these lanes from here on. `passed_marks`: by lane, the marks that it has passed."""
         floor = {run.lane.table: passed_marks[run.lane.id] for run in runs}
         for run in runs:
             floor[run.lane.table] = Position.lowest([floor[run.lane.table], passed_marks[run.lane.id]])
@@ -147,8 +160,11 @@ class TransactionBarrier(Generic[F]):
             self._transactions.until = self.end
 
     def _find_passed_boundaries(self, runs: Sequence[LaneRun]) -> dict[str, Position]:
-        """By lane the marks that it had passed. A lane that was there before its source was held together, and has had no
-        rows since, has passed what others of its sink have, with which it is committed; empty while there is none."""
+        """By lane, the transaction marks that it has passed; empty if unknown.
+
+        A lane without rows since `transactions` was configured has passed the marks of the other lanes of its
+        sink.
+        """
         out = {run.lane.id: self._select_transaction_topic(run.applied or run.handed_over) for run in runs}
         of_sink: dict[str, Position] = {}
         for run in runs:
@@ -158,7 +174,7 @@ class TransactionBarrier(Generic[F]):
         return {run.lane.id: out[run.lane.id] or of_sink[run.lane.sink] for run in runs}
 
     def _list_held_lanes(self) -> list[LaneRun]:
-        """The lanes whose sinks can show them together; all of them where none can."""
+        """The lanes whose sinks commit them together; all lanes if no sink does."""
         runs = [r for r in self._roster.list_runs() if r.status is LaneStatus.CATCHING_UP and not r.is_event_log]
         return [run for run in runs if self._place.workers[run.lane.sink].is_atomic] or runs
 
@@ -178,12 +194,14 @@ class TransactionBarrier(Generic[F]):
             self._transactions.concurrent_time = source.get_concurrent_time()
 
     def limit_to_barrier(self, position: Position) -> Position:
-        """How far the topic of transactions was let go, where all was read up to `position`: what a table is complete up to
-        that has no changes yet."""
+        """The released position of the transaction topic, if all was read up to `position`.
+
+        A table without changes is complete up to there.
+        """
         return Position({p: min(o, self.barrier.get(p, o)) for p, o in self._select_transaction_topic(position).items()})
 
     def add_transaction_topic(self, found: Mapping[str, frozenset[str]]) -> Mapping[str, frozenset[str]]:
-        """The topics of the tables in a batch, and that of transactions for each table there is."""
+        """The topics of the tables in a batch, plus the transaction topic for every table of the source."""
         known = {table: frozenset[str]() for table in self._roster.tables}
         return {table: names | {self._rules.topic} for table, names in {**known, **found}.items()}
 
@@ -198,7 +216,7 @@ class TransactionBarrier(Generic[F]):
         return rules is not None and bool(rules.lanes)
 
     def observe_catch_up(self, table: str) -> Callable[[F], None] | None:
-        """Takes every decoded record that a lane reads by itself; what was not counted before counts."""
+        """A consumer of the decoded records that a lane of the table reads by itself. It counts each change once."""
         return lambda changes: self._count_catch_up(changes, table)
 
     def _count_catch_up(self, changes: F, table: str) -> None:
@@ -217,8 +235,10 @@ class TransactionBarrier(Generic[F]):
             of_table[part.partition] = range(min(known.start, part.first), max(known.stop, last))
 
     def look_back(self) -> Mapping[str, Position]:
-        """The tables of which something is lacking though nothing comes, and up to where none of their changes was counted:
-        lanes may have had it before the start. Each table once."""
+        """The tables with missing changes although no records arrive, and the offset below which none was counted.
+
+        Lanes may have applied the missing changes before the start. `count_older` ends the search for a table.
+        """
         found = self._transactions.blocking_transaction
         tables = set(found.missing or () if found else ()) - self._looked_back
         return {table: self._uncounted(table) for table in sorted(tables)}
@@ -229,36 +249,42 @@ class TransactionBarrier(Generic[F]):
         return Position({p: first.get(p, o) for p, o in self._read.items() if p.topic in topics})
 
     def older(self, changes: F, table: str) -> Sequence[TransactionPart]:
-        """What the decoded records hold of transactions; for `count_older`."""
+        """The transactions of decoded records, for `count_older`."""
         return self._engine.parts(changes, table)
 
     def count_older(self, table: str, parts: Sequence[TransactionPart]) -> None:
-        """Count all that was found by looking back."""
+        """Count the changes that looking back has found."""
         self._looked_back.add(table)
         self._transactions.observe_catch_up(parts, older=True)
 
     def doubt_late_lane(self, table: str) -> None:
-        """Before a lane joins that has read by itself: of transactions that go on it shows more than the others, unless
-        another one of its table is followed."""
+        """Call before a lane joins that has read by itself.
+
+        Unless another lane of its table is followed, it shows more of the open transactions than the other
+        lanes.
+        """
         if not self.is_followed(table):
             self.end = self._place.source.end()
             self._transactions.doubt_up_to(self._read.advanced_to(self.end))
 
     def set_end(self, end: Position) -> None:
-        """The stream was asked where it ends."""
+        """Set the end of the stream."""
         self.end = end
 
     def begin_batch(self, batch: Batch[F]) -> None:
-        """Before a batch is routed."""
-        self._parts = []  # Of a batch that could not be decoded, and comes again.
+        """Call before a batch is routed."""
+        self._parts = []  # Left from a batch that could not be decoded and is read again.
         self._engine.attend(batch.frame, self._rules.topic)
 
     def count_changes(self, table: str) -> Callable[[F], None]:
-        """Takes every decoded record of a batch."""
+        """A consumer of every decoded record of a batch."""
         return lambda changes: self._parts.extend(self._engine.parts(changes, table))
 
     def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
-        """After a batch was decoded, or while none came: where to hold back from now on. `position`: what was read."""
+        """Move the barrier, after a batch was decoded or while none arrives.
+
+        `position`: the stream was read up to here.
+        """
         now, self._read = self._clock(), position
         marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
         if batch and any(p.topic.startswith(TOPICS) for p in batch.span.end):
@@ -270,8 +296,11 @@ class TransactionBarrier(Generic[F]):
         self.barrier = self._transactions.barrier
 
     def publish_complete(self) -> None:
-        """Have those sinks publish what is complete that do not with their commits: of a transaction none of whose tables is
-        theirs, or one whose rows were committed before a start, nothing is handed over."""
+        """Publish watermarks in sinks that do not publish them with their commits.
+
+        Needed for transactions without tables in the sink, and for transactions committed before a start: no
+        write carries their watermark.
+        """
         voided = self._lanes.voided
         for sink in {run.lane.sink for run in self._roster.list_runs() if not run.is_event_log}:
             worker = self._place.workers[sink]
@@ -279,9 +308,10 @@ class TransactionBarrier(Generic[F]):
                 worker.put_publish_request(self._place.name, PublishRequest(complete, voided))
 
     def bundle_writes(self, items: Sequence[WriteRequest[F]]) -> list[WriteRequest[F]]:
-        """Writes that are handed over at once, to be committed at once where a sink can, with what is to be published."""
+        """Number the writes as one bundle, which a sink commits together if it can, and add the watermark to
+        publish."""
         self._bundles += 1
-        voided = self._lanes.voided  # First: what becomes void while it is found out what is complete counts.
+        voided = self._lanes.voided  # Read first: writes that get void while watermarks are computed must count.
         told = {sink: self._find_complete(sink) for sink in {i.run.lane.sink for i in items if not i.run.is_event_log}}
         return [item if item.run.is_event_log else self._bundle_write(item, told, voided) for item in items]
 
@@ -293,7 +323,7 @@ class TransactionBarrier(Generic[F]):
         return replace(item, write=replace(item.write, complete=watermarks[sink]), bundle=bundle, voided=voided)
 
     def _find_complete(self, sink: str) -> CompletenessWatermark | None:
-        """What is complete in a sink once all that was handed over is committed; None when there is nothing to be said."""
+        """The watermark of a sink once all queued writes are committed; None if there is nothing to publish."""
         behind, ahead = self._find_behind(sink)
         last = self._transactions.last
         exact = self._transactions.is_exact and not behind and not ahead and self._roster.row_loss is None
@@ -302,8 +332,10 @@ class TransactionBarrier(Generic[F]):
         return CompletenessWatermark(self._place.name, last.name, last.at, exact)
 
     def _find_behind(self, sink: str) -> tuple[tuple[str, ...], bool]:
-        """The lanes of a sink that are not with the others, and whether one was given more than they. One is with them that
-        runs, was given all that was let go, and nothing beyond: it may stand further on after a start."""
+        """The lanes of a sink that are behind the barrier, and True if any lane is ahead of it.
+
+        A lane is level if it runs and got all released changes and no others. After a start it may be ahead.
+        """
         runs = [run for run in self._roster.list_runs() if run.lane.sink == sink and not run.is_event_log]
         lacks = {run.lane.id for run in runs if run.status is not LaneStatus.RUNNING}
         ahead = False

@@ -1,4 +1,5 @@
-"""Which transactions of a source are known to be complete, where nothing of them is held back. Pure bookkeeping."""
+"""Completeness evidence: finds the transactions of a source that are provably complete, without holding changes
+back."""
 
 from __future__ import annotations
 
@@ -18,13 +19,18 @@ from .lowest_offsets import LowestOffsets
 log = structlog.get_logger(__name__)
 
 MAX_REMEMBERED = 100_000
-"""Transactions of each kind that are remembered."""
+"""The highest number of transactions kept of each kind."""
 
 
 @dataclass
 class ObservedTransaction:
-    """What was read of a transaction: per table how many different changes, and how far up in each partition. `repeated`:
-    some was sent again, so that the counts prove nothing."""
+    """The changes of a transaction read so far.
+
+    - `counts`: the number of different changes per table.
+    - `max_sequences`: the highest sequence per table and partition.
+    - `begun`: its begin mark was read.
+    - `repeated`: some changes were sent twice, so that the counts prove nothing.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
     max_sequences: dict[tuple[str, TopicPartition], Sequence] = field(default_factory=dict)
@@ -32,7 +38,7 @@ class ObservedTransaction:
     repeated: bool = False
 
     def add_part(self, part: TransactionPart) -> None:
-        """Some more of it was read. A connector that is started again in a transaction goes back in the log."""
+        """Add changes. A connector that restarts within a transaction goes back in the source's log."""
         place = (part.table, part.partition)
         known = self.max_sequences.get(place)
         if part.low is None or part.high is None or (known is not None and part.low <= known):
@@ -44,8 +50,11 @@ class ObservedTransaction:
 
 @dataclass
 class ObservedEnd:
-    """The end of a transaction, as told. `moved`: when something was read of the transaction last. `until`: where the
-    stream ended later than `patience` after that."""
+    """The end mark of a transaction.
+
+    - `moved`: the time of the last record of the transaction.
+    - `until`: an end of the stream that was read at least `patience` after `moved`.
+    """
 
     mark: TransactionMark
     moved: float
@@ -53,23 +62,29 @@ class ObservedEnd:
 
 
 class CopiedTables(Protocol):
-    """What there is to know of a source's tables."""
+    """The tables of a source that lanes copy."""
 
     def is_copied(self, table: str) -> bool:
-        """True when a lane gets the table, is halted, or will get it once its first record comes."""
+        """True if the table has a lane, running or halted, or will have one with its first record."""
         ...
 
 
 class CompletenessEvidence:
-    """The transactions of one source in the order of their ends. `last_proven` is the newest that is proven: of every
-    table that is copied as many different changes were read as its end says, in one go of the connector.
+    """The transactions of one source in the order of their ends. Pure bookkeeping.
 
-    What cannot be proven is waited for, so that nothing later is named before, until nothing was read of it for `patience`
-    seconds and the stream was read up to an end that was asked for after that. Then it is passed, and never named. By then
-    all that a running connector has sent before the end can be read; one that was killed sends what was not acknowledged
-    again, and tells its end again, before anything later, which is then waited for in the same way.
+    `last_proven` is the newest proven transaction. A transaction is proven if all changes that its end mark
+    counts were read for every copied table. Repeated changes do not count, and the connector must not have
+    restarted in between.
 
-    `passed`: the `barrier` that a run before this one reached.
+    An unproven transaction blocks later ones, for as long as it may still be completed. It is given up, and
+    never named, if nothing of it was read for `patience` seconds. The stream must also have been read up to an
+    end requested after that.
+
+    Why that is safe: by then a running connector has sent everything before the end mark. A killed connector
+    sends unacknowledged records again, and repeats the end mark before any later record; that mark blocks in
+    the same way.
+
+    `passed`: the `barrier` that an earlier run reached.
     """
 
     def __init__(self, patience: float, tables: CopiedTables, passed: Mapping[TopicPartition, int] | None = None) -> None:
@@ -89,28 +104,33 @@ class CompletenessEvidence:
         self._unproven: OrderedDict[str, None] = OrderedDict()
 
     def doubt_until(self, end: Position) -> None:
-        """Name nothing until the stream was read up to there: lanes got more than what is read first."""
+        """Name no transaction until the stream was read up to `end`: lanes may have applied records above the
+        current position."""
         self._sure_at = end
 
     def begin_at(self, end: Position, now: float) -> None:
-        """Transactions whose ends are told before were not followed: they are passed, and nothing is named until the stream
-        was read up to an end that is asked for after `patience`."""
+        """Give up transactions that end before `end`: they were not tracked from their beginning.
+
+        No transaction is named until the stream was read up to an end requested after `patience` seconds.
+        """
         self._until, self._unsure_since = end, now
 
     @property
     def last_proven(self) -> TransactionMark | None:
-        """Up to which transaction all that belongs to it was read; None while that is not known."""
+        """The newest transaction up to which everything was read; None if unknown."""
         return None if self._sure_at is not None or self._unsure_since is not None else self._last
 
     @property
     def barrier(self) -> Position:
-        """The first end that was told after the last transaction that is proven: what lies below it is complete, and marks
-        have to be read again from there after a start."""
+        """The first end mark after the last proven transaction.
+
+        Everything below it is complete. After a start, marks have to be read again from there.
+        """
         passed = Position({self._open.partition: self._open.offset}) if self._open else Position()
         return Position.lowest([passed, self._ends_from.position])
 
     def observe(self, marks: Iterable[TransactionMark], parts: Iterable[TransactionPart], now: float) -> None:
-        """Take notice of what a batch tells. `parts` told exactly."""
+        """Process the marks of a batch, and its exact `parts` (`ports.engine.TracksTransactions.exact_parts`)."""
         moved = {mark.tx for mark in marks if self._observe_mark(mark, now)}
         for part in sorted(parts, key=lambda p: (p.partition, p.last)):
             if part.tx not in self._proven:
@@ -134,7 +154,10 @@ class CompletenessEvidence:
         return True
 
     def _get_observed(self, tx: str) -> ObservedTransaction:
-        """What is known of a transaction. Of one that was given up some was counted before it came again."""
+        """The record of a transaction.
+
+        One that was given up before was partly counted already, so it proves nothing.
+        """
         if tx not in self._seen:
             self._seen[tx] = ObservedTransaction(repeated=tx in self._unproven)
             if len(self._seen) > MAX_REMEMBERED:
@@ -142,7 +165,7 @@ class CompletenessEvidence:
         return self._seen[tx]
 
     def set_end(self, end: Position, now: float) -> None:
-        """The stream was asked where it ends."""
+        """Set the end of the stream."""
         if self._unsure_since is not None and now - self._unsure_since >= self._patience:
             self._sure_at, self._unsure_since = end, None
         for one in self._ends:
@@ -150,7 +173,7 @@ class CompletenessEvidence:
                 one.until = end
 
     def advance(self, position: Position) -> None:
-        """Pass what can be passed. `position`: what was read."""
+        """Prove transactions or give them up, as far as possible. `position`: the stream was read up to here."""
         if self._sure_at is not None and _covers_offsets(position, self._sure_at):
             self._sure_at = None
         while self._ends and self._pass_end(self._ends[0], position):
@@ -183,7 +206,7 @@ class CompletenessEvidence:
         return True
 
     def _is_below(self, mark: TransactionMark) -> bool:
-        """True for what lies below a transaction that was proven before the start."""
+        """True if the mark is below a transaction that an earlier run has proven."""
         return mark.offset < self._passed.get(mark.partition, 0)
 
     def _is_proven(self, mark: TransactionMark) -> bool:
@@ -195,7 +218,7 @@ class CompletenessEvidence:
 
 
 def _end_name(end: TransactionMark) -> str:
-    """An end is told again where the connector was killed."""
+    """A name for an end mark, with its offset: a killed connector sends the mark twice."""
     return f"{end.tx}@{end.offset}"
 
 

@@ -1,4 +1,4 @@
-"""The lowest offset per partition of things that come and go, found without looking at all of them."""
+"""The lowest offset per partition of a changing set of names, in logarithmic time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from replicator.domain.position import Position, TopicPartition
 
 
 class LowestOffsets:
-    """Names with an offset in any number of partitions. Adding, removing and asking take logarithmic time.
+    """Names with an offset in any number of partitions. Each operation needs logarithmic time.
 
-    A removed name stays in the heaps until it is the lowest there; so it is taken out of each of them once.
+    A removed name stays in each heap until it is the lowest there.
     """
 
     def __init__(self) -> None:
@@ -19,14 +19,14 @@ class LowestOffsets:
         self._offsets: dict[str, dict[TopicPartition, int]] = {}
 
     def add(self, name: str, partition: TopicPartition, offset: int) -> None:
-        """Add an offset of a name. A partition in which it has one keeps that one."""
+        """Add an offset of a name. If the name has an offset in the partition, that one stays."""
         offsets = self._offsets.setdefault(name, {})
         if partition not in offsets:
             offsets[partition] = offset
             heappush(self._heaps.setdefault(partition, []), (offset, name))
 
     def remove(self, name: str) -> None:
-        """Remove a name; one that is not there too."""
+        """Remove a name, if it is there."""
         self._offsets.pop(name, None)
 
     def clear(self) -> None:
@@ -35,14 +35,14 @@ class LowestOffsets:
         self._offsets.clear()
 
     def find_lowest(self, partition: TopicPartition) -> tuple[int, str] | None:
-        """The lowest offset in a partition and whose it is; None when there is none."""
+        """The lowest offset in a partition, and its name; None without any."""
         heap = self._heaps.get(partition, [])
         while heap and self._offsets.get(heap[0][1], {}).get(partition) != heap[0][0]:
             heappop(heap)
         return heap[0] if heap else None
 
     def list_below(self, position: Position) -> Iterator[str]:
-        """The names with an offset below that of `position` in some partition. Whoever takes one removes it at once."""
+        """The names with an offset below `position` in some partition. The caller must remove each name at once."""
         for partition, offset in position.items():
             while (lowest := self.find_lowest(partition)) is not None and lowest[0] < offset:
                 yield lowest[1]

@@ -1,4 +1,7 @@
-"""Which transactions of a source are complete: everything of them was read. Pure bookkeeping; knows no frames."""
+"""Pending transactions: finds complete transactions, and the offsets below which changes can be released.
+
+Pure bookkeeping.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,20 @@ from .lowest_offsets import LowestOffsets
 log = structlog.get_logger(__name__)
 
 MAX_REMEMBERED = 100_000
-"""Transactions that were complete: what the connector sends of them again belongs to nothing new."""
+"""The highest number of completed transactions kept. Changes that the connector sends again belong to one of them."""
 
 
 @dataclass
 class PendingTransaction:
-    """A transaction that is not complete. `first`: its first offset per partition; `counts`: its changes per table, as read;
-    `size`: about their bytes. `has_begun`: its beginning was told; `is_repeated`: more than once, so that the connector was
-    restarted in it, has sent changes twice, and counts anew. `has_ended`: its end was told."""
+    """An incomplete transaction.
+
+    - `first`: its first offset per partition.
+    - `counts`: its changes read so far, per table; `size`: about their bytes.
+    - `has_begun`: its begin mark was read.
+    - `is_repeated`: the begin mark was read twice. The connector restarted in it, has sent changes twice, and
+      counts from zero again.
+    - `has_ended`: its end mark was read.
+    """
 
     first: dict[TopicPartition, int] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
@@ -40,8 +49,10 @@ class PendingTransaction:
 
 @dataclass
 class TransactionEnd:
-    """The end of a transaction, as told, and its `number`. `is_over` once nothing of it is waited for any more, and `first`
-    then where it began."""
+    """The end mark of a transaction, with a serial `number`.
+
+    `is_over`: nothing of it is waited for any more. Then `first` is its beginning.
+    """
 
     mark: TransactionMark
     number: int
@@ -51,39 +62,48 @@ class TransactionEnd:
 
 @dataclass(frozen=True, slots=True)
 class IncompleteTransaction:
-    """A transaction that holds the others back. `missing`: of the followed tables that lack changes, how many have come and
-    how many its end names; None while its end has not come."""
+    """A transaction that blocks the others.
+
+    `missing`: for each followed table that lacks changes, the number read and the number in the end mark. None
+    before the end mark.
+    """
 
     name: str
     missing: Mapping[str, tuple[int, int]] | None
 
 
 class FollowedTables(Protocol):
-    """What there is to know of a source's tables."""
+    """The tables of a source that lanes follow."""
 
     def is_followed(self, table: str) -> bool:
-        """True when some lane gets the table as the stream brings it, or will, once its first record comes."""
+        """True if a lane gets the table from the main stream, or will get it with its first record."""
         ...
 
     def partitions(self, table: str) -> Collection[TopicPartition]:
-        """All partitions that its records are in; empty while that is not known."""
+        """All partitions with records of the table; empty while unknown."""
         ...
 
 
 class PendingTransactions:
-    """The transactions of one source in the order of their ends. Complete ones are let go in this order, and none before
-    all earlier ones: what lies below `barrier` is the source as it was after the last of them.
+    """The transactions of one source in the order of their ends.
 
-    A transaction is complete when its end was told, and of every table that is followed as many changes were read as the
-    end says, or a later transaction has come in every partition of the table. It is waited for while it is not larger than
-    `max_bytes` and something of it comes within `patience` seconds; then its changes go as they come, and
-    `is_exact` is False until it is complete after all.
+    Complete transactions are released in this order, each after all earlier ones. So everything below `barrier`
+    shows the source as it was after the last released one.
 
-    Rows may be given `concurrent_time` the transactions, which show none that ended after that moment, and may show any
-    before: `is_exact` is False until one that ended later is complete.
+    A transaction is complete when its end mark was read, and for each followed table either holds:
+    - As many changes were read as the end mark counts.
+    - In every partition of the table, a later transaction has arrived.
 
-    Nothing is held back in two cases. `until` a position was read, where lanes begin to be held together whose older
-    transactions nobody can tell; and while ends do not come (`lost`), until one does.
+    It is waited for up to `max_bytes`, and as long as something of it arrives within `patience` seconds. Then
+    its changes are released as they arrive, and `is_exact` is False until it is complete.
+
+    `concurrent_time`: the time at which rows were read outside of the transactions (a backfill). They show no
+    transaction that ended later, and may show any earlier one. `is_exact` is False until a later one is
+    complete.
+
+    Nothing is held back in two cases:
+    - Before `until` is reached: lanes begin to be held together, and their older transactions are unknown.
+    - While end marks are missing (`lost`).
     """
 
     def __init__(
@@ -118,30 +138,33 @@ class PendingTransactions:
 
     @property
     def is_exact(self) -> bool:
-        """True when nothing of a transaction that is not complete lies below `barrier`. Not known before `sure_at`, the end
-        of the stream at the start, was read: an earlier run may have let a part of a transaction go."""
+        """True if no incomplete transaction has changes below `barrier`.
+
+        Unknown, hence False, until the stream was read up to `sure_at`, its end at the start: an earlier run
+        may have released part of a transaction.
+        """
         known = self.sure_at is None and self.until is None and not (self.lost or self._let_go or self._waived)
         return known and self._has_concurrent_rows_complete
 
     @property
     def _has_concurrent_rows_complete(self) -> bool:
-        """True when all transactions are complete that rows beside them may show."""
+        """True if all transactions are complete that concurrently read rows may show."""
         at = self.last.at if self.last else None
         return self.concurrent_time is None or (at is not None and at > self.concurrent_time)
 
     @property
     def given_up_count(self) -> int:
-        """The transactions that are not complete and not waited for."""
+        """The number of incomplete transactions that are not waited for."""
         return len(self._let_go)
 
     @property
     def held_bytes(self) -> int:
-        """About the size of what is held back."""
+        """About the bytes of the changes held back."""
         return int(self._held_bytes)
 
     @property
     def blocking_transaction(self) -> IncompleteTransaction | None:
-        """The transaction that holds the others back; None when none does."""
+        """The transaction that blocks the others; None if none does."""
         tx = self._first_waited_for()
         if tx is None:
             return None
@@ -156,7 +179,7 @@ class PendingTransactions:
     def observe(
         self, marks: Iterable[TransactionMark], parts: Iterable[TransactionPart], size_of_one: float, now: float
     ) -> None:
-        """Take notice of what a batch tells; `size_of_one` is the mean size of its records."""
+        """Process the marks and changes of a batch. `size_of_one`: the mean size of its records."""
         for mark in marks:
             self._observe_mark(mark, now)
         for part in sorted(parts, key=lambda p: (p.partition, p.last)):
@@ -166,8 +189,11 @@ class PendingTransactions:
                 self._restart_patience(part.tx, now)
 
     def observe_catch_up(self, parts: Iterable[TransactionPart], *, older: bool = False) -> None:
-        """Count changes that are not held back, since a lane has them already. Those of a transaction that nothing else is
-        known of count once it is: it may be to come, or long over. `older`: later changes of their tables were counted."""
+        """Count changes that are not held back, since a lane has applied them already.
+
+        Changes of an unknown transaction count once it appears: it may be in the future, or long over. `older`:
+        later changes of their tables were counted before.
+        """
         for part in parts:
             if not older:
                 self._newest.setdefault(part.table, {})[part.partition] = part.tx
@@ -216,7 +242,7 @@ class PendingTransactions:
             self._endless.add(part.tx, part.partition, part.first)
 
     def _get_pending(self, tx: str) -> PendingTransaction:
-        """What is known of a transaction that is not complete. A new one is held back."""
+        """The state of an incomplete transaction. A new one is held back."""
         if tx not in self._pending:
             self._pending[tx] = self._held[tx] = PendingTransaction()
             for part in self._beside.pop(tx, ()):
@@ -224,7 +250,7 @@ class PendingTransactions:
         return self._pending[tx]
 
     def _doubt_newest(self) -> None:
-        """Of the transactions that came last, some part may be visible already."""
+        """Stop waiting for the newest transactions: part of them may be visible already."""
         self.lost = False
         for newest in self._newest.values():
             for partition, tx in newest.items():
@@ -233,7 +259,7 @@ class PendingTransactions:
                     self._stop_waiting(tx)
 
     def _stop_waiting(self, tx: str) -> None:
-        """Let a transaction go though it is not complete."""
+        """Release an incomplete transaction."""
         one = self._pending[tx]
         if self._held.pop(tx, None) is not None:
             self._held_bytes -= one.size
@@ -247,7 +273,7 @@ class PendingTransactions:
             self._wait_for_end(end)
 
     def _drop_transaction(self, tx: str) -> None:
-        """Take a transaction out of all books: it is complete, or nothing more is to be known of it."""
+        """Delete all data of a transaction: it is complete, or its end was lost."""
         one = self._pending.pop(tx)
         if self._held.pop(tx, None) is not None:
             self._held_bytes -= one.size
@@ -263,13 +289,16 @@ class PendingTransactions:
             self._waiting = (tx, now)
 
     def advance(self, position: Position, now: float) -> None:
-        """Let complete transactions go, and those that must not be waited for any longer. `position`: what was read."""
+        """Release complete transactions, and incomplete ones after too long a wait.
+
+        `position`: the stream was read up to here.
+        """
         if self.until is not None and _covers_offsets(position, self.until):
-            # From here on transactions are held together. Of those that have begun, a part is visible already.
+            # From here on changes are held back. Part of the open transactions is visible already.
             self.until = None
             self._stop_waiting_for_all(lambda one: bool(one.first))
         if self.sure_at is not None and _covers_offsets(position, self.sure_at):
-            # One that goes on may be visible in part, below what was read since the start.
+            # An open transaction may be visible in part, below the position of the start.
             self._stop_waiting_for_all(lambda one: one.has_begun and not one.first)
             self.sure_at = None
         self._pass_released_ends(self._changed)
@@ -280,7 +309,7 @@ class PendingTransactions:
         self._update_last()
 
     def doubt_up_to(self, end: Position) -> None:
-        """Changes up to `end` may be visible of transactions that are not complete: nobody knows of which."""
+        """Note that changes up to `end` may be visible, of unknown incomplete transactions."""
         self._stop_waiting_for_all(lambda one: bool(one.first))
         self.sure_at = end
 
@@ -289,7 +318,7 @@ class PendingTransactions:
             self._stop_waiting(tx)
 
     def _give_up_the_largest(self) -> None:
-        """Do not wait for what exceeds the limit."""
+        """Stop waiting while more than `max_bytes` are held back."""
         given_up, held_bytes, first = 0, self.held_bytes, self._first_waited_for()
         while self.held_bytes > self._rules.max_bytes and (tx := self._first_waited_for()) is not None:
             self._stop_waiting(tx)
@@ -300,7 +329,7 @@ class PendingTransactions:
             log.warning(said, transaction=first, transactions=given_up, held_bytes=held_bytes)
 
     def _give_up_late(self, tx: str, now: float) -> bool:
-        """Give up waiting for the transaction where nothing of it came for too long."""
+        """Stop waiting for the transaction if nothing of it has arrived for too long; True if so."""
         if self._waiting[0] != tx:
             self._waiting = (tx, now)
         if now - self._waiting[1] < self._rules.patience:
@@ -332,7 +361,7 @@ class PendingTransactions:
             more.clear()
 
     def _first_waited_for(self) -> str | None:
-        """The transaction that holds the others back."""
+        """The name of the transaction that blocks the others."""
         if self.lost or self.until is not None:
             return None
         if self._ends_held:
@@ -340,7 +369,7 @@ class PendingTransactions:
         return next((tx for tx, one in self._held.items() if one.first), None)
 
     def _pass_ends(self) -> None:
-        """Pass the ends in their order, up to the first that is waited for; those let go are not waited for."""
+        """End transactions in order, up to the first one that blocks. Released ones do not block."""
         while True:
             held = next(iter(self._ends_held.values()), None)
             behind = self._ends_let_go_behind
@@ -352,8 +381,10 @@ class PendingTransactions:
                 return
 
     def _pass_released_ends(self, changed: Iterable[str]) -> None:
-        """Those of which something has come; and the first ones, since a later transaction may show that the rest of them
-        does not come."""
+        """Try to end released transactions with new changes, and the oldest released ones.
+
+        A later transaction may show that the rest of the oldest will not arrive.
+        """
         for tx in [tx for tx in changed if tx in self._ends_let_go]:
             self._pass_end(self._ends_let_go[tx])
         self._changed.clear()
@@ -361,7 +392,7 @@ class PendingTransactions:
             pass
 
     def _pass_end(self, end: TransactionEnd) -> bool:
-        """True when the transaction is over, which it is from now on."""
+        """End the transaction if it is complete, or if `until` is not reached yet. True if it ended."""
         if not self._is_complete(end.mark) and self.until is None:
             return False
         self._end_transaction(end)
@@ -381,12 +412,13 @@ class PendingTransactions:
         self._ends_held_from.remove(tx)
         self._ends_let_go.pop(tx, None)
         self._drop_transaction(tx)
-        # Their end was never told, though that of one behind them was.
+        # These have no end mark, although a later transaction has ended: the mark was lost.
         for other in self._endless.list_below(end.first):
             self._drop_transaction(other)
 
     def _update_last(self) -> None:
-        """`last` is not before one that is held back, even where its end was not told: that may have been lost."""
+        """Move `last`, but not past a transaction that is held back, even if that has no end mark: the mark may be
+        lost."""
         while self._ends and self._ends[0].is_over and not self._is_held_before(self._ends[0].first):
             end = self._ends.popleft()
             self.last = end.mark if self.until is None else self.last
@@ -396,7 +428,7 @@ class PendingTransactions:
         return any(held is not None and held[0] < offset for offset, held in lowest)
 
     def _find_incomplete_tables(self, mark: TransactionMark) -> set[str]:
-        """The followed tables of which not all changes of the transaction have come."""
+        """The followed tables with missing changes of the transaction."""
         one = self._pending[mark.tx]
         out = set()
         for table, changes in mark.events.items():
@@ -407,14 +439,14 @@ class PendingTransactions:
         return out
 
     def _has_passed(self, table: str, tx: str) -> bool:
-        """True when every partition of the table has come to a later transaction."""
+        """True if every partition of the table has a later transaction."""
         newest, partitions = self._newest.get(table, {}), self._tables.partitions(table)
         others = [newest.get(p, tx) for p in partitions]
         return bool(others) and all(o != tx and o in self._held for o in others)
 
     @property
     def barrier(self) -> Position:
-        """Per partition the offset below which everything is let go; partitions that are not in it are let go whole."""
+        """Per partition the offset below which everything is released. Other partitions are released whole."""
         if self.lost or self.until is not None:
             return Position()
         return Position.lowest([self._held_from.position, self._ends_held_from.position])

@@ -1,4 +1,4 @@
-"""Saying up to which transaction the lanes of a source are complete, where they are not held together."""
+"""The transaction tracker: computes the completeness watermark of lanes that do not wait for each other."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ from .barrier import TransactionBarrier, TransactionProgress
 from .completeness_evidence import CompletenessEvidence
 
 REREAD_RECORDS = 1_000
-"""How many records of each partition are read again at a start, and counted: a transaction that was not complete at the end
-of the last run is proven by what had come of it. Lanes leave out what they have."""
+"""Records of each partition that are read and counted again at a start.
+
+They prove transactions that were incomplete at the end of the last run. Lanes skip records that they have
+applied.
+"""
 
 
 class TransactionTracker(TransactionBarrier[F]):
-    """An aligner that hands on every change at once. What is complete is never exact: parts of later transactions may be
-    visible.
+    """A `TransactionBarrier` that releases every change at once. Its watermark is never exact: parts of later
+    transactions may be visible.
 
-    Of the topic of transactions a table is handed no more than what `completeness_evidence.CompletenessEvidence` says is
-    complete: so a position in it says the same as with lanes that are held together.
+    A table's lane gets the transaction topic only as far as `completeness_evidence.CompletenessEvidence` proves
+    complete. So a position in that topic means the same as with a barrier.
     """
 
     def __init__(
@@ -43,18 +46,19 @@ class TransactionTracker(TransactionBarrier[F]):
 
     @property
     def progress(self) -> TransactionProgress:
-        """The state now."""
+        """The progress now."""
         last = self._proofs.last_proven
         ended_at = last.at.isoformat() if last and last.at else None
         return TransactionProgress(last.name if last else None, ended_at, exact=False, held_bytes=0, given_up=0)
 
     @property
     def held_back_problem(self) -> None:
-        """Nothing is."""
+        """None: nothing is held back."""
         return None
 
     def find_start(self, start: Position, usual: Position, end: Position) -> Position:
-        """See `TransactionBarrier.find_start`; lower by `REREAD_RECORDS` records where lanes have applied any."""
+        """See `TransactionBarrier.find_start`; lower by `REREAD_RECORDS` records in partitions that lanes have
+        applied."""
         found, beginning = super().find_start(start, usual, end), self._place.source.beginning()
         applied = {p for run in self._roster.list_runs() for p in run.applied if not p.topic.startswith(TOPICS)}
         applied = {p for p in applied if not self._is_transaction_topic(p)}
@@ -77,19 +81,22 @@ class TransactionTracker(TransactionBarrier[F]):
         return bool(self._roster.tables.get(table)) or (rules is not None and bool(rules.lanes))
 
     def set_end(self, end: Position) -> None:
-        """The stream was asked where it ends."""
+        """Set the end of the stream."""
         super().set_end(end)
         self._proofs.set_end(end, self._clock())
 
     def count_changes(self, table: str) -> Callable[[F], None]:
-        """Takes every decoded record of a batch."""
+        """A consumer of every decoded record of a batch."""
         return lambda changes: self._parts.extend(self._engine.exact_parts(changes, table))
 
     def observe_catch_up(self, table: str) -> None:
-        """Nothing is counted: nothing waits for what cannot be proven, and after a start it is read again."""
+        """Count nothing: no change waits for a proof, and after a start the records are read again."""
 
     def advance(self, position: Position, batch: Batch[F] | None = None) -> None:
-        """After a batch was decoded, or while none came. `position`: what was read."""
+        """Update the watermark, after a batch was decoded or while none arrives.
+
+        `position`: the stream was read up to here.
+        """
         self._read = position
         marks = self._engine.marks(batch.frame, self._rules.topic, self._decoder) if batch else ()
         self._proofs.observe(marks, self._parts, self._clock())
@@ -102,5 +109,5 @@ class TransactionTracker(TransactionBarrier[F]):
         last = self._proofs.last_proven
         if behind:
             return CompletenessWatermark(self._place.name, behind=behind)
-        # Before anything is known, what was published stays true.
+        # Without a proof yet, the watermark published last stays true.
         return CompletenessWatermark(self._place.name, last.name, last.at) if last else None

@@ -1,4 +1,4 @@
-"""Telling readers of a target that is committed to lane by lane up to which transaction its tables are complete."""
+"""Publishes the completeness watermark in sinks that commit lane by lane."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from replicator.ports.sink import Publishes, Sink
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS = 30.0
-"""Seconds after which is tried again what could not be published."""
+"""Seconds between attempts to publish a watermark."""
 
 
 class WatermarkPublisher(Generic[F]):
-    """What one sink is to publish, by its worker's thread only; nothing where the sink does not.
+    """Publishes the watermarks of one sink; does nothing if the sink does not support it. Only the sink's worker uses it.
 
-    What was handed over with a bundle is true once all of the bundle, and of those before it, is committed. It is published
-    then, or when the last time is `publish_every` seconds ago. As long as writes are under way nothing is: what is published
-    belongs to tables as they are.
+    A watermark is true once its bundle, and all bundles before it, are committed. It is published then, but at
+    most every `publish_every` seconds. Nothing is published while writes are in flight: a watermark describes
+    committed tables.
     """
 
     def __init__(self, name: str, sink: Sink[F], shared: RuntimeContext[F]) -> None:
@@ -41,16 +41,19 @@ class WatermarkPublisher(Generic[F]):
 
     @property
     def due_in(self) -> float | None:
-        """After so many seconds `end_commit` has something to publish; None while nothing is to be."""
+        """Seconds until `end_commit` has a watermark to publish; None if there is none."""
         return max(0.0, self._next - self._clock()) if self._due else None
 
     def begin_commit(self, items: Iterable[WriteRequest[F]]) -> None:
-        """Before items are committed."""
+        """Call before items are committed: they make older watermarks of their sources obsolete."""
         for source in {item.run.lane.source for item in items}:
             self._due.pop(source, None)
 
     def end_commit(self, items: Sequence[WriteRequest[F]], publish_requests: Mapping[str, PublishRequest]) -> None:
-        """All items are committed, unless `voided` says otherwise or `abandon` is set; then `publish_requests` is so."""
+        """Call after all items are committed. From then on their watermarks and the `publish_requests` are true.
+
+        Exceptions are writes that became void (see `list_valid`); nothing is published once `abandon` is set.
+        """
         if self._sink is None or self._abandon.is_set():
             return
         self._due.update({**collect_publish_requests(items), **publish_requests})
@@ -58,7 +61,7 @@ class WatermarkPublisher(Generic[F]):
             self._publish_due(self._sink)
 
     def finish(self) -> None:
-        """There will be no other call."""
+        """Publish the last watermarks. No other call follows."""
         if self._sink is not None and not self._abandon.is_set():
             self._publish_due(self._sink)
 
@@ -69,13 +72,16 @@ class WatermarkPublisher(Generic[F]):
                 sink.publish([run.lane for run in self._list_runs(source)], complete)
                 del self._due[source]
             except ReplicatorError as error:
-                # The tables are as they should be. It is tried again, and what was published is true still.
+                # The tables are correct, and the watermark published last is still true: retry later.
                 log.warning("watermark not published", sink=self._name, source=source, sentence=error.sentence)
                 self._next = self._clock() + RETRY_SECONDS
 
     def list_valid(self, publish_requests: Mapping[str, PublishRequest]) -> dict[str, CompletenessWatermark]:
-        """What is complete of what was told. Where writes became void since, some of before may never have been committed:
-        then no transaction is known, until the lanes are looked at again."""
+        """By source, the watermark of its request.
+
+        If writes became void since the request was made, rows before it may be missing. Its watermark then
+        names no transaction, and lists the halted lanes as behind.
+        """
         return {source: self._validate(one) for source, one in publish_requests.items()}
 
     def _validate(self, request: PublishRequest) -> CompletenessWatermark:
@@ -86,11 +92,11 @@ class WatermarkPublisher(Generic[F]):
         return CompletenessWatermark(complete.source, behind=tuple(sorted(halted | set(complete.behind))))
 
     def _list_runs(self, source: str) -> list[LaneRun]:
-        """The lanes of tables that the source has in the sink."""
+        """The table lanes of the source in this sink."""
         runs = self._lanes.list_runs()
         return [run for run in runs if (run.lane.sink, run.lane.source, run.is_event_log) == (self._name, source, False)]
 
 
 def collect_publish_requests(items: Iterable[WriteRequest[F]]) -> dict[str, PublishRequest]:
-    """By source what its last item says is complete with it."""
+    """By source, the watermark of its last item."""
     return {i.run.lane.source: PublishRequest(i.write.complete, i.voided) for i in items if i.write.complete}
