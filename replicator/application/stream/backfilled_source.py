@@ -1,4 +1,4 @@
-"""A source with what backfills wrote down beside it: to the lanes both are one stream."""
+"""A source with the journal of its backfills: lanes see both as one stream."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from replicator.ports.source import LogTruncated, NamesFiles, NamesTopics, Sourc
 from replicator.ports.telemetry import Pace
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks at whether more was written down."""
+"""Seconds between two checks for new records in the journal."""
 
 ApplyBatch = Callable[[Batch[F]], None]
 
 
 class BackfilledSource(Generic[F]):
-    """`Source`: the topics of `main`, and those of the journal. Neither waits for the other: sequences order their changes,
-    not their arrival."""
+    """`Source` with the topics of `main` and of the journal.
+
+    Neither waits for the other: their changes are ordered by sequence, not by arrival.
+    """
 
     def __init__(self, main: Source[F], journal: BackfillJournal[F], clock: Clock = monotonic) -> None:
         self._main = main
@@ -29,7 +31,7 @@ class BackfilledSource(Generic[F]):
         self._clock = clock
 
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
-        """See `Source`: what was written down is read after batches of the stream, which come at least every second."""
+        """See `Source`. The journal is read after batches of the stream, which arrive at least every second."""
         mine, others = self._split_position(start)
         beside = _JournalReader(self._journal, mine, apply_batch, stop, self._clock)
         until = self._journal.end() if once else None
@@ -50,35 +52,35 @@ class BackfilledSource(Generic[F]):
             self._journal.read(from_mine, to_mine, apply_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        """Nothing of the journal is ever lost: what is removed is replaced by a newer snapshot."""
+        """Losses of the stream. The journal loses nothing: a newer backfill replaces its records."""
         others = self._split_position(position)[1]
         return self._main.losses(others, {t: known for t, known in identity.items() if not self._journal.owns(t)})
 
     def start(self) -> Position:
-        """See `Source`: lanes without a position begin with what was written down, wherever in the stream they begin."""
+        """See `Source`. Lanes without a position start with the whole journal, wherever they start in the stream."""
         return Position({**self._main.start(), **self._journal.beginning()})
 
     def beginning(self) -> Position:
         return Position({**self._main.beginning(), **self._journal.beginning()})
 
     def removed(self) -> Position:
-        """See `ports.source.LogTruncated`: of the stream, where it is one."""
+        """See `ports.source.LogTruncated`: of the stream, if it supports that."""
         return self._main.removed() if isinstance(self._main, LogTruncated) else Position()
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
-        """See `ports.source.NamesTopics`: of the stream, where it is one."""
+        """See `ports.source.NamesTopics`: of the stream, if it supports that."""
         return self._main.unmatched() if isinstance(self._main, NamesTopics) else {}
 
     def absent(self) -> str:
-        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        """See `ports.source.NamesFiles`: of the stream, if it supports that."""
         return self._main.absent() if isinstance(self._main, NamesFiles) else ""
 
     def damaged(self) -> Sequence[str]:
-        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        """See `ports.source.NamesFiles`: of the stream, if it supports that."""
         return self._main.damaged() if isinstance(self._main, NamesFiles) else ()
 
     def oldest(self) -> Position:
-        """See `ports.source.NamesFiles`: of the stream, where it is one."""
+        """See `ports.source.NamesFiles`: of the stream, if it supports that."""
         return self._main.oldest() if isinstance(self._main, NamesFiles) else Position()
 
     def end(self) -> Position:
@@ -92,11 +94,11 @@ class BackfilledSource(Generic[F]):
 
     @property
     def engine(self) -> str:
-        """See `ports.telemetry.HasPace`: that of the stream, whose pace it is."""
+        """See `ports.telemetry.HasPace`: of the stream."""
         return str(getattr(self._main, "engine", ""))
 
     def pace(self) -> Pace | None:
-        """See `ports.telemetry.HasPace`: the stream's; None where nobody tells one."""
+        """See `ports.telemetry.HasPace`: of the stream; None if it has none."""
         told: Callable[[], Pace | None] | None = getattr(self._main, "pace", None)
         return None if told is None else told()
 
@@ -104,13 +106,13 @@ class BackfilledSource(Generic[F]):
         self._main.close()
 
     def _split_position(self, position: Position) -> tuple[Position, Position]:
-        """What of a position is the journal's, and the rest."""
+        """The position in the journal, and the position in the stream."""
         mine = position.only(p for p in position if self._journal.owns(p.topic))
         return mine, position.only(p for p in position if p not in mine)
 
 
 class _JournalReader(Generic[F]):
-    """Follows the journal from within the stream's own turns."""
+    """Reads the journal between batches of the stream."""
 
     def __init__(
         self, journal: BackfillJournal[F], at: Position, apply_batch: ApplyBatch[F], stop: Stop, clock: Clock
@@ -123,13 +125,13 @@ class _JournalReader(Generic[F]):
         self._looked = clock()
 
     def read_when_due(self, until: Position | None) -> None:
-        """Read on, when it is time to look; never beyond `until`."""
+        """Read new records if a check is due, up to `until` at most."""
         if self._clock() - self._looked >= LOOK_SECONDS:
             self.read(until)
             self._looked = self._clock()
 
     def read(self, until: Position | None = None) -> None:
-        """Read what is there."""
+        """Read all new records, up to `until` at most."""
         end = self._journal.end()
         end = end if until is None else end.only(until)
         unread = Position({p: o for p, o in end.items() if self._at.get(p, -1) < o})

@@ -1,4 +1,4 @@
-"""From a batch to changes by table, every record accounted for."""
+"""The batch decoder: turns a batch into changes by table, and accounts for every record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOG_ONLY = "event_log_only"
 
 
 class BatchDecoder(Generic[F]):
-    """Routes and decodes the records of one source; rejects are durable before anything is returned."""
+    """Routes and decodes the records of one source. Rejects are durable before anything is returned."""
 
     def __init__(
         self,
@@ -58,13 +58,16 @@ class BatchDecoder(Generic[F]):
         self._counted = CountedSpans()
 
     def add_counted(self, table: str, span: Span) -> None:
-        """A lane of the table (empty: an event log) has what is in the span: its rejects were counted then."""
+        """Note that the rejects in the span were counted, by a lane of the table (empty: an event log) that has
+        applied it."""
         self._counted.add(table, span)
         self._counted.add(NO_TABLE, span)
 
     def route_batch(self, batch: Batch[F]) -> RoutedBatch[F]:
-        """The batch by table. Broken unless every record is decoded, ignored or rejected. Rejects are counted once for all
-        lanes."""
+        """The batch by table. AccountingError unless every record is decoded, ignored or rejected.
+
+        Rejects are counted once for all lanes.
+        """
         with self._noting(batch.span):
             routed = self._engine.route(batch.frame, self._decoder)
         decoded = sum(self._engine.count(run.frame) for run in routed.runs)
@@ -94,13 +97,18 @@ class BatchDecoder(Generic[F]):
         drops: Sequence[Position] = (),
         seen: Callable[[F], None] | None = None,
     ) -> Sequence[SchemaSlice[F]]:
-        """The changes of one table's runs, a part per schema, in order. `application.stream.catalog.UnusableTable` when
-        the table cannot be replicated. `topics`: where the table has its records. `drops`: where it was dropped; a part
-        whose changes all come after that begins there. `seen` is told of everything that was decoded, rejects included."""
+        """The changes of one table's records, one slice per schema, in order.
+
+        - `topics`: the topics with records of the table.
+        - `drops`: positions of its drops. A slice whose changes all follow a drop begins there.
+        - `seen`: called with every decoded frame, rejects included.
+
+        `application.stream.catalog.UnusableTable` if the table cannot be replicated.
+        """
         runs, found, at = tuple(runs), [], batch.span.start
         with self._noting(batch.span):
             for run in runs:
-                self._catalog.find_schema(run)  # A later run may tell the key that an earlier one lacks.
+                self._catalog.find_schema(run)  # A later run may have the key that an earlier one lacks.
         with self._count_rejects(table, cover_topics(batch.span, topics)) as rejected:
             for run in runs:
                 rules = self._rules_for(run.table)
@@ -116,7 +124,7 @@ class BatchDecoder(Generic[F]):
         return [SchemaSlice(frame, mark, self._catalog.find_union(schema)) for frame, mark, schema in found]
 
     def again(self, table: str, batch: Batch[F]) -> Iterator[F]:
-        """The changes of a table, and its rejects, which lanes have had: of these nothing is kept or counted."""
+        """Decode records of a table that lanes have applied, rejects included. Nothing is stored or counted."""
         with self._noting(batch.span):
             for run in self._engine.route(batch.frame, self._decoder).runs:
                 if run.table == table:
@@ -130,8 +138,10 @@ class BatchDecoder(Generic[F]):
         return start
 
     def _decode_run(self, run: RecordSlice[F], on_reject: str, batch: Batch[F], rejected: list[StoredReject]) -> tuple[F, F]:
-        """The changes of a run, and its rejects, which are durable, and added to `rejected`. What is held back is in neither
-        frame."""
+        """The changes of a run, and its rejects, which are durable and added to `rejected`.
+
+        Blocked records are in neither frame.
+        """
         raw = batch.frame
         if on_reject == HOLD_KEY:
             run, held = self._drop_blocked(run, raw)
@@ -146,7 +156,7 @@ class BatchDecoder(Generic[F]):
         kept = self._keep_rejects(rejects, raw, run.table)
         rejected.extend(kept)
         if self._handle_rejects(on_reject, rejects, raw, run.table):
-            # Now that these are known, what comes after them in the run is not to be decoded; of the rest nothing changes.
+            # Later records of these keys are blocked now: decode the run without them. The rest stays the same.
             run, held = self._drop_blocked(run, raw)
             places = {(one.partition, one.offset) for one in held}
             rejected[-len(kept) :] = [*held, *(one for one in kept if (one.partition, one.offset) not in places)]
@@ -155,7 +165,7 @@ class BatchDecoder(Generic[F]):
         return frame, rejects
 
     def _drop_blocked(self, run: RecordSlice[F], raw: F) -> tuple[RecordSlice[F], Sequence[StoredReject]]:
-        """The records of a run that nothing holds back; the others, which are dead letters."""
+        """The records of a run that are not blocked, and the blocked ones, which are dead letters."""
         free, held = self._holding.split_blocked(run.frame)
         if held is None:
             return run, ()
@@ -166,7 +176,10 @@ class BatchDecoder(Generic[F]):
 
     @contextmanager
     def _count_rejects(self, table: str, span: Span) -> Iterator[list[StoredReject]]:
-        """Takes the rejects of these records; counts those that were not counted before, unless the records come again."""
+        """Collects the rejects of these records, and counts new ones.
+
+        After Retryable none: the records are read again.
+        """
         kept: list[StoredReject] = []
         comes_again = False
         try:
@@ -182,16 +195,18 @@ class BatchDecoder(Generic[F]):
                 self._rejects.count_records(len(kinds))
 
     def _handle_rejects(self, on_reject: str, rejects: F, raw: F, table: str) -> bool:
-        """What the configuration says of rejects that are kept: True when later records of their keys are held back; raises
-        where the lanes of the table, or everything, are to stop."""
+        """React to stored rejects as configured. True if later records of their keys are blocked.
+
+        Raises if the lanes of the table, or the whole source, must stop.
+        """
         if on_reject == STOP_LANE:
             stop = make_stop_error(self._engine.rejected(rejects, [raw])[0])
             raise UnusableTable(stop) if table else stop
-        # Of a record whose table is not known it is the table of those after it that decides.
+        # For a record without a known table, the table of later records of its key decides.
         return (on_reject == HOLD_KEY or not table) and self._holding.add_rejects(rejects, raw)
 
     def count_records(self, batch: Batch[F], routed: RoutedBatch[F]) -> None:
-        """Records of the source that were taken, those of lanes that catch up aside."""
+        """Count the records of a batch of the main stream. Batches of lanes that catch up are not counted."""
         self._telemetry.consumed(self._source, batch.records)
         ignored = Counter(routed.ignored)
         for run in routed.runs:

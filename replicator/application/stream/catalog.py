@@ -1,4 +1,4 @@
-"""The tables of one source as their change events describe them, and the plan of every lane."""
+"""The catalog: schemas of one source's tables, as their change events describe them, and the plan of each lane."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ from replicator.ports.engine import Engine
 from replicator.ports.frames import F, Lane, RecordSlice
 
 MAX_SCHEMAS = 64
-"""Fingerprints kept per table; the schema of an older one is learnt again when it comes back."""
+"""Fingerprints kept per table. The schema of an older one is learnt again if it returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
-    """What a lane takes of a table's frames: `columns`, all as they are when None, of which `renamed` were called otherwise
-    once (old and new name). Its target is to remember `versions`, as `ApplyPlan` says."""
+    """The columns of a table's frames that a lane applies.
+
+    - `columns`: None: all, as they are.
+    - `renamed`: old and new names of renamed columns.
+    - `versions`: schema versions that the target has to store, see `ApplyPlan`.
+    """
 
     columns: tuple[Column, ...] | None = None
     renamed: tuple[tuple[str, str], ...] = ()
@@ -38,7 +42,7 @@ ALL_COLUMNS = TargetColumns()
 
 
 class UnusableTable(Exception):
-    """A table cannot be replicated as it is; `cause` says why. Concerns the lanes of this table only."""
+    """A table cannot be replicated as it is, because of `cause`. Concerns the lanes of this table only."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -46,10 +50,10 @@ class UnusableTable(Exception):
 
 
 class Catalog(Generic[F]):
-    """Learns each schema fingerprint once. Used by the thread of its source only.
+    """Learns the schema of each fingerprint once. Only the thread of its source uses it.
 
-    `keys`: the keys of tables as known from before. A table keeps its key when records do not tell it (a truncate), and
-    gets one when only its first records did not tell it.
+    `keys`: the keys of tables, from earlier runs. A table keeps its key if a record has none (a truncate), and
+    gets one if only its first records had none.
     """
 
     def __init__(
@@ -64,15 +68,17 @@ class Catalog(Generic[F]):
         self._plans: dict[str, tuple[TableSpec, TargetColumns, ApplyPlan]] = {}
 
     def find_schema(self, run: RecordSlice[F]) -> TableSpec:
-        """The table as this run's fingerprint describes it. Unusable when it cannot be replicated, Retryable when what
-        describes it does not answer."""
+        """The table as the fingerprint of these records describes it.
+
+        UnusableTable if it cannot be replicated. Retryable if a service that describes it does not answer.
+        """
         known = self._learnt.setdefault(run.table, {})
         if run.fingerprint in known:
             return known[run.fingerprint]
         try:
             learnt = self._learn(run)
         except Retryable:
-            raise  # What tells the schema is away.
+            raise  # The service that describes the schema does not answer.
         except Exception as error:
             raise UnusableTable(error) from error
         known = self._learnt[run.table]
@@ -82,8 +88,10 @@ class Catalog(Generic[F]):
         return learnt
 
     def find_unknown_mask(self, run: RecordSlice[F]) -> UnknownMask | None:
-        """The mask of a column that records of this run do not have, nor have others of the table that were seen; None where
-        there is none, or where records do not tell their columns and none are declared."""
+        """The masked column that neither these records nor earlier ones of the table have; None if there is none.
+
+        None too if records do not list their columns and none are declared.
+        """
         rules = self._rules_for(run.table)
         if rules is None or not rules.private:
             return None
@@ -96,22 +104,26 @@ class Catalog(Generic[F]):
         return None
 
     def get_union(self, name: str) -> TableSpec | None:
-        """The union of the schemas seen of the table, as far as they go together with the one learnt last; None before its
-        first record."""
+        """The union of the table's schemas, as far as they are compatible with the newest.
+
+        None before its first record.
+        """
         return self._unions[name][-1] if name in self._unions else None
 
     def find_union(self, schema: TableSpec) -> TableSpec:
-        """What the frames of a schema that was learnt are to be united as: the union that it is part of."""
+        """The union that contains a learnt schema: its frames are united as this table."""
         return next(union for union in reversed(self._unions[schema.name]) if can_cover(union, schema))
 
     def drop_table(self, name: str) -> None:
-        """Learn the table anew from its next record, as if it had never been seen."""
+        """Drop all that was learnt of the table, except its key. Its next record is treated as its first."""
         self._unions.pop(name, None)
         self._learnt.pop(name, None)
 
     def plan_lane(self, lane: Lane, table: TableSpec, columns: TargetColumns = ALL_COLUMNS) -> ApplyPlan:
-        """The lane's plan for frames of `table`, of which it takes what `columns` says. ConfigProblem, with the line, when
-        its policy does not suit it."""
+        """The lane's plan for frames of `table`, of which it applies `columns`.
+
+        ConfigProblem, with the line, if its policy does not suit the table.
+        """
         known = self._plans.get(lane.id)
         if known is None or known[0] is not table or (known[1] is not columns and known[1] != columns):
             known = (table, columns, plan_lane(lane, table, columns))
@@ -142,7 +154,7 @@ class Catalog(Generic[F]):
             try:
                 union = unite_schemas(unions[i], newer)
             except Fatal:
-                continue  # No frame can hold both: they stay apart, and lanes decide what becomes of the change.
+                continue  # No frame can hold both. They stay separate, and each lane decides about the schema change.
             del unions[i]
             unions.append(union)
             return
@@ -150,7 +162,7 @@ class Catalog(Generic[F]):
 
 
 def plan_lane(lane: Lane, table: TableSpec, columns: TargetColumns) -> ApplyPlan:
-    """The plan of a lane for frames of `table`, as `Catalog.plan_lane`."""
+    """The plan of a lane for frames of `table`, see `Catalog.plan_lane`."""
     shape = (
         lane.row_transforms
         if columns.columns is None
@@ -168,8 +180,10 @@ def plan_lane(lane: Lane, table: TableSpec, columns: TargetColumns) -> ApplyPlan
 
 
 def unite_schemas(known: TableSpec, newer: TableSpec) -> TableSpec:
-    """The union of both: columns of `known` first, each with the wider type of the two. Fatal when neither type holds all
-    values of the other, or when the key or the sequence became another."""
+    """The union of both: columns of `known` first, each with the wider type of the two.
+
+    Fatal if neither type holds all values of the other, or if the key or the sequence has changed.
+    """
     if known.keys != newer.keys or known.sequence != newer.sequence:
         raise Fatal(
             f"the key of table {known.name} changed from ({', '.join(known.keys)}) to ({', '.join(newer.keys)})",

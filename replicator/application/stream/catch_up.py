@@ -1,4 +1,4 @@
-"""Lanes that are behind the main stream read for themselves, a little at a time, until they can join it."""
+"""Catch-up: lanes that are behind the main stream read by themselves, in small slices, until they can join it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,24 @@ log = structlog.get_logger(__name__)
 
 
 class SinkUnavailable(Exception):
-    """The sink of the lane that reads has no room and does not answer, or the lane is full: go on reading later."""
+    """The sink of the reading lane has no room and does not answer, or the lane is full. Reading goes on later."""
 
 
 class ReadLimitExceeded(Exception):
-    """A piece has more records than was to be expected of its offsets: the others have their turn first."""
+    """A slice has more records than expected from its offsets. The other lanes have their turn first."""
 
 
 @dataclass
 class CatchUpLane(Generic[F]):
-    """One lane that is catching up. `read`: how far it has read; its own `feed` holds back what the main one would. `reach`:
-    offsets per partition to read at once; more than usual where most of them have no record. `record_count`: records of this
-    piece; `has_read`: there were some in any. `has_partial_batch`: the lane and its feed have moved on, and their
-    writes are not handed over yet."""
+    """A lane that is catching up.
+
+    - `read`: the position up to which it has read.
+    - `feed`: its own buffer, which holds changes back like the one of the main stream.
+    - `reach`: the offsets per partition of its next read; more than usual if most offsets have no record.
+    - `record_count`: the records of the current slice.
+    - `has_read`: any slice had records.
+    - `has_partial_batch`: lane and buffer have moved ahead of the queued writes.
+    """
 
     run: LaneRun
     generation: int
@@ -52,7 +57,7 @@ class CatchUpLane(Generic[F]):
     has_read: bool = False
 
     def adapt_reach(self, piece: Span, usual: int) -> None:
-        """Reach further after a piece in which most offsets had no record, and less far after one with many."""
+        """Enlarge the reach after a slice with few records for its offsets; shrink it after one with many."""
         offsets = sum(end - piece.start[p] for p, end in piece.end.items())
         if self.record_count > usual:
             self.reach = max(usual, self.reach * usual // self.record_count)
@@ -60,7 +65,7 @@ class CatchUpLane(Generic[F]):
             self.reach *= 2
 
     def find_missing(self, end: Position) -> Span:
-        """What is left to read up to `end`."""
+        """The span that is left to read up to `end`."""
         read = Position({**self.run.handed_over, **self.read})  # Partitions may have begun since the lane fell behind.
         missing = {p: o for p, o in end.items() if read.get(p, o) < o}
         return Span(read.only(missing), Position(missing))
@@ -68,8 +73,10 @@ class CatchUpLane(Generic[F]):
 
 @dataclass(frozen=True)
 class CatchUpContext(Generic[F]):
-    """The parts of a pipeline that catching up shares with the main stream. `seen(table)`: what takes every decoded record,
-    None for nothing."""
+    """The objects that catch-up shares with the main stream.
+
+    `seen(table)`: a consumer of every decoded record of a table, or None.
+    """
 
     source_context: SourceContext[F]
     runtime: RuntimeContext[F]
@@ -82,10 +89,11 @@ class CatchUpContext(Generic[F]):
 
 
 class CatchUp(Generic[F]):
-    """Used by the thread of its source only. The main position never goes back for a lane.
+    """Lets lanes catch up. Only the thread of its source uses it. The main stream never goes back for a lane.
 
-    `target(run)` says where the main stream stands for a lane; `joined(run, feed, has_read)` takes over a lane that has got
-    there, be it without having read anything. `beat` is called while a sink is waited for.
+    - `target(run)`: the position that the lane has to reach.
+    - `joined(run, feed, has_read)`: called for each lane that has reached it, even without reading.
+    - `beat`: called while a sink is waited for.
     """
 
     def __init__(
@@ -105,9 +113,11 @@ class CatchUp(Generic[F]):
         self._behind: dict[str, CatchUpLane[F]] = {}
 
     def run_turn(self, seconds: float) -> bool:
-        """Let lanes that are behind read on, one bounded piece each, until `seconds` are over or nothing can be done. The
-        next turn begins with those that have waited longest: a piece of each of a thousand lanes would hold the stream up
-        for minutes. True when lanes are left that are still behind."""
+        """Let lanes that are behind read, one slice each and round, until `seconds` are over or none can go on.
+
+        True if lanes are still behind. The next turn begins with the lanes that have waited longest: one slice
+        for each of a thousand lanes would block the stream for minutes.
+        """
         deadline = self._shared.clock() + seconds
         while behind := tuple(self._list_behind().values()):
             has_moved = False
@@ -121,11 +131,11 @@ class CatchUp(Generic[F]):
         return bool(self._list_behind())
 
     def join_caught_up(self) -> None:
-        """Let lanes that are not behind at all join, without reading."""
+        """Let lanes join that are not behind, without reading."""
         self._list_behind()
 
     def _list_behind(self) -> Mapping[str, CatchUpLane[F]]:
-        """The lanes that are behind now; those that have arrived have joined."""
+        """The lanes that are behind now. Lanes that have caught up have joined."""
         for run in self._tools.registry.list_runs():
             if run.status is LaneStatus.CATCHING_UP and not self._is_current(run):
                 feed = TableBuffer(self._shared.engine, self._shared.options, run.handed_over, self._shared.clock)
@@ -146,11 +156,11 @@ class CatchUp(Generic[F]):
         return behind is not None and behind.generation == run.placed
 
     def _find_missing(self, behind: CatchUpLane[F]) -> Span:
-        """What lies between the lane and the main stream."""
+        """The span between the lane and the main stream."""
         return behind.find_missing(self._target(behind.run))
 
     def _read_slice(self, behind: CatchUpLane[F]) -> bool:
-        """Read one piece; False when nothing could be done now."""
+        """Read one slice; False if the lane cannot go on now."""
         if behind.run.is_full or not self._tools.source_context.workers[behind.run.lane.sink].has_room():
             return False
         missing, behind.record_count = self._find_missing(behind), 0
@@ -162,12 +172,12 @@ class CatchUp(Generic[F]):
             behind.adapt_reach(Span(missing.start, until), self._shared.options.catch_up_offsets)
             return self._shared.stop.is_set() or self._skip_holes(behind, until)
         except Retryable as error:
-            # Tried again at every turn: said once.
+            # Repeated in every turn, so warn once.
             tell = log.debug if behind.run.retrying else log.warning
             tell("cannot catch up now", lane=behind.run.lane.id, sentence=error.sentence)
             with self._shared.lanes.get_lock():
                 if behind.has_partial_batch and self._shared.lanes.is_live(behind.run, behind.generation):
-                    self._tools.registry.restart_lane(behind.run)  # From what is committed.
+                    self._tools.registry.restart_lane(behind.run)  # Resumes from the committed position.
             self._shared.lanes.set_sink_problem([behind.run], to_problem(error))
             self._shared.idle_timeout.record_failure("Source", self._tools.source_context.name, error.sentence)
             return False
@@ -181,7 +191,7 @@ class CatchUp(Generic[F]):
             return True
 
     def _find_slice_end(self, missing: Span, reach: int) -> Position:
-        """The end of the next piece: never within a snapshot, which is for those who began there."""
+        """The end of the next slice, never within a snapshot: only lanes that start with the snapshot read it."""
         until = Position({p: min(o, missing.start[p] + reach) for p, o in missing.end.items()})
         source = self._tools.source_context.source
         if not isinstance(source, HasSnapshots):
@@ -189,7 +199,8 @@ class CatchUp(Generic[F]):
         return Position({p: min(o, missing.end[p]) for p, o in source.after_snapshots(until).items()})
 
     def _skip_holes(self, behind: CatchUpLane[F], until: Position) -> bool:
-        """Offsets without a record at the end of the piece; False when the sink has no room for what they let go."""
+        """Pass offsets without a record at the end of the slice; False if the sink has no room for changes
+        released by that."""
         left = behind.find_missing(until)
         if left and not self._has_room(behind):
             return False
@@ -202,7 +213,7 @@ class CatchUp(Generic[F]):
         return True
 
     def _has_room(self, behind: CatchUpLane[F]) -> bool:
-        """Wait for the sink; False when it is away, or the lane is full."""
+        """Wait for room in the sink's queue; False if the sink does not answer or the lane is full."""
         worker = self._tools.source_context.workers[behind.run.lane.sink]
 
         def is_given_up() -> bool:
@@ -256,7 +267,7 @@ class CatchUp(Generic[F]):
         return [h for c in chunks for h in tools.writes.build_slice_writes(c, [behind.run], known)]
 
     def _pass_writes(self, behind: CatchUpLane[F], handed: Sequence[WriteRequest[F]], end: Position) -> None:
-        """At once, since a second time there may be no room."""
+        """Queue all writes in one call: before a second call the queue may be full."""
         behind.read = behind.read.advanced_to(end)
         self._hand_over(handed)
         behind.has_partial_batch = False

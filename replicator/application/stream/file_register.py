@@ -1,4 +1,4 @@
-"""What a pipeline remembers of its sources, in one small file per source."""
+"""The register of sources, in one small file per source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FileRegister:
         self._folder = folder
 
     def load(self, source: str) -> RegisterEntry:
-        """EnvironmentProblem when the file is there and cannot be read."""
+        """EnvironmentProblem if the file exists and cannot be read."""
         path = self._source_file(source)
         try:
             data = json.loads(path.read_bytes())
@@ -39,7 +39,7 @@ class FileRegister:
             ) from error
 
     def save(self, source: str, seen: RegisterEntry) -> None:
-        """EnvironmentProblem when the folder cannot be written."""
+        """EnvironmentProblem if the folder cannot be written."""
         topics = {table: sorted(names) for table, names in sorted(seen.topics.items())}
         beginnings = {lane: position.to_json() for lane, position in sorted(seen.beginnings.items())}
         try:

@@ -1,4 +1,4 @@
-"""The lanes of one source: which there are, where each began, and where each stands."""
+"""The lane registry: the lanes of one source, where each began, and where each continues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ StateQuestion = Callable[[Sink[F]], LaneState | None]
 
 @dataclass(frozen=True, slots=True)
 class LaneStart:
-    """Where a lane stands, as its sink says, and the schemas that it has met."""
+    """The state of a lane, as its sink returns it, and the schemas that its sink has stored."""
 
     state: LaneState | None
     schemas: Sequence[SchemaVersion]
@@ -46,7 +46,10 @@ class LaneStart:
 
 @dataclass(frozen=True)
 class PendingLane:
-    """A lane whose sink was asked where it stands. `placed` ends when the lane is placed, or with why it is not."""
+    """A lane whose sink has yet to return its state.
+
+    `placed`: ends when the lane has its position, or with the error that prevents it.
+    """
 
     run: LaneRun
     generation: int
@@ -54,7 +57,7 @@ class PendingLane:
     placed: Future[None]
 
     def resolve(self) -> None:
-        """To whoever waits for `placed`."""
+        """Complete `placed` with the outcome."""
         problem = self.run.problem
         if self.run.status is LaneStatus.SUSPENDED and problem is not None:
             self.placed.set_exception(problem.to_error())
@@ -66,10 +69,14 @@ class PendingLane:
 
 @dataclass(frozen=True)
 class SourceContext(Generic[F]):
-    """What a roster is about: one source, its rules and event-log lanes, the workers by sink name, and the register. With
-    `transactions` its lanes are held together at those of the source. `on_reject`: for records whose table is not known.
-    `poison_records`: what is known of records that end the program; None: nothing is noted. `private`: records of some table
-    have values that are kept from what is stored. `has_backfills`: tables can be loaded from their database too."""
+    """All that the lanes of one source share: the source, its rules, event logs, workers by sink name, and the register.
+
+    - `transactions`: the rules by which its lanes follow source transactions; None if they do not.
+    - `on_reject`: the reaction to rejected records whose table is unknown.
+    - `poison_records`: finds records that crash the process; None: crashes are not noted.
+    - `private`: some table has columns that are masked in every stored record.
+    - `has_backfills`: tables can also be loaded from their database.
+    """
 
     name: str
     source: Source[F]
@@ -85,10 +92,11 @@ class SourceContext(Generic[F]):
 
 
 class LaneRegistry(Generic[F]):
-    """Used by the thread of its source only.
+    """The lanes of a source. Only the thread of the source uses it.
 
-    Before a lane gets anything of a partition, the register knows where that partition began for it: however the program
-    ends, a lane that has applied nothing of it yet begins there again, although others may have passed.
+    Before a lane gets records of a partition, the register has stored where that partition began for it. So
+    after a crash, a lane that has applied nothing of it starts there again, even if other lanes are further
+    ahead.
     """
 
     def __init__(self, place: SourceContext[F], shared: RuntimeContext[F]) -> None:
@@ -104,16 +112,18 @@ class LaneRegistry(Generic[F]):
         self.connectors: dict[tuple[str, str], Connector] = {}
         self._excluded: dict[str, set[str]] = {}
         self._met: set[str] = set()
-        """Lanes of tables that have turned up in the stream and are not placed: what they lack was just read."""
+        """Lanes of new tables that have no position yet. Their first records were just read, so nothing can be lost."""
         self._has_learned = False
 
     def open_lanes(self, start: Position, beginning: Position) -> None:
-        """Enlist every lane that the register or the configuration names, and ask the sinks where they stand. `start` is
-        where lanes without a position begin.
+        """Add every lane that the register or the configuration names, and request their states from the sinks.
 
-        From the first start on every partition has one place at which it began. One that appeared since then began with
-        its first record (`beginning`): what it got while nobody looked is not before the start. So did one that ends below
-        that place now, since it is another one: each lane judges by itself whether it lost something.
+        `start`: where lanes without a position begin.
+
+        From the first start on, each partition has one stored begin. A newer partition began with its first
+        record (`beginning`), since `start` may lie above records that arrived while nothing ran. A partition
+        that now ends below its stored begin was created again and began likewise; each lane checks for itself
+        if it lost records.
         """
         seen = self._place.register.load(self._place.name)
         known = seen.began or Position()
@@ -127,7 +137,7 @@ class LaneRegistry(Generic[F]):
         self.keys.update(seen.keys)
         for lane in self._place.event_logs:
             self.event_logs.append(self._add_lane(lane, seen.beginnings.get(lane.id, start)))
-        # A table that had to leave its target to another one leaves it again: that one's rows are in it.
+        # Tables that lost their target to another table come last, so that they lose it again.
         for table in sorted(seen.topics, key=lambda table: any(lane.endswith(f" ({table})") for lane in seen.beginnings)):
             begin = Position({p: o for p, o in start.items() if p.topic in seen.topics[table]})
             self._open_table(table, lambda lane, begin=begin: seen.beginnings.get(lane.id, begin))  # type: ignore[misc]
@@ -138,8 +148,7 @@ class LaneRegistry(Generic[F]):
         return [*self.event_logs, *(run for runs in self.tables.values() for run in runs)]
 
     def register_batch(self, topics: Mapping[str, frozenset[str]], span: Span) -> Sequence[str]:
-        """Take notice of the tables and partitions of a batch, durably, before anything of it is handed over. The tables
-        that were not there before."""
+        """Store the tables and partitions of a batch, durably, before its writes are queued. Returns the new tables."""
         new = [table for table in topics if table not in self.topics]
         grown = any(not names <= self.topics.get(table, frozenset()) for table, names in topics.items())
         for table, names in topics.items():
@@ -157,28 +166,31 @@ class LaneRegistry(Generic[F]):
         return new
 
     def is_new(self, table: str) -> bool:
-        """True while a lane of a table that has turned up in the stream is not placed."""
+        """True while a lane of a table that appeared in the stream has no position yet."""
         runs = self.tables.get(table, ())
         return any(run.status is LaneStatus.STARTING and run.lane.id in self._met for run in runs)
 
     def store_key(self, table: str, keys: tuple[str, ...]) -> None:
-        """Remember the key of a table; durably with `save_keys`."""
+        """Note the key of a table; `save_keys` makes it durable."""
         if keys and self.keys.get(table) != keys:
             self.keys[table] = keys
             self._has_learned = True
 
     def save_keys(self) -> None:
-        """Before anything of the tables is handed over. Once for all of them: there may be a thousand."""
+        """Save new keys before their tables' writes are queued. One save for all tables: there may be a thousand."""
         if self._has_learned:
             self._save_entry()
 
     def store_connector(self, connector: Connector | None) -> None:
-        """Remember what writes the records, durably. Several connectors may write the topics of one source."""
+        """Store, durably, the connector that wrote the records.
+
+        Several connectors may write the topics of one source.
+        """
         before = self.connectors.get(connector.identity) if connector else None
         if connector is None or connector == before:
             return
         if connector.has_metadata is None and before and before.version == connector.version:
-            return  # Records of a snapshot: they show less than those before.
+            return  # Records of a snapshot: they show less about the connector than earlier ones.
         loss = self.row_loss
         self.connectors[connector.identity] = connector
         self._warn_of_loss(loss)
@@ -197,7 +209,7 @@ class LaneRegistry(Generic[F]):
 
     @property
     def row_loss(self) -> RowLoss | None:
-        """What some connector may lose before it is sent; None where nothing is known that is."""
+        """The rows that a connector may lose before it sends them; None if none is found."""
         losses = (find_row_loss(self.connectors[identity]) for identity in sorted(self.connectors))
         return next((loss for loss in losses if loss), None)
 
@@ -207,13 +219,13 @@ class LaneRegistry(Generic[F]):
         return [table for table in self.tables if self.topics[table] & names]
 
     def is_covered(self, run: LaneRun, partition: TopicPartition) -> bool:
-        """True when the lane is concerned with the partition."""
+        """True if the lane reads the partition."""
         if run.is_event_log:
             return partition.topic not in self.list_excluded_topics(run.lane.sink)
         return partition.topic in self.topics.get(run.lane.table, frozenset())
 
     def list_excluded_topics(self, sink: str) -> set[str]:
-        """Topics that an event-log sink leaves out: every table seen in them is configured, and none names the sink."""
+        """Topics that an event-log sink skips: all their tables are configured, and none of these names the sink."""
         if sink not in self._excluded:
             wanted: set[str] = set()
             unwanted: set[str] = set()
@@ -224,7 +236,7 @@ class LaneRegistry(Generic[F]):
         return self._excluded[sink]
 
     def describe_missing(self, run: LaneRun) -> Sequence[str]:
-        """Marks of transactions have no rows."""
+        """The records that the lane would miss if it began again. Transaction marks do not count: they have no rows."""
         rules = self._place.transactions
         marks = rules.topic if rules else ""
         return describe_missing(
@@ -232,7 +244,7 @@ class LaneRegistry(Generic[F]):
         )
 
     def suspend_incomplete(self) -> None:
-        """Suspend the lanes that lack records, since files with older ones came after those with which it began."""
+        """Suspend lanes that miss records because files with older records arrived after newer ones were read."""
         oldest = self._get_oldest()
         for run in self.list_runs():
             if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and (late := self._find_late_records(run, oldest)):
@@ -243,7 +255,7 @@ class LaneRegistry(Generic[F]):
         return source.oldest() if isinstance(source, NamesFiles) else Position()
 
     def _find_late_records(self, run: LaneRun, oldest: Position) -> Problem | None:
-        """Why the lane lacks records below where a partition began, for it and for others."""
+        """The reason why the lane misses records below the begin of a partition; None if it misses none."""
         missed = [p for p, at in oldest.items() if at < self.began.get(p, at) and self.is_covered(run, p)]
         began = {p: min(self.began[p], run.begin.get(p, self.began[p])) for p in missed}
         late = [
@@ -260,7 +272,7 @@ class LaneRegistry(Generic[F]):
         return to_problem(error)
 
     def place_answered(self, patience: float) -> None:
-        """Place the lanes whose sinks have answered; wait up to `patience` seconds for the others."""
+        """Set the positions of lanes whose sinks have answered; wait up to `patience` seconds for the others."""
         self._wait_for_answers(patience)
         answered = [(lane_id, asked) for lane_id, asked in self._asked.items() if asked.answer.done()]
         oldest = self._get_oldest() if answered else Position()
@@ -279,14 +291,17 @@ class LaneRegistry(Generic[F]):
 
     @property
     def has_pending(self) -> bool:
-        """True while a sink has not said yet where one of its lanes stands."""
+        """True while a sink has not yet returned the state of one of its lanes."""
         return bool(self._asked)
 
     def restart_lane(
         self, run: LaneRun, question: StateQuestion[F] | None = None, begin: Position | None = None
     ) -> Future[None]:
-        """Void what the lane has in flight and ask its sink where it stands; `question` may first change that there. With
-        `begin`, a lane without a position begins there from now on. The future is `PendingLane.placed`."""
+        """Void the lane's writes in flight and request its state from its sink. Returns `PendingLane.placed`.
+
+        `question` may change the state in the sink first. `begin`: where a lane without a position begins from
+        now on.
+        """
         self._shared.lanes.restart(run)
         if begin is not None:
             run.begin = begin
@@ -313,7 +328,7 @@ class LaneRegistry(Generic[F]):
         return run
 
     def _refuse_target(self, lane: Lane, other: Lane | None) -> LaneRun:
-        """Two tables with one target: the one that came first keeps it. None: no table can have it."""
+        """Suspend a lane whose target another lane (`other`) has already, or whose target has no valid name (None)."""
         run = self._shared.lanes.add(replace(lane, id=make_refused_id(lane)))
         problem = make_target_name_error(lane) if other is None else make_target_taken_error(lane, other.table)
         self._shared.lanes.suspend(run, to_problem(problem))
@@ -394,7 +409,8 @@ class LaneRegistry(Generic[F]):
 
 
 def describe_removed(source: object, begun: Position, applied: Position) -> dict[TopicPartition, str]:
-    """Why a lane that begins there, where it has applied nothing yet, would lack the first records of its partitions."""
+    """Per partition that log retention has truncated: why a lane that begins there and has applied nothing misses
+    records."""
     removed = source.removed() if isinstance(source, LogTruncated) else Position()
     return {
         place: f"the event log has no records below offset {first} of {place} any more: its retention removed them"
@@ -404,12 +420,12 @@ def describe_removed(source: object, begun: Position, applied: Position) -> dict
 
 
 def make_refused_id(lane: Lane) -> str:
-    """The id of a lane whose target another table has: names the table too."""
+    """The id of a lane whose target belongs to another table: it includes the lane's own table."""
     return lane.id if lane.id.endswith(f" ({lane.table})") else f"{lane.id} ({lane.table})"
 
 
 def make_target_taken_error(lane: Lane, other: str = "") -> ConfigProblem:
-    """Why the lane cannot run: the table `other` came first, and its rows are in the target."""
+    """The error for a lane whose target already holds the rows of the table `other`."""
     return ConfigProblem(
         f"Tables {other or 'of two schemas'} and {lane.table} both go to {lane.into} in sink {lane.sink}.",
         next_step=f"A target has the rows of one table. Give one of them another name with `into` ({lane.config_line}), and "
@@ -418,7 +434,7 @@ def make_target_taken_error(lane: Lane, other: str = "") -> ConfigProblem:
 
 
 def make_target_name_error(lane: Lane) -> ConfigProblem:
-    """Why the lane cannot run: its target would have no name."""
+    """The error for a lane whose target has no valid name."""
     return ConfigProblem(
         f"The name of the target of table {lane.table} in sink {lane.sink}, {lane.into!r}, {lane.refused}.",
         next_step=f"Name the table in an entry of its own, or change `into` ({lane.config_line}), and restart.",
@@ -436,7 +452,7 @@ def _make_superseded_error(lane: Lane) -> EnvironmentProblem:
 
 
 def find_highest(positions: Iterable[Position]) -> Position:
-    """Per partition the highest offset that any of `positions` knows."""
+    """Per partition the highest offset of all `positions`."""
     out = Position()
     for position in positions:
         out = out.advanced_to(position)

@@ -1,4 +1,4 @@
-"""Where the schema of a lane's table stands, and what becomes of it when records come under another one."""
+"""The current schema of a lane, and the lane's reaction to records with another one."""
 
 from __future__ import annotations
 
@@ -31,8 +31,12 @@ from .catalog import ALL_COLUMNS, TargetColumns, plan_lane
 
 @dataclass(frozen=True, slots=True)
 class SchemaTransition:
-    """A lane met another schema. `decision` is what it does about it, `version` what is to be remembered of that;
-    `is_known`: it has met the schema before, and goes by what was decided then."""
+    """The change of a lane to another schema.
+
+    - `decision`: the reaction of the lane.
+    - `version`: the schema version to store.
+    - `is_known`: the lane had this schema before, and repeats its decision of then.
+    """
 
     decision: SchemaDecision
     version: SchemaVersion
@@ -40,25 +44,32 @@ class SchemaTransition:
 
     @property
     def has_cut(self) -> bool:
-        """Records before the change have to be applied to the table as it was."""
+        """True if records before the change have to be applied to the table as it was."""
         return bool(self.decision.reshaping)
 
 
 @dataclass(frozen=True, slots=True)
 class AlteredColumn:
-    """A column's type before a moment, and those that it got later; None for none."""
+    """The type of a column before a log cut (`was`), and its later types (`now`); None: no such column."""
 
     was: pa.DataType | None
     now: tuple[pa.DataType | None, ...]
 
     def is_done(self, there: pa.DataType | None) -> bool:
-        """Whether a table that has the column so has it as it was later. It may keep a type as another one."""
+        """True if a table whose column has the type `there` (None: no column) already has a later form.
+
+        A table may store a type as another one.
+        """
         return (there is None) != (self.was is None) or (there != self.was and there in self.now)
 
 
 class LaneSchema:
-    """Used by the thread of its source only. `versions`: all that the sink remembers, and those that it is to; `current`:
-    the one under which the lane stands. `is_anew`: the target is empty, so that its table may have another key."""
+    """The schema of one lane. Only the thread of its source uses it.
+
+    - `versions`: all versions, stored or to be stored.
+    - `current`: the version under which the lane applies records.
+    - `is_rebuilt`: the target is empty, so that its table may get another key.
+    """
 
     def __init__(self, lane: Lane, versions: Sequence[SchemaVersion] = (), *, is_rebuilt: bool = False) -> None:
         self._lane = lane
@@ -76,11 +87,11 @@ class LaneSchema:
 
     @property
     def pending(self) -> SchemaVersion | None:
-        """The schema that waits for somebody to accept it."""
+        """The schema version that waits until somebody accepts it."""
         return next((v for v in self.versions.values() if v.state == "pending"), None)
 
     def find_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition | None:
-        """What becomes of the lane where records come under `table`; None when that is nothing new."""
+        """The transition of the lane when records arrive under `table`; None if the schema is not new."""
         if table is self._met:
             return None
         turn = self._find_transition(self._select_columns(table), start, now)
@@ -107,7 +118,7 @@ class LaneSchema:
             if not _is_earlier(known.position, self.current.position, start):
                 known = None  # The table was changed back.
             else:
-                return None  # A partition that is behind, or records that are read again: as the lane is by now.
+                return None  # A slow partition, or records that are read again: keep the current schema.
         decision = self._decide(self.current, table, accepted=known is not None)
         if not decision.changes:
             self.current = replace(self.current, source=table)
@@ -118,15 +129,20 @@ class LaneSchema:
         return SchemaTransition(decision, version, known is not None)
 
     def _find_earlier_version(self, table: TableSpec, start: Position) -> SchemaVersion | None:
-        """The last version of that schema which records from `start` on may have: a table that is changed back has several,
-        and one that waited and was accepted is the last."""
+        """The last version with this schema that records from `start` on may have.
+
+        A table that was changed back has several. A version that was accepted after waiting is the last.
+        """
         several = [v for v in self._list_passed() if _is_same(v.source, table)]
         early = [v for v in several if v.state == "applied" or not _has_below(v.position, start)]
         return max(early, key=lambda v: v.number, default=None)
 
     def _decide(self, current: SchemaVersion, table: TableSpec, *, accepted: bool) -> SchemaDecision:
-        """What becomes of the lane. A column that is added again is not emptied where the table goes back and forth between
-        two schemas that it had before: so it looks when a restarted connector sends records from before a change again."""
+        """The reaction of the lane.
+
+        A column that is added again is not emptied if the table alternates between two earlier schemas. That is
+        the pattern of a restarted connector, which sends records from before a change again.
+        """
         policy, rules = self._lane.policy, self._lane.schema_rules
         decision = decide_schema(current.columns, current.source, table, rules, policy=policy, is_accepted=accepted)
         before = [v.source for v in self._list_passed() if v.number < current.number]
@@ -135,8 +151,10 @@ class LaneSchema:
         return decision
 
     def find_drop_transition(self, at: Position, now: datetime) -> SchemaTransition | None:
-        """What becomes of the lane where the record at `at` says that its table was dropped; None when the lane has passed
-        that before, or has nothing of the table."""
+        """The transition of the lane when the record at `at` drops its table.
+
+        None if the lane has passed it before, or has no records of the table.
+        """
         if self.current is None:
             return None
         known = next((v for v in self.versions.values() if v.dropped and v.position == at), None)
@@ -150,11 +168,11 @@ class LaneSchema:
 
     @property
     def has_stored_versions(self) -> bool:
-        """What the sink does not remember yet are drops at most, which change nothing of its table."""
+        """True if the sink has stored all versions except drops, which do not change its table."""
         return all(version.dropped for version in self._new)
 
     def apply_transition(self, turn: SchemaTransition) -> None:
-        """The lane goes on under the schema that it met."""
+        """Continue under the new schema."""
         version = replace(turn.version, state="applied")
         was = self.versions.get(version.number)
         self.versions[version.number] = self.current = version
@@ -163,7 +181,7 @@ class LaneSchema:
         self._taken = None
 
     def select_columns(self, table: TableSpec) -> TargetColumns:
-        """What the lane takes of frames of `table` now."""
+        """The columns of `table` that the lane applies now."""
         if self.current is None:
             return ALL_COLUMNS
         if self._taken is None or self._taken[0] is not table:
@@ -171,14 +189,16 @@ class LaneSchema:
         return self._taken[1]
 
     def find_emptied_columns(self, start: Position) -> Sequence[tuple[Position, frozenset[str]]]:
-        """Where columns became others, behind records from `start` on that are read again; and the columns of which records
-        below have other values."""
+        """For records from `start` on that are read again: positions where columns were replaced, and their names.
+
+        Records below such a position have old values in these columns.
+        """
         behind = [v for v in self.versions.values() if v.state == "applied" and v.emptied and _has_below(v.position, start)]
         names = [frozenset(name for v in behind[i:] for name in v.emptied) for i in range(len(behind))]
         return [(v.position, some) for v, some in zip(behind, names, strict=True)]
 
     def select_columns_without(self, table: TableSpec, names: frozenset[str]) -> TargetColumns:
-        """What the lane takes of frames of `table` of which these columns have other values."""
+        """The columns of `table` that the lane applies, without `names`, whose values are of older columns."""
         columns = self.current.columns if self.current is not None else table.columns
         return self._make_target_columns(table, tuple(c for c in columns if c.name not in names))
 
@@ -193,7 +213,7 @@ class LaneSchema:
         return TargetColumns(told, renamed, self._new)
 
     def _has_left_out_column(self, table: TableSpec) -> bool:
-        """The lane does without a column that it would not do without any more."""
+        """True if the lane has left out a column that it would add under today's rules."""
         names = {c.name for c in self.current.columns} if self.current else set()
         evolves = self._lane.schema_rules.get_mode(SchemaChangeKind.ADDED) in (
             SchemaChangeMode.EVOLVE,
@@ -202,7 +222,7 @@ class LaneSchema:
         return evolves and any(name not in names for name in table.column_names)
 
     def _make_first_transition(self, table: TableSpec, start: Position, now: datetime) -> SchemaTransition:
-        """Nothing is remembered of what the lane has met: it takes what comes."""
+        """The transition of a lane without stored schemas: it applies all columns."""
         decision = SchemaDecision((), table.columns)
         return SchemaTransition(decision, self._make_version(table, decision, start, now))
 
@@ -220,7 +240,7 @@ class LaneSchema:
         return replace(made, emptied=emptied, reshaping=reshaping)
 
     def _list_passed(self) -> list[SchemaVersion]:
-        """Those that the lane need not ask about again."""
+        """The versions that need no further decision."""
         return [v for v in self.versions.values() if v.state != "pending"]
 
     def _select_columns(self, table: TableSpec) -> TableSpec:
@@ -234,7 +254,8 @@ class LaneSchema:
         return replace(table, columns=self._to_text_columns(table.columns))
 
     def _to_text_columns(self, columns: tuple[Column, ...]) -> tuple[Column, ...]:
-        """Dates and times of which the lane has the text alone are text: what records are read as depends on other lanes."""
+        """Columns with dates and times that the lane stores as text only are text: other lanes decide how records
+        are read."""
         return tuple(
             Column(c.name, pa.string(), c.nullable) if pa.types.is_temporal(c.type) and self._reads.has_text(c.name) else c
             for c in columns
@@ -242,8 +263,7 @@ class LaneSchema:
 
 
 def find_plan(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None:
-    """The plan of a lane of which `versions` are remembered, under the schema at which it stands; None where it has met
-    none."""
+    """The plan of a lane with these stored `versions`, under its current schema; None without one."""
     schema = LaneSchema(lane, versions)
     if schema.current is None:
         return None
@@ -251,8 +271,7 @@ def find_plan(lane: Lane, versions: Sequence[SchemaVersion]) -> ApplyPlan | None
 
 
 def refuse_other_rule(lane: Lane, rule: str, now: str) -> None:
-    """Raise ConfigProblem when the rows of the lane's target were written under another policy, or by other keys: the two
-    would mix."""
+    """Raise ConfigProblem if the target's rows were written under another policy or key: they must not mix."""
     if rule not in ("", now):
         raise ConfigProblem(
             f"Lane {lane.id} holds rows written under {rule!r}, and the configuration now says {now!r}.",
@@ -262,7 +281,7 @@ def refuse_other_rule(lane: Lane, rule: str, now: str) -> None:
 
 
 def refuse_changed_rule(lane: Lane, rule: str, versions: Sequence[SchemaVersion], keys: tuple[str, ...]) -> None:
-    """The same before any record comes, by the schema that the lane met last. `keys`: as configured."""
+    """`refuse_other_rule` before any record arrives, with the lane's last schema. `keys`: as configured."""
     schema = LaneSchema(lane, versions)
     if not rule or schema.current is None:
         return
@@ -270,13 +289,16 @@ def refuse_changed_rule(lane: Lane, rule: str, versions: Sequence[SchemaVersion]
     try:
         plan = plan_lane(lane, source.with_keys(keys) if keys else source, schema.select_columns(source))
     except ReplicatorError:
-        return  # The next records may have what it lacks; where they do not, it is said of them.
+        return  # The next records may fit; if not, the error is raised for them.
     refuse_other_rule(lane, rule, plan.rule)
 
 
 def find_altered_columns(border: LogCut, lane: Lane, versions: Sequence[SchemaVersion]) -> Mapping[str, AlteredColumn]:
-    """The columns of the lane's target that schemas which begin behind the border added, removed or gave another type, under
-    today's rules. A table may be so without one of their records: where a batch has both, or records are read again."""
+    """The columns of the lane's target that schemas after the log cut added, removed or gave another type.
+
+    Today's rules apply. The table may have them without a record of these schemas: one batch may have both, and
+    records may be read again.
+    """
     applied = [v for v in versions if v.state == "applied"]
     early = [v for v in applied if border.has_before(v.position)] or applied[:1]
     known = [_list_types(lane, v) for v in (*early[-1:], *(v for v in applied if v not in early))]
@@ -298,8 +320,10 @@ def _is_same(one: TableSpec, other: TableSpec) -> bool:
 
 
 def _is_earlier(known: Position, current: Position, start: Position) -> bool:
-    """Whether records under an earlier schema, from `start` on, may have been sent before the current one. Of a table in
-    several partitions that cannot be told: each gets to a change of the schema in its own time."""
+    """True if records of an earlier schema, from `start` on, may have been sent before the current one.
+
+    A table in several partitions gives no answer: each partition gets to a schema change in its own time.
+    """
     return len({*known, *current, *start}) > 1 or any(at <= current.get(place, at) for place, at in start.items())
 
 
@@ -308,7 +332,7 @@ def _has_below(position: Position, start: Position) -> bool:
 
 
 def _apply_newer_key(known: TableSpec, newer: TableSpec) -> TableSpec | None:
-    """`known` with the key of `newer`; None where it has that key, or cannot have it."""
+    """`known` with the key of `newer`; None if it has that key, or lacks its columns."""
     is_same = (known.keys, known.sequence) == (newer.keys, newer.sequence)
     if is_same or not set(newer.keys) <= set(known.column_names):
         return None
@@ -320,7 +344,7 @@ def _is_alike(some: tuple[Column, ...], others: tuple[Column, ...]) -> bool:
 
 
 def describe_stop(lane: Lane, turn: SchemaTransition) -> tuple[str, str]:
-    """Why the lane does not go on, and what to do about it."""
+    """The reason why the lane stops, and the next step."""
     stops, line = turn.decision.stops, f" ({lane.config_line})" if lane.config_line else ""
     sentence = f"The schema of table {lane.table} changed: {'; '.join(map(str, stops))}."
     if turn.decision.is_final:
@@ -333,7 +357,7 @@ def describe_stop(lane: Lane, turn: SchemaTransition) -> tuple[str, str]:
 
 
 def _describe_reload(lane: Lane, turn: SchemaTransition) -> str:
-    """What helps where the rows that are there cannot be told by the new key, or held by the new type."""
+    """The next step if the stored rows do not fit the new key or type."""
     line = f" ({lane.config_line})" if lane.config_line else ""
     typed = any(change.kind is SchemaChangeKind.TYPE_CHANGED for change in turn.decision.stops)
     keyed = any(change.kind is SchemaChangeKind.KEY_CHANGED for change in turn.decision.stops)

@@ -1,4 +1,4 @@
-"""Loading a lane again where its source no longer has the first records: refused until somebody accepts that."""
+"""Records that a reload would miss, since the source no longer has them. A reload is refused until that is accepted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ CoversPartition = Callable[[TopicPartition], bool]
 
 
 def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: CoversPartition) -> Sequence[str]:
-    """Why the lane would not get everything if it began anew; empty where it would. `begun`: where its partitions began."""
+    """The records that the lane would miss if it began again; empty if none. `begun`: where its partitions began."""
     start, beginning, end = source.start(), source.beginning(), source.end()
     mine = {p: offset for p, offset in start.items() if covers(p)}
-    # Offsets with holes tell nothing of the stream's first record but where it was once.
+    # With sparse offsets, the only known first offset is the stored one.
     sparse = getattr(source, "has_sparse_offsets", False)
     known = {p: begun.get(p, at) if sparse else 0 for p, at in {**begun, **mine}.items() if covers(p)}
     gone = source.losses(Position(known), {})
@@ -35,14 +35,14 @@ def describe_missing(source: Source[Any], lane: Lane, begun: Position, covers: C
 
 
 def _is_whole(source: Source[Any], lane: Lane, place: TopicPartition, offset: int) -> bool:
-    """True where all rows come first as they are now, which is all that a target without a history has."""
+    """True if the records start with a snapshot of all rows, which is enough for a target without history."""
     if lane.policy != "scd1" or not isinstance(source, HasSnapshots):
         return False
     return source.after_snapshots(Position({place: offset}))[place] != offset
 
 
 def refuse_missing(lane: Lane, found: Sequence[str], *, has_backfills: bool) -> None:
-    """Raise DataLoss with every sentence of `found`, if there is one."""
+    """Raise DataLoss with all sentences of `found`, if there are any."""
     if found:
         step = "`replicator backfill {}` loads the rows as they are now. " if has_backfills else ""
         raise DataLoss(

@@ -1,4 +1,4 @@
-"""One source's stream on its way to every lane."""
+"""The pipeline of one source: reads its stream and writes it to every lane."""
 
 from __future__ import annotations
 
@@ -46,11 +46,16 @@ READING_STREAM = "reading"
 
 
 class SourcePipeline(Generic[F]):
-    """Runs one source in the calling thread until it is stopped or, with `once`, has caught up.
+    """Runs one source in the calling thread, until it is stopped or, with `once`, has caught up.
 
-    Per batch: what operators asked for; route (rejects durable first); event logs; each table's changes to its lanes; a turn
-    for the lanes that are behind. Workers apply meanwhile. `Retryable` of the source: wait, and go on from the
-    current position. Anything else ends the program.
+    Steps of each batch, while workers apply earlier writes:
+    - Run the commands of operators.
+    - Route the records; rejects are durable before anything else happens.
+    - Write the event logs, then the changes of each table to its lanes.
+    - Let lanes that are behind catch up for a while.
+
+    If the source raises `Retryable`, the pipeline waits and resumes at its current position. Any other error
+    ends the program.
     """
 
     def __init__(self, place: SourceContext[F], decoder: Decoder, shared: RuntimeContext[F]) -> None:
@@ -65,7 +70,7 @@ class SourcePipeline(Generic[F]):
         self._crashes = place.poison_records or PoisonRecordFinder(
             None, shared.engine, shared.rejects, place.name, shared.decoding
         )
-        # Who asks for a record to be tried again has it decoded.
+        # A retry of a dead letter decodes poison records too.
         self._asked, decoder = decoder, self._crashes.filter_poison_records(decoder)
         self._decoder = decoder
         self._catalog = Catalog(shared.engine, decoder, place.rules_for, self.registry.keys)
@@ -85,7 +90,7 @@ class SourcePipeline(Generic[F]):
         self.replay = DeadLetterRetry(place, self._asked, self._catalog, shared)
         self._feeds: dict[str, TableBuffer[F]] = {}
         self._unplaced: dict[str, float] = {}
-        """New tables whose changes wait in their feeds for lanes to be placed; until when, on the clock."""
+        """Per new table whose changes are buffered until its lanes have a position: the deadline, on the clock."""
         self._identity: dict[str, str] = {}
         self._commands: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._advancing: dict[str, Future[LaneState | None]] = {}
@@ -95,7 +100,7 @@ class SourcePipeline(Generic[F]):
 
     @property
     def last_beat(self) -> float:
-        """When the stream last turned or waited for a sink or its source, on the clock."""
+        """The time, on the clock, when the stream last turned or waited for a sink or its source."""
         return self._turned
 
     def _record_beat(self) -> None:
@@ -103,15 +108,18 @@ class SourcePipeline(Generic[F]):
 
     @property
     def held_back_problem(self) -> Problem | None:
-        """Why records that were read are not with their lanes; None where none are held back for a transaction."""
+        """The reason why records wait for the rest of a transaction; None if none wait."""
         return self._aligner.held_back_problem if self._aligner else None
 
     def post(self, command: Callable[[], None]) -> None:
-        """Have a command done by the pipeline's thread, between two batches. From any thread."""
+        """Run a command in the pipeline's thread, between two batches. May be called from any thread."""
         self._commands.put(command)
 
     def run(self, *, once: bool) -> None:
-        """See the class. EnvironmentProblem when `RuntimeContext.idle_timeout` has its limit."""
+        """Run the source as the class describes.
+
+        EnvironmentProblem if `RuntimeContext.idle_timeout` reaches its limit.
+        """
         self._crashes.begin_run()
         try:
             self._run_with_retry(once=once)
@@ -140,13 +148,13 @@ class SourcePipeline(Generic[F]):
 
     @contextmanager
     def _guard_hand_over(self) -> Iterator[None]:
-        """In the block lanes and feeds move on before their writes are handed over. If it fails, they are ahead of these."""
+        """Marks that lanes and buffers have moved ahead of the queued writes. The mark stays if the block fails."""
         self._has_partial_batch = True
         yield
         self._has_partial_batch = False
 
     def _reset_to_committed(self) -> None:
-        """Start from the committed positions, as a new run does: lanes and feeds are ahead of what was handed over."""
+        """Resume from the committed positions, like a new run: lanes and buffers are ahead of the queued writes."""
         with self._shared.lanes.get_lock():
             for run in self.registry.list_runs():
                 if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
@@ -160,7 +168,7 @@ class SourcePipeline(Generic[F]):
         start = self._open_stream() if self._position is None else self._position
         self._position = self.progress.position = start
         self._catch_up.join_caught_up()
-        # It is not back before it has had time to fail again, at the same records.
+        # Report later: a source that fails at the same records needs time to do so before its outage is cleared.
         self._told = self._shared.clock()
         with (
             prefetch_batches(self._shared, self._begin, self.apply_batch, once=once) as take,
@@ -178,7 +186,7 @@ class SourcePipeline(Generic[F]):
 
     @contextmanager
     def _note_source_call(self, doing: str) -> Iterator[None]:
-        """Within, the source is waited for."""
+        """Notes that the pipeline waits for the source, while the block runs."""
         before, self.progress.call = self.progress.call, SourceCall(doing, self._shared.clock())
         try:
             yield
@@ -186,7 +194,7 @@ class SourcePipeline(Generic[F]):
             self.progress.call = before
 
     def _pause_source_call(self, take: Callable[[Batch[F]], None]) -> Callable[[Batch[F]], None]:
-        """`take`, while which the source is not waited for."""
+        """Wrap `take`: while it runs, the pipeline does not wait for the source."""
 
         def take_outside_call(batch: Batch[F]) -> None:
             self.progress.call = None
@@ -196,8 +204,11 @@ class SourcePipeline(Generic[F]):
         return take_outside_call
 
     def _open_stream(self) -> Position:
-        """Where the main stream begins: per partition the highest position of a lane that can go on; where there is none,
-        where the partition began for the source, as far as its records are still there."""
+        """The start of the main stream: per partition, the highest position of a lane that can resume.
+
+        Without such a lane: the position where the partition began for the source, as far as its records still
+        exist.
+        """
         with self._note_source_call("looking for where it begins"):
             start, beginning = self.context.source.start(), self.context.source.beginning()
         if not self._enlisted:
@@ -215,12 +226,12 @@ class SourcePipeline(Generic[F]):
         return Position({**start, **Position.lowest([*known, start]).only(start)})
 
     def _skip_snapshots(self, position: Position) -> Position:
-        """Lanes that begin with a snapshot read it by themselves: others must not get it."""
+        """Lanes that start with a snapshot read it by themselves: other lanes must not get it."""
         source = self.context.source
         return source.after_snapshots(position) if isinstance(source, HasSnapshots) else position
 
     def apply_batch(self, batch: Batch[F]) -> None:
-        """Take a batch of the main stream, or an empty one; returns when the next may be read."""
+        """Apply a batch of the main stream, or an empty one. Returns when the next one may be read."""
         self._record_beat()
         if not batch.span:
             self._shared.idle_timeout.record_failure(
@@ -241,7 +252,7 @@ class SourcePipeline(Generic[F]):
         self._report_when_due()
 
     def _drop_redelivered(self, batch: Batch[F]) -> Batch[F]:
-        """The batch without records that came before; DataLoss when some between were left out."""
+        """The batch without records that were read before; DataLoss if the source skipped records."""
         position = self._position or Position()
         gaps = batch.span.gaps(position)
         if gaps:
@@ -268,10 +279,10 @@ class SourcePipeline(Generic[F]):
             self.progress.row_loss = self.registry.row_loss
         if new := self._register_tables(routed, batch.span):
             self._place_lanes(new)
-        # All of it before anything moves: what cannot be decoded now comes again.
+        # Decode everything before any position moves: if decoding fails, the batch is read again.
         found = self._decode_tables(routed, batch)
         with self._guard_hand_over():
-            if self._aligner:  # What was read of one table decides what may go of another.
+            if self._aligner:  # The changes of one table decide which changes of another may be released.
                 self._aligner.advance((self._position or Position()).advanced_to(batch.span.end), batch)
                 self.progress.transaction_progress = self._aligner.progress
             handed = self._make_log_writes(batch, routed)
@@ -287,11 +298,13 @@ class SourcePipeline(Generic[F]):
             self._hand_over(handed)
 
     def _place_lanes(self, new: Sequence[str]) -> None:
-        """Give the sinks some time to say where the lanes of new tables stand. While some of them have not, the stream does
-        not wait again: of a thousand new tables the others would wait for minutes. What comes of a new table waits instead,
-        so that its lanes need not read it again."""
+        """Wait a short time until the sinks return the positions of the lanes of new tables.
+
+        While some are missing, the stream does not wait again: a thousand new tables would delay the others for
+        minutes. The changes of a new table are buffered instead, so that its lanes need not read them again.
+        """
         options = self._shared.options
-        if self._aligner:  # Of transactions, what comes before a lane is placed is not counted.
+        if self._aligner:  # The barrier does not count changes that are read before a lane has its position.
             self.registry.place_answered(options.state_patience)
         else:
             self.registry.place_answered(0 if self._unplaced else options.new_patience)
@@ -300,7 +313,10 @@ class SourcePipeline(Generic[F]):
         self._catch_up.join_caught_up()
 
     def _release_placed(self) -> None:
-        """Hand over what waits for lanes that are placed now. Lanes that take too long, or too much memory, read again."""
+        """Queue the buffered changes of tables whose lanes now have a position.
+
+        Lanes that need too much time or memory read the changes again.
+        """
         size = sum(self._feeds[table].size for table in self._unplaced if table in self._feeds)
         now = self._shared.clock() if size <= self._shared.options.hold_bytes else float("inf")
         placed = {t for t, until in self._unplaced.items() if now >= until or not self.registry.is_new(t)}
@@ -324,7 +340,7 @@ class SourcePipeline(Generic[F]):
         )
 
     def _decode_tables(self, routed: RoutedBatch[F], batch: Batch[F]) -> dict[str, Sequence[SchemaSlice[F]]]:
-        """The changes of each table that some lane takes."""
+        """Per table that at least one lane applies: its changes."""
         aligner = self._aligner
         tables = self.registry.tables if aligner else self.registry.list_affected_tables(batch.span)
         found = {t: self._decode_table(t, routed, batch, aligner.count_changes(t) if aligner else None) for t in tables}
@@ -333,7 +349,7 @@ class SourcePipeline(Generic[F]):
     def _decode_table(
         self, table: str, routed: RoutedBatch[F], batch: Batch[F], seen: Callable[[F], None] | None = None
     ) -> Sequence[SchemaSlice[F]] | None:
-        """The changes of a table; None when no lane takes them."""
+        """The changes of a table; None if no lane applies them."""
         span = cover_topics(batch.span, self.registry.topics[table])
         followers = self._select_stream_lanes(
             self.registry.tables[table], Position({**span.start, **self._get_buffer(table).released})
@@ -364,7 +380,7 @@ class SourcePipeline(Generic[F]):
         return self._make_slice_writes(table, chunks)
 
     def _barrier(self, table: str, released: Position) -> Position:
-        """From where on nothing of a table that was released so far is released."""
+        """Per partition the offset from which on the table's buffer releases nothing."""
         if self._aligner:
             return self._aligner.barrier
         return released if table in self._unplaced else Position()
@@ -378,8 +394,11 @@ class SourcePipeline(Generic[F]):
         ]
 
     def _select_stream_lanes(self, runs: Sequence[LaneRun], start: Position) -> list[LaneRun]:
-        """The running lanes; one that has not got up to `start` falls back to catching up instead of skipping records. So
-        does one that is full, which reads for itself once it is not."""
+        """The running lanes. A lane that is behind `start` or full falls back to catching up, instead of skipping
+        records.
+
+        A full lane reads by itself once it has room again.
+        """
         for run in runs:
             if run.is_full or any(
                 run.handed_over.get(p, o) < o and self.registry.is_covered(run, p) for p, o in start.items()
@@ -393,12 +412,12 @@ class SourcePipeline(Generic[F]):
             position = self._position or Position()
             at = position.only(p for p in position if p.topic in topics)
             self._feeds[table] = TableBuffer(self._shared.engine, self._shared.options, at, self._shared.clock)
-            if self._aligner:  # Marks that were read are not read again, and not all of them are let go.
+            if self._aligner:  # Transaction marks are not read twice, and the barrier may hold some of them back.
                 self._feeds[table].released = Position({**at, **self._aligner.limit_to_barrier(at)})
         return self._feeds[table]
 
     def _find_catch_up_target(self, run: LaneRun) -> Position:
-        """Where the main stream stands for a lane that is behind."""
+        """The position up to which a lane has to read before it can join the main stream."""
         if run.is_event_log:
             position = self._position or Position()
             return position.only(p for p in position if self.registry.is_covered(run, p))
@@ -412,8 +431,10 @@ class SourcePipeline(Generic[F]):
         self._shared.lanes.join_lane(run)
 
     def _hand_over(self, items: Sequence[WriteRequest[F]]) -> None:
-        """To each sink its writes; a sink with a full slot is waited for last. Callers see to room first, and call once:
-        a second call may wait for a sink that is away."""
+        """Queue the writes of each sink; sinks whose queue is full are served last.
+
+        Callers first make room, and call this once: a second call could wait for a sink that does not answer.
+        """
         by_sink: dict[str, list[WriteRequest[F]]] = {}
         for item in self._aligner.bundle_writes(items) if self._aligner else items:
             by_sink.setdefault(item.run.lane.sink, []).append(item)
@@ -422,14 +443,18 @@ class SourcePipeline(Generic[F]):
             workers[sink].hand_over(by_sink[sink], self._shared.stop)
 
     def reset_table(self, table: str) -> None:
-        """Learn a table anew whose lanes have all stopped: what its records looked like before may be why they did."""
+        """Drop the schemas and buffered changes of a table whose lanes have all stopped: an old schema may be the
+        reason."""
         if all(run.status in (LaneStatus.SUSPENDED, LaneStatus.PAUSED) for run in self.registry.tables.get(table, ())):
             self._catalog.drop_table(table)
             self._feeds.pop(table, None)
 
     def _make_room(self) -> None:
-        """Wait for sinks whose slot is full. While one of them is away and others are not, these do not wait for it: its
-        lanes read for themselves, from where they are, once it is back."""
+        """Wait for sinks whose queue is full.
+
+        If one sink does not answer and another does, the stream goes on without the first. Its lanes resume
+        from their own positions once it answers.
+        """
         running = [run for run in self.registry.list_runs() if run.status is LaneStatus.RUNNING]
         for sink in sorted({run.lane.sink for run in running}):
             mine = [run for run in running if run.lane.sink == sink]
@@ -441,7 +466,7 @@ class SourcePipeline(Generic[F]):
                 self._shared.lanes.fall_back(run)
 
     def _is_only_sink_away(self, mine: Sequence[LaneRun], others: Sequence[LaneRun]) -> bool:
-        """True when the sink of the lanes `mine` does not answer, and one of the others does."""
+        """True if the sink of the lanes `mine` does not answer, and the sink of one of `others` does."""
         self._record_beat()
         return any(run.retrying for run in mine) and any(run.retrying is None for run in others)
 
@@ -458,7 +483,7 @@ class SourcePipeline(Generic[F]):
         self._hand_over_released(lambda table, feed: feed.release_idle(self._catalog.get_union(table)))
 
     def _align(self) -> None:
-        """Hand over what is held back for transactions no longer."""
+        """Queue the changes that no longer wait for the rest of a transaction."""
         if self._aligner:
             self._aligner.advance(self._position or Position())
             while self._look_back(self._aligner):
@@ -467,8 +492,10 @@ class SourcePipeline(Generic[F]):
             self._hand_over_released(self._release_held)
 
     def _look_back(self, aligner: TransactionBarrier[F]) -> bool:
-        """Find, for the transaction that is waited for, what lanes had of it before the start: nothing else is to come now.
-        False where there is nothing to look for."""
+        """Count the changes of the blocking transaction that lanes read before the start: no more records arrive now.
+
+        False if there is nothing to search.
+        """
         tables = aligner.look_back()
         for table, end in tables.items():
             found = self._had_before(aligner, table, end)
@@ -478,7 +505,7 @@ class SourcePipeline(Generic[F]):
         return bool(tables)
 
     def _had_before(self, aligner: TransactionBarrier[F], table: str, end: Position) -> Sequence[TransactionPart]:
-        """What transactions have of a table before `end`."""
+        """The transactions of a table's changes before `end`, as far back as one catch-up read."""
         source, most = self.context.source, self._shared.options.catch_up_offsets
         beginning, found = source.beginning(), list[TransactionPart]()
         start = Position({p: max(beginning.get(p, o), o - most) for p, o in end.items()})
@@ -503,12 +530,12 @@ class SourcePipeline(Generic[F]):
         self._hand_over_released(lambda table, feed: feed.release_all(self._catalog.get_union(table)))
 
     def _hand_over_released(self, chunks: Callable[[str, TableBuffer[F]], Sequence[TableSlice[F]]]) -> None:
-        """What feeds no longer hold back, of all of them at once: after the first there may be no room."""
+        """Queue released changes, of all buffers in one call: after the first call there may be no room."""
         with self._guard_hand_over():
             self._hand_over([h for t, feed in self._feeds.items() for h in self._make_slice_writes(t, chunks(t, feed))])
 
     def _advance_idle_lanes(self) -> None:
-        """Bring positions of lanes that had nothing to write to where they are; not worth waiting for a sink."""
+        """Write the positions of lanes that had no rows to write. Never waits for a sink."""
         for run in self.registry.list_runs():
             feed = self._feeds.get(run.lane.table)
             has_room = self.context.workers[run.lane.sink].has_room()
@@ -524,8 +551,10 @@ class SourcePipeline(Generic[F]):
             self._aligner.publish_complete()
 
     def _advance_unplanned_lane(self, run: LaneRun) -> None:
-        """Bring the position of a lane to where it is that got no change since the start, so that there is no plan for a
-        write: all that came was rejected or ignored. Its target has to be there."""
+        """Move the position of a lane that got no change since the start, so that there is no plan for a write.
+
+        All its records were rejected or ignored. Its target must exist.
+        """
         span = self._shared.lanes.find_unapplied(run)
         before = self._advancing.get(run.lane.id)
         if span and run.applied and (before is None or before.done()):
@@ -545,7 +574,7 @@ class SourcePipeline(Generic[F]):
                 self._shared.lanes.record_commit(run, state.position, Counts(), None)
 
     def _catch_up_all(self) -> None:
-        """Until no lane is behind or waits for its sink."""
+        """Run until no lane is behind or waits for its sink."""
         stop = self._shared.stop
         while not stop.is_set():
             self._record_beat()
@@ -565,8 +594,11 @@ class SourcePipeline(Generic[F]):
             self.report_positions()
 
     def _record_outage(self, error: Retryable, *, answers: bool = False) -> None:
-        """Said once, and remembered until records come, or, where it `answers`, until `report_positions` succeeds: records
-        of a partition do not show that all are read."""
+        """Log the outage once, and keep it until records arrive.
+
+        With `answers` the source fails in some partitions only. The outage then stays until `report_positions`
+        succeeds: records of one partition do not prove that all are read.
+        """
         known = self.progress.outage
         self.progress.outage = SourceOutage(known.since if known else self._shared.clock(), error.sentence, answers)
         tell = log.debug if known else log.warning
@@ -578,7 +610,7 @@ class SourcePipeline(Generic[F]):
             log.info("source back", source=self.context.name, seconds_away=round(self._shared.clock() - known.since, 1))
 
     def report_positions(self) -> None:
-        """Tell the source how far every lane has got, and telemetry how far that is from the end. Both are hints."""
+        """Send the lowest position of the lanes to the source, and the lag to telemetry. Both are hints."""
         self._report_pace()
         runs = self.registry.list_runs()
         self.progress.excluded = {

@@ -1,4 +1,4 @@
-"""Batches that are kept back until others come, so that an engine may begin with these while one is made use of."""
+"""Prefetch: an engine starts to decode the next batches while the current one is applied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ApplyBatch = Callable[[Batch[F]], None]
 
 @dataclass(frozen=True, slots=True)
 class Prefetcher(Generic[F]):
-    """What can be done with a batch before its turn."""
+    """Starts the work on a batch before its turn."""
 
     engine: Any
     decoder: Decoder
@@ -27,11 +27,11 @@ class Prefetcher(Generic[F]):
 
     @property
     def depth(self) -> int:
-        """So many batches before."""
+        """The number of batches to prefetch; 0 if the engine cannot."""
         return self.engine.prefetch_depth if isinstance(self.engine, Prefetches) else 0
 
     def __call__(self, batch: Batch[F]) -> None:
-        """Begin with it."""
+        """Start to pack and decode the batch."""
         self.batch_records.begin(batch)
         self.engine.begin(batch.frame, self.decoder)
 
@@ -40,10 +40,13 @@ class Prefetcher(Generic[F]):
 def prefetch_batches(
     shared: RuntimeContext[F], begin: Prefetcher[F], apply: ApplyBatch[F], *, once: bool
 ) -> Iterator[ApplyBatch[F]]:
-    """What takes the batches of one run of a source on their way to `apply`. Up to the end of a stream (`once`), where the
-    engine works ahead, as many as that are kept back until others come, each of which is begun as it does; or until none
-    comes any more: at the end of the block, or at an error of the source, which these came before. After one of `apply`, or
-    a stop, they are not applied."""
+    """The consumer of a source's batches, which passes them to `apply`.
+
+    If the stream is read to its end (`once`) and the engine prefetches, the last `depth` batches are held. The
+    engine starts each of them at once; it is applied when newer ones arrive. The rest is applied at the end of
+    the block, and before an error of the source is raised. It is not applied after an error of `apply`, or a
+    stop.
+    """
     if not once or not begin.depth:
         yield apply
         return
@@ -72,8 +75,8 @@ class _PrefetchQueue(Generic[F]):
         self.at_work = False
 
     def add_batch(self, batch: Batch[F]) -> None:
-        """A batch without records is not worth waiting for: it is how a source gives others a turn."""
-        self.at_work = True  # And stays so where it ends in an error.
+        """Start and hold a batch. A batch without records is not held: sources send it to give others a turn."""
+        self.at_work = True  # Stays True after an error.
         if batch.records:
             self._begin(batch)
         self._held.append(batch)
@@ -81,6 +84,6 @@ class _PrefetchQueue(Generic[F]):
         self.at_work = False
 
     def release_until(self, left: int) -> None:
-        """Hand over what is kept back, but for so many."""
+        """Apply held batches until only `left` are left."""
         while len(self._held) > left:
             self._apply(self._held.popleft())

@@ -1,4 +1,4 @@
-"""What lanes make of a table's changes before they fold them: once per shape and position, whoever shares them."""
+"""Row transforms of a table slice for its lanes. Lanes with the same transforms and position share the result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from .table_buffer import TableSlice
 
 @dataclass(frozen=True)
 class TransformedSlice(Generic[F]):
-    """A chunk as a lane takes it: the `slices` that may each be folded as one, together what the chunk stands for; `rejects`
-    where there are any; `counts`: of the chunk's changes, those that are in no piece."""
+    """A table slice as a lane applies it.
+
+    - `slices`: the slices to fold one by one; together they cover the whole slice.
+    - `rejects`: the rejected changes; None without any.
+    - `counts`: the changes that are in none of `slices`.
+    """
 
     slices: Sequence[TableSlice[F]]
     rejects: F | None
@@ -25,7 +29,7 @@ class TransformedSlice(Generic[F]):
 
 
 class SliceTransformer(Generic[F]):
-    """One chunk, which holds changes, on its way to its lanes."""
+    """Transforms one slice with changes for its lanes."""
 
     def __init__(self, engine: Engine[F], chunk: TableSlice[F], frame: F) -> None:
         self._engine = engine
@@ -34,7 +38,7 @@ class SliceTransformer(Generic[F]):
         self._known: dict[object, TransformedSlice[F]] = {}
 
     def transform_for_lane(self, plan: ApplyPlan, trim: Position) -> TransformedSlice[F]:
-        """The chunk for a lane with this plan, without the changes below `trim`, which it has got."""
+        """The slice for a lane with this plan, without the changes below `trim`, which the lane has applied."""
         key = (plan.row_transforms, tuple(sorted(trim.items())))
         if key not in self._known:
             left, below = self._engine.after(self.frame, trim) if trim else (self.frame, 0)
@@ -49,7 +53,7 @@ class SliceTransformer(Generic[F]):
         return TransformedSlice(self._cut_segments(shaped.frame, plan), rejects, shaped.counts + had)
 
     def _cut_segments(self, frame: F, plan: ApplyPlan) -> Sequence[TableSlice[F]]:
-        """The feed has cut changes as the source sent them; as the lane takes them they may have to be cut again."""
+        """Cut transformed changes into segments: the table buffer has cut them as the source sent them."""
         chunk, at = self._chunk, self._chunk.start
         *firsts, last = self._engine.segments(frame, plan.table)
         pieces = []

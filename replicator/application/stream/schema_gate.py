@@ -1,4 +1,5 @@
-"""Chunks on their way to a lane whose table's schema changes within them."""
+"""The schema gate: splits a table slice where the schema changes, so that each change is applied under its own
+schema."""
 
 from __future__ import annotations
 
@@ -26,9 +27,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class GateResult(Generic[F]):
-    """What a lane takes of a chunk: `slices` in order, each with what the lane takes of its frame. Where it does not go on,
-    `problem` says why, and `transition` what it met. `drops`: of its table, to be remembered whether or not rows come after
-    them."""
+    """A table slice after the gate.
+
+    - `slices`: in order, each with the columns that the lane applies.
+    - `problem`, `transition`: set if the lane stops, and why.
+    - `drops`: drops of the table, to be stored even if no rows follow.
+    """
 
     slices: Sequence[tuple[TableSlice[F], TargetColumns]]
     problem: Problem | None = None
@@ -37,14 +41,14 @@ class GateResult(Generic[F]):
 
 
 class SchemaGate(Generic[F]):
-    """Every change is applied under the schema that it was sent under. Used by the thread of one source only."""
+    """Applies each change under the schema under which it was sent. Only the thread of one source uses it."""
 
     def __init__(self, engine: Engine[F], now: Callable[[], datetime]) -> None:
         self._engine = engine
         self._now = now
 
     def pass_slice(self, run: LaneRun, chunk: TableSlice[F]) -> GateResult[F]:
-        """The chunk, cut where the lane's table is reshaped, up to where the lane stops; its schema moves on."""
+        """The slice, split at schema changes, up to the position where the lane stops. Moves the lane's schema."""
         pieces: list[tuple[TableSlice[F], TargetColumns]] = []
         drops: list[SchemaVersion] = []
         marks = [mark for mark in chunk.marks if mark.table is not None or _is_ahead(run, chunk, mark.start)]
@@ -78,7 +82,7 @@ class SchemaGate(Generic[F]):
         return run.schema.find_transition(mark.table, mark.start, self._now())
 
     def _find_first_position(self, run: LaneRun, marks: Sequence[SchemaMark]) -> Position:
-        """Where, in each partition, the first records come that the lane may not take."""
+        """Per partition, the first offset that the lane must not apply."""
         new = (mark.start for mark in marks if self._find_transition(run, mark) is not None)
         return Position.lowest(new)
 
@@ -86,7 +90,7 @@ class SchemaGate(Generic[F]):
         return ALL_COLUMNS if chunk.table is None else run.schema.select_columns(chunk.table)
 
     def _cut_slice(self, chunk: TableSlice[F], at: Position) -> tuple[TableSlice[F], TableSlice[F]]:
-        """What lies below a position, and the rest."""
+        """The slice below a position, and the rest."""
         ends = {p: min(o, max(at.get(p, o), chunk.start.get(p, o))) for p, o in chunk.end.items()}
         end = Position(ends)
         if chunk.frame is None:
@@ -101,5 +105,5 @@ class SchemaGate(Generic[F]):
 
 
 def _is_ahead(run: LaneRun, chunk: TableSlice[F], at: Position) -> bool:
-    """The record there lies in the chunk, and the lane has not got it yet."""
+    """True if the record at `at` lies in the slice, and the lane has not read it yet."""
     return all(max(chunk.start[p], run.handed_over.get(p, o)) <= o < chunk.end[p] for p, o in at.items())

@@ -1,4 +1,4 @@
-"""What sinks remember of the schemas that lanes have met."""
+"""The schema history: schema versions of lanes, stored in their sinks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ log = structlog.get_logger(__name__)
 
 
 def read_schema_versions(sink: Any, lane: Lane) -> Sequence[SchemaVersion]:
-    """What the sink remembers of the lane's schemas; nothing where it does not remember any."""
+    """The lane's schema versions in the sink; none if the sink does not store schemas."""
     return sink.schemas(lane) if isinstance(sink, StoresSchemas) else ()
 
 
 def store_schema_version(workers: Mapping[str, Any], run: LaneRun, version: SchemaVersion) -> None:
-    """Have the lane's sink remember a schema for which the lane waits, or that its table was dropped. Not waited for:
-    whatever becomes of it, the lane finds out again."""
+    """Store a version in the lane's sink: a schema for which the lane waits, or a drop of its table.
+
+    Does not wait for the outcome: if it fails, the lane finds the same version again.
+    """
     try:
         done: Future[None] = workers[run.lane.sink].ask(partial(_write_version, lane=run.lane, version=version))
     except Stopped:

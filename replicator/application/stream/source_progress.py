@@ -1,4 +1,4 @@
-"""What a source has brought, for people."""
+"""Progress of a source, for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replicator.ports.telemetry import Pace
 
 @dataclass(frozen=True, slots=True)
 class SourceOutage:
-    """A source that does not answer, or (`answers`) that cannot read some partition: since when, on the clock, and why."""
+    """An outage of a source. `since`: on the clock. `answers`: the source answers, but cannot read some partition."""
 
     since: float
     sentence: str
@@ -24,7 +24,7 @@ class SourceOutage:
 
 @dataclass(frozen=True, slots=True)
 class SourceCall:
-    """What a source is waited for, and since when, on the clock."""
+    """A call of a source that the pipeline waits for. `since`: on the clock."""
 
     doing: str
     since: float
@@ -32,13 +32,21 @@ class SourceCall:
 
 @dataclass
 class SourceProgress:
-    """What a source has brought so far, for people. `ignored`: how many of its `records` carry no change of a table that
-    some lane has, by kind. `end` is where its stream ended when last asked; `outage` is set while it does not answer or
-    fails in part, `call` while the pipeline waits for it; `pace` where an engine runs the stream; `transaction_progress`
-    where lanes are held together at transactions. `unmatched`: `NamesTopics.unmatched` of a source that had no topic at
-    all when it was read to its end; `absent`, `damaged`: likewise, of `NamesFiles`. `excluded`: the topics that an event
-    log does not read, by sink. `is_sparse`: see `ports.source.Source.has_sparse_offsets`. `row_loss` where what sends the
-    records may lose some before. `transactions`: the topic in which their ends are told, where lanes follow them."""
+    """The progress of a source, for people.
+
+    - `ignored`: per kind, the `records` without a change for any lane.
+    - `end`: the end of the stream, as last read.
+    - `outage`: set while the source does not answer, or fails in part.
+    - `call`: set while the pipeline waits for the source.
+    - `pace`: set if an engine runs the stream.
+    - `transaction_progress`: set if the lanes follow transactions.
+    - `row_loss`: set if the connector may lose rows before it sends them.
+    - `unmatched`: `NamesTopics.unmatched` of a source without any topic at the end of its stream.
+    - `absent`, `damaged`: likewise, of `NamesFiles`.
+    - `excluded`: by sink, the topics that its event log skips.
+    - `is_sparse`: see `ports.source.Source.has_sparse_offsets`.
+    - `transactions`: the transaction topic; None if the lanes do not follow transactions.
+    """
 
     records: int = 0
     ignored: Counter[str] = field(default_factory=Counter)
@@ -58,8 +66,11 @@ class SourceProgress:
     transactions: str | None = None
 
     def get_position(self, run: LaneRun) -> Position:
-        """How far a lane has got in the topics that it reads. Of the topic of transactions the lane of a table has
-        nothing to apply, and does not write for it alone: how far it was handed over counts there."""
+        """The position of a lane in the topics that it reads.
+
+        A table lane applies no rows of the transaction topic, and does not commit for it alone. For that topic,
+        its position in the queue counts.
+        """
         position = Position({**run.begin, **run.applied})
         if not run.is_event_log:
             return position.advanced_to({p: o for p, o in run.handed_over.items() if p.topic == self.transactions})
@@ -67,11 +78,14 @@ class SourceProgress:
         return position.only(p for p in position if p.topic not in excluded)
 
     def find_lowest_lag(self, runs: Iterable[LaneRun]) -> int | None:
-        """`count_lag` of the lowest of these lanes; of partitions that none of them knows, of what was read."""
+        """The lag of the lowest of these lanes. For partitions without a lane position, the read position counts."""
         lowest = Position.lowest([self.get_position(run) for run in runs])
         return self.count_lag(Position({**self.position, **lowest}))
 
     def count_lag(self, position: Mapping[TopicPartition, int]) -> int | None:
-        """The records from `position` to the end, over the partitions that both know; None where offsets do not tell."""
+        """The records from `position` to the end, in the partitions of both.
+
+        None if records are left and offsets are sparse.
+        """
         left = sum(max(0, self.end[p] - offset) for p, offset in position.items() if p in self.end)
         return None if left and self.is_sparse else left

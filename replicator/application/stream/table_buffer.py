@@ -1,4 +1,7 @@
-"""The changes of one table on their way to its lanes: what must wait is held back, what must not be joined is cut."""
+"""The table buffer: changes of one table on the way to its lanes.
+
+It holds changes back, and cuts them into segments.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,10 @@ from replicator.ports.frames import F
 
 @dataclass(frozen=True, slots=True)
 class SchemaMark:
-    """Records came under the schema `table` from `start` on, in the partitions that it names, up to the next mark there.
-    Without one: the record there, which is no change, says that the table was dropped."""
+    """From `start` on, in its partitions, records have the schema `table`, up to the next mark there.
+
+    `table` None: the record at `start`, which is no change, drops the table.
+    """
 
     table: TableSpec | None
     start: Position
@@ -28,7 +33,7 @@ class SchemaMark:
 
 @dataclass(frozen=True)
 class SchemaSlice(Generic[F]):
-    """Changes that were sent under one schema, none of them below `mark`; `table`: what their frame can be united as."""
+    """Changes with one schema, none of them below `mark`. `table`: the schema that its frame can be united as."""
 
     frame: F
     mark: SchemaMark
@@ -37,10 +42,14 @@ class SchemaSlice(Generic[F]):
 
 @dataclass(frozen=True)
 class TableSlice(Generic[F]):
-    """Changes that lanes may take now. `frame` is None when there are none, otherwise one of `table`. `start`, `end`: what
-    it stands for, per partition. `raw`: the records that it is made of; `size`: the bytes that keeping them takes. `marks`:
-    of the schemas of its records, and of drops, in order; the first and the last ones may not lie in it. Without a frame
-    there are none of schemas."""
+    """Changes that lanes may apply now.
+
+    - `frame`: a changes frame of `table`; None without changes.
+    - `start`, `end`: the span that it covers.
+    - `raw`: the records behind it; `size`: the bytes that keeping them needs.
+    - `marks`: schema marks and drops, in order. The first and the last may lie outside. Without a frame only
+      drops.
+    """
 
     frame: F | None
     start: Position
@@ -52,12 +61,15 @@ class TableSlice(Generic[F]):
 
 
 class TableBuffer(Generic[F]):
-    """One table's stream for the lanes that follow it together.
+    """The stream of one table, for the lanes that follow it together.
 
-    `read`: the stream was read up to here. `released`: lanes got everything below; between the two, changes are held back:
-    the delete half of a key change waits for its create half, which most often is in the next batch. They are let go when
-    the stream is idle, or when too much is held. Nothing from `barrier` on is released: below it are whole transactions.
-    `clock`: in seconds, never goes back.
+    - `read`: the stream was read up to here.
+    - `released`: lanes got everything below. Changes between the two are held back.
+    - `barrier`: nothing from here on is released; below are whole transactions.
+    - `clock`: in seconds, never goes back.
+
+    The delete half of a key change waits for its create half, which is usually in the next batch. Held changes
+    are released when the stream is idle, or when too many are held.
     """
 
     def __init__(self, engine: Engine[F], options: RuntimeOptions, position: Position, clock: Clock = monotonic) -> None:
@@ -78,16 +90,19 @@ class TableBuffer(Generic[F]):
 
     @property
     def size(self) -> int:
-        """The bytes that keeping the records takes of which something is held back."""
+        """The bytes needed to keep the records behind held changes."""
         return self._size
 
     @property
     def has_held(self) -> bool:
-        """True while something is held back."""
+        """True while changes are held back."""
         return bool(self._held)
 
     def make_empty(self, table: TableSpec | None) -> F | None:
-        """A changes frame of `table` without rows; None when its last changes had another schema, or none came yet."""
+        """A changes frame of `table` without rows.
+
+        None if the last changes had another schema, or there were none yet.
+        """
         return self._empty[1] if self._empty and self._empty[0] is table else None
 
     def add_batch(
@@ -100,10 +115,16 @@ class TableBuffer(Generic[F]):
         *,
         drops: Sequence[Position] = (),
     ) -> Sequence[TableSlice[F]]:
-        """Add a batch's changes, in order, and `span`, what the batch covers of the table's topics; `raw` are its records,
-        of `size` bytes, and at `drops` those that say that the table was dropped. `table`: the one known last, for a batch
-        without changes. Changes whose frames cannot be one, since a column has another type or the table another key, are in
-        chunks of their own."""
+        """Add the changes of a batch, in order.
+
+        - `table`: the newest schema, for a batch without changes.
+        - `span`: the span of the batch, in the table's topics.
+        - `raw`: its records; `size`: their bytes.
+        - `drops`: positions of records that drop the table.
+
+        Changes whose frames cannot be united are returned in separate slices: a column has another type, or the
+        table another key.
+        """
         self._drops = (*self._drops, *(SchemaMark(None, at) for at in drops if _is_within(at, span.start, span.end)))
         out: list[TableSlice[F]] = []
         groups = _group_compatible(parts)
@@ -127,7 +148,7 @@ class TableBuffer(Generic[F]):
         *,
         marks: Sequence[SchemaMark] = (),
     ) -> Sequence[TableSlice[F]]:
-        """`add_batch` of changes whose frames can all be one of `table`."""
+        """`add_batch` for changes whose frames can all be united as `table`."""
         apart: Sequence[TableSlice[F]] = ()
         if self._held and self._table and parts and table and not can_cover(table, self._table):
             apart = self._release_frames(self._held, self._table, flush=True, without_barrier=True)
@@ -149,25 +170,27 @@ class TableBuffer(Generic[F]):
             self._size += size
         chunks = self._release_frames([*self._held, *parts], table, flush=self._is_too_much())
         if self._held and all(self.released[p] >= offset for p, offset in known.items()):
-            # What is held now came with this batch; how long others waited before it does not count against it.
+            # Held changes are of this batch now: the waiting time of earlier ones does not count.
             self._raw, self._size, self._pushes = (raw,) if raw is not None else (), size, 1
         return chunks
 
     def release_ready(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
-        """What the barrier holds no longer."""
+        """Release changes that the barrier no longer holds."""
         return self._release_frames(self._held, table, flush=False)
 
     def release_idle(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
-        """An empty batch came: the stream may have ended for now."""
+        """Release everything after `hold_idle` seconds without records: the stream may have ended for now."""
         return self.release_all(table) if self._clock() - self._pushed_at >= self._options.hold_idle else ()
 
     def release_all(self, table: TableSpec | None) -> Sequence[TableSlice[F]]:
-        """Let go of what is held."""
+        """Release all held changes."""
         return self._release_frames(self._held, table, flush=True) if self._held else ()
 
     def absorb_buffer(self, other: TableBuffer[F]) -> None:
-        """Take over what `other`, which has read at least up to where this feed had released, still holds back below that:
-        the rest is held here already."""
+        """Add the held changes of `other` below this buffer's `released`; later ones are held here already.
+
+        `other` must have read at least up to there.
+        """
         drops = tuple(mark for mark in other._drops if _is_within(mark.start, Position(), self.released))
         lacking = [self._engine.before(frame, self.released)[0] for frame in other._held]
         lacking = [frame for frame in lacking if self._engine.count(frame)]
@@ -191,7 +214,10 @@ class TableBuffer(Generic[F]):
     def _release_frames(
         self, frames: Sequence[F], table: TableSpec | None, *, flush: bool, without_barrier: bool = False
     ) -> Sequence[TableSlice[F]]:
-        """`without_barrier`: not even the barrier holds them, since nothing that comes can be united with them."""
+        """Release changes up to the barrier.
+
+        `without_barrier`: release all, since no later change can be united with them.
+        """
         start = self.released
         outer = Position({p: max(o, start.get(p, o)) for p, o in self.barrier.items()} if not without_barrier else {})
         if not frames or table is None:
@@ -216,7 +242,7 @@ class TableBuffer(Generic[F]):
         )
 
     def _take_schema_boundaries(self, end: Position) -> tuple[SchemaMark, ...]:
-        """Those of the schemas of what is released up to `end`; forgets those that nothing more comes of."""
+        """The schema marks below `end`. Drops marks that no later record belongs to."""
         below = tuple(m for m in self._marks if any(o < end.get(p, o) for p, o in m.start.items()))
         left: list[SchemaMark] = []
         passed: set[TopicPartition] = set()
@@ -228,7 +254,7 @@ class TableBuffer(Generic[F]):
         return below
 
     def _take_drops(self, end: Position) -> tuple[SchemaMark, ...]:
-        """Those of what is released up to `end`; forgets them."""
+        """Remove and return the table drops below `end`."""
         below = tuple(m for m in self._drops if _is_within(m.start, Position(), end))
         self._drops = tuple(m for m in self._drops if m not in below)
         return below
@@ -248,7 +274,7 @@ def _is_within(at: Position, start: Position, end: Position) -> bool:
 
 
 def _order_drops_first(marks: tuple[SchemaMark, ...], drops: tuple[SchemaMark, ...]) -> tuple[SchemaMark, ...]:
-    """Each drop before the schemas of which all records come after it in its partition."""
+    """Insert each drop before the schemas whose records all follow it in its partition."""
     out = list(marks)
     for drop in drops:
         later = (i for i, m in enumerate(out) if any(m.start.get(p, o) > o for p, o in drop.start.items()))
@@ -257,7 +283,7 @@ def _order_drops_first(marks: tuple[SchemaMark, ...], drops: tuple[SchemaMark, .
 
 
 def _group_compatible(parts: Sequence[SchemaSlice[F]]) -> list[list[SchemaSlice[F]]]:
-    """Stretches of parts whose frames can be one."""
+    """Runs of slices whose frames can be united."""
     groups: list[list[SchemaSlice[F]]] = []
     for part in parts:
         if groups and (groups[-1][-1].table is part.table or groups[-1][-1].table == part.table):

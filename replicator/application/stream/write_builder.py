@@ -1,4 +1,4 @@
-"""From changes to writes: what each lane still lacks, folded once per group of lanes that can share it."""
+"""The write builder: turns table slices and batches into writes of lanes. Lanes with equal folds share the result."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from .table_buffer import TableSlice
 
 TopicIdentity = Mapping[str, str]
 StoreSchemaVersion = Callable[[LaneRun, SchemaVersion], None]
-"""Has the lane's sink remember a schema."""
+"""Stores a schema version in the lane's sink."""
 
 
 @dataclass
 class _SharedFolds(Generic[F]):
-    """A piece on its way to several lanes: by what they make of it, the rows that they share."""
+    """The folds of a slice, shared by the lanes that transform and fold it in the same way."""
 
     transformer: SliceTransformer[F]
     folded: dict[object, Sequence[FoldedChanges[F]]] = field(default_factory=dict)
 
 
 class WriteBuilder(Generic[F]):
-    """Makes the writes of one source's lanes. Used by the thread of the source only.
+    """Makes the writes of one source's lanes. Only the thread of the source uses it.
 
-    Moves a lane's `handed` and `sent`. Where nothing is to be written for a lane, only `handed` moves;
-    `build_position_write` writes what its position lags behind by.
+    It moves a lane's `handed_over` and `sent`. Without anything to write only `handed_over` moves;
+    `build_position_write` writes the rest.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class WriteBuilder(Generic[F]):
         self._engine = shared.engine
         self._log_plan = make_event_log_plan()
         self.batch_records: BatchRecords[F] = BatchRecords(packed=shared.options.gather > 0)
-        """Keeps the records of batches that chunks are made of."""
+        """The records of the batches behind the slices."""
 
     def build_slice_writes(
         self, chunk: TableSlice[F], runs: Sequence[LaneRun], identity: TopicIdentity
     ) -> list[WriteRequest[F]]:
-        """The writes of a chunk for the lanes that follow its feed, but for those that have stopped meanwhile."""
+        """The writes of a slice for the lanes that follow its buffer. Lanes that have stopped meanwhile get none."""
         runs = [run for run in runs if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP)]
         for run in runs:
             gap = any(run.handed_over.get(p, start) < start for p, start in chunk.start.items())
@@ -113,7 +113,7 @@ class WriteBuilder(Generic[F]):
         return out
 
     def _stop_lane(self, run: LaneRun, problem: Problem, turn: SchemaTransition) -> None:
-        """The lane goes on no more, once what was handed over is committed."""
+        """Stop the lane once its queued writes are committed."""
         if run.status is LaneStatus.SUSPENDED:
             return
         run.schema.versions[turn.version.number] = turn.version
@@ -123,8 +123,11 @@ class WriteBuilder(Generic[F]):
     def build_log_writes(
         self, batch: Batch[F], routed: RoutedBatch[F] | None, runs: Sequence[LaneRun], exclude: Mapping[str, set[str]]
     ) -> list[WriteRequest[F]]:
-        """The writes of a batch for event logs: every record, but for the topics that a log's sink excludes. A log that
-        would hold what a mask with a wrong name was to mask is suspended. `routed` may be None where nothing is private."""
+        """The writes of a batch for event logs: every record, except for topics that the log's sink excludes.
+
+        A log is suspended if a mask names an unknown column: it would store the values unmasked. `routed`: may
+        be None if the source has no private columns.
+        """
         frames: dict[object, F] = {}
         out = []
         for run in runs:
@@ -151,7 +154,7 @@ class WriteBuilder(Generic[F]):
             return next((one for one in found if one is not None), None)
 
     def build_position_write(self, run: LaneRun, empty: F | None, identity: TopicIdentity) -> list[WriteRequest[F]]:
-        """A write without rows that brings the lane's position to where it was handed to, when it lags behind."""
+        """A write without rows that moves the lane's committed position up to `handed_over`; none if it is there."""
         if empty is None or run.is_event_log or not _make_span(run.sent, run.handed_over):
             return []
         span = _make_span(run.sent, run.handed_over)
@@ -164,7 +167,10 @@ class WriteBuilder(Generic[F]):
         return out
 
     def _plan_lane(self, run: LaneRun, table: TableSpec | None, columns: Columns) -> list[ApplyPlan]:
-        """The lane's plan for frames of `table`; none, and the lane is suspended, where there cannot be one."""
+        """The lane's plan for frames of `table`.
+
+        If no plan is possible, the lane is suspended and the list is empty.
+        """
         try:
             ensure_accounting(table is not None, f"The changes of lane {run.lane.id} came without their table.")
             plan = self._catalog.plan_lane(run.lane, cast("TableSpec", table), columns)
@@ -176,8 +182,10 @@ class WriteBuilder(Generic[F]):
         return [plan]
 
     def _keep_rejects(self, run: LaneRun, taken: TransformedSlice[F], chunk: TableSlice[F]) -> bool:
-        """What has no place in the lane is durable in the dead letters before anything moves past it; False when the lane
-        has stopped there."""
+        """Store rejects of the row transforms durably, before any position moves past them.
+
+        False if the lane has stopped.
+        """
         if taken.rejects is not None:
             lane, raw = run.lane, RecordFrames(chunk.raw)
             rejects = self._shared.rejects
@@ -192,7 +200,7 @@ class WriteBuilder(Generic[F]):
         return True
 
     def _fold_slices(self, frame: F, taken: TransformedSlice[F], plan: ApplyPlan) -> Sequence[FoldedChanges[F]]:
-        """The pieces folded, the last of them with what the others do not account for."""
+        """The folded slices. The last one also counts the changes that are in no slice."""
         folded = [self._engine.fold(piece.frame, plan) for piece in taken.slices if piece.frame is not None]
         changes = self._engine.count(frame)
         accounted = sum(piece.rows + piece.counts.total for piece in folded) + taken.counts.total
@@ -224,7 +232,7 @@ class WriteBuilder(Generic[F]):
 
 
 def cover_topics(span: Span, topics: Iterable[str]) -> Span:
-    """The part of a span that lies in `topics`."""
+    """The span, limited to partitions of `topics`."""
     wanted = set(topics)
     return span.only(p for p in span.end if p.topic in wanted)
 
@@ -236,6 +244,6 @@ def select_identities(identity: TopicIdentity, partitions: Iterable[TopicPartiti
 
 
 def _make_span(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Span:
-    """The span from `start` to `end`, without partitions in which it is empty."""
+    """The span from `start` to `end`, without empty partitions."""
     parts = {p: o for p, o in end.items() if start.get(p, o) < o}
     return Span(Position({p: start[p] for p in parts}), Position(parts))
