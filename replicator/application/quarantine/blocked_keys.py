@@ -1,4 +1,4 @@
-"""Keys of which a record was rejected: what comes after it is held back where the configuration says so."""
+"""Blocked keys: a rejected record blocks later records of its key, if so configured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from replicator.ports.frames import F, RejectedRecord
 from .rejects import Rejects
 
 BlockedKey = tuple[str, int, str]
-"""The hash of a key, where it is: in a topic's partition. Records without a key hold nothing back."""
+"""Topic, partition, and the hash of the key. Records without a key block nothing."""
 
 BLOCKED_REASON = str(
     Reject(
@@ -25,10 +25,11 @@ BLOCKED_REASON = str(
 
 
 class BlockedKeys(Generic[F]):
-    """What is held back of one source's records. The store is asked once, so that a restart forgets nothing. For one thread.
+    """The blocked keys of one source. Reads the dead-letter store once, so that a restart unblocks nothing. For
+    one thread.
 
-    Of a key, everything above the first record that is not replayed is held; in its partition, since only there something
-    comes before something else.
+    A key is blocked above its first open dead letter. Only in the partition of that record, since records of
+    different partitions have no order.
     """
 
     def __init__(self, source: str, engine: Engine[F], rejects: Rejects[F]) -> None:
@@ -39,7 +40,7 @@ class BlockedKeys(Generic[F]):
         self._hashes = UNKEYED_HASHES
 
     def split_blocked(self, raw: F) -> tuple[F, F | None]:
-        """The records that may go on, and those that are held, with `_error`; None for none."""
+        """The records that are not blocked, and the blocked ones, with `_error`; None without any."""
         since = self._load_keys()
         if not since:
             return raw, None
@@ -48,7 +49,7 @@ class BlockedKeys(Generic[F]):
         return free, held if self._engine.count(held) else None
 
     def add_rejects(self, rows: F, raw: F) -> bool:
-        """Hold what comes after these rejects; True when that may be something in `raw`."""
+        """Block the keys of these rejects. True if records of `raw` may be blocked by that."""
         since, new = self._load_keys(), False
         for rejected in self._engine.rejected(rows, [raw]):
             new |= _add_key(since, rejected, self._hashes.hash_key(rejected.key))
@@ -62,7 +63,7 @@ class BlockedKeys(Generic[F]):
         return self._since
 
     def _refuse_others(self, since: Iterable[BlockedKey]) -> None:
-        """Raise DataLoss where what is held back cannot be known any more."""
+        """Raise DataLoss if stored key hashes cannot be compared, so that the blocked keys are unknown."""
         if not all(self._hashes.is_comparable(told) for _, _, told in since):
             raise DataLoss(
                 f"Of source {self._source} records are held back whose keys were not hashed under the secret in "
@@ -82,8 +83,10 @@ def _add_key(since: dict[BlockedKey, int], one: RejectedRecord | DeadLetter, key
 
 
 def find_blocked(letters: Iterable[DeadLetter], tried_ids: set[str]) -> dict[str, bool]:
-    """Of letters in the order of their records, by event id, those that are HELD: True where a record of their key before
-    them is not among those that are `try_inputs`."""
+    """The blocked dead letters (code HELD), by event id. True: an earlier record of the key is not retried with them.
+
+    `letters`: in the order of their records. `tried_ids`: the event ids to retry.
+    """
     waiting: set[BlockedKey] = set()
     found: dict[str, bool] = {}
     for letter in letters:

@@ -1,4 +1,4 @@
-"""Of which records the rejects are counted: several lanes may read the same records, each for itself."""
+"""Counted spans: offsets whose rejects were counted. Several lanes may read the same records."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from replicator.domain.position import Span, TopicPartition
 
 Offsets = Mapping[TopicPartition, Sequence[range]]
 NO_TABLE = ""
-"""For rejects of records before their table is known."""
+"""Stands for rejects of unrouted records."""
 
 
 class CountedSpans:
-    """By table and partition the offsets whose rejects were counted, in this run or before it. For one thread."""
+    """By table and partition, the offsets whose rejects were counted in this run or earlier. For one thread."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, TopicPartition], list[range]] = {}
 
     def add(self, table: str, span: Span) -> Offsets:
-        """The offsets of the span that were not in it before."""
+        """Add a span. Returns its offsets that were not in it before."""
         return {p: self._add_range((table, p), span.start[p], end) for p, end in span.end.items() if span.start[p] < end}
 
     def _add_range(self, place: tuple[str, TopicPartition], start: int, end: int) -> list[range]:

@@ -1,4 +1,4 @@
-"""How many dead letters are open, for people: counted in the store now and then, beside the stream."""
+"""Counts of open dead letters, for people. A separate thread reads them from the store now and then."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ log = structlog.get_logger(__name__)
 AFTER_REJECTS = 5.0
 """Seconds between two counts while records are rejected."""
 OTHERWISE = 60.0
-"""The same while none are: other programs replay letters, and remove them."""
+"""Seconds between two counts otherwise: other programs retry and remove dead letters."""
 SHARE = 20
-"""A count that takes long is repeated so much more rarely."""
+"""A slow count is repeated only after this many times its duration."""
 
 
 class DeadLetterCounts:
-    """`counts`: the counts as of the last time, None before the first one and while the store cannot be read. Safe for use
-    from several threads."""
+    """`counts`: the last counts; None before the first, and while the store cannot be read. Thread-safe."""
 
     def __init__(self, store: DeadLetters, telemetry: Telemetry, clock: Clock = monotonic) -> None:
         self._store = store
@@ -38,11 +37,11 @@ class DeadLetterCounts:
         self.counts: Mapping[DeadLetterGroup, int] | None = None
 
     def invalidate(self) -> None:
-        """Letters were written."""
+        """Note that dead letters were written."""
         self._is_stale = True
 
     def refresh(self) -> None:
-        """Count again if that is due, in a thread of its own: the store may be slow, or away."""
+        """Count again if it is due. Uses a thread of its own, since the store may be slow or not answer."""
         pause = max(AFTER_REJECTS if self._is_stale else OTHERWISE, SHARE * self._took)
         if (self._ended_at is None or self._clock() - self._ended_at >= pause) and not self._lock.locked():
             threading.Thread(target=self.recount, name="dead letters", daemon=True).start()
@@ -55,7 +54,7 @@ class DeadLetterCounts:
                 self.counts = dict(self._store.count_open())
                 self._is_failing = False
             except Exception as error:
-                # The first of failures in a row: it is tried again every few seconds.
+                # Warn once for several failures in a row: the count is repeated every few seconds.
                 tell = log.debug if self._is_failing else log.warning
                 tell("dead letters cannot be counted", sentence=to_problem(error).sentence)
                 self.counts, self._is_stale, self._is_failing = None, True, True
@@ -65,7 +64,9 @@ class DeadLetterCounts:
 
 
 def count_for_lane(counts: Mapping[DeadLetterGroup, int], source: str, table: str, lane: str) -> int:
-    """The letters that keep something from a lane: its own, and those of its table that no lane got. `table` is empty for an
-    event log, which has every record."""
+    """The dead letters that keep records from a lane: its own, and its table's from before fan-out.
+
+    `table` is empty for an event log, which has every record.
+    """
     shared = counts.get(DeadLetterGroup(source, table, ""), 0) if table else 0
     return shared + sum(count for group, count in counts.items() if group.lane == lane)

@@ -1,4 +1,4 @@
-"""A decoder that knows which records are of rows that were forgotten, and lets nobody have them."""
+"""A decoder wrapper that drops the records of erased keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from replicator.domain.transactions import TransactionMark
 from replicator.ports.decoder import ROUTE, Decoder, MasksRecords, ReadsTransactionMarks
 
 SAMPLE_RECORDS = 100
-"""Records that are shown to a decoder so that it learns a schema."""
+"""Records from which a decoder learns a schema."""
 RecordPosition = tuple[str, int, int]
 KeyColumns = tuple[str, ...]
 KeyTexts = tuple[str, ...] | None
@@ -28,7 +28,7 @@ KeyTexts = tuple[str, ...] | None
 
 @dataclass(frozen=True)
 class ErasedKeys:
-    """The keys of one table that were forgotten, as far as they have these columns."""
+    """The erased keys of one table that consist of these columns."""
 
     table: str
     columns: KeyColumns
@@ -39,22 +39,22 @@ class ErasedKeys:
     messages: frozenset[str]
 
     def has_key(self, key: Sequence[str]) -> bool:
-        """Whether it is one of these."""
+        """True if the key was erased."""
         return self.hashes.hash_key(self.source, self.table, self.columns, key) in self.keys
 
     def is_message_erased(self, topic: str, key: bytes) -> bool:
-        """Whether a record with that key is of a row that was forgotten."""
+        """True if records with this message key belong to an erased key."""
         return bool(self.messages) and self.hashes.hash_message(topic, key) in self.messages
 
 
 class ErasureFilter:
-    """`ports.decoder.Decoder`, by which records of forgotten rows are ignored, over another one;
-    `ports.decoder.FiltersErased`.
+    """`ports.decoder.Decoder` over another one that ignores records of erased keys. Also `ports.decoder.FiltersErased`.
 
-    A record is of such a row when a change that it holds is, on either side: under the key that it has, or had before. Only
-    the key columns are decoded for that, so that a record with another value that cannot be read is known too. Of
-    one whose key cannot be decoded (and of a tombstone) it is the key of the message that tells, and what its value says as
-    JSON, in the topics of its table.
+    A record belongs to an erased key if any of its changes does, by its key now or before. Only the key columns
+    are decoded for that, so unreadable values elsewhere do not matter.
+
+    If the key cannot be decoded (or the record is a null record), the message key decides, and the value read
+    as JSON. This applies in the topics of the table.
     """
 
     def __init__(self, decoder: Decoder, forgotten: Iterable[ErasedKeys]) -> None:
@@ -73,7 +73,7 @@ class ErasureFilter:
         return pa.table(columns, schema=ROUTE)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """Of records that were routed, as `decode`."""
+        """The records have passed `route`, as for `decode`."""
         found: TableSpec = self._decoder.learn(sample, table, fingerprint)
         return found
 
@@ -87,7 +87,8 @@ class ErasureFilter:
         return self._find_erased_records(raw, self._decoder.route(raw)) if raw.num_rows else None
 
     def list_other_keys(self, raw: pa.Table) -> set[tuple[str, ...]]:
-        """The keys of the changes in these records that were not forgotten, as texts: the row had, or got, them besides."""
+        """The keys of changes in these records that were not erased, as texts: the row had them before or after a
+        key change."""
         routes, found = self._decoder.route(raw), set()
         for one in self._forgotten:
             of_table = _is_routed_to(routes, one.table)
@@ -121,7 +122,7 @@ class ErasureFilter:
         return pa.array([number in places for number in range(raw.num_rows)], pa.bool_())
 
     def _group_unrouted(self, raw: pa.Table, routes: pa.Table) -> dict[str, set[int]]:
-        """The records of which no table is known, in topics of tables with forgotten rows."""
+        """The unrouted records in topics of tables with erased keys, under the empty table name."""
         found: dict[str, set[int]] = defaultdict(set)
         if self._topics:
             near = pc.is_in(raw["topic"], value_set=pa.array(sorted(self._topics), raw.schema.field("topic").type))
@@ -131,7 +132,7 @@ class ErasureFilter:
     def _find_in_table(
         self, raw: pa.Table, routes: pa.Table, mine: pa.Array, forgotten: Sequence[ErasedKeys]
     ) -> tuple[set[int], set[int]]:
-        """Which of the records at these places are of a forgotten row, and of which that cannot be decoded."""
+        """The records (of `mine`) that belong to an erased key, and the ones whose key cannot be decoded."""
         found: set[int] = set()
         unread: set[int] = set()
         prints = routes["fingerprint"].take(mine)
@@ -149,8 +150,11 @@ class ErasureFilter:
         return found, unread - found
 
     def _read_old_keys(self, records: pa.Table, columns: KeyColumns) -> list[KeyTexts]:
-        """The keys in the images of before, as JSON has them, by record: where others than a source's own columns are the
-        key, it does not say of a change of these that it is one."""
+        """The keys in the before images, read as JSON, by record.
+
+        If the configuration has another key than the source, the source does not report changes of it as key
+        changes.
+        """
         fields = [(f"key_{number}", Any, None) for number in range(len(columns))]
         names = {f"key_{number}": name for number, name in enumerate(columns)}
         read = msgspec.json.Decoder(msgspec.defstruct("Image", fields, rename=names.get)).decode
@@ -174,7 +178,7 @@ class ErasureFilter:
         return set(_read_positions(at)), set(_read_positions(changes.filter(bad)))
 
     def _find_key_schema(self, records: pa.Table, one: ErasedKeys, fingerprint: str) -> TableSpec | None:
-        """The table as far as its key, under the schema of that fingerprint; None where that cannot be known."""
+        """The key columns of the table, under the schema of the fingerprint; None if unknown."""
         known = (one.table, fingerprint)
         if known not in self._specs:
             try:
@@ -189,7 +193,7 @@ class ErasureFilter:
     def _find_by_message(
         self, raw: pa.Table, numbers: Sequence[int], forgotten: Sequence[ErasedKeys], *, routed: bool
     ) -> set[int]:
-        """Which of these records their messages say to be of a forgotten row. `routed`: they are of its table."""
+        """The records that belong to an erased key by their messages. `routed`: they are of its table."""
         if not numbers:
             return set()
         records = raw.take(pa.array(numbers, pa.int64()))
@@ -227,12 +231,15 @@ _FILTERS = {
 
 
 def _is_routed_to(routes: pa.Table, table: str) -> pa.ChunkedArray:
-    """Not a reject that names the table: its columns are not known."""
+    """True for records of the table. Rejects that name it do not count: their columns are unknown."""
     return pc.fill_null(pc.and_(pc.equal(routes["table"], table), pc.is_valid(routes["fingerprint"])), False)
 
 
 def filter_erased(decoder: Decoder, hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Decoder:
-    """The decoder itself where nothing was forgotten; what else it can do it still can."""
+    """The decoder with a filter, or itself if nothing was erased.
+
+    The filter has the same optional ports as the decoder.
+    """
     found = tuple(_group_erasures(hashes, erasures))
     kind = _FILTERS[isinstance(decoder, ReadsTransactionMarks), isinstance(decoder, MasksRecords)]
     return kind(decoder, found) if found else decoder
@@ -249,7 +256,7 @@ def _group_erasures(hashes: ErasureHashes, erasures: Iterable[Erasure]) -> Itera
 
 
 def _find_matching_rows(columns: Sequence[pa.ChunkedArray], one: ErasedKeys) -> set[int]:
-    """The numbers of the rows whose key is one of these; keys that come several times are looked at once."""
+    """The numbers of the rows with an erased key. Repeated keys are checked once."""
     rows = list(zip(*(to_key_texts(column).to_pylist() for column in columns), strict=True))
     known = {row for row in set(rows) if None not in row and one.has_key(row)}
     return {number for number, row in enumerate(rows) if row in known} if known else set()
@@ -269,7 +276,7 @@ def _parse_key(read: Callable[[str], Any], text: str) -> KeyTexts:
 
 
 def _read_keys(changes: pa.Table, names: KeyColumns) -> Iterator[list[list[str | None]]]:
-    """The texts of the keys of changes, and of those before."""
+    """The texts of the keys of changes, and of their old keys."""
     yield [to_key_texts(changes[name]).to_pylist() for name in names]
     if OLD_KEY in changes.column_names:
         yield [to_key_texts(pc.struct_field(changes[OLD_KEY], name)).to_pylist() for name in names]
@@ -280,7 +287,7 @@ def _read_positions(rows: pa.Table, names: Sequence[str] = (TOPIC, PARTITION, OF
 
 
 def _find_row_numbers(records: pa.Table, at: pa.Array, wanted: set[RecordPosition]) -> Mapping[RecordPosition, int]:
-    """Where the records of these places are."""
+    """The number of the record at each wanted position."""
     if not wanted:
         return {}
     places = zip(_read_positions(records, ("topic", "partition", "offset")), at.to_pylist(), strict=True)

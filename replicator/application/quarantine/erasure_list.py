@@ -1,4 +1,4 @@
-"""The erasure list: which keys were forgotten, in a folder of its own."""
+"""The erasure list: the erased keys, as keyed hashes, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class ErasureEntries:
-    """What the list says: the keys that were forgotten, and the hashes by which they are known. None without any."""
+    """The content of the list: the erased keys, and the hash function that recognises them."""
 
     hashes: ErasureHashes
     erasures: tuple[Erasure, ...] = ()
 
     def select_source(self, source: str) -> tuple[Erasure, ...]:
-        """Those of the tables of a source."""
+        """The erasures in tables of a source."""
         return tuple(one for one in self.erasures if one.source == source)
 
 
 class ErasureList:
-    """`erasures.json` and `erasures.key` in a folder. Who writes it is alone; who reads it has it as it was whole.
+    """`erasures.json` and `erasures.key` in a folder. One writer at a time; readers always see a complete list.
 
-    The two are apart so that the list may be shown and kept where others look; only with both can a key be tried.
+    They are two files so that the list can be shown and copied: only with both can a key be tested.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,15 +41,17 @@ class ErasureList:
 
     @property
     def path(self) -> Path:
-        """The list itself."""
+        """The path of the list."""
         return self._list
 
     def load(self) -> ErasureEntries | None:
-        """What it says; None where nothing was ever forgotten. EnvironmentProblem where it cannot be read, or its key is not
-        there: what was forgotten would come back."""
+        """The content; None if nothing was ever erased.
+
+        EnvironmentProblem if it cannot be read or its key is missing: erased rows would return.
+        """
         try:
             said = json.loads(self._list.read_bytes())
-        except (FileNotFoundError, NotADirectoryError):  # Who looks for the folder of state tells what is wrong with it.
+        except (FileNotFoundError, NotADirectoryError):  # A bad state folder is reported elsewhere.
             return None
         except (OSError, ValueError) as error:
             raise self._make_read_error(self._list, error) from error
@@ -63,7 +65,7 @@ class ErasureList:
         return found
 
     def open_hashes(self) -> ErasureHashes:
-        """The hashes of the list, with a new key where there is no list yet."""
+        """The hash function of the list. Creates its key if there is no list yet."""
         known = self.load()
         if known is not None:
             return known.hashes
@@ -76,7 +78,7 @@ class ErasureList:
         return ErasureHashes(key)
 
     def put_erasure(self, hashes: ErasureHashes, erasure: Erasure) -> None:
-        """Add the key, or replace what is said of it; durable when it returns."""
+        """Add an erasure, or replace the entry of its key. Durable on return."""
         known = self.load()
         others = [one for one in (known.erasures if known else ()) if one.identity != erasure.identity]
         said = {"format": 1, "check": hashes.check, "erasures": [_to_stored(one) for one in (*others, erasure)]}
@@ -100,7 +102,7 @@ class ErasureList:
 
 
 def to_json(erasure: Erasure) -> dict[str, Any]:
-    """An entry as it is kept and shown."""
+    """The entry in the form in which it is stored and shown."""
     return _to_stored(erasure)
 
 

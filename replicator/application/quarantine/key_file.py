@@ -1,4 +1,4 @@
-"""The secret under which keys of private records are hashed, in a file of the pipeline's state."""
+"""The file with the secret for hashes of private keys, in the state folder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BYTES = 32
 
 
 class KeyFile:
-    """The file, made when its secret is asked for the first time. For several programs at once."""
+    """The file, created on first use. Several processes may use it at once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: KeyHashes | None = None
 
     def load_hashes(self) -> KeyHashes:
-        """Under the secret of the file. EnvironmentProblem where it can be neither read nor made."""
+        """The hash function with the secret. EnvironmentProblem if the file can be neither read nor created."""
         if self._known is None:
             try:
                 self._known = KeyHashes(self._load_secret())

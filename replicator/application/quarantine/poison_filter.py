@@ -1,4 +1,4 @@
-"""A decoder that is not shown the records which ended the program."""
+"""A decoder wrapper that rejects poison records without decoding them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ UNREADABLE = b"\xff"
 
 
 class PoisonRecordFilter:
-    """`ports.decoder.Decoder` over another one: records at the given places are rejects, of which that one gets nothing."""
+    """`ports.decoder.Decoder` over another one.
+
+    Records at the given positions are rejects, and the other one never gets them.
+    """
 
     def __init__(self, decoder: Any, places: Iterable[RecordPosition]) -> None:
         self._decoder = decoder
@@ -37,7 +40,7 @@ class PoisonRecordFilter:
         return self._decode_others(raw, self._decoder.route)
 
     def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:
-        """Of records that were routed, as `decode`."""
+        """The records have passed `route`, as for `decode`: none is a poison record."""
         found: TableSpec = self._decoder.learn(sample, table, fingerprint)
         return found
 
@@ -48,7 +51,7 @@ class PoisonRecordFilter:
         return self._decode_others(raw, self._decoder.envelope)
 
     def find_erased(self, raw: pa.Table) -> pa.Array | None:
-        """What is spared is nobody's."""
+        """A poison record belongs to no key."""
         if not isinstance(self._decoder, FiltersErased):
             return None
         spared = self.find_poison_records(raw)
@@ -59,7 +62,7 @@ class PoisonRecordFilter:
         return hits and pa.array([not is_spared and next(hits) for is_spared in spared.to_pylist()], pa.bool_())
 
     def _decode_others(self, raw: pa.Table, ask: Any) -> pa.Table:
-        """What is said of the other records, and the error of those that are spared, in the order of the records."""
+        """The result of `ask` for the other records, and an error for each poison record, in record order."""
         spared = self.find_poison_records(raw)
         if spared is None:
             return ask(raw)
@@ -68,7 +71,7 @@ class PoisonRecordFilter:
         return pa.concat_tables([said, error]).take(_merge_order(spared, said.num_rows, [said.num_rows] * raw.num_rows))
 
     def find_poison_records(self, raw: pa.Table) -> pa.Array | None:
-        """True for each record that is spared; None when there is none."""
+        """True for each poison record; None without any."""
         found = pa.repeat(pa.scalar(False), raw.num_rows)
         for at, offsets in self._offsets.items():
             mine = pc.and_(pc.equal(raw["topic"], at.topic), pc.equal(raw["partition"], at.partition))
@@ -91,7 +94,7 @@ class _TransactionPoisonFilter(PoisonRecordFilter):
 
 class _MaskingPoisonFilter(PoisonRecordFilter):
     def mask_records(self, raw: pa.Table) -> pa.Table:
-        """What is spared is withheld where what cannot be read is."""
+        """A poison record is treated like one that cannot be read: kept, or emptied."""
         spared = self.find_poison_records(raw)
         if spared is None:
             return self._decoder.mask_records(raw)
@@ -118,20 +121,20 @@ _FILTERS = {
 
 
 def filter_poison_records(decoder: Decoder, places: Iterable[RecordPosition]) -> Decoder:
-    """The decoder itself where there is nothing to be spared; what else it can do it still can."""
+    """The decoder with a filter, or itself without `places`. The filter has the same optional ports as the decoder."""
     places = tuple(places)
     kind = _FILTERS[isinstance(decoder, ReadsTransactionMarks), isinstance(decoder, MasksRecords)]
     return kind(decoder, places) if places else decoder
 
 
 def _merge_order(spared: pa.Array, free: int, at: Sequence[int]) -> pa.Array:
-    """Where each record is found: the free ones one after the other, the others where `at` says."""
+    """The index of each record: the next free one for the others, `at` for poison records."""
     others = iter(range(free))
     return pa.array([at[i] if hit else next(others) for i, hit in enumerate(spared.to_pylist())], pa.int64())
 
 
 def _make_unreadable(raw: pa.Table) -> pa.Table:
-    """Records at the same places that no format can read."""
+    """The same records with a key and a value that no format can read."""
     for name in ("key", "value"):
         values = pa.chunked_array([pa.array([UNREADABLE] * raw.num_rows, raw.schema.field(name).type)])
         raw = raw.set_column(raw.column_names.index(name), raw.schema.field(name), values)

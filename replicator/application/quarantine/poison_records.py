@@ -1,4 +1,4 @@
-"""Records that end the program: found by where it ended, and decoded no more."""
+"""Poison records: finds records that crash the process, by splitting the batch in which it crashed."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ from .rejects import Rejects
 log = structlog.get_logger(__name__)
 
 MAX_CRASHES = 3
-"""So often a record must have ended the program, alone, before it is decoded no more."""
+"""Crashes of a record, alone in its batch, before it is not decoded any more."""
 SPLITS = 16
-"""Into so many pieces what may hold such a record is cut each time: a batch of 50,000 takes four deaths to one record."""
+"""The number of slices per split of a suspected span.
+
+A batch of 50,000 records needs four crashes to get to one record.
+"""
 MAIN_READER = ""
-"""Who reads the main stream; lanes that catch up read for themselves, by their ids."""
+"""The reader of the main stream. Lanes that catch up are readers with their own ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspectedSpan:
-    """The program died, `deaths` times in a row, while this reader decoded this span."""
+    """A span that this reader decoded when the process crashed, `deaths` times in a row."""
 
     span: Span
     reader: str
@@ -42,7 +45,7 @@ class SuspectedSpan:
 
     @property
     def record_position(self) -> RecordPosition | None:
-        """The record, once it is one alone."""
+        """The position of the record, if the span holds exactly one."""
         if len(self.span.end) != 1:
             return None
         ((at, end),) = self.span.end.items()
@@ -51,9 +54,14 @@ class SuspectedSpan:
 
 @dataclass(frozen=True, slots=True)
 class CrashNotes:
-    """What outlives the program. `running`: it has begun, and not ended. `decoding`: what it decodes now, where that is
-    noted. `poison_records`: records that are to become dead letters; `rejected`: some became dead letters, perhaps open
-    ones."""
+    """Notes that outlive the process.
+
+    - `running`: a run has started, and not ended.
+    - `decoding`: the span being decoded, if that is noted.
+    - `suspect`: the span that may hold a poison record.
+    - `poison_records`: records that are to become dead letters.
+    - `rejected`: some became dead letters, which may still be open.
+    """
 
     running: bool = False
     decoding: SuspectedSpan | None = None
@@ -62,7 +70,7 @@ class CrashNotes:
     rejected: bool = False
 
     def count_crash(self) -> CrashNotes:
-        """What is to be thought of a run that did not end."""
+        """The notes after a run that may have crashed."""
         died, known = self.decoding, self.suspect
         if not self.running or died is None:
             return self
@@ -74,15 +82,20 @@ class CrashNotes:
 
 
 class PoisonRecordFinder(Generic[F]):
-    """What one source's records did to earlier runs. Used by the thread of the source, but for `filter_poison_records`.
+    """Finds the poison records of one source. The thread of the source uses it; other threads use
+    `filter_poison_records` only.
 
-    A run notes that it began and that it ended. Only after one that did not end is what is decoded noted too, before it is.
-    If it ends again there, that span is cut into pieces, which go their way one by one, and so on, until one
-    record is left; that is decoded no more once it has ended the program `MAX_CRASHES` times alone. While something is noted
-    no other source decodes, and before a record that is alone what sinks have is waited for: a death is then
-    that record's, or that of who killed the program in that millisecond.
+    How it works:
+    - A run notes its start and its end.
+    - After a run without an end, each span is noted before it is decoded.
+    - If the process crashes again, the noted span is split. Its slices are decoded one by one, and the next
+      crash splits again, until one record is left.
+    - A record that has crashed the process `MAX_CRASHES` times alone is not decoded any more.
 
-    The notes are files that are not forced to the disk: they outlive the program, which is all that dies here.
+    While a span is noted, no other source decodes. Before a single record the sinks finish their writes. So the
+    crash is caused by that record, unless the process is killed from outside in that millisecond.
+
+    The files are not forced to disk: they survive a crash of the process, but not always of the machine.
     """
 
     def __init__(self, path: Path | None, engine: Engine[F], rejects: Rejects[F], source: str, turn: threading.Lock) -> None:
@@ -98,8 +111,11 @@ class PoisonRecordFinder(Generic[F]):
         self._died = False
 
     def filter_poison_records(self, decoder: Decoder) -> Decoder:
-        """The decoder, without the records that it is not to get. Asks the dead letters, if there may be such. A record that
-        was replayed or forgotten is decoded again."""
+        """The decoder, without the poison records of the notes and of open dead letters.
+
+        Reads the dead letters only if the notes mention any. A record that was retried or erased is decoded
+        again.
+        """
         notes = self._notes
         if not notes.poison_records and not notes.rejected:
             return decoder
@@ -111,7 +127,7 @@ class PoisonRecordFinder(Generic[F]):
         return filter_poison_records(decoder, sorted(spared))
 
     def begin_run(self) -> None:
-        """A run begins. EnvironmentProblem when that cannot be noted."""
+        """Note the start of a run. EnvironmentProblem if the note cannot be written."""
         suspect = self._notes.suspect
         for place in self._notes.poison_records:
             log.error(
@@ -123,13 +139,15 @@ class PoisonRecordFinder(Generic[F]):
         self._save_notes(replace(self._notes, running=True, decoding=None))
 
     def end_run(self) -> None:
-        """It has ended by itself, whatever the reason."""
+        """Note that the run has ended without a crash, for whatever reason."""
         if not self._died:
             self._save_notes(replace(self._notes, running=False, decoding=None, suspect=None))
 
     def split_batch(self, batch: Batch[F], by: str, quiet: Callable[[], None]) -> Iterator[Batch[F]]:
-        """The batch, or the pieces in which it is to go its way, one after the other. `quiet` waits until nobody else does
-        anything."""
+        """The batch, or the slices in which to decode it, one by one.
+
+        `quiet`: waits until the sinks have finished their writes.
+        """
         self._by = by
         suspect = self._notes.suspect
         if suspect is None or suspect.reader != by:
@@ -149,18 +167,18 @@ class PoisonRecordFinder(Generic[F]):
         return replace(batch, frame=frame, span=span, records=records, size=batch.size * records // max(1, batch.records))
 
     def _clear_suspicion(self, span: Span) -> None:
-        """The span was decoded, so nothing in it is what ended the program."""
+        """Clear a span that was decoded: none of its records is poison."""
         suspect = self._notes.suspect
         if suspect is not None:
             left = suspect.span.after(span.end)
             left = left if left else Span(Position(), Position())
-            # What is left of it ended nothing yet by itself.
+            # The rest of the span has not crashed by itself yet.
             changed = replace(suspect, span=left, deaths=suspect.deaths if left == suspect.span else 0)
             self._notes = replace(self._notes, suspect=changed if left.end else None)
 
     @contextmanager
     def note_decoding(self, span: Span) -> Iterator[None]:
-        """While records of that span are decoded, and nothing else is done."""
+        """Note the span while the block decodes its records, and does nothing else."""
         noted = replace(self._notes, decoding=SuspectedSpan(_drop_empty(span), self._by))
         try:
             if not self._watches:
@@ -173,7 +191,7 @@ class PoisonRecordFinder(Generic[F]):
                 finally:
                     self._save_notes(replace(noted, decoding=None))
         except DecoderDied:
-            # It ran elsewhere, so that this program is still there; what is noted is true all the same.
+            # The decoder crashed in another process; the note is just as true.
             self._died = True
             self._save_notes(noted)
             raise
@@ -195,9 +213,12 @@ class PoisonRecordFinder(Generic[F]):
 
 
 def split_span(span: Span, suspected: Span) -> Sequence[Span]:
-    """A span in pieces that touch, in the order in which they may be taken: what lies before `suspected`, `SPLITS` pieces of
-    each partition of that, and the rest. Other partitions come last: a record there that ends the program too would be
-    suspected in its stead, and neither ever often enough. Partitions in which the span is empty go with the first."""
+    """Slices of `span` that touch, in the order in which to decode them.
+
+    First the slice before `suspected`, then `SPLITS` slices of each suspected partition, then the rest. Other
+    partitions are last: a second poison record there would replace the suspect, and neither would ever reach
+    `MAX_CRASHES`. Empty partitions are in the first slice.
+    """
     firsts, lasts = {**span.start, **suspected.start}, {**span.start, **suspected.end}
     begins = {p: min(max(firsts[p], span.start[p]), e) for p, e in span.end.items()}
     ends = {p: max(begins[p], min(lasts[p], e)) for p, e in span.end.items()}
@@ -212,7 +233,7 @@ def split_span(span: Span, suspected: Span) -> Sequence[Span]:
 
 
 def _drop_empty(span: Span) -> Span:
-    """The span without partitions in which it is empty."""
+    """The span without empty partitions."""
     return span.only(p for p, end in span.end.items() if span.start[p] < end)
 
 
@@ -235,7 +256,7 @@ def _to_json(notes: CrashNotes) -> dict[str, Any]:
 
 
 def _load_notes(path: Path | None) -> CrashNotes:
-    """What was noted last. A file that cannot be read says as much as none: a machine that failed may leave one behind."""
+    """The last notes. An unreadable file counts as a crash with unknown span: a failed machine may leave one behind."""
     try:
         data = json.loads(path.read_bytes()) if path is not None else {}
         decoding, suspect = (_from_json(data.get(name)) for name in ("decoding", "suspect"))

@@ -1,4 +1,4 @@
-"""Rejected records on their way to the dead-letter store."""
+"""Rejects: writes rejected records into the dead-letter store, and counts them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .dead_letter_counts import DeadLetterCounts
 log = structlog.get_logger(__name__)
 
 MAX_KINDS = 1_000
-"""Kinds of rejects that are told apart. Names of tables come out of records, and what cannot be used may name anything."""
+"""Kinds of rejects that are counted separately. Table names are read from records, so their number is not limited."""
 OTHER = "(other)"
 READING = "reading what was rejected"
 WRITING = "writing rejected records"
@@ -52,7 +52,7 @@ WRITING = "writing rejected records"
 
 @dataclass(frozen=True, slots=True, order=True)
 class RejectKind:
-    """Rejects that are counted together. `table` is empty where it is not known."""
+    """A kind of rejects that are counted together. `table` is empty if unknown."""
 
     source: str
     table: str
@@ -62,7 +62,7 @@ class RejectKind:
 
 @dataclass(frozen=True, slots=True)
 class StoredReject:
-    """A record that was rejected and is durable: where it was, and with what it is counted."""
+    """A rejected record that is durable: its position, and its kind."""
 
     partition: TopicPartition
     offset: int
@@ -70,12 +70,12 @@ class StoredReject:
 
 
 class DeadLetterStoreDown(Fatal):
-    """The dead-letter store does not answer: the program stops rather than drop what it rejected."""
+    """The dead-letter store does not answer. The program stops, so that no reject is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """What the store is asked for, in words, and since when; `error`: what it said last, if it is asked again for that."""
+    """A call of the store in progress. `error`: the last error, if the call is repeated."""
 
     doing: str
     since: datetime
@@ -83,10 +83,10 @@ class StoreCall:
 
 
 class Rejects(Generic[F]):
-    """Writes rejects, durable before anything moves past them. Safe for use from several threads.
+    """Writes rejects, durably, before any position moves past them. Thread-safe.
 
-    `secret`: the hashes of keys of private records; without it letters tell them until the program ends.
-    `broken` holds the error after which nothing may go on, whatever a sink made of it on the way.
+    - `secret`: the hash function for private keys. Without it, a random one is used for one run.
+    - `broken`: the error after which nothing may go on, even if a sink wraps it in another one.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Rejects(Generic[F]):
         self._clock = clock
         self._lock = threading.Lock()
         self._asking = threading.Lock()
-        """Held while the store is asked; who only counts does not wait for it."""
+        """Held during calls of the store. Counting does not wait for it."""
         self._calls: dict[int, StoreCall] = {}
         """By thread."""
         self._count = 0
@@ -123,21 +123,25 @@ class Rejects(Generic[F]):
         self.broken: BaseException | None = None
 
     def mask_source(self, source: str, decoder: Decoder, *, private: bool = False) -> None:
-        """Records of that source are kept as its decoder says that they may be stored. `private`: not whole, so that their
-        keys are told under the secret."""
+        """Store records of the source masked by its decoder.
+
+        `private`: some values are masked, so keys are hashed with the secret.
+        """
         self._decoders[source] = decoder
         if private:
             self._private.add(source)
 
     def get_hashes(self, source: str) -> KeyHashes:
-        """How letters of that source tell keys."""
+        """The hash function for keys in dead letters of the source."""
         return self._secret() if source in self._private else UNKEYED_HASHES
 
     def keep_rejects(
         self, rows: F, raw: Sequence[F], *, stage: str, source: str, table: str, lane: str = ""
     ) -> list[StoredReject]:
-        """Durable when it returns; one for each of `rows`. `table` is empty where the stage does not know it:
-        then it is what the record says. Raises StoreDown when they cannot be written."""
+        """Store `rows` as dead letters, durable on return. Returns one item per row.
+
+        If `table` is empty, it is read from each record. DeadLetterStoreDown if the store cannot be written.
+        """
         now = self._now()
         found = self._engine.rejected(rows, raw)
         tables = [table] * len(found) if table else self._read_tables(source, found)
@@ -156,14 +160,14 @@ class Rejects(Generic[F]):
         return [StoredReject(TopicPartition(x.topic, x.partition), x.offset, self._find_kind(x)) for x in letters]
 
     def _read_tables(self, source: str, rejected: Sequence[RejectedRecord]) -> list[str]:
-        """The table that each record names, empty where that cannot be read."""
+        """The table that each record names; empty if it cannot be read."""
         if source not in self._decoders or not rejected:
             return [""] * len(rejected)
         frame = pa.Table.from_pylist([_to_raw(one) for one in rejected], RAW)
         return [name or "" for name in self._decoders[source].envelope(frame)["table"].to_pylist()]
 
     def _find_kind(self, letter: DeadLetter) -> RejectKind:
-        """The kind of a letter; the first one of its kind is logged."""
+        """The kind of a dead letter. The first one of each kind is logged."""
         kind = RejectKind(letter.source, letter.table, letter.stage, letter.code)
         if kind not in self._met and len(self._met) >= MAX_KINDS:
             kind = RejectKind(letter.source, OTHER, letter.stage, OTHER)
@@ -182,27 +186,27 @@ class Rejects(Generic[F]):
 
     @property
     def store(self) -> DeadLetters:
-        """Where they are kept."""
+        """The dead-letter store."""
         return self._store
 
     @property
     def call(self) -> StoreCall | None:
-        """What is waited for since longest; None when nothing is."""
+        """The oldest call of the store in progress; None if there is none."""
         return min(self._calls.copy().values(), key=lambda call: call.since, default=None)
 
     @property
     def total(self) -> int:
-        """How many records were rejected so far."""
+        """The number of rejected records."""
         return self._count
 
     @property
     def kinds(self) -> Mapping[RejectKind, int]:
-        """How many of each kind were rejected so far."""
+        """The number of rejected records of each kind."""
         with self._lock:
             return dict(self._kinds)
 
     def publish_counts(self, kinds: Iterable[RejectKind]) -> None:
-        """Publish records that were rejected, by the kind of each."""
+        """Add rejected records to the telemetry, by the kind of each."""
         counted = Counter(kinds)
         with self._lock:
             self._kinds.update(counted)
@@ -210,7 +214,7 @@ class Rejects(Generic[F]):
             self._telemetry.rejected(kind.source, kind.table, kind.stage, kind.code, records)
 
     def count_records(self, records: int) -> None:
-        """Count records that were rejected; TooManyRejects above what is allowed."""
+        """Count rejected records. TooManyRejects above `max_rejects`."""
         with self._lock:
             self._count += records
         most = self._options.max_rejects
@@ -222,14 +226,16 @@ class Rejects(Generic[F]):
             raise self.broken
 
     def list_open(self, source: str) -> Sequence[DeadLetter]:
-        """What was rejected of a source before lanes part, and not replayed. Raises StoreDown when it cannot be read."""
+        """The open dead letters of a source from before fan-out. DeadLetterStoreDown if the store cannot be read."""
         found: list[DeadLetter] = []
         self._call_with_patience(READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", state=OPEN))))
         return [letter for letter in found if letter.source == source]
 
     def list_crashed(self, source: str) -> Sequence[DeadLetter]:
-        """The records of a source that are not decoded any more, replayed ones too. Raises StoreDown when they cannot be
-        read."""
+        """The dead letters of a source's poison records, retried ones included.
+
+        DeadLetterStoreDown if the store cannot be read.
+        """
         found: list[DeadLetter] = []
         self._call_with_patience(
             READING, lambda: found.extend(self._store.read(DeadLetterFilter(lane="", code=RejectCode.CRASHED)))
@@ -284,7 +290,7 @@ def _log_first_reject(letter: DeadLetter) -> None:
 
 
 def _make_store_error(error: Exception, doing: str) -> DeadLetterStoreDown:
-    """Why the store cannot be used, with the next step and the exit code of what it raised."""
+    """The error for a store that cannot be used, with the next step and exit code of its cause."""
     why, step, code = type(error).__name__, "", DeadLetterStoreDown.exit_code
     if isinstance(error, ReplicatorError):
         why, step, code = error.sentence, error.next_step, error.exit_code
@@ -309,7 +315,7 @@ def _to_pairs(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | N
 
 
 def make_stop_error(rejected: RejectedRecord) -> DataLoss:
-    """Why a lane stops that is to stop at the first record it cannot use."""
+    """The error of a lane that is to stop at its first rejected record."""
     place = f"{rejected.topic}-{rejected.partition}-{rejected.offset}"
     return DataLoss(
         f"Record {place} was rejected as {Reject.parse(rejected.error).code}, and on_reject is stop_lane.",
@@ -349,5 +355,5 @@ def headers_to_text(headers: Sequence[tuple[str, bytes | None]] | None) -> str |
 
 
 def headers_from_text(text: str | None) -> list[tuple[str, bytes | None]] | None:
-    """What `headers_to_text` wrote."""
+    """Headers from the result of `headers_to_text`."""
     return None if text is None else [(name, decode_bytes(value)) for name, value in json.loads(text)]
