@@ -1,4 +1,4 @@
-"""What operators may ask of a lane: while the daemon runs, and while it does not."""
+"""Commands of operators to a lane, with and without a running daemon."""
 
 from __future__ import annotations
 
@@ -26,20 +26,25 @@ from .stream.schema_history import read_schema_versions
 
 
 class Control(Generic[F]):
-    """Commands to a running pipeline, from any thread. A future ends when the lane goes on as the command says, or with the
-    reason why it does not. ConfigProblem for a lane that there is not."""
+    """Commands to a running pipeline, from any thread. ConfigProblem for an unknown lane.
+
+    A future ends when the lane goes on as commanded, or with the reason why it does not.
+    """
 
     def __init__(self, lanes: LaneRuns, pipelines: Mapping[str, SourcePipeline[F]]) -> None:
         self._lanes = lanes
         self._pipelines = pipelines
 
     def pause(self, lane_id: str) -> None:
-        """Stop the lane at once, until `resume` or a restart of the program; the others go on."""
+        """Stop the lane at once, until `resume` or a restart of the program. Other lanes go on."""
         self._lanes.pause(self._find_lane(lane_id))
 
     def resume(self, lane_id: str, accept: int | None = None) -> Future[None]:
-        """Let a paused or suspended lane go on from its own position, without a gap. `accept`: under the schema of that
-        number, for which it waits; the future is a ConfigProblem, and the lane as it was, when it waits for no such one."""
+        """Resume a paused or suspended lane at its own position, without a gap.
+
+        `accept`: the number of the schema for which the lane waits. If it waits for no such schema, the future
+        is a ConfigProblem, and the lane stays as it was.
+        """
         run = self._find_lane(lane_id)
 
         def resume(pipeline: SourcePipeline[F]) -> Future[None] | None:
@@ -51,8 +56,11 @@ class Control(Generic[F]):
         return self._post_command(run, resume, Future())
 
     def resync(self, lane_id: str, *, accept_missing: bool = False) -> Future[None]:
-        """Remove the lane's rows and state, and fill it again from where the source's `start_from` says. The future is a
-        DataLoss, and the lane as it was, where rows would be missing from it afterwards, unless that is accepted."""
+        """Empty the lane's target, and load it again from the source's `start_from`.
+
+        If rows would be missing afterwards, the future is a DataLoss and the lane stays as it was, unless
+        `accept_missing`.
+        """
         run = self._find_lane(lane_id)
 
         def resync(pipeline: SourcePipeline[F]) -> Future[None]:
@@ -67,8 +75,11 @@ class Control(Generic[F]):
         return self._post_command(run, resync, Future())
 
     def skip(self, lane_id: str, until: Position | None) -> Future[None]:
-        """Move the lane's position without applying anything. `until` None: where records are lost, to where the source's
-        `start_from` says. The future is a ConfigProblem, and the lane as it was, when the move makes no sense."""
+        """Move the lane's position without applying anything.
+
+        `until` None: where records are lost, move to the source's `start_from`. If the move makes no sense, the
+        future is a ConfigProblem, and the lane stays as it was.
+        """
         run = self._find_lane(lane_id)
         asked = self._pipelines[run.lane.source].context.workers[run.lane.sink].ask(lambda sink: sink.state(run.lane))
         done: Future[None] = Future()
@@ -83,8 +94,10 @@ class Control(Generic[F]):
         return done
 
     def swap(self, lane_id: str, into: str) -> Future[None]:
-        """Let the lane have the rows and the state of the lane that made `into` anew, and go on from there. The future is an
-        error, and the lane as it was, where it could not go on without a gap."""
+        """Replace the lane's target and state by the rebuild in `into`, and resume there.
+
+        If the lane could not resume without a gap, the future is an error, and the lane stays as it was.
+        """
         run = self._find_lane(lane_id)
         rebuilt = cutover.make_rebuild_lane(run.lane, into)
         worker = self._pipelines[run.lane.source].context.workers[run.lane.sink]
@@ -124,7 +137,7 @@ class Control(Generic[F]):
 
 
 def _forward_result(answer: Future[None] | None, to: Future[None]) -> None:
-    """Let `to` end as `answer` does; at once without one."""
+    """Complete `to` with the result of `answer`; at once if it is None."""
     if answer is None:
         to.set_result(None)
     else:
@@ -132,8 +145,10 @@ def _forward_result(answer: Future[None] | None, to: Future[None]) -> None:
 
 
 def accept_pending_schema(lane: Lane, number: int, sink: Any) -> LaneState | None:
-    """Write down that the lane may go on under the schema of that number; its state. ConfigProblem when it does not wait for
-    that one."""
+    """Store that the lane may go on under the pending schema `number`. Returns the lane's state.
+
+    ConfigProblem if the lane does not wait for it.
+    """
     version = find_pending_schema(lane, number, {version.number: version for version in read_schema_versions(sink, lane)})
     sink.remember(lane, replace(version, state="accepted"))
     state: LaneState | None = sink.state(lane)
@@ -141,7 +156,7 @@ def accept_pending_schema(lane: Lane, number: int, sink: Any) -> LaneState | Non
 
 
 def find_pending_schema(lane: Lane, number: int, known: Mapping[int, SchemaVersion]) -> SchemaVersion:
-    """The schema of that number, for which the lane waits. ConfigProblem when it does not."""
+    """The schema `number`, for which the lane waits. ConfigProblem if it does not."""
     if number not in known or known[number].state == "applied":
         waits = next(
             (f"It waits for schema {v.number}" for v in known.values() if v.state == "pending"), "It waits for none"
@@ -158,13 +173,13 @@ def _is_halted(run: LaneRun) -> bool:
 
 
 def reset_lane(sink: Sink[F], lane: Lane) -> LaneState | None:
-    """Remove the lane's rows and state; its state after that."""
+    """Remove the lane's rows and state. Returns its state afterwards."""
     sink.reset(lane)
     return sink.state(lane)
 
 
 def describe_missing_when_stopped(source: Source[F], register: Register, lane: Lane, marks: str = "") -> Sequence[str]:
-    """`missing_records.describe_missing` while the program does not run. `marks`: the topic of transactions, if any."""
+    """`missing_records.describe_missing` while the daemon does not run. `marks`: the transaction topic, if any."""
     seen = register.load(lane.source)
     topics = seen.topics.get(lane.table, frozenset())
     begun = seen.beginnings.get(lane.id, Position())
@@ -172,7 +187,7 @@ def describe_missing_when_stopped(source: Source[F], register: Register, lane: L
 
 
 def resync_stopped(sink: Sink[F], source: Source[F], register: Register, lane: Lane) -> None:
-    """`resync` while the program does not run: it begins anew at the next start."""
+    """`Control.resync` while the daemon does not run: the lane loads again at the next start."""
     seen = register.load(lane.source)
     topics = seen.topics.get(lane.table, frozenset())
     begin = Position({p: o for p, o in source.start().items() if not lane.table or p.topic in topics})

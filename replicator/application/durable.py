@@ -1,4 +1,4 @@
-"""Small files that are whole and durable, or not there."""
+"""Small files that are complete and durable, or absent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def make_folder(path: Path) -> None:
-    """Have the folder be there, and those above it, and their names be durable. OSError where that cannot be."""
+    """Create the folder and its parents, durably. OSError if that fails."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in new:
@@ -17,7 +17,7 @@ def make_folder(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int) -> None:
-    """Have the file hold this, whatever it held. OSError where that cannot be."""
+    """Write the file, or replace it, atomically and durably. OSError if that fails."""
     new = path.with_suffix(f"{path.suffix}.new")
     _write_file(new, data, mode)
     new.replace(path)
@@ -25,7 +25,7 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def create_file(path: Path, data: bytes, mode: int) -> None:
-    """Have the file hold this, unless it is there: of several that make it one is first. OSError where that cannot be."""
+    """Write the file unless it exists: of several writers, one is first. OSError if that fails."""
     new = path.with_suffix(f"{path.suffix}.{secrets.token_hex(8)}")
     try:
         _write_file(new, data, mode)
@@ -45,7 +45,7 @@ def _write_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Have a file, or the names in a folder, be durable."""
+    """Make a file, or the names in a folder, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

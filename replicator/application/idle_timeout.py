@@ -1,4 +1,4 @@
-"""How long nothing has progressed in a run that is to end by itself."""
+"""The idle timeout of a run that is to end by itself."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .lane_runs import Clock, LaneRuns
 
 
 class IdleTimeout:
-    """Raises EnvironmentProblem when sources and sinks have failed or brought nothing for `limit` seconds, and nothing was
-    read or committed meanwhile; never without a limit. Safe for use from several threads.
+    """Raises EnvironmentProblem after `limit` seconds in which sources and sinks only failed or were silent. Thread-safe.
 
-    A call of a sink that has not failed before is work, however long it takes: it is never interrupted.
+    Anything read or committed restarts the time. Without `limit` it never raises. A call of a sink that has not
+    failed before counts as work, however long it lasts: it is never interrupted.
     """
 
     def __init__(self, lanes: LaneRuns, clock: Clock) -> None:
@@ -24,16 +24,16 @@ class IdleTimeout:
         self._lock = threading.Lock()
         self._since: float | None = None
         self._failing: set[str] = set()
-        """Sinks."""
+        """Names of sinks."""
 
     def record_progress(self) -> None:
-        """Something was read or committed."""
+        """Note that something was read or committed."""
         with self._lock:
             self._since = None
             self._failing.clear()
 
     def record_failure(self, kind: Literal["Source", "Sink"], name: str, why: str) -> None:
-        """A source or a sink has failed once more, or a source has brought nothing once more."""
+        """Note that a source or a sink has failed, or that a source has returned no records."""
         with self._lock:
             if kind == "Sink":
                 self._failing.add(name)

@@ -1,4 +1,4 @@
-"""One running instance per pipeline and state folder."""
+"""The instance lock: one running instance per pipeline and state folder."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .durable import make_folder
 
 
 class InstanceLock:
-    """An OS lock on `<folder>/lock`, which the kernel frees when its holder dies. Nothing is held before `acquire`.
+    """An OS lock on `<folder>/lock`, which the kernel frees when its process dies. Not locked before `acquire`.
 
-    It tells a second instance at once that it is one, while none of the two has written anything. Instances with state
-    folders of their own are told apart by the targets, at their next commit.
+    A second instance fails at once, before it has written anything. Instances with different state folders are
+    detected by the targets, at their next commit.
     """
 
     def __init__(self, folder: Path, pipeline: str) -> None:
@@ -24,7 +24,7 @@ class InstanceLock:
         self._handle: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; `Fenced`, naming the holder, when another instance has it."""
+        """Lock the file. `Fenced`, with the other process id, if another instance has locked it."""
         try:
             make_folder(self._path.parent)
             handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -53,7 +53,7 @@ class InstanceLock:
         os.pwrite(handle, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        """Free the lock; may be called twice."""
+        """Free the lock. May be called twice."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

@@ -1,4 +1,4 @@
-"""The lanes of a running pipeline: what each is doing, how far it got, and why it stopped."""
+"""The lanes of a running pipeline: status, positions, and the reasons why they stopped."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ log = structlog.get_logger(__name__)
 
 
 class LaneStatus(StrEnum):
-    """What a lane is doing. `retrying` is shown instead of the first three while its sink does not answer."""
+    """The status of a lane. `retrying` is shown instead of the first three while its sink does not answer."""
 
-    STARTING = "starting"  # its position is being asked for
+    STARTING = "starting"  # its sink was asked for its position
     CATCHING_UP = "catching_up"  # reads from its own position towards the main one
-    RUNNING = "running"  # gets what the main stream brings
-    STOPPING = "stopping"  # gets nothing more, and is suspended once what was handed over is committed
+    RUNNING = "running"  # gets the changes of the main stream
+    STOPPING = "stopping"  # gets no more writes, and is suspended once its queued writes are committed
     RETRYING = "retrying"
     PAUSED = "paused"
     SUSPENDED = "suspended"
@@ -40,15 +40,22 @@ class LaneStatus(StrEnum):
 
 @dataclass
 class LaneRun:
-    """One lane at work.
+    """One running lane.
 
-    `begin`: where each of its partitions began, kept in the register. `handed_over`: everything below is handed over or
-    known to hold nothing for it; `sent`: where the next span starts (behind `handed_over` while there was nothing to
-    write). These three belong to the thread of its source. `generation` grows whenever the lane's work in flight becomes
-    void; writes carry `placed`, the generation under which the lane was given its position. `rule`: what its target was
-    written under, or empty. `schema`: where the schema of its table stands; its source's thread's too. The rest is guarded
-    by `LaneRuns`. `purged_up_to` as in `LaneState`. `stop`: why it is stopping. `waiting`: the rows of other lanes that
-    its writes wait for; `is_full`: so many writes wait that it is to be handed no more.
+    Guarded by `LaneRuns`, like all fields that are not listed:
+    - `generation`: grows whenever the lane's writes in flight become void. Writes carry `placed`, the
+      generation in which the lane got its position.
+    - `purged_up_to`: as in `LaneState`.
+    - `stop`: the reason why it is stopping.
+    - `waiting`: the rows of other lanes that its writes wait for.
+    - `is_full`: so many writes wait that it must get no more.
+
+    Owned by the thread of its source:
+    - `begin`: where each of its partitions began, as in the register.
+    - `handed_over`: everything below is queued, or holds nothing for the lane.
+    - `sent`: the start of its next write; behind `handed_over` while there was nothing to write.
+    - `rule`: the rule under which its target was written; empty if unknown.
+    - `schema`: the current schema of its table.
     """
 
     lane: Lane
@@ -87,7 +94,7 @@ class LaneRun:
 
 
 class LaneRuns:
-    """Every lane of the pipeline, and the only place that changes a lane's status. Safe for use from several threads."""
+    """All lanes of the pipeline. Only this class changes the status of a lane. Thread-safe."""
 
     def __init__(self, telemetry: Telemetry, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._telemetry = telemetry
@@ -96,10 +103,13 @@ class LaneRuns:
         self._runs: dict[str, LaneRun] = {}
         self._calls: dict[str, tuple[str, datetime]] = {}
         self.voided = 0
-        """How often what some lane had in flight became void: while it stays, everything that was handed over gets there."""
+        """How often a lane's writes in flight became void.
+
+        While it is unchanged, all queued writes will be committed.
+        """
 
     def add(self, lane: Lane) -> LaneRun:
-        """A new lane, starting. KeyError when its id is taken."""
+        """Add a lane, in status starting. KeyError if its id exists."""
         with self._lock:
             if lane.id in self._runs:
                 raise KeyError(lane.id)
@@ -107,17 +117,17 @@ class LaneRuns:
             return self._runs[lane.id]
 
     def find(self, lane_id: str) -> LaneRun | None:
-        """The lane of that id."""
+        """The lane with that id; None without one."""
         with self._lock:
             return self._runs.get(lane_id)
 
     def list_runs(self) -> tuple[LaneRun, ...]:
-        """Every lane there is, in order of appearance."""
+        """All lanes, in order of appearance."""
         with self._lock:
             return tuple(self._runs.values())
 
     def get_lock(self) -> threading.RLock:
-        """For readers that need several fields of a lane to belong together."""
+        """The lock, for readers that need several consistent fields of a lane."""
         return self._lock
 
     def place_lane(
@@ -128,8 +138,10 @@ class LaneRuns:
         forgotten: DeleteHorizon | None = None,
         schema: LaneSchema | None = None,
     ) -> None:
-        """The lane's position, up to where it forgot deletes, and its schema became known; it has to catch up before it
-        runs."""
+        """Set the lane's position, purge horizon and schema, as its sink returned them.
+
+        It then catches up before it runs.
+        """
         with self._lock:
             if run.status is not LaneStatus.STARTING:
                 return
@@ -140,19 +152,19 @@ class LaneRuns:
             self._set_status(run, LaneStatus.CATCHING_UP)
 
     def join_lane(self, run: LaneRun) -> None:
-        """The lane has caught up and runs with the main stream."""
+        """Let the lane run with the main stream, since it has caught up."""
         with self._lock:
             if run.status is LaneStatus.CATCHING_UP:
                 self._set_status(run, LaneStatus.RUNNING)
 
     def fall_back(self, run: LaneRun) -> None:
-        """The main stream is ahead of the lane: it catches up from where it is."""
+        """Let the lane catch up from its position, since the main stream is ahead of it."""
         with self._lock:
             if run.status is LaneStatus.RUNNING:
                 self._set_status(run, LaneStatus.CATCHING_UP)
 
     def stop(self, run: LaneRun, problem: Problem) -> None:
-        """Suspend the lane for a reason, once what it was handed is committed: it gets nothing more."""
+        """Suspend the lane once its queued writes are committed. It gets no more."""
         with self._lock:
             if run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP):
                 run.stop = problem
@@ -160,7 +172,7 @@ class LaneRuns:
         self._suspend_stopped(run)
 
     def _suspend_stopped(self, run: LaneRun) -> None:
-        """Suspend a lane that is stopping, and has nothing in flight."""
+        """Suspend a stopping lane that has no writes in flight."""
         with self._lock:
             stop = run.stop
             if stop is None or any(run.applied.get(p, run.begin.get(p, o)) < o for p, o in run.sent.items()):
@@ -168,9 +180,9 @@ class LaneRuns:
         self.suspend(run, stop)
 
     def suspend(self, run: LaneRun, problem: Problem, error: BaseException | None = None) -> None:
-        """Stop the lane for a reason; what it has in flight is void."""
+        """Suspend the lane at once. Its writes in flight are void."""
         with self._lock:
-            if isinstance(error, AlreadyWritten):  # Its sink does not know what the lane reads.
+            if isinstance(error, AlreadyWritten):  # The sink does not know the partitions that the lane reads.
                 problem = to_problem(error.for_partitions(run.begin))
             run.problem, run.retrying = problem, None
             self._void_writes(run, LaneStatus.SUSPENDED)
@@ -184,23 +196,23 @@ class LaneRuns:
         )
 
     def pause(self, run: LaneRun) -> None:
-        """Stop the lane because somebody asked; what it has in flight is void. A suspended lane stays suspended."""
+        """Pause the lane, by a command. Its writes in flight are void. A suspended lane stays suspended."""
         with self._lock:
             if run.status is not LaneStatus.SUSPENDED:
                 self._void_writes(run, LaneStatus.PAUSED)
 
     def restart(self, run: LaneRun) -> None:
-        """Begin again by asking the sink where the lane stands."""
+        """Start the lane again. Its writes in flight are void, and its sink has to return its position."""
         with self._lock:
             run.problem = run.retrying = None
             self._void_writes(run, LaneStatus.STARTING)
 
     def is_live(self, run: LaneRun, generation: int) -> bool:
-        """True while work handed over under `generation` still counts."""
+        """True while writes queued under `generation` are valid."""
         return run.generation == generation
 
     def set_sink_problem(self, runs: Iterable[LaneRun], problem: Problem | None) -> None:
-        """The lanes' sink does not answer (and why), or, with None, answers again."""
+        """Note why the lanes' sink does not answer, or, with None, that it answers again."""
         with self._lock:
             for run in runs:
                 if run.status not in (LaneStatus.SUSPENDED, LaneStatus.PAUSED):
@@ -208,7 +220,7 @@ class LaneRuns:
 
     @contextmanager
     def note_sink_call(self, sink: str, doing: str) -> Iterator[None]:
-        """Within, a call of the sink is waited for; from the thread of its worker."""
+        """Notes that a call of the sink is waited for. Used by the thread of its worker."""
         self._calls[sink] = (doing, self._now())
         try:
             yield
@@ -216,27 +228,27 @@ class LaneRuns:
             del self._calls[sink]
 
     def get_sink_call(self, sink: str) -> tuple[str, datetime] | None:
-        """The call of the sink that is waited for, in words, and since when."""
+        """The sink's call in progress, in words, and its start; None without one."""
         return self._calls.get(sink)
 
     def list_called_sinks(self) -> set[str]:
-        """The sinks of which a call is waited for."""
+        """The sinks with a call in progress."""
         return set(self._calls.copy())
 
     def wait_for_rows(self, run: LaneRun, problem: Problem | None, *, is_full: bool = False) -> None:
-        """Writes of the lane wait for rows of other lanes (and for which), or, with None, they do not any more."""
+        """Note that writes of the lane wait for rows of other lanes (and which), or, with None, that they no
+        longer do."""
         with self._lock:
             run.waiting, run.is_full = problem, is_full
 
     def set_sink_outage(self, sink: str, problem: Problem | None) -> None:
-        """A sink does not answer, so that none of its lanes gets on, those included whose writes wait; or, with None, it
-        answers again."""
+        """Note for all lanes of a sink that it does not answer, or, with None, that it answers again."""
         self.set_sink_problem((run for run in self.list_runs() if run.lane.sink == sink), problem)
 
     def record_commit(
         self, run: LaneRun, position: Position, counts: Counts, newest: int | None, forgotten: DeleteHorizon | None = None
     ) -> None:
-        """A write of the lane is committed. Says so when it made the lane forget deletes."""
+        """Record a committed write. Logs it if the lane has purged tombstones."""
         with self._lock:
             news = forgotten is not None and forgotten != run.purged_up_to
             run.purged_up_to = forgotten or run.purged_up_to
@@ -250,7 +262,7 @@ class LaneRuns:
             log.info("deletes forgotten", lane=run.lane.id, **retention.to_summary(forgotten))
 
     def find_unapplied(self, run: LaneRun) -> Span | None:
-        """What the lane was handed and its target does not stand behind yet; None while writes are on their way."""
+        """The span between the target's position and `handed_over`; None while writes are in flight."""
         with self._lock:
             at = Position({**run.handed_over, **run.begin, **run.applied})
             if any(at.get(p, o) < o for p, o in run.sent.items()):
@@ -259,7 +271,7 @@ class LaneRuns:
             return Span(at.only(left), run.handed_over.only(left))
 
     def is_busy(self, *, without: str) -> bool:
-        """True while lanes of other sinks than `without` have something in flight."""
+        """True while lanes of other sinks than `without` have writes in flight."""
         active = (LaneStatus.RUNNING, LaneStatus.CATCHING_UP, LaneStatus.STOPPING)
         with self._lock:
             return any(
@@ -270,7 +282,7 @@ class LaneRuns:
             )
 
     def is_all_suspended(self) -> bool:
-        """True when there are lanes and every one of them is suspended."""
+        """True if there are lanes, and all are suspended."""
         with self._lock:
             runs = self._runs.values()
             return bool(runs) and all(run.status is LaneStatus.SUSPENDED for run in runs)
@@ -297,6 +309,6 @@ class LaneRuns:
 
 
 Clock = Callable[[], float]
-"""Seconds that only grow."""
+"""Returns seconds that only grow."""
 
 monotonic: Clock = time.monotonic

@@ -1,4 +1,4 @@
-"""The figures that bound the application: memory, patience and pace. Wiring sets them from the configuration."""
+"""Limits of the application: memory, waiting times and intervals. Wiring sets them from the configuration."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RuntimeOptions:
-    """Times in seconds, sizes in bytes.
+    """Limits of the application. Times in seconds, sizes in bytes.
 
-    `handover_bytes`: what gathers before one sink makes the source wait. `drain`: how long workers may go on after a stop.
-    `state_patience`: how long a lane's position is waited for before the stream goes on without that lane; `new_patience`:
-    the same for lanes of tables that turn up in the stream.
-    `reject_patience`: how long the dead-letter store may be away. `report_every`: pace of lag, commits to the source, and
-    positions of lanes that had nothing to write. `catch_up_offsets`: offsets per partition and read. `catch_up_turn`:
-    how long lanes catch up between two batches. `hold_idle`: after so long without a record half a key change is applied
-    as it is; polls are not counted, since a busy machine makes many while a record is on its way. `hold_batches`: the
-    same after so many batches with records, `hold_bytes`: by size. `longest_delay`: the cap of every backoff, which
-    begins with `first_delay`. `max_rejects`: None accepts any number. `publish_every`: the least time between two of
-    what a sink publishes beside its commits. `gather`: how long a worker waits for its slot to be full before it takes
-    what is in it; not at all where what is new is to be seen soon. `row_patience`: how long rows are tried again that a
-    target refuses for what other rows hold. `row_retry`: after so long, also when no other lane has committed anything.
+    - `handover_bytes`: queued writes of one sink before the source has to wait.
+    - `drain`: time for workers to finish after a stop.
+    - `state_patience`: time to wait for a lane's position before the stream goes on without the lane.
+    - `new_patience`: the same for lanes of tables that appear in the stream.
+    - `reject_patience`: how long the dead-letter store may fail.
+    - `report_every`: interval of lag, commits to the source, and positions of lanes without rows to write.
+    - `catch_up_offsets`: offsets per partition and read of a lane that catches up.
+    - `catch_up_turn`: time for catch-up between two batches.
+    - `hold_idle`: time without a record after which half a key change is applied as it is. Polls are not
+      counted: a busy machine makes many while a record is on its way.
+    - `hold_batches`: the same after so many batches with records; `hold_bytes`: after so many bytes.
+    - `first_delay`, `longest_delay`: first and longest delay of every backoff.
+    - `max_rejects`: None accepts any number.
+    - `publish_every`: shortest time between two watermarks that a sink publishes outside of its commits.
+    - `gather`: time that a worker waits for its queue to fill; 0 if new rows are to be visible soon.
+    - `row_patience`: how long rows are retried that a target refuses because of other rows.
+    - `row_retry`: interval of these retries if no other lane commits.
     """
 
     handover_bytes: int = 64 << 20

@@ -1,4 +1,4 @@
-"""What the parts of one running pipeline have in common."""
+"""The objects that all components of one running pipeline share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ from .quarantine.rejects import Rejects
 
 @dataclass(frozen=True)
 class RuntimeContext(Generic[F]):
-    """`stop`: the end was asked for; sources return, workers go on with what they have. `abandon`: workers let go too.
-    `failures`: errors that concern the whole program; the first one decides. `decoding`: held by the only
-    source that decodes, after a run that did not end."""
+    """The objects that all components of one running pipeline share.
+
+    - `stop`: the run is to end. Sources return; workers apply their queued writes.
+    - `abandon`: workers give up their queued writes too.
+    - `failures`: errors that concern the whole program. The first one sets the exit code.
+    - `decoding`: after a crash, locked by the source that decodes, so that only one does.
+    """
 
     engine: Engine[F]
     lanes: LaneRuns
@@ -41,14 +45,14 @@ class RuntimeContext(Generic[F]):
         object.__setattr__(self, "idle_timeout", IdleTimeout(self.lanes, self.clock))  # The class is frozen.
 
     def wait_for_sinks(self) -> None:
-        """Until everything that was handed over is applied; no longer than a lane's position is waited for."""
+        """Wait until all queued writes are applied, at most `state_patience` seconds."""
         deadline = self.clock() + self.options.state_patience
         while any(_is_applying(run) for run in self.lanes.list_runs()) and self.clock() < deadline:
             if self.stop.wait(0.01):
                 return
 
     def fail(self, error: BaseException) -> None:
-        """End the program because of `error`. A kill (no `Exception`) takes the workers along at once."""
+        """End the program because of `error`. If it is no `Exception` (a kill), workers give up at once."""
         self.failures.append(error)
         self.stop.set()
         if not isinstance(error, Exception):
@@ -56,7 +60,7 @@ class RuntimeContext(Generic[F]):
 
 
 def _is_applying(run: LaneRun) -> bool:
-    """True while its sink has not committed what it was given."""
+    """True while the sink of the lane has queued writes to commit."""
     at = {**run.begin, **run.applied}
     waits = any(at.get(p, offset) < offset for p, offset in run.sent.items())
     return waits and run.status in (LaneStatus.RUNNING, LaneStatus.CATCHING_UP) and run.retrying is None

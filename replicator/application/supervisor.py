@@ -1,4 +1,4 @@
-"""Runs everything, and ends everything in order."""
+"""The supervisor: starts all sources and sinks of a pipeline, and ends them in order."""
 
 from __future__ import annotations
 
@@ -23,16 +23,21 @@ from .stream.source_progress import SourceProgress
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.1
-"""Seconds between two looks at whether there is still something to do."""
+"""Seconds between two checks for the end of the run."""
 
 
 class Supervisor(Generic[F]):
-    """One thread per source and per sink. Runs once.
+    """Runs one thread per source and per sink. Use each instance once.
 
-    Ends when `RuntimeContext.stop` is set (a signal), when a source, the engine, the register or the dead-letter store
-    fails, when another instance took a lane over, when no lane is left, and, with `once`, when everything is caught up.
-    Workers then apply what they have, for at most `Options.drain` seconds after a stop; what is left is read again at the
-    next start.
+    The run ends:
+    - when `RuntimeContext.stop` is set (by a signal);
+    - when a source, the engine, the register or the dead-letter store fails;
+    - when another instance has taken a lane over;
+    - when no lane is left;
+    - with `once`, when everything is caught up.
+
+    Workers then apply their queued writes, for at most `RuntimeOptions.drain` seconds after a stop. The next
+    run reads the rest again.
     """
 
     def __init__(
@@ -50,9 +55,15 @@ class Supervisor(Generic[F]):
         self._open_before: Mapping[DeadLetterGroup, int] | None = None
 
     def run(self, *, once: bool, timeout: float | None = None) -> ExitCode:
-        """Blocks until the end. The code of what ended it; of the lanes when none is left or with `once`; otherwise OK.
-        ENVIRONMENT after `timeout` seconds of `Silence`.
-        `problem` then says why in words. An exception that is no `Exception` passes through, with nothing closed."""
+        """Run until the end, and return the exit code.
+
+        - After a failure: the code of its error.
+        - Without any lane left, or with `once`: the gravest code of the lanes.
+        - ENVIRONMENT after `timeout` seconds without progress (see `IdleTimeout`).
+        - Otherwise OK.
+
+        `problem` then has the reason. An exception that is no `Exception` is raised, and nothing is closed.
+        """
         self._shared.idle_timeout.limit = timeout
         sources = [threading.Thread(target=self._run_source, args=(p, once), daemon=True) for p in self._pipelines]
         letters = self._shared.rejects.open
@@ -75,7 +86,7 @@ class Supervisor(Generic[F]):
 
     @property
     def rejected_count(self) -> int:
-        """The records that this run rejected."""
+        """The number of records that this run rejected."""
         return self._shared.rejects.total
 
     def _run_source(self, pipeline: SourcePipeline[F], once: bool) -> None:
@@ -90,7 +101,7 @@ class Supervisor(Generic[F]):
             self._shared.stop.set()
 
     def _drain_workers(self, deadline: _Deadline[F]) -> None:
-        """Let the workers finish; without a stop as long as it takes."""
+        """Let the workers finish. Without a stop there is no time limit."""
         for worker in self._workers:
             worker.finish()
         for worker in self._workers:
@@ -142,8 +153,10 @@ class Supervisor(Generic[F]):
         return code
 
     def find_why_nothing_came(self) -> Fatal | None:
-        """Why a run that came to its end applied nothing, or not all there is; None where it did, or where there was nothing
-        to apply."""
+        """The reason why a run to the end applied nothing, or not everything.
+
+        None if it applied something, or there was nothing to apply.
+        """
         lanes = self._shared.lanes.list_runs()
         flows = {pipeline.context.name: pipeline.progress for pipeline in self._pipelines}
         if damaged := [file for flow in flows.values() for file in flow.damaged]:
@@ -154,7 +167,7 @@ class Supervisor(Generic[F]):
         if any(run.counts.total > run.counts.rejected for run in lanes):
             return None
         has_applied_before = any(run.applied for run in lanes)
-        # A record that belongs to no lane is read and rejected again in each run: that is no news to a schedule.
+        # A record without a lane is read and rejected in every run: that must not fail a schedule.
         if self.rejected_count and (not has_applied_before or self._has_new_dead_letters()):
             return TooManyRejects(
                 f"Nothing was applied, and {self.rejected_count:,} records were rejected.",
@@ -171,13 +184,13 @@ class Supervisor(Generic[F]):
         return None
 
     def _has_new_dead_letters(self) -> bool:
-        """True when more dead letters are open than when the run began, or when nobody knows how many were or are."""
+        """True if more dead letters are open than at the start, or if either count is unknown."""
         before, now = self._open_before, self._shared.rejects.open.counts
         return before is None or now is None or any(count > before.get(group, 0) for group, count in now.items())
 
 
 def _find_missing_sources(flows: Mapping[str, SourceProgress], *, all_of_them: bool) -> EnvironmentProblem | None:
-    """Why nothing can be read of sources: they have no topic, or no file. `all_of_them`: only where that is so of each."""
+    """The error for sources without any topic or file. `all_of_them`: only if that applies to every source."""
     topics = {name: flow.unmatched for name, flow in flows.items() if flow.unmatched}
     files = {name: flow.absent for name, flow in flows.items() if flow.absent}
     if all_of_them and len(topics) + len(files) < len(flows):
@@ -196,7 +209,7 @@ def _find_missing_sources(flows: Mapping[str, SourceProgress], *, all_of_them: b
 
 
 class _Deadline(Generic[F]):
-    """Begins to run when the stop is set."""
+    """A deadline that starts when the stop is set."""
 
     def __init__(self, shared: RuntimeContext[F], seconds: float) -> None:
         self._shared = shared
@@ -204,12 +217,12 @@ class _Deadline(Generic[F]):
         self._began: float | None = None
 
     def get_seconds_left(self) -> float:
-        """Seconds left, all of them before the stop."""
+        """The seconds left; all of them before the stop."""
         if self._began is None and self._shared.stop.is_set():
             self._began = self._shared.clock()
         spent = 0.0 if self._began is None else self._shared.clock() - self._began
         return max(0.0, self._seconds - spent)
 
     def is_over(self) -> bool:
-        """True when the time after a stop is spent."""
+        """True if the time after the stop is over."""
         return self.get_seconds_left() <= 0.0

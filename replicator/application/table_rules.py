@@ -1,4 +1,4 @@
-"""What the configuration says of tables, in the form the application uses. Wiring builds it."""
+"""The configuration of tables, in the form that the application uses. Wiring builds it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ CONTINUE, HOLD_KEY, STOP_LANE = "continue", "hold_key", "stop_lane"
 class TableRules:
     """One configured table.
 
-    `lanes`: its targets, event logs left out. `keys`: the configured key columns, empty when they are learnt.
-    `event_logs`: the names of the event-log sinks its topics go to. `on_reject`: what becomes of the table when a record of
-    it cannot be used. `private`: columns of it are masked in everything that is stored.
+    - `lanes`: its targets, without event logs.
+    - `keys`: the configured key columns; empty if they are learnt.
+    - `event_logs`: the event-log sinks of its topics.
+    - `on_reject`: the reaction to records that cannot be used.
+    - `private`: some columns are masked in every stored record.
     """
 
     lanes: tuple[Lane, ...]
@@ -29,11 +31,12 @@ class TableRules:
 
 @dataclass(frozen=True, slots=True)
 class TransactionRules:
-    """The lanes of a source are held together at its transactions, or at least it is said up to which they are complete.
+    """The rules by which the lanes of a source follow its transactions.
 
-    `topic`: where it tells their ends. `max_bytes`: a transaction of which more is held back becomes visible in parts.
-    `patience`: seconds without anything new of the transaction that is waited for, after which the same happens.
-    Not `together`: nothing is held back, and only said up to which transaction the lanes are complete.
+    - `topic`: the topic with the end marks.
+    - `max_bytes`: a transaction with more held bytes becomes visible in parts.
+    - `patience`: after so many seconds without news of the transaction that is waited for, likewise.
+    - `together`: False: nothing is held back. Only the completeness watermark is published.
     """
 
     topic: str
@@ -43,11 +46,11 @@ class TransactionRules:
 
 
 RulesFor = Callable[[str], TableRules | None]
-"""The rules of a table of one source by its database-side name; None when no entry of the configuration matches it. Pure."""
+"""The rules of a source's table, by its name in the database; None if no entry of the configuration matches. Pure."""
 
 
 def make_event_log_lane(pipeline: str, source: str, sink: str, config_line: str = "") -> Lane:
-    """The lane of a source's event log in one sink: every record of the source, whatever table it is of."""
+    """The lane of a source's event log in one sink. It gets every record of the source, whatever its table."""
     return Lane(
         id=f"{sink}.{source}",
         pipeline=pipeline,
