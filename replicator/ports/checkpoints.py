@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from replicator.domain.as_of import LogCut
-from replicator.domain.policy.plan import ApplyPlan
+from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position, TopicPartition
+from replicator.domain.schema_versions import SchemaVersion
 
 from .frames import Lane
 
@@ -25,14 +26,36 @@ class CheckpointUnsupported(Exception):
     sentence about the checkpoint."""
 
 
-class RestoresState(Protocol):
-    """A sink in which a lane can start from the state of a lane in a local lake."""
+class StoredLane(Protocol):
+    """A lane of a checkpoint: `lane` of the Delta lake in the folder `path` of this machine, its state, and its schemas."""
 
-    def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
-        """Copy the rows, the side tables and the state of the lane `origin` to `lane`, which has no state yet. `path`
-        is the folder of the lake of `origin`. The target is created as by `prepare`; `plan` is the plan of `lane` under
-        the schema that `origin` has reached. Afterwards `lane` is as if it had applied everything that `origin` has
-        applied (test_it_goes_on_as_if_it_had_applied_everything, test_what_is_remembered_goes_along).
+    lane: Lane
+    path: str
+    state: LaneState
+    versions: Sequence[SchemaVersion]
+
+    def rows(self) -> Iterable[Any]:
+        """Its rows as tables of Arrow, with the columns of the plan's target. CheckpointUnsupported for other columns."""
+
+    def side_rows(self) -> Iterable[Any]:
+        """The rows of its side table, as tables of Arrow; of a key there may be several."""
+
+
+class OpensStoredLanes(Protocol):
+    """A sink in which checkpoints are stored."""
+
+    def open_stored_lane(self, lane: Lane, plan: ApplyPlan) -> StoredLane:
+        """The stored lane `lane`, whose plan is `plan`. Fatal where it has no state."""
+
+
+class RestoresState(Protocol):
+    """A sink in which a lane can start from the state of a lane of a checkpoint."""
+
+    def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
+        """Copy the rows, the side tables and the state of `stored` to `lane`, which has no state yet. The target is
+        created as by `prepare`; `plan` is the plan of `lane` under the schema that `stored` has reached. Afterwards
+        `lane` is as if it had applied everything that `stored` has applied
+        (test_it_goes_on_as_if_it_had_applied_everything, test_what_is_remembered_goes_along).
 
         Rows and state are one commit: after a kill the lane has both or neither, and the call may be repeated
         (test_killed_it_may_be_repeated). CheckpointUnsupported if the target would reject some of the rows; then there

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from replicator.domain.policy.plan import LaneState
+from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.policy.policies import plan_for
 from replicator.domain.position import Position
 from replicator.domain.schema_versions import SchemaVersion
 from replicator.domain.table import Column, TableSpec
 from replicator.domain.transform.rows import RowTransforms
-from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.ports.checkpoints import CheckpointUnsupported, StoredLane
 from replicator.ports.engine import Engine
 from replicator.ports.frames import Lane
 from replicator.ports.sink import StoresSchemas
@@ -113,7 +114,7 @@ class RestoreContract(SinkBase):
 
         @self.for_all(history=one.histories, at=st.integers(1, 8))
         def check(history: History, at: int) -> None:
-            lake, folder = self.new_lake()
+            lake, _ = self.new_lake()
             with self.target() as target:
                 first = DeliveryRun(self.lake_engine(), lake, history, one.policy, one.plans, one.wanted)
                 for delivery in history.deliveries[:at]:
@@ -122,13 +123,13 @@ class RestoreContract(SinkBase):
                 first.sink.close()
                 if state is None:
                     return
-                self.restore_lane(target, first, folder, state)
+                self.restore_lane(target, first, lake, state)
                 self.apply_rest(target, first, history.deliveries[at:])
 
-    def restore_lane(self, target: SinkTarget, first: DeliveryRun, folder: Path, state: LaneState) -> None:
+    def restore_lane(self, target: SinkTarget, first: DeliveryRun, lake: SinkTarget, state: LaneState) -> None:
         """Let the lane begin with what was delivered so far."""
         sink: Any = target.open()
-        sink.restore_state(first.lane, first.plan, first.lane, str(folder))
+        sink.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
         assert to_comparable(sink.state(first.lane)) == to_comparable(state)
         if isinstance(sink, StoresSchemas):
             assert [one.number for one in sink.schemas(first.lane)] == [1]
@@ -153,14 +154,14 @@ class RestoreContract(SinkBase):
         if kind not in self.case_names:
             pytest.skip("the sink has no such lanes")
         before, after, column, expected = REMEMBERED_CASES[kind]
-        lake, folder = self.new_lake()
+        lake, _ = self.new_lake()
         first = _make_stream(_LakeSuite(self), lake, kind)
         for row in before:
             first.send([row])
         first.sink.close()
         with self.target() as target:
             sink: Any = target.open()
-            sink.restore_state(first.lane, first.plan, first.lane, str(folder))
+            sink.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
             sink.close()
             rest = _make_stream(self, target, kind)
             rest.sent = first.sent
@@ -176,14 +177,14 @@ class RestoreContract(SinkBase):
         damaged, folder = self.make_lake(lane)
         for file in (folder / lane.into).rglob("*.parquet"):
             file.unlink()
-        _, whole = self.make_lake(lane)
+        whole, _ = self.make_lake(lane)
         with self.target() as target:
             sink: Any = target.open()
             plan = plan_for("scd1", HISTORY.table())
             with pytest.raises(Exception):  # noqa: B017 - whatever says that a file is not there
-                sink.restore_state(lane, plan, lane, str(folder))
+                sink.restore_state(lane, plan, open_stored_lane(damaged, lane, plan))
             assert sink.state(lane) is None
-            sink.restore_state(lane, plan, lane, str(whole))
+            sink.restore_state(lane, plan, open_stored_lane(whole, lane, plan))
             assert sink.state(lane) is not None
             sink.close()
             assert_rows(target, lane, plan, HISTORY)
@@ -200,16 +201,23 @@ class RestoreContract(SinkBase):
         """Unfit, and there is no state."""
         if self.unsupported_text is None:
             pytest.skip("the target keeps what a lake does")
-        lake, folder = self.new_lake()
+        lake, _ = self.new_lake()
         lines = LaneStream(_LakeSuite(self), lake, TEXTS, RowTransforms())
         lines.send([{"op": "c", "log": 1, "id": 1, "v": "kept"}, {"op": "c", "log": 2, "id": 2, "v": self.unsupported_text}])
         lines.sink.close()
         with self.target() as target:
             sink: Any = target.open()
             with pytest.raises(CheckpointUnsupported):
-                sink.restore_state(lines.lane, lines.plan, lines.lane, str(folder))
+                sink.restore_state(lines.lane, lines.plan, open_stored_lane(lake, lines.lane, lines.plan))
             assert sink.state(lines.lane) is None
             sink.close()
+
+
+def open_stored_lane(lake: SinkTarget, lane: Lane, plan: ApplyPlan) -> StoredLane:
+    """The lane in a lake that `RestoreContract.new_lake` gave."""
+    with closing(cast(Any, lake.open())) as sink:
+        stored: StoredLane = sink.open_stored_lane(lane, plan)
+        return stored
 
 
 def _make_stream(suite: SinkBase, target: SinkTarget, kind: str) -> LaneStream:

@@ -19,7 +19,7 @@ from replicator.application.stream.schema_history import read_schema_versions
 from replicator.domain.checkpoints import Checkpoint
 from replicator.domain.errors import RejectCode
 from replicator.domain.position import Position
-from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.ports.checkpoints import CheckpointUnsupported, OpensStoredLanes
 from replicator.ports.dead_letters import DeadLetter
 from replicator.ports.frames import Lane
 from replicator.settings import Loaded
@@ -134,12 +134,13 @@ def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, fold
     lake = str(folder / "lake")
     with closing(load_adapter("replicator.sinks", "delta")({"path": lake})) as there:
         plan = find_plan(rebuilt, read_schema_versions(there, origin))
-    if plan is None:
-        raise CheckpointUnsupported("tells no schema")
+        if plan is None:
+            raise CheckpointUnsupported("tells no schema")
+        stored = cast(OpensStoredLanes, there).open_stored_lane(origin, plan)
     _copy_register(loaded, config, (folder, origin), rebuilt)
     _copy_dead_letters(config, (folder, origin), rebuilt)
     with closing(cast(Any, adapters.build_rewriting_sink(loaded, rebuilt.sink))) as sink:
-        sink.restore_state(rebuilt, plan, origin, lake)
+        sink.restore_state(rebuilt, plan, stored)
 
 
 def _copy_register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:

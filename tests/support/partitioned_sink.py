@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.types as t
 
 from replicator.domain.policy.plan import ApplyPlan
+from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import Lane
 from replicator.testing.histories import History
 from replicator.testing.source import Act, Statement, StreamShape
@@ -43,7 +44,7 @@ def partition_sink(
 ) -> Any:
     """The sink, told at its first plan by what to partition each table, or another `option` of columns, and other options
     of its lanes. `chosen` keeps what was chosen for the instances that come later."""
-    prepare, apply, seed = sink.prepare, sink.apply, sink.restore_state
+    prepare, apply, restore = sink.prepare, sink.apply, sink.restore_state
 
     def prepare_with_options(lane: Lane, plan: ApplyPlan) -> None:
         by = chosen.setdefault(lane.id, tuple(choice(plan)))
@@ -52,9 +53,9 @@ def partition_sink(
     def apply_with_options(writes: Any, reject: Any) -> Any:
         return apply(writes, lambda lane, rows: reject(replace(lane, options={}), rows))
 
-    def restore_with_options(lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+    def restore_with_options(lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
         by = chosen.setdefault(lane.id, tuple(choice(plan)))
-        seed(replace(lane, options={**options, option: by}), plan, origin, path)
+        restore(replace(lane, options={**options, option: by}), plan, stored)
 
     sink.prepare, sink.apply, sink.restore_state = prepare_with_options, apply_with_options, restore_with_options
     return sink

@@ -13,6 +13,7 @@ import pyarrow as pa
 from replicator.domain.errors import ConfigProblem, Fatal, ReplicatorError
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.position import Position
+from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import ApplyOutcome, FoldedChanges, Lane, LaneOutcome, RejectRows, Write
 from replicator.ports.sink import CompactionResult, CutoverDecision, ErasureResult, VacuumResult
 
@@ -236,12 +237,12 @@ class DeltaLanes:
         self._run_briefly(lane, act)
         return states[0]
 
-    def restore_state(self, lane: Lane, origin: Lane, path: str) -> None:
+    def restore_state(self, lane: Lane, stored: StoredLane) -> None:
         """See `ports.checkpoints.RestoresState.restore_state`, of a lane whose table is its own."""
         with translate_errors(lane.into):
             self.read_remains(lane).refuse_others()
         writer = self._writer or DeltaRsTableWriter()
-        self._run_briefly(lane, lambda held: restore_lane(self._lake, held, origin, path, writer))
+        self._run_briefly(lane, lambda held: restore_lane(self._lake, held, stored, writer))
 
     def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
         """Act on a lane that has a table, as the one that writes it."""

@@ -17,6 +17,7 @@ from replicator.domain.read_query import BuildReadQuery
 from replicator.domain.schema_evolution import TargetReshape
 from replicator.domain.schema_versions import SchemaVersion, select_new
 from replicator.domain.transactions import CompletenessWatermark
+from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import F, Lane
 from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkCapabilities
 
@@ -54,6 +55,7 @@ from .read_query import select_rows
 from .row_count import count_rows
 from .schema_evolution import TableLayout, reshape
 from .schema_history import read_versions, write_version
+from .stored_lane import DeltaStoredLane
 from .transaction_table import TransactionTable
 
 POLICIES = frozenset({"scd1", "append", "scd2"})
@@ -201,9 +203,12 @@ class MirrorSink(LaneSink[F]):
         self._transactions.withdraw(lane)
         return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
 
-    def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
+    def open_stored_lane(self, lane: Lane, plan: ApplyPlan) -> DeltaStoredLane:
+        return DeltaStoredLane(self._lake, lane, plan)
+
+    def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
         self.prepare(lane, plan)
-        self._lanes.restore_state(lane, origin, path)
+        self._lanes.restore_state(lane, stored)
         self._ledger.reopen(lane)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:

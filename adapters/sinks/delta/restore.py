@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 
 from replicator.domain.errors import Fatal
 from replicator.domain.policy.plan import LaneState
+from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import Lane
 
 from ...delta.lake import Lake
@@ -19,10 +20,10 @@ from .lane import open_lane_log
 from .table_swap import SwapLane, copy_table
 
 
-def restore_lane(lake: Lake, held: SwapLane, origin: Lane, path: str, writer: TableWriter) -> None:
+def restore_lane(lake: Lake, held: SwapLane, stored: StoredLane, writer: TableWriter) -> None:
     """See `ports.checkpoints.RestoresState.restore_state`, of a lane that is held and whose table was made. What is beside
     the table comes first: without a state nobody looks at it."""
-    there, lane = Lake.at(path), held.lane
+    there, origin, lane = Lake.at(stored.path), stored.lane, held.lane
     table, state = open_source_lane(there, origin)
     partitions = partition_columns(held.newest())
     refuse_unnameable(table, partitions)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import psycopg
 import pyarrow as pa
 
 from replicator.domain.change import ERROR
 from replicator.domain.errors import Fatal
-from replicator.domain.policy.plan import ApplyPlan, LaneState, cdc_sequence_columns
-from replicator.domain.schema_versions import SchemaVersion
-from replicator.ports.checkpoints import CheckpointUnsupported
+from replicator.domain.policy.plan import ApplyPlan, cdc_sequence_columns
+from replicator.ports.checkpoints import CheckpointUnsupported, StoredLane
 from replicator.ports.frames import Lane
 
 from ...postgres.copy import copy_rows, copy_statement
@@ -28,34 +26,20 @@ from .target import PostgresTarget
 STAGE = "_replicator_beside"
 
 
-class RestoreSource(Protocol):
-    """What the lane has that is begun with."""
-
-    state: LaneState
-    versions: Sequence[SchemaVersion]
-
-    def rows(self) -> Iterable[pa.Table]:
-        """Its rows, with the columns of the plan's target."""
-
-    def side_rows(self) -> Iterable[pa.Table]:
-        """What is kept beside them, with the columns that the lane's own table of that has; of a key there may be several
-        rows."""
-
-
 class RestorableLanes(SwappableLanes):
     """`SwappableLanes` that can begin with what others have: `ports.checkpoints.RestoresState`."""
 
-    def restore(self, lane: Lane, plan: ApplyPlan, held: RestoreSource) -> None:
+    def restore(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
         target = self.prepare_target(lane, plan)
         with self._exclusive_transaction(lane, "filling the table of") as cursor:
             if read_state(cursor, lane.pipeline, lane.id) is not None:
                 raise Fatal(f"lane {lane.id} has a state, so that it cannot begin with another lane's")
             with _refuse_unconvertible_rows():
-                for rows in held.rows():
+                for rows in stored.rows():
                     _copy_rows(cursor, (target.schema, target.table), rows, target.fits)
-                _copy_side_rows(cursor, target, held.side_rows())
-            write_schema_versions(cursor, lane, held.versions)
-            cursor.execute(WRITE_STATE, (state_to_json(held.state), lane.pipeline, lane.id))
+                _copy_side_rows(cursor, target, stored.side_rows())
+            write_schema_versions(cursor, lane, stored.versions)
+            cursor.execute(WRITE_STATE, (state_to_json(stored.state), lane.pipeline, lane.id))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import pyarrow as pa
 from replicator.domain.policy.plan import ApplyPlan, LaneState
 from replicator.domain.read_query import BuildReadQuery
 from replicator.domain.schema_versions import SchemaVersion
+from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import ApplyOutcome, Lane, RejectRows, Write
 from replicator.ports.sink import CutoverDecision, ErasureResult, LaneArtifact, SinkCapabilities, VacuumResult
 
@@ -79,10 +80,8 @@ class PostgresSink:
         """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self.lanes.swap(lane, rebuilt, judge)
 
-    def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
-        from ..delta.restore_source import DeltaRestoreSource  # noqa: PLC0415 - who has no lake does not need its driver
-
-        self.lanes.restore(lane, plan, DeltaRestoreSource(path, origin, plan))
+    def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
+        self.lanes.restore(lane, plan, stored)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
         return self.lanes.erase(lane, key)

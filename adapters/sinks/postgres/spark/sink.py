@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from replicator.domain.policy.plan import ApplyPlan, LaneState
+from replicator.ports.checkpoints import StoredLane
 from replicator.ports.frames import Lane
 from replicator.ports.sink import CutoverDecision, LaneArtifact
 
@@ -36,8 +37,8 @@ class PostgresSparkSink(SparkPostgresLanes):
         """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self._postgres.swap(lane, rebuilt, judge)
 
-    def restore_state(self, lane: Lane, plan: ApplyPlan, origin: Lane, path: str) -> None:
-        self._postgres.restore_state(lane, plan, origin, path)
+    def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
+        self._postgres.restore_state(lane, plan, stored)
 
     def explain(self, lane: Lane, plan: ApplyPlan) -> Mapping[str, str]:
         return self._postgres.explain(lane, plan, SPARK)

@@ -27,14 +27,14 @@ from .schema_history import read_versions
 from .tombstones import select_applied
 
 
-class DeltaRestoreSource:
-    """The lane `lane` of the lake in the folder `path`, whose plan is `plan`."""
+class DeltaStoredLane:
+    """`ports.checkpoints.StoredLane` of a lake."""
 
-    def __init__(self, path: str, lane: Lane, plan: ApplyPlan) -> None:
-        there = Lake.at(path)
-        self._table, self.state = open_source_lane(there, lane)
-        self._plan, self._beside = plan, there.tombstones(lane.into)
-        self.versions: Sequence[SchemaVersion] = read_versions(there.schemas(lane.into))
+    def __init__(self, lake: Lake, lane: Lane, plan: ApplyPlan) -> None:
+        self.lane, self.path = lane, lake.root.uri
+        self._table, self.state = open_source_lane(lake, lane)
+        self._plan, self._side_table = plan, lake.tombstones(lane.into)
+        self.versions: Sequence[SchemaVersion] = read_versions(lake.schemas(lane.into))
 
     def rows(self) -> Iterator[pa.Table]:
         """The rows of its table, with the columns of the plan's target. Unfit where these are not all that it has."""
@@ -43,8 +43,8 @@ class DeltaRestoreSource:
     def side_rows(self) -> Iterator[pa.Table]:
         """What is kept beside it, as `side_columns`; without what an attempt that died has left. Of a key, or of a change,
         there may be several rows."""
-        if has_table(self._beside):
-            table = open_table(self._beside, self.state.side_table_version)
+        if has_table(self._side_table):
+            table = open_table(self._side_table, self.state.side_table_version)
             yield from _read_pieces(table, side_columns(self._plan), self.state.position)
 
 
