@@ -1,5 +1,5 @@
-"""What lanes make of single columns, to try histories with: as the program takes it (`domain.transform.columns`) and as
-the model says it (`model_remade`)."""
+"""Column transforms for random histories: as the program has them (`domain.transform.columns`), and as the model
+(`model_column_transforms`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIXED_MASK, NOTHING_MASK = Mask("fixed", text="***"), Mask("nothing")
 
 @dataclass(frozen=True)
 class TransformPair:
-    """The same, said twice. `first`: the kinds of `v1` that it suits."""
+    """The same transforms for the program and the model. `first`: the types of `v1` that they fit."""
 
     column_transforms: ColumnTransforms
     model: ModelColumnTransforms
@@ -34,7 +34,7 @@ class TransformPair:
 
 
 def to_text(value: Any) -> str:
-    """The text of a value that is cast, or joined with others."""
+    """The text of a value that is cast or concatenated."""
     return (
         {True: "true", False: "false"}[value]
         if isinstance(value, bool)
@@ -45,7 +45,7 @@ def to_text(value: Any) -> str:
 
 
 def to_masked_text(value: Any) -> str:
-    """The text of a value that is masked: one for equal numbers, however many decimals they are written with."""
+    """The text of a value before it is masked. Equal numbers with different decimals have the same text."""
     match value:
         case Decimal():
             digits = f"{value:f}"
@@ -64,14 +64,14 @@ def hash_text(value: Any) -> str:
 
 
 def to_small(value: int) -> int:
-    """A whole number of 32 bits."""
+    """The value as a 32-bit integer."""
     if not -(2**31) <= value < 2**31:
         raise UnrepresentableValue
     return value
 
 
 def to_whole(value: Decimal) -> int:
-    """A whole number."""
+    """The value as an integer."""
     if value % 1:
         raise UnrepresentableValue
     return int(value)
@@ -80,7 +80,7 @@ def to_whole(value: Decimal) -> int:
 def make_computed_pair(
     of: str, expression: Expr, value: Callable[[Mapping[str, Any]], Any], *, drop: str = ""
 ) -> TransformPair:
-    """A column that is computed of others, one of which may be left out."""
+    """A column that is computed from others, one of which may be dropped."""
     left_out = ((drop, ColumnRule(drop=True)),) if drop else ()
     return TransformPair(
         ColumnTransforms(left_out, (("made", AddedColumn(expression=expression)),)),
@@ -91,7 +91,7 @@ def make_computed_pair(
 
 
 def compute_louder(image: Mapping[str, Any]) -> str | None:
-    """`v1` in capitals, where there is a `v2`."""
+    """`v1` in capitals if `v2` has a value, else `none`."""
     text = image.get("v1")
     return "none" if image.get("v2") is None else text and text.upper()
 
@@ -109,7 +109,7 @@ def _get_position_part(change: Change, part: int) -> int:
 
 
 def make_changed_pair(name: str, rule: ColumnRule, **model: Any) -> tuple[ColumnTransforms, ModelColumnTransforms]:
-    """One column that becomes another."""
+    """A rule for one column."""
     return ColumnTransforms(rules=((name, rule),)), ModelColumnTransforms(**model)
 
 
@@ -183,7 +183,7 @@ COLUMNS = {
         ("text", "int"),
     ),
 }
-"""Of `v1`."""
+"""Transforms of `v1`."""
 
 KEYS = {
     "as its HMAC, of another name": TransformPair(
@@ -199,4 +199,4 @@ KEYS = {
         ModelColumnTransforms(values={"k1": to_text}, names={"k1": "who"}, computed=LABELLED.model.computed),
     ),
 }
-"""Of `k1`, a column of the key."""
+"""Transforms of `k1`, a key column."""

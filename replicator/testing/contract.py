@@ -1,6 +1,6 @@
-"""What the published contract suites share: examples, seeds, and the way to relax a test.
+"""Shared parts of the published contract suites: number of examples, seeds, and how to relax a test.
 
-An adapter's author inherits a suite and gives it one factory. A test of the suite may only be replaced on purpose:
+The author of an adapter inherits a suite and defines its factories. Replacing a test of the suite needs a reason:
 
     class TestMySink(SinkContract):
         def new_target(self): ...
@@ -23,16 +23,16 @@ C = TypeVar("C", bound=Callable[..., Any])
 T = TypeVar("T")
 
 EXAMPLES = int(os.environ.get("REPLICATOR_EXAMPLES", "25"))
-"""How many random histories each property test tries."""
+"""The number of random histories per property test."""
 
 SEED = int(os.environ.get("REPLICATOR_SEED", "0"))
-"""Where the random histories begin; the same seed tries the same histories."""
+"""The seed of the random histories. The same seed gives the same histories."""
 
 OVERRIDE_REASON = "__contract_override_reason__"
 
 
 def overrides_contract(*, reason: str) -> Callable[[C], C]:
-    """Mark a method that replaces a test of a contract suite; `reason` says why the adapter cannot pass it as it is."""
+    """Mark a method that replaces a test of a contract suite. `reason`: why the adapter cannot pass the original."""
     if not reason.strip():
         raise ValueError("a test of a contract is relaxed with a reason or not at all")
 
@@ -44,9 +44,10 @@ def overrides_contract(*, reason: str) -> Callable[[C], C]:
 
 
 class Contract:
-    """Base of the suites. A subclass that replaces a test without `overrides_contract` is refused when it is defined.
+    """Base of the suites. A subclass that replaces a test without `overrides_contract` raises TypeError at its
+    definition.
 
-    `one_in`: of so many random histories the suite tries one, for an adapter that takes seconds for each.
+    `one_in`: the suite runs one of so many random histories, for adapters that need seconds for each.
     """
 
     one_in = 1
@@ -61,13 +62,15 @@ class Contract:
                 raise TypeError(f"{cls.__name__}.{name} replaces a test of a contract; mark it with overrides_contract")
 
     def sample_cases(self, cases: Iterable[T]) -> list[T]:
-        """Of these cases those that a run of the suite tries: all, or one in three where each takes seconds. Which, the seed
-        says; with REPLICATOR_LONG=1 it is all."""
+        """The cases for this run: all, or every third if each needs seconds (`one_in`). The seed selects which.
+
+        With REPLICATOR_LONG=1 it is always all.
+        """
         every = list(cases)
         return every if self.one_in == 1 or os.environ.get("REPLICATOR_LONG") else every[SEED % 3 :: 3]
 
     def for_all(self, share: int = 1, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
-        """As the function `for_all`, for as many inputs as the suite can take; of which one in `share`."""
+        """Like the function `for_all`, with as many inputs as `one_in` allows, divided by `share`."""
         return for_all(max(1, EXAMPLES // self.one_in // share), **strategies)
 
 
@@ -77,9 +80,10 @@ def _list_tests(*classes: type) -> Iterator[tuple[str, Any]]:
 
 
 def for_all(examples: int = EXAMPLES, /, **strategies: Any) -> Callable[[Callable[..., None]], None]:
-    """Run a check for so many random inputs, now: `@for_all(history=histories())` above a function with that parameter.
+    """Run a check for `examples` random inputs, now: `@for_all(history=histories())` above a function with that
+    parameter.
 
-    Unlike a decorated test this can be inherited by several suites. The seed and the failing input are printed.
+    Unlike a decorated test, several suites can inherit it. The seed and the failing input are printed.
     """
 
     def run(check: Callable[..., None]) -> None:
@@ -97,6 +101,6 @@ def for_all(examples: int = EXAMPLES, /, **strategies: Any) -> Callable[[Callabl
 
 
 def require(condition: bool, reason: str) -> None:
-    """Skip the running test unless the adapter says it can do this."""
+    """Skip the running test unless the adapter has this capability."""
     if not condition:
         pytest.skip(reason)

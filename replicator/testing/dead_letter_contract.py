@@ -1,4 +1,4 @@
-"""What every store of dead letters promises (`ports.dead_letters`), as tests that an adapter inherits."""
+"""The promises of a dead-letter store (`ports.dead_letters`), as tests for adapters to inherit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ODD_TEXT = "a 'quoted' \"name\" \\ with %, _ and \N{GREEK SMALL LETTER OMEGA}"
 
 
 def make_dead_letter(number: int, lane: str = "lake.items", minutes: int = 0) -> DeadLetter:
-    """A letter by example; `minutes` after the first it was seen."""
+    """An example dead letter, last seen `minutes` after `FIRST_TIME`."""
     seen = FIRST_TIME + timedelta(minutes=minutes)
     return DeadLetter(
         event_id=f"cdc.items-0-{number}",
@@ -42,19 +42,19 @@ def make_dead_letter(number: int, lane: str = "lake.items", minutes: int = 0) ->
 
 
 class DeadLetterContract(Contract):
-    """An adapter gives `new_store`; every call of one test is the same store, kept in the same place."""
+    """An adapter defines `new_place` and `new_store`."""
 
     def new_place(self) -> object:
-        """A fresh, empty place that a store can be kept in."""
+        """A fresh, empty location for a store."""
         raise NotImplementedError
 
     def new_store(self, place: object) -> DeadLetters:
-        """Another store at that place."""
+        """Another store at that location."""
         raise NotImplementedError
 
     @contextmanager
     def stores(self) -> Iterator[tuple[DeadLetters, DeadLetters]]:
-        """Two stores at one fresh place, as two processes have them."""
+        """Two stores at one fresh location, as in two processes."""
         place = self.new_place()
         first, second = self.new_store(place), self.new_store(place)
         try:
@@ -64,7 +64,7 @@ class DeadLetterContract(Contract):
             second.close()
 
     def test_dead_letters_outlive_the_store(self) -> None:
-        """Whole, and newest first; whoever reads, and from when on."""
+        """All fields are stored, and every reader gets them newest first."""
         odd = replace(make_dead_letter(5, minutes=-2), sentence=ODD_TEXT, table=ODD_TEXT, lane=ODD_TEXT, event_id=ODD_TEXT)
         bare = replace(make_dead_letter(4, minutes=-1), record=None, key=None, headers=None, timestamp=None, key_hash="")
         letters = [make_dead_letter(1), make_dead_letter(2, minutes=2), make_dead_letter(3, "", minutes=1), bare, odd]
@@ -79,7 +79,8 @@ class DeadLetterContract(Contract):
             assert list(other.read(limit=0)) == []
 
     def test_the_same_dead_letter_is_one(self) -> None:
-        """`first_seen` stays, `last_seen` never goes back, attempts add up, also within one call; the last reason counts."""
+        """`first_seen` stays, `last_seen` never goes back, attempts add up, also within one call. The last reason
+        counts."""
         with self.stores() as (store, other):
             store.write([make_dead_letter(1), make_dead_letter(1, "other.items"), make_dead_letter(2)])
             store.write([make_dead_letter(1, minutes=5), make_dead_letter(1, minutes=6)])
@@ -92,7 +93,7 @@ class DeadLetterContract(Contract):
             assert found["cdc.items-0-2", "lake.items"].attempts == 1
 
     def test_dead_letters_are_filtered(self) -> None:
-        """By everything that `DeadLetterFilter` can say, before they are limited."""
+        """By every field of `DeadLetterFilter`. The filter applies before the limit."""
         late = replace(make_dead_letter(2, "", minutes=9), stage="route", code="NULL_KEY", table="public.orders")
         letters = [make_dead_letter(1), late, make_dead_letter(3, "mirror.items", minutes=1)]
         with self.stores() as (store, _):
@@ -117,7 +118,7 @@ class DeadLetterContract(Contract):
                 assert list(store.read(which, limit=1)) == due[:1], which
 
     def test_open_dead_letters_are_counted(self) -> None:
-        """By source, table and lane; a letter that came twice is one, and what was replayed or removed does not count."""
+        """By source, table and lane. A repeated one counts once; replayed and removed ones do not count."""
         of_table, of_lane = (
             DeadLetterGroup("shop", "public.items", ""),
             DeadLetterGroup("shop", "public.items", "lake.items"),
@@ -142,7 +143,7 @@ class DeadLetterContract(Contract):
             assert dict(other.count_open()) == {of_table: 1, of_lane: 1}
 
     def test_a_repeated_dead_letter_is_not_marked(self) -> None:
-        """What was rejected again since is open, whatever became of what was read."""
+        """A dead letter that was rejected again after the read stays open."""
         with self.stores() as (store, other):
             store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(1, "other.items")])
             read = list(other.read())
@@ -155,7 +156,7 @@ class DeadLetterContract(Contract):
             assert {each.state for each in other.read(DeadLetterFilter(events=frozenset({"cdc.items-0-2"})))} == {"open"}
 
     def test_dead_letters_are_removed(self) -> None:
-        """And begin anew when they come back; what came again since stays."""
+        """A removed one that returns is new. One that was rejected again after the read stays."""
         with self.stores() as (store, other):
             store.write([make_dead_letter(1), make_dead_letter(2), make_dead_letter(3)])
             read = list(store.read())
@@ -169,7 +170,7 @@ class DeadLetterContract(Contract):
             assert back == make_dead_letter(3, minutes=7)
 
     def test_any_history_ends_as_a_list_would(self) -> None:
-        """Random writes, marks and removals of what was read before, by two stores in turns."""
+        """Random writes, marks and removals of earlier reads, by two stores in turns."""
         steps = st.lists(
             st.tuples(st.sampled_from(["write", "mark", "remove", "read"]), st.sets(st.integers(0, 3), min_size=1)),
             max_size=8,

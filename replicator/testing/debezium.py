@@ -1,6 +1,7 @@
-"""A history as Debezium's PostgreSQL connector writes it: JSON envelopes, with or without schema.
+"""A history in the format of Debezium's PostgreSQL connector: JSON envelopes, with or without schema.
 
-Use histories with `toast=True`: Debezium can leave out only values of variable length, and marks them by a placeholder.
+Use histories with `toast=True`: Debezium can leave out only values of variable length, and marks them by a
+placeholder.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def make_raw_frame(history: History, start: int = 0, end: int | None = None, *, 
 
 
 def list_column_types(history: History) -> Kinds:
-    """The kind of every column the table ever had."""
+    """The type of every column that the table ever had."""
     keys = {f"k{i}": kind for i, kind in enumerate(KEY_TYPES[history.shape.key], 1)}
     return keys | history.source.kinds
 
@@ -133,8 +134,11 @@ def _make_source(change: Change) -> dict[str, Any]:
 
 
 def _get_order(history: History, event: SourceEvent) -> int:
-    """The place in the transaction that the event tells; 0 where it tells none. Where nothing depends on it, it is another
-    each time the event is sent, as from a connector that resumes in the middle of a transaction."""
+    """The position of the event in its transaction; 0 if it has none.
+
+    If nothing depends on it, it differs each time the event is sent, like from a connector that resumes in a
+    transaction.
+    """
     order = event.change.sequence[2] if event.change else 0
     return int(order) or (1 + event.offset % 5 if history.shape.blocks else 0)
 

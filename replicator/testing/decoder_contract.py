@@ -1,4 +1,4 @@
-"""What every decoder promises. Inherit `DecoderContract`."""
+"""The promises of a decoder. Inherit `DecoderContract`."""
 
 from __future__ import annotations
 
@@ -50,27 +50,28 @@ BAD_VALUES = (
 
 
 class DecoderContract(Contract):
-    """Every promise of `ports.decoder.Decoder` as a test. Give `new_decoder`, and `samples`: a raw frame of good records,
-    of at least one table and with at least two records of it."""
+    """Every promise of `ports.decoder.Decoder` as a test. Define `new_decoder` and `samples`."""
 
     def new_decoder(self) -> Decoder:
-        """A decoder as it is configured for the samples."""
+        """A decoder with the configuration for the samples."""
         raise NotImplementedError
 
     def samples(self) -> pa.Table:
-        """Good records, as they come from real servers if possible."""
+        """A raw frame of good records, if possible from real servers: at least one table, with at least two records
+        of it."""
         raise NotImplementedError
 
     def make_recorded(self) -> pa.Table:
-        """More good records that mutated ones are made of, for the same decoder: recorded topics."""
+        """More good records for the same decoder, as input for mutations: recorded topics."""
         return RAW.empty_table()
 
     def mutate_record(self, value: bytes, rng: Random) -> bytes:
-        """A record altered where a reader of the format may stumble: see `mutations`. Replace it for other than JSON."""
+        """A record, altered where a reader of the format may fail: see `mutations`. Override it for other formats
+        than JSON."""
         return alter_json(value, rng)
 
     def list_slices(self, decoder: Decoder, raw: pa.Table) -> Iterator[tuple[TableSpec, pa.Table]]:
-        """The records by table and fingerprint, with what was learnt of each."""
+        """The records by table and fingerprint, each with the learned table."""
         routes = decoder.route(raw)
         pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
         for table, fingerprint in dict.fromkeys(p for p in pairs if p[1] is not None):
@@ -78,7 +79,7 @@ class DecoderContract(Contract):
             yield decoder.learn(run, table, fingerprint), run
 
     def decode_records(self, decoder: Decoder, raw: pa.Table) -> dict[tuple[str, int, int], list[str]]:
-        """Per record the rows it became, as text."""
+        """By record, its decoded rows as text."""
         out: dict[tuple[str, int, int], list[str]] = {}
         for table, run in self.list_slices(decoder, raw):
             for row in decoder.decode(run, table).to_pylist():
@@ -86,7 +87,7 @@ class DecoderContract(Contract):
         return out
 
     def test_route_gives_one_result_per_record(self) -> None:
-        """Schema `ROUTE`, a row per record: a table with its fingerprint, or a kind to ignore, or an error."""
+        """Schema `ROUTE`, one row per record: a table with its fingerprint, or a kind to ignore, or an error."""
         raw = pa.concat_tables([self.samples(), make_bad_records()])
         routes = self.new_decoder().route(raw)
         assert routes.schema.equals(ROUTE)
@@ -98,7 +99,7 @@ class DecoderContract(Contract):
         assert any(routes["table"].to_pylist())
 
     def test_changes_have_the_schema_of_their_table(self) -> None:
-        """`decode` gives `changes_schema(table)`; operations and sequences are as the frame's definition says."""
+        """`decode` returns `changes_schema(table)`. Operations and sequences follow the definition of the frame."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
             changes = decoder.decode(run, table)
@@ -120,7 +121,7 @@ class DecoderContract(Contract):
         assert all(row[name] is None for name in row["_unsent"] or ())
 
     def test_nothing_vanishes(self) -> None:
-        """Every record routed to a table comes out as at least one row, in order."""
+        """Every record routed to a table becomes at least one row, in order."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
             places = list(zip(*(run[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
@@ -129,7 +130,7 @@ class DecoderContract(Contract):
             assert list(dict.fromkeys(came)) == places
 
     def test_keys_are_decoded_alone(self) -> None:
-        """Of a table as far as its key `decode` gives the same operations and keys, those before a key change too."""
+        """For a table with only its key columns, `decode` returns the same operations and keys, including old keys."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
             if table.keys:
@@ -140,13 +141,13 @@ class DecoderContract(Contract):
                 assert decoder.decode(run, alone).select(names).filter(good).equals(whole.select(names).filter(good))
 
     def test_a_record_of_nothing_is_ignored(self) -> None:
-        """Without a key, a value and headers it is of no table and no reject."""
+        """A record without key, value and headers has no table and is no reject."""
         topics = sorted(set(self.samples()["topic"].to_pylist()))
         nothing = pa.Table.from_pylist([{"topic": t, "partition": 0, "offset": 2**40} for t in topics], RAW)
         assert all(self.new_decoder().route(nothing)["ignored"].to_pylist())
 
     def test_bad_record_is_isolated(self) -> None:
-        """A bad record gets an error of its own, and its neighbours decode as they do without it."""
+        """A bad record gets its own error. Its neighbours decode as without it."""
         good = self.samples()
         alone = self.decode_records(self.new_decoder(), good)
         bad = make_bad_records()
@@ -158,7 +159,7 @@ class DecoderContract(Contract):
         assert {Reject.parse(error).code for error in errors if error} <= CODES
 
     def test_decode_never_raises(self) -> None:
-        """Records cut short or altered anywhere are routed and decoded to changes or rejects, without an exception."""
+        """Records that are cut or altered anywhere become changes or rejects, never an exception."""
         good = self.samples()
         values = [v for v in good["value"].to_pylist() if v]
         keys = good["key"].to_pylist()
@@ -181,7 +182,8 @@ class DecoderContract(Contract):
                 break
 
     def test_mutated_records_are_accounted_for(self) -> None:
-        """Of `INPUTS` mutated records each is ignored by name, rejected or changes, the same ones alone as beside others."""
+        """Each of `INPUTS` mutated records is ignored by kind, rejected or decoded, with the same result alone and
+        among others."""
         decoder = self.new_decoder()
         good = pa.concat_tables([self.samples(), self.make_recorded()])
         fuzz = DecoderFuzz(decoder, list(self.list_slices(decoder, good)), self.mutate_record, SEED)
@@ -190,7 +192,7 @@ class DecoderContract(Contract):
         note_progress((), fuzz.counts, done=True)
 
     def test_errors_show_no_values(self) -> None:
-        """No error holds anything of the record's content."""
+        """No error contains content of the record."""
         secret = "hunter2-secret"  # noqa: S105
         good = self.samples().slice(0, 1).to_pylist()[0]
         bad = [f'{{"password": "{secret}"'.encode(), secret.encode(), (good["value"] or b"")[:-20] + secret.encode()]
@@ -199,7 +201,7 @@ class DecoderContract(Contract):
         assert not any(secret in (error or "") for error in errors)
 
     def test_envelope_never_fails(self) -> None:
-        """Schema `ENVELOPE`, a row per record, whatever the bytes; of good records it knows the table and the operation."""
+        """Schema `ENVELOPE`, one row per record, whatever the bytes. Most good records have an operation."""
         raw = pa.concat_tables([self.samples(), make_bad_records()])
         envelope = self.new_decoder().envelope(raw)
         assert envelope.schema.equals(ENVELOPE)
@@ -208,7 +210,7 @@ class DecoderContract(Contract):
         assert known.total() > known[None]
 
     def test_decoder_is_pure_and_picklable(self) -> None:
-        """A copy that went through pickle says the same, and so does the same decoder the second time."""
+        """A pickled copy returns the same, and so does a second call."""
         decoder = self.new_decoder()
         first = self.decode_records(decoder, self.samples())
         copy = pickle.loads(pickle.dumps(decoder))  # noqa: S301
@@ -224,7 +226,7 @@ class DecoderContract(Contract):
 
     @pytest.mark.parametrize("size", [1, 2, 7])
     def test_frames_may_be_cut_anywhere(self, size: int) -> None:
-        """Decoding piece by piece gives what decoding at once gives."""
+        """Decoding slice by slice gives the same as decoding at once."""
         decoder = self.new_decoder()
         for table, run in self.list_slices(decoder, self.samples()):
             pieces = [decoder.decode(run.slice(i, size), table) for i in range(0, run.num_rows, size)]
@@ -232,12 +234,12 @@ class DecoderContract(Contract):
 
 
 def split_in_two(frame: pa.Table) -> list[pa.Table]:
-    """A frame in two parts."""
+    """The two halves of a frame."""
     middle = frame.num_rows // 2
     return [frame.slice(0, middle), frame.slice(middle)]
 
 
 def make_bad_records() -> pa.Table:
-    """Records that are no change of anything."""
+    """Records that are not changes."""
     rows = [{"topic": "bad", "partition": 0, "offset": i, "value": value} for i, value in enumerate(BAD_VALUES)]
     return pa.Table.from_pylist(rows, RAW)

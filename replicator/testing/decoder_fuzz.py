@@ -1,4 +1,4 @@
-"""Mutated records through a decoder: all are accounted for, and none changes what becomes of another."""
+"""Decodes mutated records: all must be accounted for, and none may change the result of another."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from replicator.ports.decoder import ENVELOPE, ROUTE, Decoder
 from .mutations import Mutation, alter_bytes
 
 INPUTS = int(os.environ.get("REPLICATOR_INPUTS", "2000"))
-"""How many mutated records each suite tries."""
+"""The number of mutated records per suite."""
 
 PROGRESS = os.environ.get("REPLICATOR_PROGRESS")
-"""A file for a line of JSON per thousand records or so, with the records that are tried beside it (`.trying`)."""
+"""A file for the progress as JSON, written per batch. The records of the batch are stored next to it (`.trying`)."""
 
 CODES = {value for name, value in vars(RejectCode).items() if name.isupper()}
 BATCH = min(1000, max(200, INPUTS // 8))
 ALONE_RECORDS = 50
 """One record in so many is also decoded alone."""
 LAYOUTS = 3
-"""Of so many new layouts in a batch the table is learnt: each takes milliseconds."""
+"""The number of new layouts in a batch that are learned. Each needs milliseconds."""
 SECONDS = 300.0
-"""What a batch may take; it takes one."""
+"""Maximum seconds of a batch; one is normal."""
 
 S = TypeVar("S", bound=Sequence[Any])
 PATIENCE = 30.0
-"""Seconds to look for the fewest records."""
+"""Maximum seconds of the search for the fewest records."""
 Record = Mapping[str, Any]
 Seed = tuple[TableSpec, pa.Table]
 """A table, and good records of it."""
@@ -49,8 +49,11 @@ Seed = tuple[TableSpec, pa.Table]
 
 @dataclass
 class DecoderFuzz:
-    """Tries mutated records of good ones. `counts` has what became of them: `ignored` and `refused` when they were routed;
-    of others, `changed` (to one change or more) and `rejected` when they were decoded as the table they were made from."""
+    """Decodes mutated copies of good records. `counts` has the results:
+
+    - `ignored` and `refused`: when they were routed.
+    - `changed` (to at least one change) and `rejected`: when the others were decoded as the original table.
+    """
 
     decoder: Decoder
     seeds: Sequence[Seed]
@@ -64,7 +67,7 @@ class DecoderFuzz:
         self._records = [run.to_pylist() for _, run in self.seeds]
 
     def run(self, inputs: int) -> None:
-        """Raises AssertionError with the fewest records that show what is wrong."""
+        """Raises AssertionError with the fewest records that show the fault."""
         while self.counts["inputs"] < inputs:
             which = self._rng.randrange(len(self.seeds))
             table = self.seeds[which][0]
@@ -128,7 +131,7 @@ class DecoderFuzz:
         assert is_same(decoded, beside), f"decoded otherwise alone: {find_difference(decoded, beside)}"
 
     def _decode_all(self, decoder: Decoder, raw: pa.Table, table: TableSpec) -> tuple[pa.Table, pa.Table]:
-        """The routes and the changes of records, which are all in both."""
+        """The routes and the changes of the records. Both contain every record."""
         routes, envelope = decoder.route(raw), decoder.envelope(raw)
         for frame, schema in ((routes, ROUTE), (envelope, ENVELOPE)):
             assert frame.schema.equals(schema) and frame.num_rows == raw.num_rows, schema
@@ -142,7 +145,7 @@ class DecoderFuzz:
         return routes, changes
 
     def _learn_layouts(self, raw: pa.Table, routes: pa.Table) -> None:
-        """Records of other layouts are decoded as these say, where they can be learnt."""
+        """Records of new layouts are decoded with their own table, if it can be learned."""
         pairs = list(zip(routes["table"].to_pylist(), routes["fingerprint"].to_pylist(), strict=True))
         known = {(table.name, table.fingerprint) for table, _ in self.seeds}
         new = [pair for pair in dict.fromkeys(pairs) if pair[1] is not None and pair not in known]
@@ -170,13 +173,13 @@ class DecoderFuzz:
 
 
 def check_errors(errors: pa.ChunkedArray) -> None:
-    """Each is a reject of a known kind."""
+    """Each error is a reject with a known code."""
     for error in pc.unique(errors.drop_null()).to_pylist():
         assert Reject.parse(error).code in CODES, error
 
 
 def check_changes(changes: pa.Table, table: TableSpec, raw: pa.Table) -> None:
-    """A changes frame of `table` with every record, in order, and nothing in it that it may not hold."""
+    """A valid changes frame of `table` with every record, in order."""
     assert changes.schema.equals(changes_schema(table))
     changes.validate(full=True)
     came = zip(*(changes[name].to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True)
@@ -191,8 +194,11 @@ def check_changes(changes: pa.Table, table: TableSpec, raw: pa.Table) -> None:
 
 
 def check_routes(routes: pa.Table, others: pa.Table, raw: pa.Table, changes: pa.Table) -> None:
-    """Records are routed the same way. Whether one that is not of its table is rejected when it is routed or when it is
-    decoded may depend on others: routing does not look at rows. So may the schema of one that does not say its key."""
+    """The records have the same routes in both frames, with two exceptions.
+
+    A record of another table may be rejected by routing or by decoding, depending on other records, because routing
+    does not read rows. The schema of a record without a key may depend on other records, too.
+    """
     silent = set(raw.filter(raw["key"].is_null())["offset"].to_pylist() if raw["key"].null_count < raw.num_rows else ())
     failed = set(changes.filter(changes[ERROR].is_valid())[OFFSET].to_pylist())
     for offset, one, other in zip(raw["offset"].to_pylist(), routes.to_pylist(), others.to_pylist(), strict=True):
@@ -203,33 +209,33 @@ def check_routes(routes: pa.Table, others: pa.Table, raw: pa.Table, changes: pa.
 
 
 def is_same(a: pa.Table, b: pa.Table) -> bool:
-    """The same rows; of rejects only what was rejected and under which code."""
+    """True if the rows are equal. Of rejects, only position and code are compared."""
     if a.equals(b):
         return True
     return list(to_texts(a)) == list(to_texts(b))
 
 
 def find_difference(a: pa.Table, b: pa.Table) -> str:
-    """The first rows that are not the same."""
+    """The first different rows."""
     pairs = zip(to_texts(a), to_texts(b), strict=False)
     return next((f"{x}\nand\n{y}" for x, y in pairs if x != y), f"{a.num_rows} and {b.num_rows} rows")
 
 
 def to_texts(frame: pa.Table) -> Iterator[str]:
-    """Rows as text, in which NaN is NaN. What a reject has in its columns is not looked at: it may be out of all ranges."""
+    """Rows as text, so that NaN equals NaN. The values of rejects are left out, because they may be out of range."""
     good = iter(frame.filter(frame[ERROR].is_null()).to_pylist())
     for row in frame.select([TOPIC, PARTITION, OFFSET, ERROR]).to_pylist():
         yield repr(next(good) if row[ERROR] is None else [*list(row.values())[:3], get_code(row[ERROR])])
 
 
 def get_code(error: str | None) -> str | None:
-    """The kind of a reject. The sentence may be another where neighbours made that the record was read in another way."""
+    """The code of a reject. The sentence may depend on other records, which can change how the record is read."""
     kind = error and Reject.parse(error).code
     return RejectCode.MALFORMED if kind == RejectCode.TOO_LARGE else kind
 
 
 def find_smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
-    """Few of the records that still fail, cut short as far as they do: parts are left out as long as the rest does."""
+    """Few records that still fail, with their values cut as far as possible."""
     end = time.monotonic() + PATIENCE
     records = find_fewest(records, lambda some: time.monotonic() < end and fails(some))
     for place in range(len(records)):
@@ -238,7 +244,7 @@ def find_smallest(records: Sequence[Record], fails: Callable[[Sequence[Record]],
 
 
 def truncate_value(records: Sequence[Record], place: int, fails: Callable[[Sequence[Record]], bool]) -> Sequence[Record]:
-    """The records with less of the value of one."""
+    """The records, with a shorter value of one of them."""
 
     def having(value: bytes) -> Sequence[Record]:
         return [*records[:place], {**records[place], "value": value}, *records[place + 1 :]]
@@ -247,7 +253,7 @@ def truncate_value(records: Sequence[Record], place: int, fails: Callable[[Seque
 
 
 def find_fewest(items: S, fails: Callable[[S], bool]) -> S:
-    """Items without the parts that can be left out."""
+    """The items without slices that are not needed to fail."""
     size = len(items) // 2
     while size:
         start = 0
@@ -262,7 +268,7 @@ def find_fewest(items: S, fails: Callable[[S], bool]) -> S:
 
 
 def note_progress(records: Sequence[Record], counts: Mapping[str, int], *, done: bool = False) -> None:
-    """Say how far the run is, and what it tries next, so that a crash of the process can be made again."""
+    """Write the counts and the next records, so that a crash of the process can be reproduced."""
     if PROGRESS is None:
         return
     Path(PROGRESS).write_text(json.dumps({**counts, "done": done}))

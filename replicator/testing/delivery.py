@@ -1,5 +1,5 @@
-"""Hands a history to an engine and a sink as the pipeline does, batch by batch, with its faults and repetitions, and keeps
-account of every change."""
+"""Delivers a history to an engine and a sink like the pipeline: in batches, with faults and repetitions. Counts
+every change."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ Plans = Callable[[str, TableSpec], ApplyPlan]
 
 
 class SinkTarget(Protocol):
-    """One target system, empty at first: what an adapter's author gives the sink contract."""
+    """A target system, empty at first. The author of an adapter defines it for the sink contract."""
 
     def open(self) -> Sink[Any]:
-        """A sink on this target. Called again, a second instance on the same target."""
+        """A sink for this target. A second call opens a second instance."""
 
     def rows(self, lane: Lane) -> Sequence[Row]:
-        """What the target holds for this lane, read as its users would: values by column name."""
+        """The rows of the lane as its users read them: values by column name."""
 
     def close(self) -> None:
-        """Take the target away, whatever is in it."""
+        """Remove the target with its content."""
 
 
 def make_lane(policy: str, into: str = "items", lane_id: str = "", watermark: timedelta | None = None) -> Lane:
@@ -49,7 +49,7 @@ def make_lane(policy: str, into: str = "items", lane_id: str = "", watermark: ti
 
 
 def make_retention_plans(retention: timedelta) -> Plans:
-    """`plan_for` with this retention of deletes."""
+    """`plan_for` with this tombstone retention."""
     return lambda policy, table: plan_for(policy, table, retention=retention)
 
 
@@ -60,9 +60,13 @@ def make_watermark_plans(watermark: timedelta) -> Plans:
 
 @dataclass
 class DeliveryRun:
-    """One lane of one sink on its way through a history. `counts` covers every change in every delivery that was answered;
-    `delivered` is their number, `repeated` how many of them had been handed over before. `rejects` are rows with `_error`.
-    `times`: when each batch is handed over, the last of them for all that are left; without, no time is told."""
+    """Delivers a history through one lane of one sink.
+
+    - `counts`: the changes of every delivery with an answer. `delivered`: their number. `repeated`: how many of
+      them had been delivered before.
+    - `rejects`: rows with `_error`.
+    - `times`: the time of each batch, the last one for all remaining batches. Empty: writes have no time.
+    """
 
     engine: Engine[Any]
     target: SinkTarget
@@ -93,11 +97,12 @@ class DeliveryRun:
 
     @property
     def plan(self) -> ApplyPlan:
-        """The plan for the table as it is known now."""
+        """The plan for the current schema of the table."""
         return self.plans(self.policy, self.table)
 
     def run(self) -> None:
-        """All batches, compared with the model after each; then everything once more, which must change nothing."""
+        """Deliver all batches and compare with the model after each. Then deliver everything again, which must
+        change nothing."""
         try:
             for number, delivery in enumerate(self.history.deliveries):
                 self.at = self.times[min(number, len(self.times) - 1)] if self.times else None
@@ -109,14 +114,17 @@ class DeliveryRun:
             self.sink.close()
 
     def compare_with_model(self) -> Counter[Outcome]:
-        """The target holds what the model says now; the outcomes."""
+        """Assert that the target equals the model now; returns the outcomes."""
         return assert_rows(
             self.target, self.lane, self.plan, self.history, self.reached, wanted=self.wanted, came=self.arrived
         )
 
     def deliver(self, delivery: BatchDelivery) -> None:
-        """One batch. Of one that overlaps what was applied, the sink gets either the rest or the whole; the rest alone where
-        marked rows age out, as an upsert that is sent again would be one at or below the floor (decision 27)."""
+        """Deliver one batch. If it overlaps the applied changes, the sink gets all of it or only the rest.
+
+        With soft deletes and times, the sink gets only the rest. Otherwise a repeated upsert at or below the purged
+        sequence could be folded into a later delete, and write a marked row.
+        """
         start, end = min(delivery.start, self.reached), max(delivery.end, self.reached)
         changes = self._read_changes(start, end)
         end = self._cut_open_key_change(changes, start, end)
@@ -138,7 +146,7 @@ class DeliveryRun:
         self.repeated += len(self.history.changes(start, min(self.reached, end)))
 
     def _read_changes(self, start: int, end: int) -> Any:
-        """The changes of some events, under the widest schema seen so far."""
+        """The changes of the events [start, end), under the widest schema so far."""
         runs = self.history.runs(start, end)
         known = self.table
         for version, _ in runs:
@@ -150,7 +158,7 @@ class DeliveryRun:
         return self.engine.unite(parts, known)
 
     def _cut_open_key_change(self, changes: Any, start: int, end: int) -> int:
-        """Without the delete half of a key change whose create half is in the next batch."""
+        """The end without the delete half of a key change whose create half is in the next batch."""
         held = self.engine.find_open_key_changes(changes) if self.history.shape.keeps_order else Position()
         if not held:
             return end
@@ -162,7 +170,7 @@ class DeliveryRun:
         return event.partition, event.offset
 
     def _make_writes(self, changes: Any, span: Span) -> Sequence[Write[Any]]:
-        """A write per segment; their spans touch, and together are the span of the batch."""
+        """One write per segment. Together their spans are the span of the batch."""
         segments = list(self.engine.segments(self._transform_rows(changes), self.plan.table))
         writes, at = [], span.start
         for segment in segments[:-1]:
@@ -185,7 +193,7 @@ class DeliveryRun:
         return Write(self.lane, self.plan, folded, span, at=self.at)
 
     def _apply_write(self, write: Write[Any]) -> None:
-        """Until it is answered; a lost answer is followed by a restart."""
+        """Apply until there is an answer. After a lost answer the sink is opened again."""
         before = len(self.rejects)
         try:
             applied = self.sink.apply([write], self._add_rejects)
@@ -203,7 +211,7 @@ class DeliveryRun:
 
 
 def to_canonical(value: Any) -> Any:
-    """A value in a form that is equal exactly when the values are, whichever driver read them."""
+    """A form of the value that is equal for equal values of all drivers."""
     match value:
         case Decimal():
             return str(value.normalize() if value else Decimal(0))
@@ -234,8 +242,11 @@ def assert_rows(
     wanted: ModelRowTransforms | None = None,
     came: Sequence[datetime] = (),
 ) -> Counter[Outcome]:
-    """The target holds what the model says of the events before `end`: every column of every row. Returns the outcomes.
-    `wanted`: the shape of the plan, as the model says it. `came`: when the events came, where time is told."""
+    """Assert that the target equals the model after the events before `end`, in every column of every row. Returns
+    the outcomes.
+
+    `wanted`: the row transforms of the plan, for the model. `came`: the arrival times of the events, if any.
+    """
     table = history.table(end)
     changes = list_arrivals(history, end, came)
     untracked = frozenset(plan.history.untracked) if plan.history else frozenset[str]()
@@ -258,20 +269,20 @@ def assert_rows(
 
 
 def list_arrivals(history: History, end: int | None, came: Sequence[datetime]) -> list[Change]:
-    """The changes among the events before `end`, with the moments at which they came, where these are told."""
+    """The changes among the events before `end`, with their arrival times, if any."""
     events = history.events[:end]
     times: Sequence[datetime | None] = came or [None] * len(events)
     return [replace(e.change, arrived=at) for e, at in zip(events, times, strict=True) if e.change is not None]
 
 
 def assert_equals_model(delivering: DeliveryRun) -> None:
-    """The target holds what the model says, and every change is accounted for."""
+    """Assert that the target equals the model, and that every change is accounted for."""
     assert delivering.reached == len(delivering.history.events)
     assert_accounts(delivering, delivering.compare_with_model())
 
 
 def assert_accounts(delivering: DeliveryRun, outcomes: Counter[Outcome]) -> None:
-    """The identities in the docstring of `model`."""
+    """Assert the relations between counts and outcomes in the docstring of `model`."""
     counts, history = delivering.counts, delivering.history
     assert counts.total == delivering.delivered, f"{counts} of {delivering.delivered} changes"
     assert counts.rejected == len(delivering.rejects)
@@ -281,7 +292,7 @@ def assert_accounts(delivering: DeliveryRun, outcomes: Counter[Outcome]) -> None
     if not delivering.repeated:
         assert counts.filtered == outcomes[Outcome.FILTERED], f"{counts} and {dict(outcomes)}"
     if once and delivering.plan.watermark is not None:
-        # Under append nothing is folded, so every outcome has its count.
+        # Append folds nothing, so every outcome has its count.
         assert counts.rejected == outcomes[Outcome.REJECTED], f"{counts} and {dict(outcomes)}"
         assert counts.applied == outcomes[Outcome.APPLIED], f"{counts} and {dict(outcomes)}"
     pure = len(history.source.log) == len(history.events) and not outcomes[Outcome.REJECTED]

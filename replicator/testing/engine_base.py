@@ -1,4 +1,4 @@
-"""What the tests of the engine contract share: the factories an adapter gives, and an engine as the fake sink takes it."""
+"""Shared parts of the engine contract: the factories of an adapter, and an engine for the fake sink."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .histories import History
 
 
 class EngineBase(Contract):
-    """The factories an adapter gives, and what the tests of the suite share."""
+    """The factories of an adapter, and helpers of the tests."""
 
     def new_engine(self) -> Engine[Any]:
         """An engine."""
         raise NotImplementedError
 
     def to_frame(self, frame: pa.Table) -> Any:
-        """A table as a frame of the engine."""
+        """A `pyarrow.Table` as a frame of the engine."""
         return frame
 
     def to_arrow(self, frame: Any) -> pa.Table:
-        """A frame of the engine as a table, rows in order."""
+        """A frame of the engine as a `pyarrow.Table`, rows in order."""
         return frame
 
     def read_changes(self, history: History, start: int = 0, end: int | None = None) -> Any:
-        """The changes of some events, under the table's last schema."""
+        """The changes of the events [start, end), under the table's last schema."""
         table = history.table()
         parts = [self.to_frame(frame) for _, frame in history.runs(start, len(history.events) if end is None else end)]
         return self.new_engine().unite(parts or [self.to_frame(history.frame((), table))], table)
@@ -43,7 +43,7 @@ class EngineBase(Contract):
 
 
 class PlainFrames:
-    """An engine of any frame type, seen as one of `pyarrow.Table`, so that `FakeSink` can take what it folds."""
+    """An engine of any frame type as one of `pyarrow.Table`, for use with `FakeSink`."""
 
     frame = pa.Table
 
@@ -55,15 +55,12 @@ class PlainFrames:
         return getattr(self.engine, name)
 
     def transform_rows(self, changes: Any, plan: Any) -> Any:
-        """As the engine shapes."""
         shaped = self.engine.transform_rows(changes, plan)
         return type(shaped)(shaped.frame, self.suite.to_arrow(shaped.rejects), shaped.counts)
 
     def fold(self, changes: Any, plan: Any) -> Any:
-        """As the engine folds."""
         folded = self.engine.fold(changes, plan)
         return type(folded)(self.suite.to_arrow(folded.frame), folded.facts, folded.counts, folded.rows, folded.size)
 
     def unite(self, parts: Iterable[pa.Table], table: TableSpec) -> Any:
-        """As the engine unites."""
         return self.engine.unite([self.suite.to_frame(part) for part in parts], table)

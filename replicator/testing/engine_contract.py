@@ -1,4 +1,4 @@
-"""What every engine promises. Inherit `EngineContract`."""
+"""The promises of an engine. Inherit `EngineContract`."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ UNSEEN_SHAPE = StreamShape(values=("text", "int"), tombstones=False, unseen=True
 
 
 class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
-    """Every promise of `ports.engine.Engine` as a test. Give `new_engine`, and the conversions for frames of your own."""
+    """Every promise of `ports.engine.Engine` as a test. Define `new_engine`, and the conversions for other frames
+    than `pyarrow.Table`."""
 
     def test_fold_equals_model(self) -> None:
-        """Folded batch by batch and applied row by row, random histories end as the model says, under every policy."""
+        """Random histories, folded by batch and applied row by row, end like the model, under every policy."""
         for policy, keys in (("scd1", KEYED_TYPES), ("append", (*KEYED_TYPES, "none"))):
             self._check_model(policy, keys)
 
     def test_fold_under_a_watermark_equals_model(self) -> None:
-        """The same with a watermark, where event times are out of order."""
+        """The same with a watermark and disordered event times."""
         self._check_model("append", (*KEYED_TYPES, "none"), make_watermark_plans(GRACE), DISORDER)
 
     def _check_model(self, policy: str, keys: tuple[str, ...], plans: Plans = plan_for, disorder: int = 0) -> None:
@@ -60,8 +61,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             assert_equals_model(delivering)
 
     def test_fold_keeps_alike_changes_of_several_partitions(self) -> None:
-        """Rows of a table without a key that are alike, in one place of the log but in several partitions: none is a copy,
-        though each is the first of its partition."""
+        """Equal rows of a table without a key, at one log position but in several partitions, are no copies of each
+        other. Each is the first of its partition."""
         shape = StreamShape(key="none", values=("truth",), partitions=3, snapshot=3)
         history = History(shape, (Statement("write"), Statement("resend")))
         delivering = DeliveryRun(PlainFrames(self), FakeTarget(), history, "append")
@@ -69,8 +70,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert_equals_model(delivering)
 
     def test_fold_leaves_every_change_under_a_watermark(self) -> None:
-        """Also those that come twice, in the order of arrival; and `Facts` tell the event times that count: none of what a
-        snapshot read. Folding the frame again gives the same."""
+        """Also repeated changes, in the order of arrival. `Facts` have the event times, without those of snapshot
+        reads. Folding the result again gives the same."""
         engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, disorder=DISORDER)
         history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1), Statement("resend", salt=4), Statement("truncate")))
         plan = plan_for("append", history.table(), GRACE)
@@ -86,8 +87,8 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert not engine.fold(self.read_changes(history), plan_for("append", history.table())).facts.max_event_times
 
     def test_fold_keeps_the_order_of_arrival(self) -> None:
-        """Where there is a sequence for each column: which changes came before one decides what becomes of it. Also of what
-        is folded again; of changes that come twice the first is there."""
+        """With column versions the effect of a change depends on the changes before it. Also for a second fold. Of
+        repeated changes the first one stays."""
         engine, shape = self.new_engine(), StreamShape(partitions=3, snapshot=3, shuffle=5)
         history = History(shape, (*make_writes(0, 1, 2, 3, 4, 0, 1, 5, 6, 2), Statement("truncate"), *make_writes(3, 0, 7)))
         plan, whole = (
@@ -112,7 +113,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         return out
 
     def test_fold_composes(self) -> None:
-        """Folding the concatenation of folded frames gives what folding all their changes gives."""
+        """Folding the concatenation of folded frames equals folding all their changes."""
         engine = self.new_engine()
 
         @self.for_all(history=histories(keys=KEYED_TYPES), at=st.floats(0, 1))
@@ -131,7 +132,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
                 assert total == whole.num_rows == once.rows + once.counts.total
 
     def test_fold_composes_where_partial_rows_add_up(self) -> None:
-        """A row that was sent whole is there for the partial changes after it, also when these were folded before."""
+        """A whole row completes the partial changes after it, also if these were folded before."""
         engine = self.new_engine()
         halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
         history = make_history(*make_writes(0), *halves)
@@ -142,7 +143,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert row["_unsent"] is None
 
     def test_fold_leaves_the_image_of_a_delete(self) -> None:
-        """What a delete brought stays as it came, whatever other keys lack."""
+        """The values of a delete stay as sent, whatever other keys lack."""
         engine = self.new_engine()
         partial = Statement("write", 0, salt=1, mask=1)
         history = make_history(*make_writes(0, 1), partial, Statement("delete", 1), shape=replace(UNSEEN_SHAPE, full=True))
@@ -151,7 +152,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert [row["v1"] is None for row in rows if row["_op"] == "d"] == [False]
 
     def test_fold_flags_void_rows(self) -> None:
-        """`_reset` is true where the key was deleted, or the table truncated, earlier in the batch; else it is false."""
+        """`_reset` is true if the key was deleted, or the table truncated, earlier in the batch; otherwise false."""
         engine = self.new_engine()
         moved = make_history(*make_writes(0, 1), Statement("delete", 1), Statement("move", 0, 1, salt=9, mask=1))
         plan = plan_for("scd1", moved.table())
@@ -164,7 +165,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert [row["_reset"] for row in rows if row["_op"] == "c"] == [True, True]
 
     def test_fold_does_not_add_up_partial_rows(self) -> None:
-        """Two changes that together sent every column still need a row to be there, as each of them does alone."""
+        """Two changes that together sent every column still need an existing row, like each of them alone."""
         engine = self.new_engine()
         halves = (Statement("write", 0, salt=1, mask=1), Statement("write", 0, salt=2, mask=2))
         history = make_history(*halves, shape=UNSEEN_SHAPE)
@@ -175,7 +176,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert row["v2"] is not None
 
     def test_fold_states_its_facts(self) -> None:
-        """`Facts` say what the batch holds, and the counts cover what went in."""
+        """`Facts` describe the batch, and the counts cover all input changes."""
         engine = self.new_engine()
         history = make_history(
             *make_writes(0, 1), Statement("truncate"), *KEY_CHANGE, *make_writes(2), Statement("delete", 2)
@@ -198,7 +199,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     # Cutting a stream.
 
     def test_open_key_changes_are_found(self) -> None:
-        """A key change cut in the middle is held back from its delete half on; a whole one is not, wherever it lies."""
+        """A key change that is cut in the middle is held back from its delete half on. A whole one is not."""
         engine = self.new_engine()
         for partitions in (1, 3):
             history = make_history(*KEY_CHANGE, shape=StreamShape(partitions=partitions, tombstones=False))
@@ -209,9 +210,13 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
             assert not engine.find_open_key_changes(self.read_changes(history, 0, 1))
 
     def test_segments_keep_the_old_row_readable(self) -> None:
-        """A key that is written and then moved with values unsent begins a new segment with its move; so does a partial
-        change after a delete of its key, or after such a move to it; a truncate among partial changes is alone. Else
-        there is one segment."""
+        """The old row must be readable for changes without all values, so these start a new segment:
+
+        - a partial move of a key that was written in the segment,
+        - a partial change after a delete of its key, or after such a move to it.
+
+        A truncate among partial changes is alone. Otherwise there is one segment.
+        """
         engine = self.new_engine()
         history = make_history(*KEY_CHANGE, *make_writes(2))
         pieces = [self.to_arrow(piece) for piece in engine.segments(self.read_changes(history), history.table())]
@@ -231,7 +236,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert len(engine.segments(self.read_changes(plain), plain.table())) == 1
 
     def test_after_and_before_split_by_position(self) -> None:
-        """`after` and `before` cut per partition; partitions that the position does not name pass whole."""
+        """`after` and `before` split per partition. Partitions without a position pass whole."""
         engine = self.new_engine()
         history = make_history(*make_writes(0, 1, 2, 3, 4, 0, 1, 2), shape=StreamShape(partitions=3))
         changes = self.read_changes(history)
@@ -250,14 +255,14 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         return Counter(zip(arrow[PARTITION].to_pylist(), arrow[OFFSET].to_pylist(), strict=True))
 
     def test_ends_are_after_the_last_records(self) -> None:
-        """`ends` knows the partitions that have rows, and no others."""
+        """`ends` has exactly the partitions with rows."""
         engine = self.new_engine()
         history = make_history(*make_writes(0, 1, 2, 3, 4), shape=StreamShape(partitions=3))
         assert engine.ends(self.read_changes(history)) == history.position(5)
         assert not engine.ends(self.read_changes(history, 0, 0))
 
     def test_unite_keeps_order_and_fills_with_null(self) -> None:
-        """Frames of several schemas become one, in order; what a schema lacks is null and not unsent."""
+        """Frames of several schemas become one, in order. Missing columns are null, and not unsent."""
         history = make_history(*make_writes(0), Statement("add_column", salt=3), *make_writes(1, salt=1))
         arrow = self.to_arrow(self.read_changes(history))
         assert arrow[OFFSET].to_pylist() == [10, 11]
@@ -268,7 +273,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
     # Records.
 
     def test_route_accounts_for_every_record(self) -> None:
-        """Every record is in exactly one run, ignored by kind, or rejected with its bytes and a reason."""
+        """Every record is in exactly one slice, ignored by kind, or rejected with its bytes and a reason."""
         engine, history = (
             self.new_engine(),
             make_history(*make_writes(0, 1), Statement("add_column", salt=3), *make_writes(2)),
@@ -290,7 +295,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         return Counter(zip(*(arrow[name].to_pylist() for name in ("topic", "partition", "offset")), strict=True))
 
     def test_decode_separates_changes_and_rejects(self) -> None:
-        """`learn` and `decode` of a run give every change of it, once, as the decoder says."""
+        """`learn` and `decode` of a slice return each of its changes once, as the decoder does."""
         engine, decoder, history = self.new_engine(), FakeDecoder(), make_history(*make_writes(0, 1, 2))
         (run,) = engine.route(self.to_frame(make_fake_raw(history)), decoder).runs
         table = engine.learn(run, decoder)
@@ -301,7 +306,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert engine.count(rejects) == 0
 
     def test_exact_parts_count_a_change_once(self) -> None:
-        """A change that is there again counts once. What a snapshot read is of no transaction, a reject is."""
+        """A repeated change counts once. A snapshot read belongs to no transaction; a reject does."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 3))
         if not isinstance(engine, TracksTransactions):
             pytest.skip("the engine does not see transactions")
@@ -323,7 +328,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert not engine.exact_parts(self.to_frame(frame.slice(0, 1)), "t")
 
     def test_records_are_a_raw_frame(self) -> None:
-        """Records that are given are as those that a source brings, in their order."""
+        """`records` makes a frame like that of a source, in the same order."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 0))
         raw = make_fake_raw(history)
         routed = engine.route(engine.records(raw), FakeDecoder())
@@ -331,7 +336,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert engine.count(engine.route(engine.records(raw.slice(0, 0)), FakeDecoder()).rejects) == 0
 
     def test_later_records_of_a_blocked_key_are_split_off(self) -> None:
-        """From an offset on, in one partition of one topic; the others stay, in their order."""
+        """From an offset on, in one partition of one topic. The others stay, in order."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 0, 1, 0))
         raw = make_fake_raw(history)
         offsets, keys = raw["offset"].to_pylist(), [f"k{n}".encode() for n in (0, 1, 2, 0, 1, 0)]
@@ -348,7 +353,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert [engine.count(frame) for frame in engine.split_blocked(self.to_frame(raw), {}, "HELD: why")] == [6, 0]
 
     def test_rejected_brings_the_record_back(self) -> None:
-        """Rejected rows, of any frame, come with the bytes of their record; one item per record."""
+        """Rejected rows of any frame have the bytes of their record, one item per record."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2))
         raw = make_fake_raw(history)
         error = str(Reject(RejectCode.OUT_OF_RANGE, "too much"))
@@ -363,7 +368,7 @@ class EngineContract(EnginePartitions, EngineRowTransforms, EngineDrops):
         assert [r.value for r in routed] == raw["value"].to_pylist()
 
     def test_within_keeps_a_span(self) -> None:
-        """`within` keeps the records of a span; partitions that it does not name are left out."""
+        """`within` keeps the records of a span. Partitions outside the span are left out."""
         engine, history = self.new_engine(), make_history(*make_writes(0, 1, 2, 3, 4), shape=StreamShape(partitions=3))
         span = history.span(1, 4)
         expected = Counter((history.source.topic, e.partition, e.offset) for e in history.events[1:4])
@@ -395,7 +400,7 @@ def _replace_columns(frame: pa.Table, **columns: Sequence[Any]) -> pa.Table:
 
 
 def make_fake_raw(history: History) -> pa.Table:
-    """The changes of a history as records that `FakeDecoder` reads."""
+    """The changes of a history as records for `FakeDecoder`."""
     tables = history.source.versions
     rows = []
     for event in history.events:
@@ -406,6 +411,6 @@ def make_fake_raw(history: History) -> pa.Table:
 
 
 def make_odd_records() -> pa.Table:
-    """A tombstone, and a record that nobody can read."""
+    """A null record, and an unreadable one."""
     places = [{"topic": "odd", "partition": 0, "offset": offset} for offset in (0, 1)]
     return pa.Table.from_pylist([{**places[0], "key": b"k", "value": None}, {**places[1], "value": b"\xff"}], RAW)

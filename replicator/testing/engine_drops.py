@@ -1,4 +1,4 @@
-"""What an engine tells of tables that were dropped."""
+"""The promises of an engine for dropped tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ VALUES = (
     ("a", "items"), ("a", "drop public.items"), ("a", "items"), ("a", "drop public.other"), ("a", "drop public.items"),
     ("b", "drop public.items"), ("b", "items"),
 )  # fmt: skip
-"""Topics, and what their records say, one after the other."""
+"""Topics and record contents, in order."""
 
 
 class EngineDrops(EngineBase):
-    """The part of the contract of `ports.engine.Engine` about records that say so."""
+    """The part of the contract of `ports.engine.Engine` for records of dropped tables."""
 
     def test_route_finds_where_a_table_was_dropped(self) -> None:
-        """Such records are ignored, and told with their table, in order; among changes, and where there are no others."""
+        """Such records are ignored, and returned by table, in order. Also without other records."""
         engine, records = self.new_engine(), _make_records()
         routed = engine.route(self.to_frame(records), FakeDecoder())
         assert dict(routed.ignored) == {TABLE_DROPPED: 4}

@@ -1,4 +1,4 @@
-"""What an engine promises that parts frames by key (`ports.bulk_load.PartitionsByKey`); a part of `EngineContract`."""
+"""The promises of an engine that divides frames by key (`ports.bulk_load.PartitionsByKey`); part of `EngineContract`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ PARTITIONS = 5
 
 
 class EnginePartitions(EngineBase):
-    """The promises of `PartitionsByKey`, of engines that are one."""
+    """The promises of `PartitionsByKey`, for engines that implement it."""
 
     def test_every_key_is_in_one_partition(self) -> None:
-        """Of an engine that parts frames: every row is in one part, in its order; the part of a key is the same in every
-        frame."""
+        """Every row is in one partition, in order. A key has the same partition in every frame."""
 
         @self.for_all(history=any_histories(KEYED_TYPES))
         def check(history: History) -> None:

@@ -1,4 +1,4 @@
-"""What an engine promises that works ahead."""
+"""The promises of an engine that prefetches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .engine_base import EngineBase
 from .fake_decoder import FakeDecoder, encode_change
 
 ROWS = 1_000
-"""Of a batch: less may not be worth beginning with."""
+"""Rows of a batch. Fewer may not be worth prefetching."""
 ITEMS = TableSpec("public.items", (Column("id", pa.int64()),), ("id",), fingerprint="0")
 OTHERS = TableSpec("public.others", (Column("id", pa.int64()),), ("id",), fingerprint="1")
 
@@ -23,8 +23,8 @@ class EnginePrefetchContract(EngineBase):
     """The contract of `ports.engine.Prefetches`."""
 
     def test_prefetched_batches_decode_the_same(self) -> None:
-        """As if nothing had been begun: batches of one table, of others, of several, with records that cannot be read or
-        say nothing, and without any; and again after it has rested."""
+        """Batches of one table, of others, of several, with unreadable or empty records, and without records. Also
+        after `rest`."""
         engine: Any = self.new_engine()
         assert isinstance(engine, Prefetches)
         plain = [_make_records(ITEMS, number) for number in range(3)]

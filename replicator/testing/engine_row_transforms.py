@@ -1,4 +1,4 @@
-"""What every engine promises about lanes that make something else of changes; a part of `engine_contract.EngineContract`."""
+"""The promises of an engine for row transforms; part of `engine_contract.EngineContract`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ KEY_CHANGE = (Statement("write", 0, salt=4), Statement("move", 0, 1, salt=9, mas
 
 
 def list_expressions(shape: RowTransforms) -> list[Expr]:
-    """Of the columns that are computed."""
+    """The expressions of the computed columns."""
     return [added.expression for _, added in shape.column_transforms.additions if added.expression is not None]
 
 
 class EngineRowTransforms(EngineBase):
-    """Shapes."""
+    """Row transforms."""
 
     def test_row_transforms_equal_model(self) -> None:
-        """Random histories of which a lane orders changes by columns of its own, takes rows for deletes or truncates, and
-        leaves out columns and deletes, end as the model says, under every policy."""
+        """Random histories with row transforms end like the model, under every policy: order by columns, rows as
+        deletes or truncates, excluded columns and deletes."""
         for policy in ("scd1", "append"):
             self._check_transformed_model(policy)
 
     def test_row_transforms_account_for_every_change(self) -> None:
-        """What is left is in the order of arrival, with the columns of the plan's table; the rest is filtered, or
+        """The result has the order of arrival and the columns of the plan's table. Other changes are filtered, or
         rejected with a reason."""
         engine = self.new_engine()
         history = make_history(
@@ -70,7 +70,8 @@ class EngineRowTransforms(EngineBase):
             assert_equals_model(delivering)
 
     def test_segments_of_changes_in_any_order(self) -> None:
-        """A partial change begins a segment unless it is the first of its key in it; so does a lower change after it."""
+        """A partial change starts a segment unless it is the first of its key there. A lower change after it does
+        so, too."""
         engine, case = self.new_engine(), CASES["in the order of a column"]
         half: Row = {"k1": 1, "v2": 1}
         images = [

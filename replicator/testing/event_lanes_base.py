@@ -1,4 +1,4 @@
-"""What the tests of sinks that are the store of events share: the factories an adapter gives, and a place with both."""
+"""Shared parts of the tests of sinks that are the event store: the factories of an adapter, and a location with both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EMITTED = "emitted"
 
 
 def make_sample_event(number: int, of: str = "A1", kind: str = "order", event_id: str = "") -> NewEvent:
-    """An event that a program emits."""
+    """An event of a program."""
     return NewEvent(
         event_id=event_id or f"{EMITTED}-{number}",
         event_type="Told",
@@ -33,7 +33,7 @@ def make_sample_event(number: int, of: str = "A1", kind: str = "order", event_id
 
 @dataclass
 class EventStoreFixture:
-    """A store of events, as a lane and as programs have it. `rejects`: what was rejected."""
+    """An event store at one location, opened by a lane and by programs. `rejects`: the rejected rows."""
 
     suite: EventLanesBase
     at: Any
@@ -41,17 +41,17 @@ class EventStoreFixture:
     rejects: list[dict[str, Any]] = field(default_factory=list)
 
     def sink(self) -> Sink[Any]:
-        """Another instance."""
+        """Another sink."""
         self.opened.append(self.suite.new_sink(self.at))
         return self.opened[-1]  # type: ignore[no-any-return]
 
     def store(self) -> EventStore:
-        """Another one."""
+        """Another store."""
         self.opened.append(self.suite.new_store(self.at))
         return self.opened[-1]  # type: ignore[no-any-return]
 
     def reject(self, _: Lane, rows: Any) -> None:
-        """Keep what is rejected."""
+        """Record the rejected rows."""
         self.rejects += self.suite.to_arrow(rows).to_pylist()
 
     def apply_write(self, sink: Any, write: Write[Any]) -> LaneOutcome:
@@ -61,33 +61,33 @@ class EventStoreFixture:
 
 
 class EventLanesBase(Contract):
-    """An adapter gives `new_place`, `new_sink`, `new_store` and `new_engine`."""
+    """An adapter defines `new_place`, `new_sink`, `new_store` and `new_engine`."""
 
     racing = 12
-    """How many events each of those that race stores."""
+    """The number of events of each concurrent writer."""
 
     def new_place(self) -> object:
-        """A fresh, empty place that a store can be kept in."""
+        """A fresh, empty location for a store."""
         raise NotImplementedError
 
     def new_sink(self, place: Any) -> Sink[Any]:
-        """Another sink on the store at that place."""
+        """Another sink for the store at that location."""
         raise NotImplementedError
 
     def new_store(self, place: Any) -> EventStore:
-        """Another store at that place."""
+        """Another store at that location."""
         raise NotImplementedError
 
     def new_engine(self) -> Engine[Any]:
-        """An engine whose frames the sink takes."""
+        """An engine whose frames the sink accepts."""
         raise NotImplementedError
 
     def to_frame(self, table: Any) -> Any:
-        """A frame of the engine."""
+        """A `pyarrow.Table` as a frame of the engine."""
         return table
 
     def to_arrow(self, frame: Any) -> Any:
-        """A frame of the engine as a table."""
+        """A frame of the engine as a `pyarrow.Table`."""
         return frame
 
     def outbox(self, *sent: SentEvent, into: str = "order") -> OutboxRecords:
@@ -100,7 +100,7 @@ class EventLanesBase(Contract):
 
     @contextmanager
     def open_place(self) -> Iterator[EventStoreFixture]:
-        """A fresh place."""
+        """A fixture at a fresh location."""
         place = EventStoreFixture(self, self.new_place())
         try:
             yield place
@@ -110,7 +110,7 @@ class EventLanesBase(Contract):
 
 
 def retry_until_done(act: Callable[[], object]) -> None:
-    """As the pipeline and programs do: what may pass by itself is tried again."""
+    """Retry temporary errors, like the pipeline and programs."""
     for _ in range(50):
         try:
             act()

@@ -1,5 +1,5 @@
-"""What a sink promises that is the store of events, as tests that an adapter inherits: `ports.sink.Sink`, and beside it
-`ports.event_store.EventStore` at the same place."""
+"""The promises of a sink that is the event store: `ports.sink.Sink`, with a `ports.event_store.EventStore` at the
+same location, as tests for adapters to inherit."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .stored_outbox import FIRST_TIME, IDENTITY, TABLE, OutboxRecords, SentEvent
 
 
 class EventLanesContract(EventLanesHistories):
-    """An adapter gives `new_place`, `new_sink`, `new_store` and `new_engine`. Its sink refuses events longer than 1500
-    bytes."""
+    """An adapter defines `new_place`, `new_sink`, `new_store` and `new_engine`. Its sink rejects events longer than
+    1500 bytes."""
 
     def test_events_become_versions_of_their_aggregates(self) -> None:
-        """In the order of their records within a partition, whole, with the place of each in its metadata; of a time that
-        never goes back."""
+        """In record order within a partition, with all values, the record position in the metadata, and times that
+        never go back."""
         sent = [
             SentEvent(0, minutes=5),
             SentEvent(1, "A2", minutes=1),
@@ -51,7 +51,7 @@ class EventLanesContract(EventLanesHistories):
             assert place.store().version("order", "A2") == 1
 
     def test_state_is_committed_with_the_events(self) -> None:
-        """Position, identity of the topics and the plan's rule; another instance reads them, and goes on behind them."""
+        """Position, topic identity and the plan's rule. Another instance reads them and continues there."""
         outbox, engine = self.outbox(SentEvent(0), SentEvent(1)), self.new_engine()
         with self.open_place() as place:
             sink = place.sink()
@@ -69,7 +69,7 @@ class EventLanesContract(EventLanesHistories):
             assert [e.event_version for e in place.store().read("order")] == [1, 2]
 
     def test_redelivery_changes_nothing(self) -> None:
-        """Of spans that overlap what was applied the rest alone counts, and what lies below it is counted as duplicate."""
+        """Of a span that overlaps the applied one, only the rest counts. The records below it count as duplicates."""
         outbox, engine = self.outbox(*map(SentEvent, range(5))), self.new_engine()
         with self.open_place() as place:
             sink = place.sink()
@@ -84,7 +84,7 @@ class EventLanesContract(EventLanesHistories):
             assert [e.event_id for e in place.store().read("order")] == [f"sent-{n}" for n in range(5)]
 
     def test_a_repeated_id_is_no_event(self) -> None:
-        """Whatever it says, in the same batch, a later one, or of a program; the position moves over it."""
+        """Whatever its content, in the same batch, a later one, or from a program. The position moves over it."""
         again = [
             SentEvent(1),
             SentEvent(1, "A9", payload='{"x": 1}'),
@@ -99,9 +99,7 @@ class EventLanesContract(EventLanesHistories):
             store.append([make_sample_event(0, "A5")])
             place.apply_write(sink, outbox.make_write(engine, 0, 1))
             write = outbox.make_write(engine, 1, 5)
-            counts = (
-                place.apply_write(sink, write).counts + write.folded.counts
-            )  # The fold leaves out what a batch has twice.
+            counts = place.apply_write(sink, write).counts + write.folded.counts  # The fold drops duplicates within a batch.
             assert (counts.applied, counts.duplicate) == (2, 2)
             counts = place.apply_write(sink, outbox.make_write(engine, 5, 6)).counts
             assert (counts.applied, counts.duplicate) == (0, 1)
@@ -112,7 +110,7 @@ class EventLanesContract(EventLanesHistories):
             refuse_gaps(found)
 
     def test_programs_and_lanes_count_together(self) -> None:
-        """Each takes up where the other stopped."""
+        """Each continues the version numbers of the other."""
         outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
         with self.open_place() as place:
             sink, store = place.sink(), place.store()
@@ -123,7 +121,7 @@ class EventLanesContract(EventLanesHistories):
             refuse_gaps(store.read("order"))
 
     def test_other_lanes_keep_their_positions(self) -> None:
-        """Lanes of other tables share the store, and aggregates too."""
+        """Lanes of other tables share the store and the aggregates."""
         engine = self.new_engine()
         orders, others = (
             self.outbox(*map(SentEvent, range(3))),
@@ -141,7 +139,8 @@ class EventLanesContract(EventLanesHistories):
             assert _read_position(sink, others) == others.make_write(engine, 2, 3).span.end
 
     def test_rejects_are_durable_first(self) -> None:
-        """When they cannot be kept, nothing is stored; each is named, and the others are stored."""
+        """If rejects cannot be stored, nothing is stored. Otherwise each reject has its reason, and the others are
+        stored."""
         wrong = {
             "payload": [SentEvent(1, payload='["a"]'), SentEvent(2, payload="7"), SentEvent(3, payload=None)],
             "NUL": [SentEvent(4, payload='{"a":"\\u0000"}')],
@@ -167,7 +166,7 @@ class EventLanesContract(EventLanesHistories):
                 assert told[offset].startswith(f"{RejectCode.NO_EVENT}: ") and name in told[offset], (name, told[offset])
 
     def test_a_gap_is_refused(self) -> None:
-        """And nothing is stored."""
+        """Nothing is stored then."""
         outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
         with self.open_place() as place:
             sink = place.sink()
@@ -177,7 +176,7 @@ class EventLanesContract(EventLanesHistories):
             assert len(place.store().read("order")) == 1
 
     def test_an_empty_write_advances_the_position(self) -> None:
-        """And one of which every event is known too; neither stores anything."""
+        """Also a write with known events only. Neither stores anything."""
         outbox, engine = self.outbox(SentEvent(0), SentEvent(0)), self.new_engine()
         with self.open_place() as place:
             sink = place.sink()
@@ -190,7 +189,7 @@ class EventLanesContract(EventLanesHistories):
             assert len(place.store().read("order")) == 1
 
     def test_what_failed_is_repeated(self) -> None:
-        """Before anything was done, or when the answer was lost; by the position, or by whoever repeats it all the same."""
+        """A call may fail before it starts, or lose its answer. A retry stores each event once."""
         for fault in (FailBefore(), FailAfterApply()):
             outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
             with self.open_place() as place:
@@ -204,7 +203,7 @@ class EventLanesContract(EventLanesHistories):
                 assert [e.event_version for e in place.store().read("order")] == [1, 2, 3]
 
     def test_an_out_of_band_event_is_the_next_version(self) -> None:
-        """An event that was left out comes as the next version, the position stays, and it comes once."""
+        """A skipped event becomes the next version, once, and the position stays."""
         outbox, engine = self.outbox(*map(SentEvent, range(3))), self.new_engine()
         with self.open_place() as place:
             sink = place.sink()
@@ -215,7 +214,7 @@ class EventLanesContract(EventLanesHistories):
             assert [e.event_id for e in place.store().read("order")] == ["sent-1", "sent-2", "sent-0"]
 
     def test_a_lane_that_starts_over_changes_nothing(self) -> None:
-        """`reset` forgets the position and leaves the events, which come again as duplicates; `skip` leaves some out."""
+        """`reset` removes the position but keeps the events, so they return as duplicates. `skip` leaves events out."""
         outbox, engine = self.outbox(*map(SentEvent, range(4))), self.new_engine()
         with self.open_place() as place:
             sink = place.sink()
@@ -230,7 +229,7 @@ class EventLanesContract(EventLanesHistories):
             assert [(e.event_id, e.event_version) for e in place.store().read("order")][2:] == [("sent-3", 3)]
 
     def test_a_second_instance_is_fenced(self) -> None:
-        """At the latest at its next commit; what it would have stored comes from the other one alone."""
+        """At its next commit at the latest. Only one of the two stores the events."""
         outbox, engine = self.outbox(*map(SentEvent, range(2))), self.new_engine()
         with self.open_place() as place:
             first, second = place.sink(), place.sink()
@@ -241,7 +240,7 @@ class EventLanesContract(EventLanesHistories):
             refuse_gaps(place.store().read("order"))
 
     def test_another_policy_is_refused(self) -> None:
-        """Events are neither folded nor ended."""
+        """Events are only appended."""
         with self.open_place() as place:
             for policy in ("scd1", "scd2"):
                 with pytest.raises(ConfigProblem, match="does not apply policy"):

@@ -1,5 +1,5 @@
-"""What a sink that is the store of events promises beside others that write to the store, and over random histories; a part
-of `event_lanes_contract.EventLanesContract`."""
+"""The promises of a sink that is the event store, with concurrent writers and random histories; part of
+`event_lanes_contract.EventLanesContract`."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class EventLanesHistories(EventLanesBase):
     """Races and histories."""
 
     def test_racing_with_programs_loses_and_doubles_nothing(self) -> None:
-        """Two programs emit into the aggregates that a lane brings events of, all at once; spans overlap, and some ids are
-        everybody's."""
+        """Two programs and a lane write to the same aggregates at the same time. Spans overlap, and some ids are
+        shared."""
         count, shared = self.racing, "shared-"
         sent = [SentEvent(n, f"A{n % 2}", event_id=f"{shared}{n}" if n % 4 == 0 else "") for n in range(count)]
         outbox, engine = self.outbox(*sent), self.new_engine()
@@ -52,8 +52,8 @@ class EventLanesHistories(EventLanesBase):
             assert {e.event_id for e in found} == {one.id for one in sent} | programs
 
     def test_any_history_ends_as_a_list_would(self) -> None:
-        """Random batches of two partitions that overlap, faults, starts anew and programs in between: events have versions
-        in the order in which they came first."""
+        """Random overlapping batches of two partitions, faults, restarts and program events. Versions follow the
+        order in which events arrived first."""
         step = st.one_of(
             st.tuples(st.just("batch"), st.integers(0, 1), st.integers(0, 3), st.integers(1, 3)),
             st.tuples(st.just("emit"), st.integers(0, 1), st.integers(0, 9), st.just(0)),
@@ -80,7 +80,7 @@ class EventLanesHistories(EventLanesBase):
 
 @dataclass
 class _HistoryRun:
-    """A history on its way, and what it is to end in: ids in the order in which they came first, with their aggregates."""
+    """A running history with its expected result: ids in the order of first arrival, with their aggregates."""
 
     place: EventStoreFixture
     outbox: OutboxRecords

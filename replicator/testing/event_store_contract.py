@@ -1,4 +1,4 @@
-"""What every store of events promises (`ports.event_store`), as tests that an adapter inherits."""
+"""The promises of an event store (`ports.event_store`), as tests for adapters to inherit."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ FIRST_TIME = datetime(2024, 2, 29, 12, tzinfo=UTC)
 ODD_TEXT = "a 'quoted' \"name\" \\ with %, %s, {} and \N{GREEK SMALL LETTER OMEGA}\n"
 UNICODE_TEXT = "Ünïcode \N{GREEK SMALL LETTER OMEGA}"
 HOSTILE = ("../../out", "/etc", "..", "a/b", "a%2Fb", "a=b", "it's", 'say "so"', "new\nline", UNICODE_TEXT)
-"""Aggregate types that mean something to folders, URLs or SQL."""
+"""Aggregate types with a meaning for folders, URLs or SQL."""
 RACERS = 4
 
 
 def make_sample_event(
     number: int, of: str = "C101", kind: str = "Customer", minutes: int | None = None, **more: Any
 ) -> NewEvent:
-    """An event by example, with the id `event-<number>`."""
+    """An example event with the id `event-<number>`."""
     said: dict[str, Any] = {
         "event_id": f"event-{number}",
         "event_type": "Changed",
@@ -43,21 +43,21 @@ def make_sample_event(
 
 
 class EventStoreContract(Contract):
-    """An adapter gives `new_place` and `new_store`."""
+    """An adapter defines `new_place` and `new_store`."""
 
     racers = RACERS
 
     def new_place(self) -> object:
-        """A fresh, empty place that a store can be kept in."""
+        """A fresh, empty location for a store."""
         raise NotImplementedError
 
     def new_store(self, place: Any) -> EventStore:
-        """Another store at that place."""
+        """Another store at that location."""
         raise NotImplementedError
 
     @contextmanager
     def stores(self, count: int = 2) -> Iterator[list[EventStore]]:
-        """Stores at one fresh place, as several processes have them."""
+        """Stores at one fresh location, as in several processes."""
         place = self.new_place()
         stores = [self.new_store(place) for _ in range(count)]
         try:
@@ -67,7 +67,7 @@ class EventStoreContract(Contract):
                 store.close()
 
     def test_versions_are_counted_per_aggregate(self) -> None:
-        """From 1 on, whoever writes and however many at once; the same id of another type is another aggregate."""
+        """From 1, across writers and calls. The same id with another type is another aggregate."""
         with self.stores() as (store, other):
             assert store.version("Customer", "C101") == 0
             assert list(store.append([])) == []
@@ -88,7 +88,7 @@ class EventStoreContract(Contract):
             }
 
     def test_an_unexpected_version_is_a_conflict(self) -> None:
-        """Which says both versions, and stores nothing; also of an aggregate that has no events."""
+        """The error has both versions, and nothing is stored. Also for an aggregate without events."""
         with self.stores() as (store, other):
             store.append([make_sample_event(1, expected_version=0)])
             for stale in (0, 2):
@@ -101,7 +101,7 @@ class EventStoreContract(Contract):
             assert [e.event_id for e in store.read("Customer")] == ["event-1", "event-2"]
 
     def test_all_or_none(self) -> None:
-        """A conflict in the midst of several leaves none of them."""
+        """A conflict in one of several events stores none of them."""
         with self.stores() as (store, other):
             store.append([make_sample_event(1)])
             with pytest.raises(VersionConflict):
@@ -120,7 +120,7 @@ class EventStoreContract(Contract):
             assert [a.event.event_version for a in done] == [2, 3, 4]
 
     def test_a_repeated_id_changes_nothing(self) -> None:
-        """Whatever else it says, whoever repeats it; the answer is what is stored. The others beside it are stored."""
+        """Whatever its other content and writer. The result is the stored event. Other events of the call are stored."""
         with self.stores() as (store, other):
             (first,) = store.append([make_sample_event(1, expected_version=0)])
             assert first.is_new
@@ -143,7 +143,7 @@ class EventStoreContract(Contract):
             assert not store.read("Order")
 
     def test_events_outlive_the_store(self) -> None:
-        """Whole, as they were given: odd texts, values that are null or empty, maps without entries."""
+        """With all fields as given: unusual texts, null and empty values, empty maps."""
         odd = make_sample_event(
             2,
             ODD_TEXT,
@@ -168,7 +168,7 @@ class EventStoreContract(Contract):
             assert store.version("Customer", "C101") == 2
 
     def test_events_are_filtered(self) -> None:
-        """By aggregate, and as they were at a time, that moment included."""
+        """By aggregate, and by time, including that time."""
         news = [
             make_sample_event(1, minutes=3),
             make_sample_event(2, "C102", minutes=1),
@@ -188,7 +188,7 @@ class EventStoreContract(Contract):
             assert _list_numbers(store.read("Nothing")) == _list_numbers(store.read("Customer", "C999")) == []
 
     def test_time_does_not_go_back_within_an_aggregate(self) -> None:
-        """An event with a time before that of the version before it gets the latter's; a version is what counts."""
+        """An event with an earlier time than the version before gets the time of that version."""
         with self.stores() as (store, other):
             store.append([make_sample_event(1, minutes=5), make_sample_event(2, minutes=3)])
             other.append([make_sample_event(3, minutes=1), make_sample_event(4, "C102", minutes=1)])
@@ -198,7 +198,7 @@ class EventStoreContract(Contract):
             assert store.read("Customer", "C102")[0].created_at == FIRST_TIME + timedelta(minutes=1)
 
     def test_hostile_names_stay_separate(self) -> None:
-        """And mean nothing but themselves, to whatever keeps them."""
+        """Such names are plain text for every storage."""
         with self.stores() as (store, other):
             store.append([make_sample_event(n, kind, kind, event_type=kind) for n, kind in enumerate(HOSTILE)])
             for number, kind in enumerate(HOSTILE):
@@ -208,7 +208,7 @@ class EventStoreContract(Contract):
             assert [store.version(kind, kind) for kind in HOSTILE] == [2] * len(HOSTILE)
 
     def test_one_of_several_wins(self) -> None:
-        """Of those that race for the next version of one aggregate; the others are told which version it has."""
+        """Of several writers of the same next version. The others get the current version in the error."""
         with self.stores(self.racers) as stores:
             for version, base in enumerate((0, 10)):
                 calls = [
@@ -222,11 +222,11 @@ class EventStoreContract(Contract):
             assert [e.event_version for e in stores[0].read("Customer")] == [1, 2]
 
     def test_racing_writers_are_put_in_order(self) -> None:
-        """Every event once, without a gap, also where two give the same id."""
+        """Every event is stored once, without a gap, also if two writers use the same id."""
         with self.stores(self.racers) as stores:
 
             def some(store: EventStore, number: int) -> Callable[[], object]:
-                ids = (10 * number, 10 * number + 1, 7)  # 7 is everybody's.
+                ids = (10 * number, 10 * number + 1, 7)  # All writers use 7.
                 return lambda: [store.append([make_sample_event(n)]) for n in ids]
 
             outcomes = _call_at_once([some(store, n + 1) for n, store in enumerate(stores)])
@@ -236,7 +236,7 @@ class EventStoreContract(Contract):
             assert len({e.event_id for e in found}) == len(found)
 
     def test_any_history_ends_as_a_list_would(self) -> None:
-        """Random appends by two stores in turns, with ids that come again and versions that are expected rightly or not."""
+        """Random appends by two stores in turns, with repeated ids, and right and wrong expected versions."""
         one = st.builds(
             make_sample_event,
             st.integers(0, 6),
@@ -264,7 +264,7 @@ def _append(store: EventStore, news: list[NewEvent]) -> object:
 
 
 def _call_at_once(calls: Sequence[Callable[[], object]]) -> list[object]:
-    """What each call gave or raised, all begun together."""
+    """The result or exception of each call. All calls start together."""
     ready = threading.Barrier(len(calls))
     outcomes: list[object] = [None] * len(calls)
 

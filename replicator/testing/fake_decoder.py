@@ -1,4 +1,4 @@
-"""A wire format for tests: a record's value is its row of the changes frame, as an Arrow stream that names its table."""
+"""A record format for tests: the value is one row of a changes frame, as an Arrow stream with the name of its table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from replicator.ports.decoder import ENVELOPE, ROUTE, TABLE_DROPPED
 UNREADABLE = str(Reject(RejectCode.MALFORMED, "the value is no Arrow stream that names a table"))
 KEYS = b"keys"
 DROP = b"drop "
-"""With the name of a table behind it the value of a record that says that the table was dropped."""
+"""The value of a DROP TABLE record starts with this; the table name follows."""
 
 
 def encode_change(changes: pa.Table, table: TableSpec) -> bytes:
-    """One row of a changes frame of `table` as a record's value."""
+    """One row of a changes frame of `table` as a record value."""
     about = {b"table": table.name.encode(), b"fingerprint": table.fingerprint.encode(), KEYS: "\n".join(table.keys).encode()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, changes.schema.with_metadata(about)) as writer:
@@ -29,12 +29,12 @@ def encode_change(changes: pa.Table, table: TableSpec) -> bytes:
 
 
 def decode_value(value: bytes | None) -> pa.Table | None:
-    """What `encode_change` wrote; None for any other bytes."""
+    """The frame from `encode_change`; None for any other bytes."""
     if value is None:
         return None
     try:
         frame = pa.ipc.open_stream(value).read_all()
-        # Altered bytes may still be a stream, of texts that are none or times that no calendar has.
+        # Altered bytes may still be a stream, with invalid texts or times.
         frame.validate(full=True)
         frame.to_pylist()
         about = {name: text.decode() for name, text in (frame.schema.metadata or {}).items()}
@@ -44,13 +44,13 @@ def decode_value(value: bytes | None) -> pa.Table | None:
 
 
 def _read_dropped_table(value: bytes | None) -> str:
-    """The table of which a record says that it was dropped; empty for any other record."""
+    """The table of a DROP TABLE record; empty for any other record."""
     named = value.removeprefix(DROP) if value is not None and value.startswith(DROP) else b""
     return named.decode(errors="ignore")
 
 
 class FakeDecoder:
-    """`ports.decoder.Decoder` over that format."""
+    """`ports.decoder.Decoder` for this format."""
 
     def route(self, raw: pa.Table) -> pa.Table:
         return pa.Table.from_pylist([self._route_value(value) for value in raw["value"].to_pylist()], ROUTE)

@@ -1,4 +1,4 @@
-"""Events in a list, as the contract means them."""
+"""An event store in a list, for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports kept in memory, for tests of what uses them. They pass the contract suites that real adapters pass."""
+"""In-memory ports for tests. They pass the contract suites of real adapters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .plain_watermark import PlainWatermark
 
 @dataclass
 class FakeLane:
-    """What a target keeps of one lane: its rows, its state, and who may write it."""
+    """One lane in a target: its rows and state, and the epoch of the instance that may write it."""
 
     target: PlainTarget = field(default_factory=PlainTarget)
     state: LaneState | None = None
@@ -38,7 +38,7 @@ class FakeLane:
 
 
 class FakeStore:
-    """The target system behind `FakeSink`; outlives the sinks that write to it. `commits` counts what they committed."""
+    """The target system of `FakeSink`; outlives its sinks. `commits` counts their commits."""
 
     def __init__(self) -> None:
         self.lanes: dict[str, FakeLane] = {}
@@ -52,7 +52,7 @@ class FakeStore:
 
 
 class FakeSink:
-    """A sink over `pyarrow.Table` that keeps its target in a `FakeStore`. One `apply` is one commit for all lanes."""
+    """A sink for `pyarrow.Table` with its target in a `FakeStore`. One `apply` is one commit for all lanes."""
 
     capabilities = SinkCapabilities(
         atomic_across_lanes=True, policies=frozenset({"scd1", "append"}), watermarks=True, retention=True
@@ -63,7 +63,7 @@ class FakeSink:
         self.held: dict[str, int] = {}
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """The instance that prepares a lane last may write it."""
+        """The last instance that prepares a lane may write it."""
         with self.store.lock:
             kept = self.store.lanes.setdefault(lane.id, FakeLane())
             kept.plan = plan
@@ -102,13 +102,13 @@ class FakeSink:
     def _make_draft(
         self, write: Write[pa.Table], kept: FakeLane | None, reject: RejectRows[pa.Table]
     ) -> tuple[FakeLane, LaneOutcome]:
-        """The lane as it will be; `kept` is what an earlier write of the same call made of it."""
+        """The lane after the write. `kept`: the lane after an earlier write of the same call."""
         self._refuse_fenced(write.lane.id)
         kept = kept or self.store.lanes[write.lane.id]
         state = kept.state or LaneState()
         refuse_gap(write, state.position)
         target, counts = kept.target.copy(), Counter[str]()
-        # Nothing comes with a write that brings no record.
+        # A write without new records does not advance the time.
         at = write.at if write.span.after(state.position).end else None
         before, state = state, advance_purge(write.plan, state, at)
         if state.purged_up_to and state != before:
@@ -144,7 +144,7 @@ class FakeSink:
         return [LaneArtifact("table", lane.id)] if lane.id in self.store.lanes else []
 
     def drop(self, lane: Lane) -> None:
-        """Another instance that prepared the lane is fenced when it commits."""
+        """Another instance that prepared the lane is fenced at its commit."""
         self.held.pop(lane.id, None)
         self.store.lanes.pop(lane.id, None)
 
@@ -153,7 +153,7 @@ class FakeSink:
 
 
 def refuse_gap(write: Write[Any], position: Position) -> None:
-    """Raise DataLoss when applying `write` at `position` would skip records."""
+    """Raise DataLoss if applying `write` at `position` would skip records."""
     for partition in write.span.gaps(position):
         raise DataLoss(f"records of {partition} between {position[partition]} and {write.span.start[partition]} are missing")
 
@@ -174,25 +174,24 @@ def advance_state(state: LaneState, write: Write[Any], target: PlainTarget) -> L
 
 
 class FakeTarget:
-    """A `FakeStore` as the contract suite asks for it (`delivery.SinkTarget`)."""
+    """A `FakeStore` for the contract suite (`delivery.SinkTarget`)."""
 
     def __init__(self) -> None:
         self.store = FakeStore()
 
     def open(self) -> FakeSink:
-        """Another sink on the same store."""
+        """Another sink for the same store."""
         return FakeSink(self.store)
 
     def rows(self, lane: Lane) -> list[dict[str, Any]]:
-        """What the lane's target holds."""
         return self.store.rows(lane.id)
 
     def close(self) -> None:
-        """Nothing to take away."""
+        """Nothing to remove."""
 
 
 class FakeDeadLetters:
-    """Dead letters in a list. `failing` makes every write raise, as a full disk would."""
+    """Dead letters in a list. With `failing`, every write raises, like with a full disk."""
 
     def __init__(self) -> None:
         self.letters: dict[tuple[str, str], DeadLetter] = {}
@@ -237,7 +236,7 @@ class FakeDeadLetters:
 
 
 class FakeSource:
-    """A log in memory, delivered in the pieces in which it was written. `add_records` may be called while it runs."""
+    """A log in memory, delivered in the slices in which it was written. `add_records` may be called while it runs."""
 
     def __init__(self, pieces: Sequence[pa.Table] = (), identity: Mapping[str, str] | None = None) -> None:
         self.pieces = list(pieces)
@@ -265,7 +264,7 @@ class FakeSource:
                 self._hand_over(RAW.empty_table(), position, apply_batch)
 
     def _wait_for_more(self, number: int, stop: Stop) -> bool:
-        """Wait a little for another piece."""
+        """Wait a short time for another slice."""
         with self.fed:
             return self.fed.wait_for(lambda: len(self.pieces) > number or stop.is_set(), 0.2)
 
@@ -304,7 +303,7 @@ class FakeSource:
         return found
 
     def start(self) -> Position:
-        """See `ports.source.Source.start`: the earliest record there is."""
+        """The earliest record."""
         return find_bounds(self.pieces, first=True)
 
     def beginning(self) -> Position:
@@ -314,7 +313,7 @@ class FakeSource:
         return find_bounds(self.pieces)
 
     def committed(self, position: Position) -> None:
-        """See `ports.source.Source.committed`; kept in `told`."""
+        """Recorded in `told`."""
         self.told.append(position)
 
     def close(self) -> None:
@@ -322,13 +321,13 @@ class FakeSource:
 
 
 def list_positions(raw: pa.Table) -> list[tuple[TopicPartition, int]]:
-    """Per record of a raw frame where it lies."""
+    """Partition and offset of each record of a raw frame."""
     columns = (raw[name].to_pylist() for name in ("topic", "partition", "offset"))
     return [(TopicPartition(topic, partition), offset) for topic, partition, offset in zip(*columns, strict=True)]
 
 
 def find_bounds(pieces: Sequence[pa.Table], *, first: bool = False) -> Position:
-    """Per partition the first offset in `pieces`, or the one after the last."""
+    """By partition, the first offset in `pieces`, or the offset after the last."""
     out: dict[TopicPartition, int] = {}
     for piece in pieces:
         for partition, offset in list_positions(piece):

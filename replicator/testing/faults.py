@@ -1,4 +1,4 @@
-"""Scripted faults of a port: what a target or a store does when it is refused, away, or answers too late."""
+"""Scripted faults of a port: a call is refused, fails, or loses its answer."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from replicator.domain.errors import Fatal, ReplicatorError, Retryable
 
 @dataclass(frozen=True)
 class RefuseCall:
-    """The call is refused for good: nothing is done."""
+    """The call fails permanently, and does nothing."""
 
     error: ReplicatorError = field(default_factory=lambda: Fatal("refused by a scripted fault"))
 
 
 @dataclass(frozen=True)
 class FailBefore:
-    """The call fails before anything is done."""
+    """The call fails before it does anything."""
 
     error: Exception = field(default_factory=lambda: Retryable("failed before, by a scripted fault"))
 
 
 @dataclass(frozen=True)
 class FailAfterApply:
-    """The call does everything, and its answer is lost."""
+    """The call does everything, but its answer is lost."""
 
     error: Exception = field(default_factory=lambda: Retryable("failed after, by a scripted fault"))
 
 
 @dataclass(frozen=True)
 class PassCall:
-    """The call is left alone."""
+    """The call is not changed."""
 
 
 Action: TypeAlias = RefuseCall | FailBefore | FailAfterApply | PassCall
 
 
 class Faulty:
-    """Any port with faults: `Faulty(sink, {"apply": [Pass(), FailAfterApply()]})` lets the first `apply` through, loses the
-    answer of the second, and leaves every later call alone. `calls` lists the names of the methods called."""
+    """Any port with faults. `calls` lists the names of the called methods.
+
+    `Faulty(sink, {"apply": [PassCall(), FailAfterApply()]})` passes the first `apply`, loses the answer of the
+    second, and passes all later calls.
+    """
 
     def __init__(self, port: Any, script: Mapping[str, Iterable[Action]] | None = None) -> None:
         self._port = port

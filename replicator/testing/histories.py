@@ -1,4 +1,4 @@
-"""Random histories of one table, cut into batches, replayed and retried: by Hypothesis, or by a seed."""
+"""Random histories of one table, cut into batches, replayed and retried: from Hypothesis, or from a seed."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ Fault = Literal["", "before", "after"]
 
 @dataclass(frozen=True)
 class BatchDelivery:
-    """One batch: the events [start, end) in the order of arrival. `start` lies before the end of the batch before it when
-    events are delivered again. `fault` befalls its first attempt: before anything was applied, or after all was."""
+    """One batch: the events [start, end) in the order of arrival.
+
+    `start` is before the end of the last batch if events are delivered again. `fault`: its first attempt fails
+    before anything was applied, or after everything was.
+    """
 
     start: int
     end: int
@@ -47,12 +50,12 @@ class BatchDelivery:
 
 @dataclass(frozen=True)
 class History:
-    """A stream of one table, given by what was done at the source. Its `repr` is enough to build it again."""
+    """A stream of one table, defined by statements at the source. Its `repr` is enough to build it again."""
 
     shape: StreamShape
     statements: tuple[Statement, ...]
     cuts: tuple[tuple[int, int, Fault], ...] = field(default=())
-    """Per batch: how many new events, how many old ones again before them, and the fault."""
+    """Per batch: the number of new events, of repeated events before them, and the fault."""
 
     @cached_property
     def source(self) -> SourceTable:
@@ -69,7 +72,7 @@ class History:
 
     @cached_property
     def deliveries(self) -> tuple[BatchDelivery, ...]:
-        """The batches, together every event; the last one takes what the cuts leave."""
+        """The batches of all events. The last one has the events after the cuts."""
         batches, done = [], 0
         for size, again, fault in self.cuts:
             batches.append(BatchDelivery(max(0, done - again), min(len(self.events), done + size), fault))
@@ -77,7 +80,7 @@ class History:
         return (*batches, BatchDelivery(done, len(self.events)))
 
     def table(self, end: int | None = None) -> TableSpec:
-        """The table as the events before `end` (all by default) have shown it."""
+        """The table with the newest schema of the events before `end` (default: all)."""
         return self.source.versions[max((e.version for e in self.events[:end]), default=0)]
 
     def changes(self, start: int = 0, end: int | None = None) -> list[Change]:
@@ -85,8 +88,8 @@ class History:
         return [e.change for e in self.events[start:end] if e.change is not None]
 
     def runs(self, start: int, end: int) -> list[tuple[TableSpec, pa.Table]]:
-        """The changes among the events [start, end) as a decoder gives them: a changes frame per version of the schema,
-        in order of arrival; a new one whenever the version changes."""
+        """The changes among the events [start, end) as from a decoder: changes frames in order of arrival, a new
+        one at each change of the schema."""
         runs: list[tuple[int, list[SourceEvent]]] = []
         for event in self.events[start:end]:
             if not runs or runs[-1][0] != event.version:
@@ -96,11 +99,11 @@ class History:
         return [(versions[v], self.frame(events, versions[v])) for v, events in runs]
 
     def frame(self, events: Iterable[SourceEvent], table: TableSpec) -> pa.Table:
-        """The changes frame of some events under one version of the table."""
+        """The changes frame of some events under one schema of the table."""
         return changes_frame(((e, e.change) for e in events if e.change is not None), table, self.source.topic)
 
     def position(self, end: int) -> Position:
-        """Where a reader stands that has read the events before `end`."""
+        """The position of a reader after the events before `end`."""
         offsets = {TopicPartition(self.source.topic, p): FIRST_OFFSET for p in range(self.shape.partitions)}
         read = {TopicPartition(self.source.topic, e.partition): e.offset + 1 for e in self.events[:end]}
         return Position(offsets | read)
@@ -143,7 +146,7 @@ def make_random_history(
     disorder: int = 0,
     first: Sequence[str] = (),
 ) -> History:
-    """The history of that seed. A shorter `length` gives a beginning of the same statements. `first` as in `histories`."""
+    """The history of that seed. A shorter `length` gives the first of the same statements. `first`: see `histories`."""
     random = Random(seed)
     shape = _set_first_kind(_make_random_shape(random, toast, keys, disorder), first, seed)
     weights = [12, 3, 2, 4, 1, 1, 1, 1, 1, 1]
@@ -170,7 +173,7 @@ def _make_random_shape(random: Random, toast: bool, keys: Sequence[str], disorde
 
 
 def _set_first_kind(shape: StreamShape, kinds: Sequence[str], number: int) -> StreamShape:
-    """With a first value of one of these kinds, if any are given, and key changes that carry all values."""
+    """The shape with a first value of one of these types, if any are given, and key changes with all values."""
     if not kinds:
         return shape
     return replace(shape, values=(kinds[number % len(kinds)], *shape.values), whole_moves=True)
@@ -211,20 +214,20 @@ def stream_shapes(
 
 
 def statements() -> st.SearchStrategy[Statement]:
-    """One statement; writes are the most likely."""
+    """One statement. Writes are the most likely."""
     acts = st.sampled_from(("write", "write", "write", "write", "move", "move", "delete", *ACTS))
     keys = st.integers(0, 1) | st.integers(0, KEY_COUNT - 1)
     return st.builds(Statement, acts, keys, keys, st.integers(0, 31), st.just(0) | st.integers(0, 15))
 
 
 def batch_cuts() -> st.SearchStrategy[tuple[int, int, Fault]]:
-    """One batch: its size, how much of it comes again, its fault."""
+    """One batch: its size, the number of repeated events, its fault."""
     again = st.just(0) | st.integers(0, 12)
     return st.tuples(st.integers(0, 20), again, st.sampled_from(("", "", "", "before", "after")))
 
 
 def scrambled_histories(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
-    """Histories whose records arrive in any order."""
+    """Histories with records in any order."""
 
     def scramble(history: History, seed: int) -> History:
         return replace(history, shape=replace(history.shape, scramble=seed, shuffle=None))
@@ -233,8 +236,10 @@ def scrambled_histories(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
 
 
 def statement_end_histories(keys: tuple[str, ...]) -> st.SearchStrategy[History]:
-    """Histories of a source that looks at its keys when a statement ends, and sends deletes with the whole row; of some it
-    cannot be told whether it does."""
+    """Histories of a source that checks its keys at the end of a statement, and sends deletes with the whole row.
+
+    In some of them the images of deletes are doubtful.
+    """
 
     def looking(history: History, doubtful: bool) -> History:
         return replace(history, shape=replace(history.shape, at_once=True, full=True, doubtful=doubtful))
@@ -243,7 +248,7 @@ def statement_end_histories(keys: tuple[str, ...]) -> st.SearchStrategy[History]
 
 
 def any_histories(keys: tuple[str, ...], disorder: int = 0, first: Sequence[str] = ()) -> st.SearchStrategy[History]:
-    """Short histories that shrink well, and long ones that reach far."""
+    """Short histories that shrink well, and long ones for more cases."""
     numbers, lengths, more = (
         st.integers(0, 2**32),
         st.integers(0, 80),
@@ -261,9 +266,13 @@ def histories(
     disorder: int = 0,
     first: Sequence[str] = (),
 ) -> st.SearchStrategy[History]:
-    """Histories of up to `length` statements, with their cuts. `keys` limits the keys that tables may have; `toast` keeps to
-    what Debezium can leave out; `disorder` as in `StreamShape`. `first`: the kinds that the first value may have, where a
-    lane looks at it. Key changes then carry all values, since the changes of a key need not come in order."""
+    """Histories of up to `length` statements, with their cuts.
+
+    - `keys`: the allowed key types. `toast`: only values that Debezium can leave out are unsent.
+    - `disorder`: see `StreamShape`.
+    - `first`: the allowed types of the first value, for lanes that read it. Key changes have all values then,
+      because the changes of a key may be out of order.
+    """
     several = st.lists(statements(), max_size=length).map(tuple)
     shape = st.builds(
         _set_first_kind, stream_shapes(keys=keys, toast=toast, disorder=disorder), st.just(first), st.integers(0, 99)

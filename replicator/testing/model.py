@@ -1,18 +1,19 @@
-"""The meaning of each policy: a naive fold, one change at a time in the order of arrival, over plain dicts.
+"""The meaning of each policy: a simple fold over plain dicts, one change at a time, in the order of arrival.
 
-This module is the definition. It knows no plan, no engine and no target, and it shares no code with them; every engine
-and every sink must end with the same rows as the model, however the stream is cut into batches, replayed or retried.
+This module is the definition of the policies. It uses no plan, engine or target and shares no code with them. Every
+engine and sink must end with the same rows as the model, for any division of the stream into batches, and after
+replays and retries.
 
-Accounting. The model gives every change exactly one `Outcome`; it has no word for `folded`, because it never looks at
-two changes at once. An implementation that is handed the same changes in the same order counts them so that
+Outcomes. The model gives every change exactly one `Outcome`. It has no outcome `folded`, because it never combines
+two changes. For the same changes in the same order, the counts of an implementation satisfy:
 
     applied <= applied(model) <= applied + folded
     superseded + duplicate <= superseded(model) + duplicate(model),    rejected <= rejected(model)
     filtered = filtered(model)
 
-with equality on the right, `applied(model) = applied + folded`, and everywhere else, when nothing was rejected and no
-change came twice: what a later change of the same batch replaces is `folded` there and `applied` here, and it is also
-`folded` when alone it would have been stale or incomplete. The totals are always equal.
+If no change was rejected and none came twice, `applied(model) = applied + folded`, and the other inequalities are
+equalities too. A change that a later change of its batch replaces is `folded` in the implementation and `applied`
+here. It is also `folded` if it would be stale or incomplete on its own. The totals are always equal.
 """
 
 from __future__ import annotations
@@ -31,25 +32,34 @@ Key = tuple[Any, ...]
 Sequence = tuple[Any, ...]
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
-"""A row of a target: the table's columns, then `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_seq_1..n` (and, under `append` and
-`scd2`, `_cdc_unsent`; with soft deletes `_cdc_deleted`, `_cdc_deleted_at`; under `scd2` also `__START_AT`, `__END_AT`,
-`_cdc_end_seq_1..n`, `_cdc_last_seq_1..n`). `_cdc_applied_at` is the target's own and part of no equality."""
+"""A row of a target: the table's columns, then `_cdc_op`, `_cdc_ts`, `_event_id`, `_cdc_seq_1..n`.
+
+- `append`, `scd2` and column versions add `_cdc_unsent`.
+- Soft deletes add `_cdc_deleted`, `_cdc_deleted_at`.
+- `scd2` adds `__START_AT`, `__END_AT`, `_cdc_end_seq_1..n`, `_cdc_last_seq_1..n`.
+
+The target writes `_cdc_applied_at` itself; comparisons ignore it.
+"""
 
 
 @dataclass(frozen=True)
 class Change:
     """One change of one table.
 
-    `op`: c create, u update, r read by a snapshot, d delete, t truncate. `image`: the values as sent; a column that is
-    missing from it is NULL (it did not exist yet, or a delete did not carry it) unless `unsent` names it: then the source
-    did not say. `moved_from` is the old key on the create half of a key change; `moved_to` is true on its delete half.
-    `doubtful`: the image of a delete may be another than the row. `ignore_null`: columns in which a NULL leaves what the
-    row of the key holds, if there is one. `at`: what versions show of where they begin and end, if not the event time.
-    `computed`: columns whose values do not come from the source.
-    `counted`: the last element of the sequence only counts changes that share the others (rows of one COPY, of a table
-    without a key), and may be another one when the change is sent again. `partition`: the ordered
-    log it came in. `arrived`: when it came to the target, by a clock that the test gives. `tx`: the number of its
-    transaction, where the sequence does not say that.
+    - `op`: c create, u update, r read by a snapshot, d delete, t truncate.
+    - `image`: the values as sent. A missing column is NULL (it did not exist yet, or the delete did not carry it),
+      unless `unsent` names it.
+    - `unsent`: columns whose value the source did not send.
+    - `moved_from`: the old key, on the create half of a key change. `moved_to`: true on its delete half.
+    - `ts`: the event time. `at`: replaces the event time where versions show their start and end.
+    - `counted`: the last element of the sequence only numbers changes that share the other elements (rows of one
+      COPY, of a table without a key). It may differ when the change is sent again.
+    - `partition`: the ordered log of the change. `arrived`: the time of arrival at the target, by the clock of the
+      test.
+    - `ignore_null`: columns in which a NULL keeps the value of the existing row of the key.
+    - `computed`: columns whose values do not come from the source.
+    - `doubtful`: the image of a delete may show another row than the one that was deleted.
+    - `tx`: the transaction number, if the sequence does not contain it.
     """
 
     op: str
@@ -71,53 +81,55 @@ class Change:
 
     @property
     def shown_sequence(self) -> Any:
-        """Where a version begins or ends, for people."""
+        """The start or end of a version, as readers see it."""
         return self.ts if self.at is None else self.at
 
     def bookkeeping(self) -> Row:
-        """What a target stores beside the values."""
+        """The metadata that a target stores with the values."""
         elements = {f"_cdc_seq_{i}": element for i, element in enumerate(self.sequence, 1)}
         return {"_cdc_op": self.op, "_cdc_ts": self.ts, "_event_id": self.event_id, **elements}
 
 
 class Outcome(StrEnum):
-    """What became of one change."""
+    """The result of one change."""
 
     APPLIED = "applied"
-    SUPERSEDED = "superseded"  # older than what is known of its key or of the whole table
+    SUPERSEDED = "superseded"  # older than the state of its key or of the table
     DUPLICATE = "duplicate"  # seen before
-    REJECTED = "rejected"  # INCOMPLETE: values were not sent and there is nothing to take them from; LATE; and others
-    FILTERED = "filtered"  # the configuration leaves it out
+    REJECTED = "rejected"  # INCOMPLETE: values were not sent, and no row has them; LATE; and others
+    FILTERED = "filtered"  # excluded by the configuration
 
 
 class Policy(Protocol):
     """A target under one policy. `apply_change` is called once per change, in the order of arrival."""
 
     def apply_change(self, change: Change) -> Outcome:
-        """Apply one change to the target, or say why not."""
+        """Apply one change to the target, or return why it was not applied."""
 
     def table(self) -> list[Row]:
         """The rows of the target now, in no particular order (`append`: in the order of arrival)."""
 
 
 class Scd1:
-    """Current rows; a delete removes the row (hard delete).
+    """Current rows. A delete removes the row (hard delete).
 
-    - A change at or below what is known of its key is dropped: the sequence of its row, of its remembered delete, of the
-      last truncate. Equal to what is known of the key itself: a duplicate; below: superseded.
-    - Values that were not sent keep what the living row holds; without a living row the change is rejected.
-    - A key change is a delete of the old key and a create of the new one. Values that the create did not send come from the
-      old row as it was: as the delete half found it, or as it is when that half has not come yet.
-    - A delete half of a key change takes the row that its image shows. Where the last change of the living row belongs to
-      the same transaction and left other values, it is another row, which took the key before that one left it: it stays,
-      and the delete is superseded; or rejected, if its image is doubtful. Where only the changes say their transaction
-      (`tx`), nothing tells it of the living row: if the values differ, the row stays, and the delete is rejected. A batch
-      that has the row's last change can tell, and rejects nothing.
-    - A NULL in a column that is kept leaves what the living row of the key holds; without one it is NULL.
-    - A truncate removes every row below its sequence; every change at or below it that comes later is superseded.
-    - With a retention, deletes up to the highest one that had come a retention ago are forgotten when the first change after
-      that moment comes (moments are in sixteenths of the retention, rounded up). A change at or below that one is late, and
-      rejected, when its key has no row, and no delete is remembered that no truncate came after.
+    - A change is dropped if its sequence is at or below that of its row, its tombstone, or the last truncate. It is
+      a duplicate if it equals the newest of its row and tombstone, otherwise superseded.
+    - Values that were not sent keep the value of the living row. Without a living row the change is rejected.
+    - A key change is a delete of the old key and a create of the new one. Values that the create did not send come
+      from the old row: as the delete half found it, or as it is now if that half has not arrived.
+    - The delete half of a key change removes the row that its image shows. The living row is another row if its
+      last change belongs to the same transaction and left other values: it took the key before the moved row left
+      it. Then the row stays, and the delete is superseded, or rejected if its image is doubtful.
+    - If the transaction is only in the changes (`tx`), the one of the living row is unknown. If the values differ,
+      the row stays, and the delete is rejected. A batch that contains the row's last change can decide, and rejects
+      nothing.
+    - A NULL in a column of `ignore_null` keeps the value of the living row. Without a living row it is NULL.
+    - A truncate removes every row below its sequence. Later arrivals at or below it are superseded.
+    - With `retention`, tombstones are purged up to the highest delete that arrived at least a retention ago.
+      Arrival times are rounded up to sixteenths of the retention. The first change after that time triggers the
+      purge. A change at or below the purged sequence is late if its key has neither a row nor a tombstone above the
+      last truncate. It is rejected.
     """
 
     purged_operations = "d"
@@ -134,7 +146,6 @@ class Scd1:
         self.floor: Sequence = ()
 
     def apply_change(self, change: Change) -> Outcome:
-        """As the class says."""
         self._purge(change)
         if change.op == "t":
             return self._truncate_rows(change)
@@ -148,12 +159,12 @@ class Scd1:
         return self._delete_row(key, change) if change.op == "d" else self._put_row(key, change)
 
     def pass_time(self, now: datetime) -> None:
-        """A record came then, be it one without a change: what is too old by that moment is forgotten."""
+        """A record arrived at `now`, with or without a change: purge the tombstones that are too old by then."""
         if self.retention is not None:
             self._purge_all([gone for came, gone in self.gone if came <= now - self.retention])
 
     def _purge(self, change: Change) -> None:
-        """What is too old by the time the change comes."""
+        """Purge tombstones that are too old when the change arrives, and note the arrival time of a delete."""
         if self.retention is None or change.arrived is None:
             return
         self.pass_time(change.arrived)
@@ -179,7 +190,7 @@ class Scd1:
         return Outcome.APPLIED
 
     def _find_base(self, key: Key, change: Change) -> Row | None:
-        """The row that values come from which were not sent."""
+        """The row that supplies the values that were not sent."""
         sequence, row = self._find_living(change.moved_from or key)
         if change.moved_from is None:
             return row
@@ -213,14 +224,16 @@ class Scd1:
 
 
 class SoftScd1(Scd1):
-    """As `Scd1`, but what is deleted stays, marked: `_cdc_deleted` is true, and `_cdc_deleted_at` the time of the delete.
+    """Like `Scd1`, but deleted rows stay, marked with `_cdc_deleted` = true and `_cdc_deleted_at` = time of the
+    delete.
 
-    - A delete leaves the values that the row had, be it marked already, and writes its own bookkeeping; it makes no row.
-    - A truncate marks every living row below its sequence, and writes nothing else into it.
-    - Marked rows are no living rows: values that were not sent do not come from them. An upsert above the row's sequence
-      brings it back, with its own values only.
-    - With a retention, truncates are forgotten as deletes are. Whenever something is forgotten, the marked rows go whose
-      delete is not above what is, and those whose truncate had come a retention ago, or lies below one that had.
+    - A delete keeps the values of the row, marked or not, and writes its own metadata. It never creates a row.
+    - A truncate marks every living row below its sequence and changes nothing else in it.
+    - A marked row is not a living row: it supplies no unsent values. An upsert above its sequence restores it, with
+      only the values of the upsert.
+    - With `retention`, truncates are purged like deletes. A purge removes the marked rows whose delete is at or
+      below the purged sequence. It also removes the rows whose truncate is at or below the highest truncate that
+      arrived a retention ago.
     """
 
     purged_operations = "dt"
@@ -278,15 +291,15 @@ class SoftScd1(Scd1):
 class Append:
     """Every change as a row, truncates included, in the order of arrival.
 
-    A change that is there already is a duplicate: same key and sequence; without a key, same values and sequence. Where the
-    sequence ends in a count, the n-th of changes that are equal but for it is the same in every reading of the log; the
-    source begins to read anew where the sequence does not rise. Values that were not sent are NULL and named in
+    A change that is already stored is a duplicate: same key and sequence, or, without a key, same values and
+    sequence. If the sequence ends in a count (`counted`), equal changes are numbered from 1 in each reading of the
+    log instead. A sequence that does not rise starts a new reading. Values that were not sent are NULL and named in
     `_cdc_unsent`.
 
-    With a watermark, a change is late, and rejected, when its event time lies more than the grace before the newest one
-    among the changes that came before it in its partition. That is asked first: a late change was never there, so it is
-    late again when it is sent again. What a snapshot reads has the time of reading, and what has no event time none:
-    neither is ever late, and neither makes others late.
+    With a watermark, a change is late if its event time is more than `grace` before the newest one. The newest one
+    is that of the earlier changes in its partition. Late changes are rejected. This check is first: a late change
+    is not stored, so it is late again when it is sent again. Snapshot reads, which have the time of reading, and
+    changes without an event time are never late. They never make others late.
     """
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], grace: timedelta | None = None) -> None:
@@ -299,7 +312,6 @@ class Append:
         self.last: Sequence = ()
 
     def apply_change(self, change: Change) -> Outcome:
-        """As the class says."""
         if self._is_late(change):
             return Outcome.REJECTED
         values = {c: None if c in change.unsent else change.image.get(c) for c in self.columns}
@@ -319,7 +331,7 @@ class Append:
         return newest - change.ts > self.grace
 
     def _count_copy(self, alike: tuple[Any, ...], sequence: Sequence) -> tuple[Any, ...]:
-        """Which of the changes that are alike it is, in this reading of the log."""
+        """The identity of the change: `alike`, and its number among equal changes of this reading of the log."""
         if sequence <= self.last:
             self.copies.clear()
         self.last = sequence
@@ -332,22 +344,23 @@ class Append:
 
 
 class Scd2:
-    """Every version of every row, by sequence and not by arrival: what a reader would have written that saw the changes of
-    each key in the order of their sequence.
+    """Every version of every row, by sequence and not by arrival: as if the changes of each key had arrived in the
+    order of their sequence.
 
-    - A change is known by key and sequence: one that is known is a duplicate, any other counts, however late it comes.
-    - A version begins with an upsert that follows nothing or a delete, or that differs from the version it follows in a
-      tracked column. One that does not differ is taken into that version, whose untracked columns then hold what it says.
-    - A version ends where the next one begins, at a delete of its key, or at a truncate.
-    - Values that were not sent are those of the upsert before, by sequence. When the change comes there must be one, and no
-      delete between the two, otherwise the change is rejected; should a delete come in between later, the values stay.
-    - A key change is a delete of the old key and a create of the new one. Values that the create did not send come from the
-      old key's version that ends there, or is open there, when the create comes.
-    - A delete half of a key change that does not show the row which its key has, as in `Scd1`, ends nothing and is
-      superseded, or rejected. The tracked columns tell.
+    - Key and sequence identify a change. A known change is a duplicate. Any other counts, however late it arrives.
+    - An upsert starts a version if it is the first of its key, follows a delete, or differs from the version before
+      in a tracked column. Otherwise that version continues, with the untracked values of the upsert.
+    - A version ends at the next version, at a delete of its key, or at a truncate.
+    - Values that were not sent come from the upsert before, by sequence. It must exist when the change arrives,
+      with no delete between the two; otherwise the change is rejected. If such a delete arrives later, the values
+      stay.
+    - A key change is a delete of the old key and a create of the new one. Values that the create did not send come
+      from the version of the old key that ends or is open there when the create arrives.
+    - The delete half of a key change that shows another row than the row of its key (see `Scd1`) ends nothing. It
+      is superseded or rejected. Only the tracked columns are compared.
 
-    `untracked`: columns whose change alone begins no version. A version has the bookkeeping of the upsert it began with;
-    `_cdc_last_seq_*` is the sequence of the last one that was taken into it.
+    `untracked`: columns whose change alone starts no version. A version has the metadata of its first upsert.
+    `_cdc_last_seq_*` is the sequence of its last upsert.
     """
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...], untracked: frozenset[str] = frozenset()) -> None:
@@ -359,7 +372,6 @@ class Scd2:
         self.truncates: dict[Sequence, Change] = {}
 
     def apply_change(self, change: Change) -> Outcome:
-        """As the class says."""
         key = tuple(change.image[k] for k in self.keys) if change.op != "t" else ()
         known = self.changes.setdefault(key, {}) if change.op != "t" else self.truncates
         if change.sequence in known:
@@ -376,16 +388,16 @@ class Scd2:
         return Outcome.APPLIED
 
     def _find_alive(self, key: Key, sequence: Sequence) -> Row | None:
-        """The newest upsert of the key below that sequence, unless a delete lies between."""
+        """The row after the newest change of the key below `sequence`. None if there is none, or if it is a delete."""
         return self._find_last(key, sequence)[1]
 
     def _find_last(self, key: Key, sequence: Sequence) -> tuple[Sequence, Row | None]:
-        """The newest change of the key below that sequence, and what the row held after it."""
+        """The sequence of the newest change of the key below `sequence`, and the row after it."""
         below = [(change.sequence, row) for change, row in self._list_images(key) if change.sequence < sequence]
         return below[-1] if below else ((), None)
 
     def _list_images(self, key: Key) -> list[tuple[Change, Row | None]]:
-        """The changes of a key by sequence, each with what the row held after it; None after a delete."""
+        """The changes of a key by sequence, each with the row after it. The row is None after a delete."""
         out: list[tuple[Change, Row | None]] = []
         row: Row | None = None
         changes = self.changes.get(key, {}) | self.truncates
@@ -426,15 +438,19 @@ class Scd2:
 
 
 def another(change: Change) -> Outcome:
-    """What becomes of a delete that `is_other_row`."""
+    """The outcome of a delete that `is_other_row`."""
     return Outcome.REJECTED if change.doubtful or change.tx is not None else Outcome.SUPERSEDED
 
 
 def is_other_row(change: Change, last: Sequence, row: Row | None, columns: Iterable[str]) -> bool:
-    """True for the delete half of a key change whose image shows another row than this, of which `last` is the newest change
-    and in the same transaction: of that all have the same first element, unless columns order changes (`at`). Where the
-    changes say it (`tx`), that is not asked, and a NULL is no value in columns that are kept. An image without values shows
-    no row."""
+    """True if the delete half of a key change shows another row than `row`, whose newest change (`last`) is in the
+    same transaction.
+
+    - Changes of one transaction have the same first sequence element, unless columns order the changes (`at`).
+    - If changes contain their transaction (`tx`), the transaction is not compared, and a NULL in a column of
+      `ignore_null` is no value.
+    - An image without values shows no row.
+    """
     if not change.moved_to or change.at is not None or row is None:
         return False
     if change.tx is None and (len(last) < 2 or last[0] != change.sequence[0]):
@@ -446,14 +462,14 @@ def is_other_row(change: Change, last: Sequence, row: Row | None, columns: Itera
 
 
 def is_alike(one: Any, other: Any) -> bool:
-    """True for values that make no difference: NULL and NULL, NaN and NaN included, in lists too."""
+    """True for equal values. NULL equals NULL and NaN equals NaN, in lists too."""
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_alike, one, other))
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124  (NaN)
 
 
 MODELS: dict[str, Callable[[tuple[str, ...], tuple[str, ...]], Policy]] = {"scd1": Scd1, "append": Append, "scd2": Scd2}
-"""Policy name to its meaning, called with the columns and the key columns of the table."""
+"""Policy name to its model, called with the columns and the key columns of the table."""
 
 
 def fold_changes(
@@ -468,10 +484,13 @@ def fold_changes(
     retention: timedelta | None = None,
     now: datetime | None = None,
 ) -> tuple[list[Row], Counter[Outcome]]:
-    """The rows that `policy` ends with after `changes`, and how many changes had each outcome. `grace`: of a watermark;
-    `untracked`: of a history; `wanted`: what the lane makes of the changes before; `retention`: of remembered deletes;
-    `now`: when the last record came, where time is told."""
-    from .model_column_versions import Scd1ColumnVersions  # noqa: PLC0415  (which is made of these words)
+    """The rows of `policy` after `changes`, and the number of changes by outcome.
+
+    - `grace`: of the watermark. `untracked`: see `Scd2`. `retention`: of tombstones.
+    - `wanted`: the row transforms of the lane before the policy.
+    - `now`: the time of the last record, for a purge at the end.
+    """
+    from .model_column_versions import Scd1ColumnVersions  # noqa: PLC0415  (it imports this module)
 
     of_source = keys
     columns, keys = (columns, keys) if wanted is None else wanted.list_names(columns, keys)

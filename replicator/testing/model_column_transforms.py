@@ -1,5 +1,5 @@
-"""What a lane makes of single columns: a part of the definition that `model` is, one change at a time, and like it without a
-word of plans and engines."""
+"""The meaning of column transforms, one change at a time. Part of the definition in `model`; it uses no plan and no
+engine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .model import Change
 
 
 class UnrepresentableValue(Exception):
-    """A value that its new type cannot hold without loss, or that there is none of."""
+    """A value without a lossless form in its new type, or an expression without a value."""
 
 
 class NoValue(Enum):
-    """What there is to say of a computed column where there is no value."""
+    """Why a computed column has no value."""
 
     UNSENT = "not sent"
     NOTHING = "rejected"
@@ -24,7 +24,7 @@ class NoValue(Enum):
 
 @dataclass(frozen=True)
 class ModelComputedColumn:
-    """What a column is computed of, and how. Raises Unfit where there is no value."""
+    """A computed column: its input columns, and its function. UnrepresentableValue if there is no value."""
 
     inputs: frozenset[str]
     value: Callable[[Mapping[str, Any]], Any]
@@ -32,15 +32,18 @@ class ModelComputedColumn:
 
 @dataclass(frozen=True)
 class ModelColumnTransforms:
-    """`dropped`: columns that are left out. `values`: what becomes of the values of a column. `names`: the new name of a
-    column. `added`: what a change says of a column that there is beside the source's own; a truncate says nothing.
+    """Transforms of single columns.
 
-    `computed`: such a column that is made of what the change sent, as it sent it. A change that sent nothing of that, but
-    for the key, did not send the column. One that sent a part of it is rejected, as is one without a value, and one that
-    sent nothing of it and moves a row whose key it is made of. Of a delete the column is NULL.
+    - `dropped`: columns to leave out. `names`: new names of columns. `values`: functions of column values.
+    - `added`: columns from the metadata of a change. A truncate has none.
+    - `computed`: columns from the values of the change, as sent:
+      - If no input but key columns was sent, the column is unsent.
+      - If only some inputs were sent, or there is no value, the change is rejected.
+      - If no input was sent and the key change affects an input, the change is rejected.
+      - In a delete the column is NULL.
 
-    A change with a value that is unfit is rejected; of a delete that value counts as not sent, or is NULL if it was added.
-    NULL stays NULL, and what was not sent stays that.
+    A change with an unrepresentable value is rejected. In a delete, that value counts as unsent, or is NULL in an
+    added column. NULL stays NULL, and unsent values stay unsent.
     """
 
     dropped: frozenset[str] = frozenset()
@@ -50,16 +53,16 @@ class ModelColumnTransforms:
     computed: Mapping[str, ModelComputedColumn] = field(default_factory=dict)
 
     def list_columns(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The columns that there are then."""
+        """The columns after the transforms."""
         return (*self.list_keys(names), *self.added, *self.computed)
 
     def list_keys(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the source's columns that are left, as they are called then."""
+        """The remaining source columns, with their new names."""
         return tuple(self.names.get(name, name) for name in names if name not in self.dropped)
 
     def transform_change(self, change: Change, keys: tuple[str, ...], came: Change | None = None) -> Change | None:
-        """The change as its policy takes it; None when it is rejected. `keys`: as the source calls them. `came`: with the
-        columns that are left out."""
+        """The change for the policy; None if it is rejected. `keys`: their names in the source. `came`: the change
+        with the dropped columns."""
         image, unsent = {}, {self.names.get(n, n) for n in change.unsent if n not in self.dropped}
         for name, value in change.image.items():
             if name in self.dropped:

@@ -1,5 +1,5 @@
-"""The meaning of scd1 with a sequence for each column: a part of the definition that `model` is, and like it a naive fold
-that knows no plan, no engine and no target."""
+"""The meaning of scd1 with column versions. Part of the definition in `model`: a simple fold without plan, engine
+or target."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from .model import Change, Key, Outcome, Row, Sequence
 
 
 class Scd1ColumnVersions:
-    """Current rows; of each column the newest value that was sent counts. A delete removes the row.
+    """Current rows with the newest sent value of each column. A delete removes the row.
 
     The end of a key is the highest sequence of its deletes and of all truncates.
 
-    - A row is there when an upsert above its key's end came. Its bookkeeping is that of the highest one.
-    - A column holds what the highest change above the end says that sent it. Columns that none of them sent are NULL, and
-      named in `_cdc_unsent`.
-    - A key change is a delete of the old key and a create of the new one, which holds what the create sent.
+    - A row exists if there was an upsert above its key's end. It has the metadata of the highest one.
+    - A column has the value of the highest change above the end that sent it. Columns that no change sent are NULL,
+      and named in `_cdc_unsent`.
+    - A key change is a delete of the old key and a create of the new one, with the values of the create.
 
-    So the rows depend on which changes came and not on their order. An upsert is applied when it is the highest of its
-    row, or of one of its columns. Deletes are never forgotten.
+    So the rows depend on the set of changes and not on their order. An upsert is applied if it is the highest of
+    its row, or of one of its columns. Tombstones are never purged.
     """
 
     def __init__(self, columns: tuple[str, ...], keys: tuple[str, ...]) -> None:
@@ -31,7 +31,6 @@ class Scd1ColumnVersions:
         self.floor: Sequence = ()
 
     def apply_change(self, change: Change) -> Outcome:
-        """As the class says."""
         if change.op == "t":
             return self._truncate_rows(change)
         key = tuple(change.image[k] for k in self.keys)

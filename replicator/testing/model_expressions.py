@@ -1,5 +1,5 @@
-"""The meaning of expressions of the configuration: one row at a time, in Python's own values, without a word of types and
-columns of values."""
+"""The meaning of expressions in the configuration: one row at a time, with Python values, without types or columnar
+data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ BY_NAME: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def evaluate(expression: Expr, row: Mapping[str, Any]) -> Any:  # noqa: PLR0911  (a case each)
-    """What the expression is for a row; None for NULL. Raises Unfit where it has no value: a division by zero, a number out
-    of range, a cast that does not fit. What is not needed for the answer, from left to right, is not asked."""
+    """The value of the expression for a row; None for NULL. Evaluation is from left to right and stops when the
+    value is clear.
+
+    UnrepresentableValue if there is no value: a division by zero, a number out of range, a cast that does not fit.
+    """
     match expression:
         case Col(_, name):
             return row[name]
@@ -232,4 +235,4 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "extract": _extract_part,
     "date_trunc": _truncate,
 }
-"""Of values that are all there."""
+"""Functions of non-NULL values."""

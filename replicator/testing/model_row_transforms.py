@@ -1,5 +1,5 @@
-"""What a lane makes of its table's changes before its policy takes them: a part of the definition that `model` is, one
-change at a time, and like it without a word of plans and engines."""
+"""The meaning of row transforms, one change at a time. Part of the definition in `model`; it uses no plan and no
+engine."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from .model import Change, Outcome, Policy, Row
 from .model_column_transforms import ModelColumnTransforms
 
 Condition = Callable[[Mapping[str, Any], frozenset[str]], bool | None]
-"""Asked of an image and the names of what was not sent, which is unknown; None where the answer is unknown."""
+"""Called with an image and the names of unsent columns, whose values are unknown. None if the result is unknown."""
 
 
 @dataclass(frozen=True)
 class ModelRowTransforms:
-    """What a lane makes of its table's changes before its policy takes them; nothing by default.
+    """The row transforms of a lane; by default none.
 
-    `truncates`, `deletes`: creates, updates and reads for which it holds are truncates, or else deletes. `sequence_by`: the
-    columns whose values come before the log's own elements in the sequence; versions show the first of them. `stored`: how a
-    target keeps these values, by column, where it does not keep them as they are. `columns`: those that there are from then
-    on, all when None. `without_deletes`: neither deletes nor truncates, but for the delete half of a key change.
-    `ignore_null`: columns in which the NULL of a create, update or read leaves what the row holds. `soft_deletes`: the
-    policy leaves what is deleted, marked. `has_column_versions`: it has a sequence for each column. `where`: creates,
-    updates and reads for which it does not hold are deletes or, where not `rows_leave`, left out; `condition_columns` are
-    the columns that it looks at, and one that did not send them all is rejected. `column_transforms`: what becomes of
-    single columns, last of all.
+    - `truncates`, `deletes`: conditions for creates, updates and reads that are truncates, or else deletes.
+    - `sequence_by`: columns whose values come before the log's elements in the sequence. Versions show the first of
+      them.
+    - `stored`: by column, the form in which a target stores these values, if it differs.
+    - `columns`: the columns to keep; all when None.
+    - `without_deletes`: no deletes and truncates, except delete halves of key changes.
+    - `ignore_null`: columns in which a NULL of an upsert keeps the row's value.
+    - `soft_deletes`: the policy marks deleted rows. `has_column_versions`: the policy has a sequence per column.
+    - `where`: creates, updates and reads that do not match are deletes, or, unless `rows_leave`, filtered.
+    - `condition_columns`: the columns of `where`. A change that did not send all of them is rejected.
+    - `column_transforms`: applied last.
     """
 
     truncates: Condition | None = None
@@ -44,11 +46,11 @@ class ModelRowTransforms:
     column_transforms: ModelColumnTransforms | None = None
 
     def wrap_policy(self, policy: Policy, keys: tuple[str, ...] = ()) -> Policy:
-        """The policy, taking changes as the lane wants them; `keys`: as the source calls them."""
+        """The policy with these transforms before it. `keys`: their names in the source."""
         return TransformingPolicy(policy, self, keys)
 
     def list_names(self, columns: tuple[str, ...], keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The columns and the keys that there are then."""
+        """The columns and keys after the transforms."""
         columns = tuple(name for name in columns if self.columns is None or name in self.columns)
         return (
             (columns, keys)
@@ -58,10 +60,10 @@ class ModelRowTransforms:
 
 
 class TransformingPolicy:
-    """A policy that takes changes as the lane wants them.
+    """A policy with row transforms before it.
 
-    A change without a value in a column of `sequence_by`, be it NULL or not sent, is rejected: it has no place in the order.
-    What is left out for being a delete need not have one.
+    A change with a NULL or unsent value in a column of `sequence_by` has no position in the order, and is rejected.
+    A filtered delete needs no such value.
     """
 
     def __init__(self, policy: Policy, wanted: ModelRowTransforms, keys: tuple[str, ...] = ()) -> None:
@@ -70,7 +72,6 @@ class TransformingPolicy:
         self.keys = keys
 
     def apply_change(self, change: Change) -> Outcome:
-        """As the class says."""
         op = self._find_operation(change)
         if self.wanted.without_deletes and (op == "t" or (op == "d" and not change.moved_to)):
             return Outcome.FILTERED
@@ -113,7 +114,7 @@ class TransformingPolicy:
         return self.wanted.columns is None or name in self.wanted.columns
 
     def table(self) -> list[Row]:
-        """The rows of the policy, with the sequence as a target keeps it."""
+        """The rows of the policy, with the sequence in its stored form."""
         kept = {
             f"{prefix}_{i}": self.wanted.stored[name]
             for i, name in enumerate(self.wanted.sequence_by, 1)

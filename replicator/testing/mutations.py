@@ -1,6 +1,7 @@
-"""Records that nobody meant, made of good ones: bytes, JSON and lines of CSV, altered where a reader may stumble.
+"""Mutations of good records: bytes, JSON and CSV lines, altered where a reader may fail.
 
-Every function takes the record and a source of randomness, and gives the altered record; the same randomness gives the same.
+Every function gets the record and a random generator, and returns the altered record. The same seed gives the same
+result.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ NUMBERS = (
     *LIMITS, "0", "-0", "-0.0", "1e400", "-1e400", "1e-400", "1e9", "1E+2", "0.1", "3.4028236e38", "9" * 40, "-" + "9" * 400,
     "1." + "0" * 60, "0." + "3" * 60, "1e2147483648", "253402300800000", "-62135596800001", "253402300800000000",
 )  # fmt: skip
-"""Numbers as JSON writes them, most of them just inside or outside of what some type holds."""
+"""JSON numbers, most of them just inside or outside the range of some type."""
 TEXTS = (
     "", " ", "a", "é☃\U0001f600", "\x00", "a\x00b", "\x7f\x80", "\u2028", "\ufeff1", "null", "NULL", "true", "t", "f",
     "2", "0x10",
@@ -37,7 +38,7 @@ TEXTS = (
     "x" * 70_000,
     "c", "u", "d", "r", "t", "m", "I", "U", "D", "T", "INSERT", "delete",
 )  # fmt: skip
-"""Content of text: numbers, times, placeholders and codes, right and nearly right."""
+"""Texts: numbers, times, placeholders and codes, right and nearly right."""
 ODD = (
     rb'"\ud800"', rb'"\udc00\ud800"', rb'"a\ud83d"', rb'"\u0000"', b'"\xff"', b'"\xed\xa0\x80"', b'"\xc0\x80"',
     b'"\x01"', b'"\\x"',
@@ -47,7 +48,7 @@ ODD = (
     b'"\\ud800\\u0041"',
     *(b"[" * n + b"]" * n for n in (9, 62, 63, 64, 65, 500, 3000)), b'{"a":' * 200 + b"1" + b"}" * 200, b"[" * 5000,
 )  # fmt: skip
-"""What may stand in the place of a JSON value, and mostly is none."""
+"""Replacements of a JSON value, most of them invalid."""
 TOKENS = (
     b"null", b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\\u", b"\x00", b"\xff", b"\xf0\x9f", b"\xef\xbb\xbf",
     b"-", b"1e9",
@@ -57,15 +58,16 @@ TOKENS = (
 QUOTES = (b'"', b'""', b'"""', b'"a', b'a"', b'"a"b', b'"a,\r\nb"', b"\r", b"\n", b"\x00", b"\xff", b"\\")
 RAW_MARK = "@raw{}@"
 AT_PAYLOAD = 0.92
-"""How often a document of schema and payload is altered in its payload: another schema is another table, and is learnt."""
+"""The probability of altering the payload of a document with a schema. Another schema is another table, which is
+learned."""
 
 
 NESTED_SHARE = 0.6
-"""How often one goes on to a container where there is one: rows lie deeper than what says of which table they are."""
+"""The probability of descending into a container: rows are deeper in a document than the metadata of their table."""
 
 
 def alter_bytes(value: bytes, rng: Random) -> bytes:
-    """Bits turned, ranges cut, doubled and moved, tokens put in."""
+    """Flip bits; cut, double and move ranges; insert tokens."""
     text = bytearray(value)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.randrange(len(text) + 1)
@@ -86,7 +88,7 @@ def alter_bytes(value: bytes, rng: Random) -> bytes:
 
 
 def alter_json(value: bytes, rng: Random) -> bytes:
-    """Values exchanged, left out, doubled, renamed or nested; or, of some and of what is no JSON, bytes."""
+    """Replace, remove, double, rename or nest values. Sometimes, and if it is not JSON, alter bytes."""
     if rng.random() < 0.12:
         return alter_bytes(value, rng)
     try:
@@ -163,7 +165,7 @@ def _change_representation(value: Any) -> Any:
 
 
 def alter_csv(value: bytes, rng: Random) -> bytes:
-    """Cells exchanged, left out, doubled, quoted and unquoted; or bytes."""
+    """Replace, remove, double, quote and unquote cells; or alter bytes."""
     if rng.random() < 0.15:
         return alter_bytes(value, rng)
     cells = value.split(b",")

@@ -1,4 +1,4 @@
-"""Stages 3 and 4 of a plan, row by row over dicts: slow, whole and in one piece of memory. What `FakeSink` applies with."""
+"""Stages 3 and 4 of a plan, row by row over dicts: slow, and in memory. `FakeSink` applies rows with it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -> Any:  # noqa: PLR0911  (a case each)
-    """The value of `expr` over two rows, None where SQL says unknown."""
+    """The value of `expr` for two rows; None for SQL's unknown."""
     match expr:
         case Col(side, name):
             return (source if side == "source" else target).get(name)
@@ -72,15 +72,17 @@ def evaluate(expr: Expr, source: Mapping[str, Any], target: Mapping[str, Any]) -
 
 
 def to_plain(value: Any) -> Any:
-    """A value that can be part of a dict's key, equal for equal values, NaN included."""
+    """A hashable form of a value, equal for equal values, including NaN."""
     return repr(value) if isinstance(value, float | list | dict) else value
 
 
 @dataclass
 class PlainTarget:
-    """The rows of one target, its remembered deletes and its last truncate. `resent_limit` is `plan.resent_below` of the
-    write on its way, `copies` how many rows of each identity it had at or below that. `late`: a `retention.Forgetting` of
-    the write, and the reason that it gives."""
+    """The rows of one target, its tombstones and its last truncate.
+
+    `resent_limit`: the `get_resent_limit` of the current write. `copies`: by identity, the number of rows at or
+    below it. `late`: the `LatenessLimit` of the write, and its reject.
+    """
 
     rows: list[Row] = field(default_factory=list)
     deletes: dict[tuple[Any, ...], Sequence] = field(default_factory=dict)
@@ -90,15 +92,15 @@ class PlainTarget:
     late: tuple[LatenessLimit, Reject] | None = None
 
     def copy(self) -> PlainTarget:
-        """Another one that changes by itself."""
+        """An independent copy."""
         return PlainTarget([dict(row) for row in self.rows], dict(self.deletes), self.truncated_at)
 
     def purge_tombstones(self, high: Sequence) -> None:
-        """No delete at or below that sequence is remembered."""
+        """Remove tombstones at or below that sequence."""
         self.deletes = {key: sequence for key, sequence in self.deletes.items() if sequence > high}
 
     def purge_rows(self, plan: ApplyPlan, gone: DeleteHorizon) -> None:
-        """No marked row is there whose delete, or truncate, is forgotten."""
+        """Remove marked rows whose delete or truncate is purged."""
         self.rows = [row for row in self.rows if not (row[CDC_DELETED] and _is_purged(plan, row, gone))]
 
     def find(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
@@ -113,7 +115,7 @@ class PlainTarget:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one row: a field of `plan.Counts`, and the reason of a reject."""
+    """The verdict for one row: a field of `plan.Counts`, and the reason of a reject."""
 
     outcome: str
     reject: Reject | None = None
@@ -123,7 +125,7 @@ APPLIED, DUPLICATE, SUPERSEDED = Verdict("applied"), Verdict("duplicate"), Verdi
 
 
 def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], related: PlainTarget) -> Verdict:
-    """Apply one folded row to `target`; `related` is the target as it was before the first row of the write."""
+    """Apply one folded row to `target`. `related`: the target before the first row of the write."""
     marks, came = _make_delete_flags(folded) if plan.soft_deletes else {}, folded
     if KEEP_EXISTING in (folded[UNCHANGED] or ()):
         folded = {**folded, UNCHANGED: None}
@@ -153,8 +155,11 @@ def apply_row(plan: ApplyPlan, target: PlainTarget, folded: Mapping[str, Any], r
 
 
 def _check_other_row(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget) -> Verdict | None:
-    """The row left a key that another one had taken before, in one transaction: its image is not that of the target's. A
-    reject where the image may not be the row's."""
+    """The verdict for the delete half of a key change that shows another row than the target's, in one transaction.
+
+    Rejected if the image may not be that of its row, or if the transaction of the target's row is unknown
+    (`by_tx`).
+    """
     there = related.find(plan.table.keys, tuple(folded[k] for k in plan.table.keys))
     table = plan.table
     leaves = plan.fold == "last" and folded[OP] == Op.DELETE and folded[KEY_CHANGE_DELETE]
@@ -176,7 +181,7 @@ def _check_other_row(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainT
 
 
 def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
-    """The rows frame's row: `_op` and the columns of `plan.target`, without the time of applying."""
+    """The row of the rows frame: `_op` and the columns of `plan.target`, without the time of applying."""
     count = plan.table.sequence
     stored = zip(cdc_sequence_columns(count), sequence_columns(count), strict=True)
     made = {
@@ -190,14 +195,14 @@ def to_row(plan: ApplyPlan, folded: Mapping[str, Any]) -> Row:
 
 
 def _make_delete_flags(folded: Mapping[str, Any]) -> Row:
-    """What soft deletes are told by; no value yet for a delete that lacks values."""
+    """The columns of soft deletes. NULL so far for a delete without all values."""
     is_delete = folded[OP] == Op.DELETE
     lacks = is_delete and folded[UNCHANGED] is not None
     return {CDC_DELETED: None if lacks else is_delete, CDC_DELETED_AT: folded["_ts"] if is_delete else None}
 
 
 def get_sequence(plan: ApplyPlan, row: Mapping[str, Any]) -> Sequence:
-    """The sequence of a row of the target; lower than every other where there is none."""
+    """The sequence of a target row. Without one, a value lower than all others."""
     values = tuple(row[name] for name in cdc_sequence_columns(plan.table.sequence))
     return () if None in values else values
 
@@ -266,11 +271,11 @@ def _find_base(plan: ApplyPlan, folded: Mapping[str, Any], related: PlainTarget)
     if there is None or there.get(CDC_DELETED):
         return None
     sequence = tuple(folded[name] for name in sequence_columns(plan.table.sequence))
-    return None if moved_from and get_sequence(plan, there) >= sequence else there  # It has taken the key since.
+    return None if moved_from and get_sequence(plan, there) >= sequence else there  # It is a newer row of the key.
 
 
 def _write_row(plan: ApplyPlan, target: PlainTarget, row: Row) -> None:
-    """Stage 4: the first clause that holds."""
+    """Stage 4: run the first clause that matches."""
     there = target.find(plan.merge_keys, tuple(row[k] for k in plan.merge_keys)) if plan.merge_keys else None
     for clause in plan.clauses:
         if clause.matched == (there is not None) and evaluate(clause.when, row, there or {}):

@@ -1,4 +1,4 @@
-"""What a watermark lets in, change by change over dicts: what `FakeSink` asks before it applies a row."""
+"""The watermark, change by change over dicts. `FakeSink` checks it before it applies a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .value_types import EPOCH, to_micros
 
 @dataclass
 class PlainWatermark:
-    """The changes of one write on their way into a lane. `seen`: those that were let in."""
+    """The watermark for the changes of one write. `seen`: the identities that passed."""
 
     plan: ApplyPlan
     lane: str
@@ -36,7 +36,7 @@ class PlainWatermark:
         return cls(plan, lane, dict(state.max_event_time), is_counting_copies(plan, state, span))
 
     def verdict(self, change: Mapping[str, Any]) -> Verdict | None:
-        """Why the change is not let in; None when it is, and always without a watermark."""
+        """Why the change does not pass; None if it passes, and always without a watermark."""
         if self.plan.watermark is None:
             return None
         mark = self._advance(change)
@@ -48,7 +48,7 @@ class PlainWatermark:
         return DUPLICATE if known else None
 
     def _advance(self, change: Mapping[str, Any]) -> datetime | None:
-        """The watermark when the change arrived, None where it has nothing to do with it; moves the newest event time."""
+        """The watermark at the arrival of the change; None if it does not apply. Advances the newest event time."""
         if change[TS] is None or change[OP] == Op.READ:
             return None
         place, time = TopicPartition(change[TOPIC], change[PARTITION]), to_micros(change[TS])

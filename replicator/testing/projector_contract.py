@@ -1,4 +1,4 @@
-"""What everything that computes projections promises (`ports.projector`), as tests that an adapter inherits."""
+"""The promises of a projector (`ports.projector`), as tests for adapters to inherit."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ READS = frozenset({"city", "amount"})
 
 
 class ProjectorContract(Contract):
-    """Inherit, and say how a projector is made and how tables in its sinks are written and read: in `lake` what is read, in
-    `sink` the table `make_projection` that is computed."""
+    """An adapter defines a projector, and how to write and read tables of its sinks: the inputs are in `lake`, the
+    table of `make_projection` is in `sink`."""
 
     sink = "lake"
-    """The sink of the tables that are computed."""
+    """The sink of the computed tables."""
     keeps_versions = True
-    """Whether they have older versions."""
+    """True if these tables have older versions."""
 
     def new_projector(self) -> Projector:
-        """A projector, whose sinks are the same each time within a test."""
+        """A projector. Within a test all of them share the same sinks."""
         raise NotImplementedError
 
     def replace_rows(self, table: str, rows: pa.Table) -> None:
-        """Have these rows replace those of a table, made when it is not there, by another writer in one commit."""
+        """Replace the rows of a table, or create it, as another writer in one commit."""
         raise NotImplementedError
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
-        """Append to a table, likewise."""
+        """Append to a table, as another writer in one commit."""
         raise NotImplementedError
 
     def rows(self, table: str) -> pa.Table:
@@ -50,15 +50,15 @@ class ProjectorContract(Contract):
         raise NotImplementedError
 
     def commits(self, table: str) -> int:
-        """How many commits the table has."""
+        """The number of commits of the table."""
         raise NotImplementedError
 
     def run_before_commit(self, projector: Projector, meanwhile: Any) -> None:
-        """Have `meanwhile` called before the projector's next commit."""
+        """Call `meanwhile` before the projector's next commit."""
         raise NotImplementedError
 
     def test_groups_are_replaced_in_one_commit(self) -> None:
-        """Those of rows that came, went and changed, a group of nulls among them; the others stay."""
+        """The groups of added, removed and changed rows, also the NULL group. Other groups stay."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         assert self._refresh(make_projection()).kind == "full"
         before = self.commits("sums")
@@ -71,7 +71,7 @@ class ProjectorContract(Contract):
         assert self.commits("sums") == before + 1
 
     def test_groups_of_changed_rows(self) -> None:
-        """Of the old row and of the new one; a change that the query does not look at touches none."""
+        """The group of the old row and that of the new one. A change of a column outside the query affects none."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         self.replace_rows("orders", _make_table([(1, "Rome", 10, "a"), *FIRST_ROWS[1:]]))
@@ -87,7 +87,7 @@ class ProjectorContract(Contract):
         assert self._read_sums() == set()
 
     def test_without_groups_everything_is_computed(self) -> None:
-        """A projection that does not say what divides it."""
+        """For a projection without a group column."""
         whole = make_projection(key=None, partition_by=None)
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(whole)
@@ -102,7 +102,7 @@ class ProjectorContract(Contract):
             self._refresh(make_projection())
 
     def test_a_changed_table_is_computed_from_scratch(self) -> None:
-        """What somebody else wrote to it does not stay."""
+        """Rows of another writer do not stay."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         found = self._read_sums()
@@ -119,7 +119,7 @@ class ProjectorContract(Contract):
         assert self.rows("sums").num_rows == len(FIRST_ROWS)
 
     def test_rows_of_one_key_are_refused(self) -> None:
-        """Keys that the query keeps are no hindrance."""
+        """A query with unique keys is accepted."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         with pytest.raises(Fatal, match="several rows with the same city"):
             self._refresh(make_projection(query="SELECT city, amount AS total FROM orders", keys=("city",)))
@@ -135,7 +135,7 @@ class ProjectorContract(Contract):
         assert self.commits("sums") == before
 
     def test_another_query_makes_other_columns(self) -> None:
-        """The table gets those of the query."""
+        """The table gets the columns of the query."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         done = self._refresh(
@@ -145,7 +145,7 @@ class ProjectorContract(Contract):
         assert self.rows("sums").column_names == ["city", "most"]
 
     def test_one_of_two_that_race_wins(self) -> None:
-        """The other one may try again, and finds nothing left to do."""
+        """The other one may retry, and has nothing left to do."""
         self.replace_rows("orders", _make_table(FIRST_ROWS))
         self._refresh(make_projection())
         self.append_rows("orders", _make_table([(9, "Rome", 1, "x")]))
@@ -158,7 +158,7 @@ class ProjectorContract(Contract):
         assert self._refresh(make_projection()).kind == "current"
 
     def test_versions_end(self) -> None:
-        """The rows stay, and the next refresh goes on; of a table that is not there nothing is told."""
+        """The rows stay, and the next refresh continues. A table that does not exist has no versions."""
         projector, mine = self.new_projector(), self._set_sink(make_projection())
         assert (projector.versions(mine), projector.end_versions(mine)) == ("", "")
         self.replace_rows("orders", _make_table(FIRST_ROWS))
@@ -195,7 +195,7 @@ def make_projection(
     keys: tuple[str, ...] = (),
     fingerprint: str = "one",
 ) -> Projection:
-    """A projection by example."""
+    """An example projection."""
     read = ProjectionInput("orders", "lake", "orders", key, READS)
     return Projection("sums", query, (read,), "lake", "sums", keys, partition_by, fingerprint, "config.yaml:7")
 

@@ -1,4 +1,4 @@
-"""What a sink promises in which lanes can begin with snapshots (`ports.checkpoints.RestoresState`)."""
+"""The promises of a sink in which lanes can start from checkpoints (`ports.checkpoints.RestoresState`)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(
 
 @dataclass(frozen=True)
 class RestoreCase:
-    """What lanes of one kind begin with: histories under a policy and plans, as the model says them."""
+    """The histories of one kind of lane, with their policy, plans and model."""
 
     policy: str
     histories: st.SearchStrategy[History]
@@ -50,7 +50,7 @@ class RestoreCase:
 
 
 def plan_soft_deletes(policy: str, table: TableSpec) -> Any:
-    """`plan_for` of rows that are marked when they are deleted."""
+    """`plan_for` with soft deletes."""
     return plan_for(policy, table, None, RowTransforms(soft_deletes=True))
 
 
@@ -86,12 +86,15 @@ REMEMBERED_CASES: Mapping[str, tuple[Rows, Rows, str, Sequence[Any]]] = {
         [5, 8],
     ),
 }
-"""Changes that the lake has applied, others that follow, and what the target then has in one column."""
+"""Changes that the lake has applied, later changes, and then the target's values in one column."""
 
 
 class RestoreContract(SinkBase):
-    """The promises of `RestoresState`. `case_names`: of the lanes that are tried, where the sink knows not all.
-    `unsupported_text`: a text that the target cannot keep in a column `v`, and a lake can; None where there is none."""
+    """The promises of `RestoresState`.
+
+    `case_names`: the kinds of lanes that the sink supports. `unsupported_text`: a text that a lake can store in a
+    column `v`, but the target cannot; None if there is none.
+    """
 
     case_names: tuple[str, ...] = tuple(RESTORE_CASES)
     unsupported_text: str | None = None
@@ -101,13 +104,13 @@ class RestoreContract(SinkBase):
         raise NotImplementedError
 
     def lake_engine(self) -> Engine[Any]:
-        """An engine whose frames a plain lake takes: tables of Arrow."""
+        """An engine whose frames a plain lake accepts: `pyarrow.Table`."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("kind", RESTORE_CASES)
     def test_it_goes_on_as_if_it_had_applied_everything(self, kind: str) -> None:
-        """Random histories of which the lake has the first batches: rows, state and schemas are the lane's, and after each
-        batch that follows it holds what the model says."""
+        """Random histories whose first batches are in the lake. The lane gets its rows, state and schemas, and
+        after each further batch it equals the model."""
         if kind not in self.case_names:
             pytest.skip("the sink has no such lanes")
         one = RESTORE_CASES[kind]
@@ -127,7 +130,7 @@ class RestoreContract(SinkBase):
                 self.apply_rest(target, first, history.deliveries[at:])
 
     def restore_lane(self, target: SinkTarget, first: DeliveryRun, lake: SinkTarget, state: LaneState) -> None:
-        """Let the lane begin with what was delivered so far."""
+        """Start the lane from the batches delivered so far."""
         sink: Any = target.open()
         sink.restore_state(first.lane, first.plan, open_stored_lane(lake, first.lane, first.plan))
         assert to_comparable(sink.state(first.lane)) == to_comparable(state)
@@ -137,7 +140,7 @@ class RestoreContract(SinkBase):
         assert_rows(target, first.lane, first.plan, first.history, first.reached, wanted=first.wanted)
 
     def apply_rest(self, target: SinkTarget, first: DeliveryRun, deliveries: Any) -> None:
-        """The other batches."""
+        """Apply the other batches."""
         said = (self.new_engine(), target, first.history, first.policy, first.plans, first.wanted)
         rest = DeliveryRun(*said, to_frame=self.to_frame, to_arrow=self.to_arrow)
         rest.table, rest.reached = first.table, first.reached
@@ -149,8 +152,8 @@ class RestoreContract(SinkBase):
 
     @pytest.mark.parametrize("kind", REMEMBERED_CASES)
     def test_what_is_remembered_goes_along(self, kind: str) -> None:
-        """An older change that comes later is judged by what is kept beside the rows: a delete, the sequences of single
-        columns, a delete that has ended no version."""
+        """A late change is checked against the metadata stored with the rows: a tombstone, column versions, or a
+        delete that ended no version."""
         if kind not in self.case_names:
             pytest.skip("the sink has no such lanes")
         before, after, column, expected = REMEMBERED_CASES[kind]
@@ -172,7 +175,7 @@ class RestoreContract(SinkBase):
         assert sorted(found) == expected, found
 
     def test_killed_it_may_be_repeated(self) -> None:
-        """One that failed half way, since a file of the snapshot was gone, has left no state."""
+        """A restore that fails half way, because a file of the checkpoint is missing, leaves no state."""
         lane = make_lane("scd1")
         damaged, folder = self.make_lake(lane)
         for file in (folder / lane.into).rglob("*.parquet"):
@@ -181,7 +184,7 @@ class RestoreContract(SinkBase):
         with self.target() as target:
             sink: Any = target.open()
             plan = plan_for("scd1", HISTORY.table())
-            with pytest.raises(Exception):  # noqa: B017 - whatever says that a file is not there
+            with pytest.raises(Exception):  # noqa: B017 - any error for a missing file
                 sink.restore_state(lane, plan, open_stored_lane(damaged, lane, plan))
             assert sink.state(lane) is None
             sink.restore_state(lane, plan, open_stored_lane(whole, lane, plan))
@@ -191,14 +194,14 @@ class RestoreContract(SinkBase):
         damaged.close()
 
     def make_lake(self, lane: Lane) -> tuple[SinkTarget, Path]:
-        """A lake that has the whole of a history."""
+        """A lake with a whole history."""
         lake, folder = self.new_lake()
         first = DeliveryRun(self.lake_engine(), lake, HISTORY, lane.policy)
         first.run()
         return lake, folder
 
     def test_what_the_target_cannot_keep_is_not_left_out(self) -> None:
-        """Unfit, and there is no state."""
+        """It raises CheckpointUnsupported, and there is no state."""
         if self.unsupported_text is None:
             pytest.skip("the target keeps what a lake does")
         lake, _ = self.new_lake()
@@ -227,14 +230,14 @@ def _make_stream(suite: SinkBase, target: SinkTarget, kind: str) -> LaneStream:
 
 
 class _LakeSuite(SinkBase):
-    """What writes the lake of a suite."""
+    """The suite that writes the lake."""
 
     def __init__(self, suite: RestoreContract) -> None:
         self.new_engine = suite.lake_engine  # type: ignore[method-assign]
 
 
 def read_state(first: DeliveryRun) -> LaneState | None:
-    """The state of the lane, which has met one schema."""
+    """The state of the lane, with one stored schema."""
     sink: Any = first.target.open()
     state: LaneState | None = sink.state(first.lane)
     if state is not None:
@@ -245,7 +248,7 @@ def read_state(first: DeliveryRun) -> LaneState | None:
 
 
 def to_comparable(state: LaneState | None) -> Any:
-    """What of a state does not depend on where it is kept."""
+    """The parts of a state that do not depend on the sink."""
     assert state is not None
     return (
         state.position,

@@ -1,4 +1,4 @@
-"""Shapes of lanes to try histories with: each as the program takes it (`domain.transform.rows`) and as the model says it."""
+"""Row transforms for random histories: as the program has them (`domain.transform.rows`), and as the model."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .value_types import EPOCH, to_micros
 
 KEYED_TYPES = ("int", "text", "composite")
 ORDERED_TYPES = ("text", "int", "money", "day", "instant", "truth", "bytes", "small")
-"""Kinds whose values have an order."""
+"""Types whose values have an order."""
 
 
 def to_element(value: Any) -> int | str:
-    """How a target keeps a value that orders changes; of decimals those of the kind `money`."""
+    """The stored form of a value that orders changes. Decimals have the type `money`."""
     match value:
         case datetime():
             return to_micros(value)
@@ -46,17 +46,17 @@ def to_element(value: Any) -> int | str:
 
 
 def make_text_condition(*texts: str) -> Any:
-    """A condition of the model: `v1` is one of these."""
+    """Model condition: `v1` is one of these."""
     return lambda image, unsent: image.get("v1") in texts if "v1" not in unsent else None
 
 
 def make_other_text_condition(text: str) -> Any:
-    """A condition of the model: `v1` is not NULL, and not this."""
+    """Model condition: `v1` is not NULL, and not this."""
     return lambda image, unsent: image.get("v1") not in (None, text) if "v1" not in unsent else None
 
 
 def is_null(image: Mapping[str, Any], unsent: frozenset[str]) -> bool | None:
-    """A condition of the model: `v1` is NULL."""
+    """Model condition: `v1` is NULL."""
     return None if "v1" in unsent else image.get("v1") is None
 
 
@@ -67,8 +67,10 @@ def make_among_condition(*texts: str) -> Expr:
 
 @dataclass(frozen=True)
 class TransformCase:
-    """A shape that looks at `v1`, which is of one of the kinds `first_types`. `keys`: the kinds of keys that it suits.
-    `in_order`: for what is read from one partition."""
+    """Row transforms that read `v1`.
+
+    `first_types`: the allowed types of `v1`. `keys`: the allowed types of keys. `in_order`: only for one partition.
+    """
 
     row_transforms: RowTransforms
     wanted: ModelRowTransforms
@@ -78,7 +80,7 @@ class TransformCase:
     in_order: bool = False
 
     def plan(self, policy: str, table: TableSpec) -> ApplyPlan:
-        """The plan of `policy` for what the shape makes of `table`."""
+        """The plan of `policy` for `table` with these row transforms."""
         return plan_for(policy, table, None, self.row_transforms)
 
 
@@ -87,7 +89,7 @@ def _make_order(*names: str) -> dict[str, Any]:
 
 
 CLEARED = frozenset({"scd1", "scd2"})
-"""Policies for which a truncate is no row."""
+"""Policies in which a truncate is not a row."""
 
 WITHOUT_V1 = ColumnSelection(("v1",), excluded=True)
 

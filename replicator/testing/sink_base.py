@@ -1,4 +1,4 @@
-"""What the tests of the sink contract share: the factories an adapter gives, histories by example, writes of them."""
+"""Shared parts of the sink contract: the factories of an adapter, example histories, and their writes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDENTITY = {"cdc.public.items": "topic-id-1"}
 
 
 def make_history(*statements: Statement, shape: StreamShape = SIMPLE) -> History:
-    """A history by example."""
+    """An example history."""
     return History(shape, statements)
 
 
@@ -38,12 +38,12 @@ def make_writes(*keys: int, salt: int = 0) -> tuple[Statement, ...]:
 
 
 def to_stored_sequence(sequence: tuple[int, ...]) -> dict[str, int]:
-    """A sequence under the names that targets use."""
+    """A sequence with the column names of targets."""
     return dict(zip(cdc_sequence_columns(len(sequence)), sequence, strict=True))
 
 
 def refuse_rejects(lane: Lane, rows: Any) -> None:
-    """Fails the test: nothing was to be rejected."""
+    """Fail the test, because nothing should be rejected."""
     raise AssertionError(f"rows of lane {lane.id} were rejected: {rows}")
 
 
@@ -53,32 +53,32 @@ def fail_on_rejects(lane: Lane, rows: Any) -> None:
 
 
 def move_position(position: Position, records: int) -> Position:
-    """`position`, that many records on in every partition."""
+    """`position`, advanced by `records` in every partition."""
     return Position({partition: offset + records for partition, offset in position.items()})
 
 
 class SinkBase(Contract):
-    """The factories an adapter gives, and what the tests of the suite share."""
+    """The factories of an adapter, and helpers of the tests."""
 
     def new_target(self) -> SinkTarget:
         """A fresh, empty target."""
         raise NotImplementedError
 
     def new_engine(self) -> Engine[Any]:
-        """An engine whose frames the sink takes."""
+        """An engine whose frames the sink accepts."""
         raise NotImplementedError
 
     def to_frame(self, frame: pa.Table) -> Any:
-        """A frame of the engine."""
+        """A `pyarrow.Table` as a frame of the engine."""
         return frame
 
     def to_arrow(self, frame: Any) -> pa.Table:
-        """A frame of the engine as a table."""
+        """A frame of the engine as a `pyarrow.Table`."""
         return frame
 
     @contextmanager
     def target(self) -> Iterator[SinkTarget]:
-        """A fresh target that is taken away afterwards."""
+        """A fresh target that is closed afterwards."""
         target = self.new_target()
         try:
             yield target
@@ -86,7 +86,7 @@ class SinkBase(Contract):
             target.close()
 
     def capabilities(self) -> SinkCapabilities:
-        """What the sink says it can do."""
+        """The capabilities of the sink."""
         with self.target() as target:
             sink = target.open()
             sink.close()
@@ -100,7 +100,8 @@ class SinkBase(Contract):
         share: int = 1,
         wanted: ModelRowTransforms | None = None,
     ) -> None:
-        """Random histories end as the model says, and every change is accounted for. `wanted`: the shape of the plans."""
+        """Random histories end like the model, and every change is accounted for. `wanted`: the row transforms of
+        the plans."""
 
         @self.for_all(share, history=histories)
         def check(history: History) -> None:
@@ -113,7 +114,7 @@ class SinkBase(Contract):
                 assert_equals_model(delivering)
 
     def write(self, history: History, start: int, end: int, lane: Lane | None = None) -> Write[Any]:
-        """The write of some events."""
+        """The write of the events [start, end)."""
         engine, lane = self.new_engine(), lane or make_lane("scd1")
         table = history.table(end)
         plan = plan_for(lane.policy, table, lane.watermark)
@@ -122,10 +123,10 @@ class SinkBase(Contract):
         return Write(lane, plan, engine.fold(changes, plan), history.span(start, end), IDENTITY)
 
     def apply_write(self, sink: Sink[Any], write: Write[Any]) -> LaneOutcome:
-        """Prepare and apply one write from which nothing is rejected."""
+        """Prepare and apply one write without rejects."""
         sink.prepare(write.lane, write.plan)
         return sink.apply([write], refuse_rejects)[write.lane.id]
 
     def assert_holds(self, target: SinkTarget, history: History, write: Write[Any], end: int | None = None) -> None:
-        """The target holds what the model says after the events before `end`."""
+        """The target equals the model after the events before `end`."""
         assert_rows(target, write.lane, write.plan, history, end)

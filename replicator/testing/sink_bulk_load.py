@@ -1,5 +1,4 @@
-"""What a sink promises that takes the first rows of a target in parts (`ports.bulk_load.BulkLoads`); a part of
-`sink_contract.SinkContract`."""
+"""The promises of a sink with bulk loads (`ports.bulk_load.BulkLoads`); part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -35,15 +34,15 @@ PARTITIONS = 3
 
 
 class SinkBulkLoad(SinkBase):
-    """The promises of `BulkLoads`, of sinks that are one."""
+    """The promises of `BulkLoads`, for sinks that implement it."""
 
     def require_bulk_loads(self, sink: Sink[Any]) -> Any:
-        """The sink as a `BulkLoads`; skips the running test where it is none."""
+        """The sink as a `BulkLoads`. Skips the running test if it is none."""
         require(isinstance(sink, BulkLoads), "the sink takes no rows in parts")
         return sink
 
     def make_partitions(self, write: Write[Any], number: int = PARTITIONS) -> tuple[list[FoldedChanges[Any]], Counts]:
-        """The rows of a write in parts by key, and what had been counted of it."""
+        """The rows of a write in partitions by key, and the counts of their folds."""
         engine: Any = self.new_engine()
         require(isinstance(engine, PartitionsByKey), "the engine parts no frames")
         parts = engine.partition_rows(write.folded.frame, write.plan.table.keys, number)
@@ -51,13 +50,13 @@ class SinkBulkLoad(SinkBase):
         return folded, sum((part.counts for part in folded), write.folded.counts)
 
     def remove_rows(self, write: Write[Any]) -> Write[Any]:
-        """The write as `load` gets it."""
+        """The write without rows, as `load` gets it."""
         engine = self.new_engine()
         return replace(write, folded=engine.fold(write.folded.frame.slice(0, 0), write.plan))
 
     def test_a_target_is_loaded_by_partition(self) -> None:
-        """Under each policy it holds what the model says, under the state that one write of all rows leaves; every change is
-        accounted for, and the lane goes on."""
+        """Under each policy the rows equal the model, and the state equals that of one write of all rows. Every
+        change is accounted for, and the lane continues."""
         for policy in self.sample_cases(POLICIES):
             lane = make_lane(policy)
             with self.target() as target, TemporaryDirectory() as folder:
@@ -89,7 +88,7 @@ class SinkBulkLoad(SinkBase):
             return state
 
     def test_only_an_empty_target_is_loaded(self) -> None:
-        """Neither one with rows, nor one whose lane stands somewhere."""
+        """Not a target with rows, or a lane with a position."""
         for policy in self.sample_cases(POLICIES):
             lane = make_lane(policy)
             with self.target() as target, TemporaryDirectory() as folder:
@@ -104,7 +103,7 @@ class SinkBulkLoad(SinkBase):
                 sink.close()
 
     def test_a_load_that_fails_changes_nothing(self) -> None:
-        """Neither where its rows end half way, nor where what it rejects cannot be kept; then it can be repeated."""
+        """If its rows end half way, or its rejects cannot be stored. Then it can be repeated."""
         lane = make_lane("scd1")
         with self.target() as target, TemporaryDirectory() as folder:
             sink = self.require_bulk_loads(target.open())
@@ -120,7 +119,7 @@ class SinkBulkLoad(SinkBase):
 
 
 class FailingPartitions:
-    """Parts that end in an error."""
+    """Partitions that end in an error."""
 
     def __init__(self, parts: list[FoldedChanges[Any]]) -> None:
         self._parts = parts

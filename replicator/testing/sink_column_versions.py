@@ -1,4 +1,4 @@
-"""What a sink promises about lanes with a sequence for each column, which parts of rows may reach in any order."""
+"""The promises of a sink for lanes with column versions, whose partial rows may arrive in any order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTIAL_CHANGES: tuple[dict[str, Any], ...] = (
 
 
 def partial_histories() -> st.SearchStrategy[History]:
-    """Histories with a part of the columns in each record, which arrive in any order, those of one key too; or in theirs."""
+    """Histories with some columns in each record, in order or in any order."""
 
     def scramble(history: History, seed: int | None) -> History:
         shape = history.shape if seed is None else replace(history.shape, scramble=seed, shuffle=None)
@@ -44,18 +44,18 @@ def partial_histories() -> st.SearchStrategy[History]:
 
 
 def plan_column_versions(policy: str, table: TableSpec) -> ApplyPlan:
-    """`plan_for` with sequences per column."""
+    """`plan_for` with column versions."""
     return plan_for(policy, table, None, RowTransforms(has_column_versions=True))
 
 
 class SinkColumnVersions(SinkBase):
-    """Sequences per column. `cuts`: how many records come in a batch, where others take too long."""
+    """Column versions. `cuts`: the batch sizes, for sinks that are too slow for all of them."""
 
     cuts: tuple[int, ...] = ()
 
     def test_parts_in_any_order_equal_the_model(self) -> None:
-        """Random histories end as the model says, under every cut, repetition and fault, and every change is accounted
-        for."""
+        """Random histories end like the model, with any batches, repetitions and faults, and every change is
+        accounted for."""
 
         @self.for_all(history=partial_histories())
         def check(history: History) -> None:
@@ -71,7 +71,7 @@ class SinkColumnVersions(SinkBase):
                 assert_equals_model(delivering)
 
     def test_every_order_and_cut_ends_alike(self) -> None:
-        """The parts of a row, a delete among them, in every order they can come in: one key for each of these orders."""
+        """Partial changes of a row, with a delete, in every possible order: one key for each order."""
         orders = list(permutations(PARTIAL_CHANGES))
         expected = (5, None, None, ["c"], "u", 6)
         for size in self.cuts or (1, 2, 3, len(PARTIAL_CHANGES)):
@@ -89,7 +89,7 @@ class SinkColumnVersions(SinkBase):
             assert told == {tuple(map(repr, expected))}, size
 
     def test_a_truncate_comes_late(self) -> None:
-        """A row that a late truncate leaves loses what was sent before it, also where the row has no other change."""
+        """A row that survives a late truncate loses the values sent before it, also if the row has no other change."""
         for size in self.cuts or (1, 2, 5):
             with self.target() as target:
                 lines = LaneStream(self, target, ITEMS, RowTransforms(has_column_versions=True))

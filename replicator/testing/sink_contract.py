@@ -1,4 +1,4 @@
-"""What every sink promises. Inherit `SinkContract`, and `TombstoneContract` for a tombstone ledger."""
+"""The promises of a sink. Inherit `SinkContract`, and `TombstoneContract` for a tombstone store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ODD_NAMES = (
     "select", 'a"b', "c'; DROP TABLE x; --", "d e", "é漢", "UPPER", "../up", "100%", "a\\b", "{b}", "x" * 63, "y" * 200,
 )  # fmt: skip
 IN_ANY_ORDER = 8
-"""Such histories touch every row again and again, so one in so many is enough for a run."""
+"""One in so many of these histories is enough, because they change every row again and again."""
 
 KEYED_TYPES = ("int", "text", "composite")
 ITEMS = TableSpec(
@@ -72,7 +72,7 @@ SHIFTED = (
 )  # fmt: skip
 SHIFTED_CUTS = (0, 8), (8, 18), (18, 19)
 SHIFTED_ROWS = [(2, "a", "x"), (10, "b", "x"), (11, "c", "x"), (12, "c", "y"), (13, "c", "z"), (14, "c", None)]
-"""What rows are left; that the delete of key 2 is of another row than has it then, nobody can tell."""
+"""The remaining rows. Nothing shows that the delete of key 2 belongs to another row than the current one."""
 
 CHAINED = (
     _put(1, 1, "a", "x", 1),
@@ -81,7 +81,7 @@ CHAINED = (
     Change("d", (20, 2), {"k1": 9, "v1": "default", "v2": "x"}, frozenset({"v1"}), moved_to=True),
     Change("c", (20, 3), {"k1": 3, "v1": "a", "v2": "x"}, moved_from=(9,)),
 )
-"""Deletes of which it is not told whether the image has the row's `v1`."""
+"""Deletes whose image may or may not have the row's `v1`."""
 
 
 def plan_soft_deletes(policy: str, table: TableSpec) -> ApplyPlan:
@@ -90,13 +90,13 @@ def plan_soft_deletes(policy: str, table: TableSpec) -> ApplyPlan:
 
 
 def make_alike(place: int, position: tuple[int, int], count: int, value: int) -> tuple[SourceEvent, Change]:
-    """The insert of a row into a table without a key, at that offset."""
+    """The insert of a row into a table without a key, at the offset `place`."""
     change = Change("c", (*position, count), {"v1": value}, counted=True)
     return SourceEvent(0, place, 0, None, change), change
 
 
 def make_span(start: int, end: int) -> Span:
-    """From one offset to another."""
+    """The span between two offsets."""
     partition = TopicPartition("cdc.public.items", 0)
     return Span(Position({partition: start}), Position({partition: end}))
 
@@ -114,18 +114,18 @@ class SinkContract(
 ):
     """Every promise of `ports.sink.Sink` as a test.
 
-    Give `new_target` (an empty target system, with a way to open sinks on it and to read its rows) and `new_engine`, and
-    for frames other than `pyarrow.Table` the two conversions.
+    Define `new_target` (an empty target system that opens sinks and reads its rows) and `new_engine`. For other
+    frames than `pyarrow.Table`, also define the two conversions.
     """
 
-    # The policies, under every cut, repetition and fault.
+    # The policies, with any batches, repetitions and faults.
 
     def test_histories_under_scd1_equal_the_model(self) -> None:
-        """Random histories end as the model says, every column of every row, and every change is accounted for."""
+        """Random histories end like the model, in every column of every row, and every change is accounted for."""
         self._check_histories("scd1", KEYED_TYPES)
 
     def test_histories_under_append_equal_the_model(self) -> None:
-        """The same for `append`, tables without a key included."""
+        """The same for `append`, including tables without a key."""
         self._check_histories("append", (*KEYED_TYPES, "none"))
 
     def test_histories_under_scd2_equal_the_model(self) -> None:
@@ -133,15 +133,15 @@ class SinkContract(
         self._check_histories("scd2", KEYED_TYPES)
 
     def test_histories_with_untracked_columns_equal_the_model(self) -> None:
-        """The same for `scd2` where changes of some columns begin no version, and records arrive in any order."""
+        """The same for `scd2` with untracked columns, and records in any order."""
         require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         self.check_model(
             scrambled_histories(KEYED_TYPES), "scd2", lambda _, table: scd2(table, ("v1", "v3")), share=IN_ANY_ORDER
         )
 
     def test_keys_that_change_at_once_equal_the_model(self) -> None:
-        """Random histories of a source that looks at its keys when a statement ends: keys are shifted, exchanged or passed
-        round, under every cut and interleaving, and chains of key changes are among them."""
+        """Random histories of a source that checks its keys at the end of a statement. Keys are shifted, swapped or
+        rotated, and there are chains of key changes, with any batches and interleaving."""
         for policy, plans, wanted in (
             ("scd1", plan_for, None),
             ("scd1", plan_soft_deletes, SOFT_DELETES),
@@ -152,17 +152,20 @@ class SinkContract(
 
     @pytest.mark.parametrize(("policy", "plans"), [("scd1", plan_for), ("scd1", plan_soft_deletes), ("scd2", plan_for)])
     def test_a_delete_of_a_transaction_that_the_target_does_not_know(self, policy: str, plans: Plans) -> None:
-        """Keys are shifted in a transaction that only the changes name, and the batch ends within it. The row that took a
-        key stays, and the delete of the row before it is rejected. A delete whose image is the target's row, has no values,
-        or lacks those that differ, is none of these; nor is one that is older than the row."""
+        """Keys are shifted in a transaction that only the changes name, and the batch ends within it.
+
+        The row with the reused key stays, and the delete of the earlier row is rejected. Not rejected are deletes
+        whose image is the target's row, has no values, or lacks the different ones. Nor are deletes that are older
+        than the row.
+        """
         require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
         rows, rejects = self._in_pieces(plans(policy, replace(ITEMS, by_tx=True)), SHIFTED, SHIFTED_CUTS)
         assert [row[:3] for row in rows if not row[3]] == SHIFTED_ROWS
         assert rejects == [(2, str(AMBIGUOUS_DELETE))]
 
     def test_a_doubtful_delete_where_deletes_leave_rows(self) -> None:
-        """A chain of key changes whose images are filled in, in several batches: the delete of a row from an earlier one
-        marks it, with the values it had, and that of the row which took the key is rejected."""
+        """A chain of key changes with filled-in images, in several batches. The delete of a row from an earlier
+        batch marks it, with its values. The delete of the row with the reused key is rejected."""
         rows, rejects = self._in_pieces(
             plan_soft_deletes("scd1", replace(ITEMS, by_commit=True)), CHAINED, ((0, 1), (1, 3), (3, 5))
         )
@@ -172,7 +175,8 @@ class SinkContract(
     def _in_pieces(
         self, plan: ApplyPlan, changes: Sequence[Change], cuts: Sequence[tuple[int, int]]
     ) -> tuple[list[tuple[Any, ...]], list[tuple[Any, str]]]:
-        """The rows, or open versions, after a batch per cut, each with whether it is marked; and the keys of rejects."""
+        """The rows, or open versions, after one batch per cut, each with its delete mark; and the keys and errors
+        of the rejects."""
         lane, engine, names = make_lane(plan.policy), self.new_engine(), ("k1", "v1", "v2")
         events, rejects = (
             [(SourceEvent(0, place, 0, None, change), change) for place, change in enumerate(changes)],
@@ -192,7 +196,7 @@ class SinkContract(
         return found, [(changes[row[OFFSET]].image["k1"], row[ERROR]) for row in rejects]
 
     def test_a_key_change_that_is_sent_again_takes_no_newer_values(self) -> None:
-        """Nothing could give the values that it did not send; meanwhile another row has the old key."""
+        """No row can supply its unsent values, because another row has the old key meanwhile."""
         begun = Statement("write", 0, mask=1), Statement("move", 0, 1, mask=1)
         taken = Statement("write", 0), Statement("write", 0), Statement("resend", 0, salt=3)
         shape = StreamShape(key="int", values=("int",), tombstones=False, unseen=True)
@@ -206,14 +210,14 @@ class SinkContract(
                 assert_equals_model(delivering)
 
     def test_changes_out_of_order_equal_the_model(self) -> None:
-        """Random histories whose records arrive in any order, under every policy that keeps one row or version."""
+        """Random histories with records in any order, under the policies `scd1` and `scd2`."""
         for policy in ("scd1", "scd2"):
             if policy in self.capabilities().policies:
                 self.check_model(scrambled_histories(KEYED_TYPES), policy, share=IN_ANY_ORDER)
 
     def test_a_late_truncate_cuts_a_version_in_two(self) -> None:
-        """Of a key that is not in its batch: what the version stood for above it begins another one, and where it ended, be
-        it with a delete or with the next version, is not forgotten."""
+        """For a key outside the truncate's batch. Upserts above the truncate start a new version. The end of the
+        old version, by a delete or by the next version, is kept."""
         require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 1)
         before = [
@@ -243,8 +247,11 @@ class SinkContract(
         self.check_model(any_histories(keys), policy)
 
     def test_changes_counted_again_are_recognised(self) -> None:
-        """A connector killed in the middle of a transaction sends changes of a table without a key again with another count,
-        in the same batch or a later one: each is there once, two rows of one COPY that are alike are there twice."""
+        """A connector that was killed in a transaction sends changes of a table without a key again with other
+        counts.
+
+        In the same batch or a later one, each change is stored once. Two equal rows of one COPY are stored twice.
+        """
         table = TableSpec("public.items", (Column("v1", pa.int64()),), (), 3, counted=True)
         reading = [((1, 10), 5, 1), ((1, 20), 6, 2), ((1, 20), 7, 2), ((1, 20), 8, 3)]
         resumed = [((1, 10), 1, 1), ((1, 20), 2, 2), ((1, 20), 3, 2), ((1, 20), 4, 3), ((2, 30), 1, 1)]
@@ -264,7 +271,7 @@ class SinkContract(
     # Lanes.
 
     def test_second_instance_is_fenced(self) -> None:
-        """Of two instances that prepared one lane, one is Fenced at the latest at its commit, and leaves nothing."""
+        """If two instances prepare one lane, one is fenced, at its commit at the latest, and writes nothing."""
         history = make_history(*make_writes(0, 1))
         with self.target() as target:
             first, second = target.open(), target.open()
@@ -282,7 +289,7 @@ class SinkContract(
             third.close()
 
     def test_closed_instance_fences_nobody(self) -> None:
-        """After `close`, which may be called twice, another instance takes over at once."""
+        """After `close`, which may be called twice, another instance can write at once."""
         history = make_history(*make_writes(0, 1))
         with self.target() as target:
             for end in (1, 2):
@@ -293,7 +300,7 @@ class SinkContract(
             self.assert_holds(target, history, self.write(history, 0, 2))
 
     def test_lanes_are_separate(self) -> None:
-        """Several lanes in one `apply`; each has its own rows and its own state."""
+        """Several lanes in one `apply` have separate rows and states."""
         history = make_history(*make_writes(0, 1, 2))
         lanes = [make_lane("scd1"), make_lane("append", "log"), make_lane("scd1", "other")]
         with self.target() as target:
@@ -308,7 +315,7 @@ class SinkContract(
             sink.close()
 
     def test_apply_is_atomic_across_lanes(self) -> None:
-        """Where the sink says so, a write that is refused leaves the others of the call undone."""
+        """If the sink is `atomic_across_lanes`, one failed write undoes the others of the call."""
         history = make_history(*make_writes(0, 1, 2))
         lanes = [make_lane("scd1"), make_lane("scd1", "other")]
         with self.target() as target:
@@ -323,7 +330,7 @@ class SinkContract(
             sink.close()
 
     def test_several_writes_of_a_lane_are_one_commit(self) -> None:
-        """Where the sink commits all lanes at once: writes of one call that follow each other are all applied, or none."""
+        """If the sink is `atomic_across_lanes`, consecutive writes of one call are all applied, or none."""
         history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
             sink = target.open()
@@ -340,7 +347,7 @@ class SinkContract(
             sink.close()
 
     def test_prepare_adds_columns(self) -> None:
-        """`prepare` with a plan of more columns keeps the rows and gives them NULL there."""
+        """`prepare` with more columns keeps the rows, with NULL in the new columns."""
         history = make_history(*make_writes(0), Statement("add_column", salt=3), *make_writes(1, salt=9))
         with self.target() as target:
             sink = target.open()
@@ -352,8 +359,8 @@ class SinkContract(
 
     @pytest.mark.parametrize("name", ODD_NAMES)
     def test_names_are_only_names(self, name: str) -> None:
-        """A column or target whose name would be SQL, a path or a keyword elsewhere is kept under it, or refused by it; also
-        where its value is not sent."""
+        """A column or target with a name that looks like SQL, a path or a keyword is stored under that name, or
+        rejected with it. Also if its value is not sent."""
         require(self.one_in == 1 or ODD_NAMES.index(name) % 3 == 0, "one name in three where each takes seconds")
         table = TableSpec("public.items", (Column("k1", pa.int64()), Column(name, pa.string())), ("k1",), 3)
         history = make_history(*make_writes(0, 0))
@@ -395,7 +402,7 @@ class SinkContract(
             sink.close()
 
     def test_reset_leaves_nothing(self) -> None:
-        """`reset` takes the rows away, those that will not come again included."""
+        """`reset` removes all rows, also those that are not delivered again."""
         history = make_history(*make_writes(0, 1))
         with self.target() as target:
             sink = target.open()
@@ -422,26 +429,26 @@ class SinkContract(
 
 
 class TombstoneContract(Contract):
-    """Every promise of `ports.sink.TombstoneStore` as a test. Give `new_tombstones` and `new_engine`."""
+    """Every promise of `ports.sink.TombstoneStore` as a test. Define `new_tombstones` and `new_engine`."""
 
     def new_tombstones(self) -> TombstoneStore[Any]:
-        """A fresh, empty ledger."""
+        """A fresh, empty tombstone store."""
         raise NotImplementedError
 
     def new_engine(self) -> Engine[Any]:
-        """An engine whose frames the ledger takes."""
+        """An engine whose frames the store accepts."""
         raise NotImplementedError
 
     def to_frame(self, frame: pa.Table) -> Any:
-        """A frame of the engine."""
+        """A `pyarrow.Table` as a frame of the engine."""
         return frame
 
     def to_arrow(self, frame: Any) -> pa.Table:
-        """A frame of the engine as a table."""
+        """A frame of the engine as a `pyarrow.Table`."""
         return frame
 
     def test_tombstones_keep_the_highest_sequence(self) -> None:
-        """Per key the highest sequence; recording twice changes nothing; keys that were never deleted are not there."""
+        """The highest sequence per key. A second `record` changes nothing. Keys that were never deleted have no entry."""
         history = make_history(
             *make_writes(0, 1, 2), *(Statement("delete", k) for k in (0, 1)), *make_writes(0), Statement("delete", 0)
         )
@@ -459,7 +466,8 @@ class TombstoneContract(Contract):
         assert to_canonical_rows(found, names) == to_canonical_rows(expected, names)
 
     def test_tombstones_of_unapplied_records_are_left_out(self) -> None:
-        """An entry of an attempt that died says nothing of the records before it, which may come again without it."""
+        """An entry of a failed attempt does not count until its record is applied: earlier records may be applied
+        again without it."""
         history = make_history(*make_writes(0), Statement("delete", 0), *make_writes(0), Statement("delete", 0))
         ledger, engine, lane = self.new_tombstones(), self.new_engine(), make_lane("scd1")
         plan = plan_for("scd1", history.table())
@@ -477,7 +485,8 @@ class TombstoneContract(Contract):
         assert [found(first), found(first, second)] == [[e.change.sequence] for e in (first, second) if e.change]
 
     def test_tombstones_of_retried_records_are_left_out(self) -> None:
-        """The entry of a record that comes beside the stream may be of an attempt that died; another record's counts."""
+        """The entry of the retried record does not count, because it may come from a failed attempt. Entries of
+        others count."""
         history = make_history(*make_writes(0), Statement("delete", 0), *make_writes(0), Statement("delete", 0))
         ledger, engine, lane = self.new_tombstones(), self.new_engine(), make_lane("scd1")
         plan = plan_for("scd1", history.table())
@@ -490,13 +499,13 @@ class TombstoneContract(Contract):
 
 
 def find_applied(frame: pa.Table) -> Position:
-    """Where a lane stands that has applied these changes of one partition."""
+    """The position of a lane that has applied these changes of one partition."""
     rows = frame.select([TOPIC, PARTITION, OFFSET]).to_pylist()
     return Position({TopicPartition(row[TOPIC], row[PARTITION]): row[OFFSET] + 1 for row in rows})
 
 
 def try_write(sink: Sink[Any], write: Write[Any], *, prepare: bool = False) -> Exception | None:
-    """What became of preparing or applying."""
+    """The error of preparing or applying; None without one."""
     try:
         if prepare:
             sink.prepare(write.lane, write.plan)

@@ -1,4 +1,4 @@
-"""What a sink promises that can drop lanes (`ports.sink.Drops`); a part of `sink_contract.SinkContract`."""
+"""The promises of a sink that can drop lanes (`ports.sink.Drops`); part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from .sink_base import IDENTITY, SinkBase, make_history, make_writes, refuse_rej
 from .source import SourceEvent, Statement
 
 DELETE_HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5))
-"""Of the first key a delete is remembered."""
+"""The first key has a tombstone."""
 KEYED_TABLE = TableSpec("public.items", (Column("k1", pa.int64()), Column("v1", pa.string())), ("k1",), 3)
 
 
 class SinkDrops(SinkBase):
-    """The promises of `Drops`, of sinks that are one."""
+    """The promises of `Drops`, for sinks that implement it."""
 
     def require_drops(self, sink: Sink[Any]) -> Any:
-        """The sink as a `Drops`; skips the running test where it is none."""
+        """The sink as a `Drops`. Skips the running test if it is none."""
         require(hasattr(sink, "drop"), "the sink drops no lanes")
         found: Drops = sink  # type: ignore[assignment]
         return found
 
     def test_drop_leaves_nothing(self) -> None:
-        """No state, nothing remembered: the same changes come as to a lane that never was, in another shape too."""
+        """No state and no metadata: the same changes apply as in a new lane, also under another policy."""
         with self.target() as target:
             sink = self.require_drops(target.open())
             whole = self.write(DELETE_HISTORY, 0, 4)
@@ -54,7 +54,7 @@ class SinkDrops(SinkBase):
             sink.close()
 
     def test_drop_removes_tombstones(self) -> None:
-        """A delete of before keeps no row out that is older, once deletes are looked for again."""
+        """An old tombstone does not reject an older row after the drop."""
         with self.target() as target:
             sink, lane = self.require_drops(target.open()), make_lane("scd1")
             self._put_changes(sink, ("c", 0, 1), ("d", 0, 9))
@@ -65,7 +65,7 @@ class SinkDrops(SinkBase):
             sink.close()
 
     def _put_changes(self, sink: Sink[Any], *changes: tuple[str, int, int], start: int = 0) -> None:
-        """Operation, key and sequence, from that offset on."""
+        """Apply changes (operation, key, sequence) from that offset on."""
         topic, plan, engine = DELETE_HISTORY.source.topic, plan_for("scd1", KEYED_TABLE), self.new_engine()
         frame = [
             (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": op}))
@@ -76,7 +76,7 @@ class SinkDrops(SinkBase):
         self.apply_write(sink, Write(make_lane("scd1"), plan, folded, Span(first, end), IDENTITY))
 
     def test_drop_may_be_repeated(self) -> None:
-        """A second time, and for a lane of which there is nothing, it does nothing; nor does looking."""
+        """A second drop, and a drop of an unknown lane, do nothing. `list_artifacts` does nothing either."""
         with self.target() as target:
             sink = self.require_drops(target.open())
             write = self.write(DELETE_HISTORY, 0, 4)
@@ -91,7 +91,7 @@ class SinkDrops(SinkBase):
             sink.close()
 
     def test_drop_leaves_other_lanes(self) -> None:
-        """Rows, state and remembered deletes of another lane stay, and it goes on."""
+        """Rows, state and tombstones of another lane stay, and it continues."""
         lanes = [make_lane("scd1"), make_lane("scd1", "other")]
         with self.target() as target:
             sink = self.require_drops(target.open())
@@ -106,8 +106,7 @@ class SinkDrops(SinkBase):
             sink.close()
 
     def test_drop_takes_the_lane(self) -> None:
-        """While another instance holds the lane, either nothing is removed, or that one fails before its next commit is
-        there."""
+        """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
         with self.target() as target:
             first, second = target.open(), self.require_drops(target.open())
             self.apply_write(first, self.write(DELETE_HISTORY, 0, 2))

@@ -1,5 +1,5 @@
-"""What a sink promises that takes single keys away (`ports.sink.Erases`), or frees what rows leave behind (`Compacts`,
-`Vacuums`); a part of `sink_contract.SinkContract`."""
+"""The promises of a sink that erases keys (`ports.sink.Erases`), or frees space (`Compacts`, `Vacuums`); part of
+`sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ PLACE = TopicPartition("cdc.public.items", 0)
 
 
 class SinkErasure(SinkBase):
-    """The promises of `Erases`, of sinks that are one."""
+    """The promises of `Erases`, for sinks that implement it."""
 
     def require_erases(self, sink: Sink[Any]) -> Any:
-        """The sink as an `Erases`; skips the running test where it is none."""
+        """The sink as an `Erases`. Skips the running test if it is none."""
         require(hasattr(sink, "erase"), "the sink takes no single keys away")
         found: Erases = sink  # type: ignore[assignment]
         return found
 
     def test_a_key_is_erased(self) -> None:
-        """Of every policy: its rows, versions and changes, and no others; what is remembered of its deletes, so that an
-        older change comes as to a key that never was; the position stays, and the lane goes on. Again it does nothing."""
+        """Under every policy: exactly its rows, versions and changes, and its tombstones, so that an older change
+        applies as to a new key. The position stays, and the lane continues. A second erasure does nothing."""
         shapes = {"scd1 by column": RowTransforms(has_column_versions=True)}
         with self.target() as target:
             sink = self.require_erases(target.open())
@@ -56,7 +56,7 @@ class SinkErasure(SinkBase):
             sink.close()
 
     def test_erasing_nothing(self) -> None:
-        """A lane without a target has no rows of any key; a text that is no key of its target's type is none either."""
+        """A lane without a target has no rows. A text that does not fit the key type matches no row."""
         with self.target() as target:
             sink, lane = self.require_erases(target.open()), make_lane("scd1")
             assert sink.erase(lane, {"k1": "1"}).rows == 0
@@ -66,7 +66,7 @@ class SinkErasure(SinkBase):
             sink.close()
 
     def test_erasing_takes_the_lane(self) -> None:
-        """While another instance holds the lane, either nothing is removed, or that one fails before its next commit."""
+        """While another instance holds the lane, either nothing is removed, or that instance fails at its next commit."""
         with self.target() as target:
             first, second, lane = target.open(), self.require_erases(target.open()), make_lane("scd1")
             self._apply_erased(first, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1))
@@ -85,7 +85,7 @@ class SinkErasure(SinkBase):
             second.close()
 
     def test_versions_end(self) -> None:
-        """The rows are as before, and the lane goes on."""
+        """The rows stay, and the lane continues."""
         with self.target() as target:
             sink, lane = self.require_erases(target.open()), make_lane("scd2")
             self._apply_erased(sink, lane, NO_ROW_TRANSFORMS, 0, ("c", 1, 1), ("c", 2, 2))
@@ -96,7 +96,7 @@ class SinkErasure(SinkBase):
             sink.close()
 
     def test_compact_and_vacuum_leave_the_rows(self) -> None:
-        """Beside an instance that holds the lane and goes on; nothing is done where there is no target."""
+        """While another instance holds the lane and continues. Nothing happens without a target."""
         with self.target() as target:
             first, second, lane = target.open(), target.open(), make_lane("scd1")
             verbs: dict[str, Any] = {
@@ -119,7 +119,7 @@ class SinkErasure(SinkBase):
     def _apply_erased(
         self, sink: Any, lane: Any, shape: RowTransforms, start: int, *changes: tuple[str, int, int], prepare: bool = True
     ) -> None:
-        """Operation, key and sequence, from that offset on."""
+        """Apply changes (operation, key, sequence) from that offset on."""
         plan, engine = plan_for(lane.policy, KEYED_TABLE, None, shape), self.new_engine()
         frame = [
             (SourceEvent(0, offset, 0, (key,), None), Change(op, (sequence, 0, 0), {"k1": key, "v1": f"{op}{sequence}"}))

@@ -1,4 +1,4 @@
-"""Writes beside the stream: changes that were left out when it passed, for the suite of sinks."""
+"""Out-of-band writes: changes that were left out of the stream and applied later, for the suite of sinks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EMPTY_SPAN = Span(Position(), Position())
 
 
 class OutOfBandRun:
-    """A history of which some events are left out when the stream passes them, and come beside it later."""
+    """A history with some events left out of the stream and applied out of band later."""
 
     def __init__(self, suite: SinkBase, target: SinkTarget, history: History, policy: str) -> None:
         self.suite, self.target, self.history = suite, target, history
@@ -42,15 +42,15 @@ class OutOfBandRun:
         self.counts = Counts()
 
     def apply_stream(self, events: Sequence[SourceEvent], span: Span) -> None:
-        """The stream, of whose records only some can be used."""
+        """The stream, of which only `events` are usable."""
         self._apply_events(events, span, out_of_band=False)
 
     def apply_out_of_band(self, events: Sequence[SourceEvent], reject: Any = None) -> None:
-        """What was left out, at last."""
+        """Apply events that were left out."""
         self._apply_events(events, EMPTY_SPAN, out_of_band=True, reject=reject)
 
     def write(self, events: Sequence[SourceEvent], span: Span, *, out_of_band: bool) -> Write[Any]:
-        """These changes, whichever they are, as one write."""
+        """The changes of these events as one write."""
         frames = [self.suite.to_frame(self.history.frame([e], self.history.source.versions[e.version])) for e in events]
         empty = self.suite.to_frame(self.history.frame((), self.plan.table))
         changes = self.engine.unite(frames or [empty], self.plan.table)
@@ -68,7 +68,8 @@ class OutOfBandRun:
         self.rejects += self.suite.to_arrow(rows).to_pylist()
 
     def compare_with_model(self) -> None:
-        """The target holds what the model says of what came, in whatever order; every change is accounted for."""
+        """Assert that the target equals the model after the arrived changes, in any order, and that every change is
+        accounted for."""
         changes = [e.change for e in self.arrived if e.change is not None]
         table = self.plan.table
         expected, _ = fold_changes(self.plan.policy, table.column_names, table.keys, changes)
@@ -77,27 +78,30 @@ class OutOfBandRun:
         assert self.counts.total == len(changes)
 
     def compare_with_log_order(self) -> None:
-        """The same as the model says of all events in the order of the log."""
+        """Assert that the target equals the model after all events in log order."""
         table = self.plan.table
         events = sorted((e for e in self.history.events if e.change), key=lambda e: e.change.sequence if e.change else ())
         expected, _ = fold_changes(self.plan.policy, table.column_names, table.keys, [e.change for e in events if e.change])
-        # A record that was sent again is either of the two, whichever came first.
+        # Of a repeated record, the first to arrive gives the event id.
         columns = [c.name for c in self.plan.target if c.name not in (CDC_APPLIED_AT, EVENT_ID)]
         assert to_canonical_rows(self.target.rows(self.lane), columns) == to_canonical_rows(expected, columns)
 
     def list_states(self) -> Any:
-        """Where the lane stands."""
+        """The position and event times of the lane."""
         state = self.sink.state(self.lane)
         return state and (state.position, state.max_event_time)
 
 
 class SinkOutOfBand(SinkBase):
-    """Changes that were rejected when the stream passed them, and are applied at last."""
+    """Changes that were rejected in the stream and are applied later."""
 
     @pytest.mark.parametrize("policy", ["scd1", "append", "scd2"])
     def test_left_out_changes_are_applied_out_of_band(self, policy: str) -> None:
-        """Random histories, some records left out: those come later, in any order, in any pieces, some twice. In between the
-        target is what the model says of what has come; at the end nothing is missing, and the lane stands where it did."""
+        """Random histories with some records left out, which arrive later, in any order and batches, some twice.
+
+        In between the target equals the model of the arrived changes. At the end nothing is missing, and the
+        position is the same.
+        """
         require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
 
         @self.for_all(2, history=scrambled_histories(("int", "composite")), seed=st.integers(0, 999))
@@ -133,11 +137,12 @@ class SinkOutOfBand(SinkBase):
 
     @pytest.mark.parametrize("policy", ["scd1", "scd2"])
     def test_a_failed_out_of_band_write_is_repeated(self, policy: str) -> None:
-        """A delete that an attempt remembered before it died is applied by the next one, wherever the lane stands."""
+        """A delete whose tombstone a failed attempt stored is applied by the next attempt, whatever the lane's
+        position."""
         require(policy in self.capabilities().policies, f"the sink does not know policy {policy}")
         shape = replace(SIMPLE, whole_moves=True)
         partial = (Statement("write", 1), Statement("write", 1, mask=3))
-        # The last delete is applied before, so that deletes are looked up at all.
+        # The last delete is applied first, so that the sink looks up tombstones at all.
         kept = (Statement("write", 2), Statement("delete", 2))
         history = make_history(Statement("write", 0), Statement("delete", 0), *partial, *kept)
         history = replace(history, shape=shape)

@@ -1,4 +1,4 @@
-"""What every sink promises about positions, repetition and rejects; a part of `sink_contract.SinkContract`."""
+"""The promises of a sink for positions, repetitions and rejects; part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .source import Statement, StreamShape
 
 
 class SinkPositions(SinkBase):
-    """Positions, repetition, rejects."""
+    """Positions, repetitions, rejects."""
 
     def test_state_needs_nothing(self) -> None:
         """`state` of a lane that was never prepared is None."""
@@ -59,7 +59,7 @@ class SinkPositions(SinkBase):
             sink.close()
 
     def test_stale_write_advances_position(self) -> None:
-        """A write whose rows are all known already commits its position too."""
+        """A write whose rows are all known commits its position, too."""
         history = make_history(*make_writes(0, 1), Statement("resend", salt=1))
         with self.target() as target:
             sink = target.open()
@@ -75,7 +75,8 @@ class SinkPositions(SinkBase):
             sink.close()
 
     def test_redelivery(self) -> None:
-        """What was applied is a no-op; of what overlaps it only the rest is applied, and the overlap counts as duplicate."""
+        """An applied span changes nothing. Of an overlapping span only the rest is applied, and the overlap counts
+        as duplicate."""
         history = make_history(*make_writes(0, 1, 2, 3))
         with self.target() as target:
             sink = target.open()
@@ -89,7 +90,7 @@ class SinkPositions(SinkBase):
             sink.close()
 
     def test_redelivery_under_append(self) -> None:
-        """The same where rows have no key to meet by."""
+        """The same for rows without a key."""
         history = make_history(*make_writes(0, 1, 2, 3), shape=StreamShape(key="none", blocks=True))
         lane = make_lane("append")
         with self.target() as target:
@@ -100,7 +101,7 @@ class SinkPositions(SinkBase):
             sink.close()
 
     def test_gap_is_refused(self) -> None:
-        """A span that begins after the applied position is DataLoss, and changes nothing."""
+        """A span that starts after the applied position raises DataLoss, and changes nothing."""
         history = make_history(*make_writes(0, 1, 2))
         with self.target() as target:
             sink = target.open()
@@ -115,7 +116,7 @@ class SinkPositions(SinkBase):
             sink.close()
 
     def test_new_partition_begins_anywhere(self) -> None:
-        """A partition that the lane has not met is no gap, wherever it begins."""
+        """A partition that is new to the lane is no gap, wherever it starts."""
         history = make_history(*make_writes(0, 1, 2, 3, 4), shape=replace(SIMPLE, partitions=3))
         with self.target() as target:
             sink = target.open()
@@ -129,7 +130,7 @@ class SinkPositions(SinkBase):
             sink.close()
 
     def test_fail_after_apply_then_retry(self) -> None:
-        """When the answer of `apply` was lost, the same again by a new instance is applied once."""
+        """If the answer of `apply` was lost, a retry by a new instance applies nothing twice."""
         history = make_history(*make_writes(0, 1), Statement("delete", 0))
         for lane in (make_lane("scd1"), make_lane("append", "log")):
             with self.target() as target:
@@ -146,11 +147,11 @@ class SinkPositions(SinkBase):
                 again.close()
 
     def test_rejects_are_durable_first(self) -> None:
-        """Rejects are handed over before the commit; when they cannot be kept, nothing is applied."""
+        """Rejects are reported before the commit. If they cannot be stored, nothing is applied."""
         self._check_rejects_first("scd1")
 
     def test_rejects_of_a_history_are_durable_first(self) -> None:
-        """Likewise."""
+        """The same under `scd2`."""
         require("scd2" in self.capabilities().policies, "the sink does not know policy scd2")
         self._check_rejects_first("scd2")
 

@@ -1,4 +1,4 @@
-"""What every sink promises about deletes that are remembered for a time; a part of `sink_contract.SinkContract`."""
+"""The promises of a sink for tombstone retention; part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from .value_types import EPOCH
 
 HOUR = timedelta(hours=1)
 RETENTION = 16 * HOUR
-"""So that moments are in hours."""
+"""Its sixteenths are hours."""
 
 BEGINNING = EPOCH + timedelta(days=20_000)
 TOPIC = "cdc.public.items"
 IN_ANY_ORDER = 2
-"""Of the random histories one in so many is tried."""
+"""One in so many of the random histories is run."""
 
 
 def make_time(hour: int) -> datetime:
-    """So many hours after the beginning, and a half."""
+    """The time `hour` and a half hours after the beginning."""
     return BEGINNING + hour * HOUR + HOUR / 2
 
 
 def long_histories() -> st.SearchStrategy[History]:
-    """Histories of many batches, whose records arrive in any order."""
+    """Histories of many batches, with records in any order."""
 
     def scramble(seed: int, length: int) -> History:
         history = make_random_history(seed, length, keys=("int", "text", "composite"))
@@ -53,12 +53,12 @@ def long_histories() -> st.SearchStrategy[History]:
 
 
 def gaps() -> st.SearchStrategy[list[int]]:
-    """Hours that pass before the batches."""
+    """Hours between the batches."""
     return st.lists(st.sampled_from((0, 1, 4, 9, 17, 40)), min_size=4, max_size=9)
 
 
 def make_times(hours: Sequence[int]) -> list[datetime]:
-    """When the batches come."""
+    """The times of the batches."""
     return [make_time(sum(hours[: number + 1])) for number in range(len(hours))]
 
 
@@ -74,33 +74,33 @@ def make_changes(*changes: tuple[str, int, int]) -> list[tuple[SourceEvent, Chan
 
 STORY = make_changes(
     *(("c", 1, 10), ("c", 2, 20), ("d", 1, 30), ("c", 3, 40)),  # 0 to 3: hour 0
-    *(("u", 1, 25), ("c", 9, 28), ("d", 4, 50)),  # 4 to 6: hour 10; what was deleted is remembered
+    *(("u", 1, 25), ("c", 9, 28), ("d", 4, 50)),  # 4 to 6: hour 10; deletes have tombstones
     *(
         ("u", 1, 26),
         ("c", 5, 29),
         ("d", 6, 30),
         ("c", 5, 31),
         ("u", 2, 27),
-    ),  # 7 to 11: hour 18; up to 30 all is old
-    *(("d", 2, 29), ("c", 2, 30), ("c", 4, 45)),  # 12 to 14: a delete that comes late is remembered too
-    *(("c", 4, 46), ("c", 2, 28), ("c", 6, 51)),  # 15 to 17: hour 40; up to 50 it is
+    ),  # 7 to 11: hour 18; purged up to 30
+    *(("d", 2, 29), ("c", 2, 30), ("c", 4, 45)),  # 12 to 14: a late delete has a tombstone, too
+    *(("c", 4, 46), ("c", 2, 28), ("c", 6, 51)),  # 15 to 17: hour 40; purged up to 50
 )
 ENDS = ((4, 0), (7, 10), (12, 18), (13, 18), (15, 18), (18, 40))
-"""Where a batch ends, and in which hour it comes."""
+"""The end of each batch, and its hour."""
 
 LATE = [7, 9, 15]
-"""And 8, had a newer change of its key not come in the same batch."""
+"""Late changes. Change 8 would be late too, but a newer change of its key is in the same batch."""
 
 OLD = [4, 14, 16]
-"""Those that a row or a remembered delete is newer than."""
+"""Changes that are older than a row or a tombstone."""
 
 
 class SinkRetention(SinkPositions):
-    """Deletes that are forgotten."""
+    """Tombstones that are purged."""
 
     def test_histories_with_purged_tombstones_equal_the_model(self) -> None:
-        """Random histories in any order, while time passes between their batches: the rows are those of the model, and what
-        it calls late is rejected, unless the fold replaced it."""
+        """Random histories in any order, with time between their batches. The rows equal the model, and its late
+        changes are rejected, unless the fold replaced them."""
         require(self.capabilities().retention, "the sink remembers deletes for ever")
 
         @self.for_all(IN_ANY_ORDER, history=long_histories(), hours=gaps())
@@ -116,8 +116,12 @@ class SinkRetention(SinkPositions):
                 assert_rejects(delivering)
 
     def test_tombstones_are_purged(self) -> None:
-        """A change whose key may have been deleted since is LATE once the deletes of its time are forgotten, and not before;
-        one whose key is there, or remembered, is judged by its sequence as ever. The state has the floor and its moment."""
+        """A change whose key may have been deleted since is LATE after tombstones of its time were purged, and not
+        before.
+
+        A change of a key with a row or tombstone is compared by sequence as usual. The state has the purged
+        sequence and its time.
+        """
         require(self.capabilities().retention, "the sink remembers deletes for ever")
         lane = make_lane("scd1")
         with self.target() as target:
@@ -142,7 +146,7 @@ class SinkRetention(SinkPositions):
             )
 
     def test_the_purged_sequence_is_stored(self) -> None:
-        """By the next instance too, and where deletes are to be remembered for ever from now on; a lane that is reset has
+        """The next instance reads it, also if tombstones are kept forever from then on. A lane that was reset has
         none."""
         require(self.capabilities().retention, "the sink remembers deletes for ever")
         lane = make_lane("scd1")
@@ -162,7 +166,7 @@ class SinkRetention(SinkPositions):
             sink.close()
 
     def test_what_is_tried_again_is_judged_as_before(self) -> None:
-        """Whatever the clock says by then: the write has its time."""
+        """A retry has the same result, whatever the clock: the write has its own time."""
         require(self.capabilities().retention, "the sink remembers deletes for ever")
         lane = make_lane("scd1")
         with self.target() as target:
@@ -188,8 +192,11 @@ class SinkRetention(SinkPositions):
         more: bool = False,
         skipped: int = 0,
     ) -> tuple[Counts, list[dict[str, Any]]]:
-        """Apply the changes [start, end) of `STORY` at that moment; their counts, and the rejects. `more`: without changes,
-        the offset after them; `skipped`: so many before them were never given."""
+        """Apply the changes [start, end) of `STORY` at that time; returns their counts and the rejects.
+
+        `more`: also the offset after them, without a change. `skipped`: the number of changes before them that were
+        never delivered.
+        """
         write = self._make_write(lane, start, end, moment, kept=kept, more=more, skipped=skipped)
         rejects: list[dict[str, Any]] = []
         sink.prepare(lane, write.plan)
@@ -215,18 +222,18 @@ class SinkRetention(SinkPositions):
 
 
 def make_span(start: int, end: int) -> Span:
-    """From one offset to another."""
+    """The span between two offsets."""
     place = TopicPartition(TOPIC, 0)
     return Span(Position({place: start}), Position({place: end}))
 
 
 def get_purged_sequence(state: LaneState | None) -> Sequence[Any] | None:
-    """The floor of a lane."""
+    """The purged sequence of a lane."""
     return state.purged_up_to.max_sequence if state and state.purged_up_to else None
 
 
 def refuse_rejects(lane: Lane, rows: Any) -> None:
-    """Nothing was to be rejected."""
+    """Fail the test, because nothing should be rejected."""
     raise AssertionError(f"rows of lane {lane.id} were rejected: {rows}")
 
 
@@ -242,7 +249,8 @@ def expect_rows(end: int) -> dict[int, int]:
 
 
 def assert_rejects(delivering: DeliveryRun) -> None:
-    """What the sink rejected the model rejected; what only the model did was not the last of its key in its batch."""
+    """The sink's rejects are rejects of the model. Other rejects of the model were not the last of their key in
+    their batch."""
     history, plan = delivering.history, delivering.plan
     table = history.table()
     model = Scd1(table.column_names, table.keys, plan.retention)

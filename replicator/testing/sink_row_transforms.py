@@ -1,4 +1,4 @@
-"""What every sink promises about lanes that make something else of changes; a part of `sink_contract.SinkContract`."""
+"""The promises of a sink for row transforms; part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .source import FIRST_OFFSET, SourceEvent
 from .value_types import EPOCH
 
 TEXTS = ("", "A", "B", "Z", "a", "aa", "back\\'slash", "it's", 'q"', "é", "\ue000", "𝄞")
-"""In the order of their bytes, which is that of no language, nor that of UTF-16, in which the last two change places."""
+"""In byte order, which differs from language order, and from UTF-16 order, in which the last two are swapped."""
 
 CUT_TEXT = "back\\'slash"
 
@@ -86,11 +86,11 @@ SOLD = [
     {"op": "u", "log": 7, "id": 2, "date": date(2019, 11, 11), "name": "Lee", "sales": Decimal("175.00")},
     {"op": "c", "log": 8, "id": 5, "date": date(2019, 11, 14), "name": "Robert", "sales": Decimal("233.00")},
 ]
-"""A table as its first copy has it, and what was sold, corrected and struck out afterwards."""
+"""The first copy of a table, then inserts, updates and deletes."""
 REMAINING = {2: Decimal("175.00"), 3: Decimal("136.00"), 4: Decimal("211.00"), 5: Decimal("233.00")}
 
 REMAINING_ROLES = {1: "chef", 2: "owner", 3: "security", 4: "cleaner", 5: "owner"}
-"""The worked example of a feed whose order is a column: nobody is left of Pat, and Chris is an owner."""
+"""The worked example of a feed whose order is a column: the row of Pat is deleted, and Chris is an owner."""
 
 
 PARTIAL_CHANGES: list[dict[str, Any]] = [
@@ -114,13 +114,15 @@ LEFT_ROWS: dict[int, tuple[Any, ...]] = {
     4: (4, None, None, "d", 7, True, EPOCH + timedelta(seconds=7)),
     5: (5, None, None, "d", 10, True, EPOCH + timedelta(seconds=10)),
 }
-"""Soft deletes, and what they leave: a delete's own image is not asked."""
+"""The rows after the soft deletes: the values of a delete's image are not used."""
 
 
 class LaneStream:
-    """A stream into one lane of a target, whose rows a test names. Each batch is applied by itself. `log`: the place in the
-    source's log of the change that is next; `at`: when the next batch comes, where time is told. `rejects`: what was
-    rejected, which only under a retention anything may be."""
+    """A stream into one lane of a target. The test defines the rows, and each `send` applies one batch.
+
+    - `log`: the log position of the next change. `at`: the time of the next batch, if any.
+    - `rejects`: rejected rows. Only with a retention may there be any.
+    """
 
     def __init__(
         self,
@@ -140,8 +142,7 @@ class LaneStream:
         self.sink.prepare(self.lane, self.plan)
 
     def send(self, rows: Iterable[Mapping[str, Any]], op: str = "c") -> None:
-        """One batch, in that order; a row may say its own `op`, its place in the source's log as `log`, and the
-        columns that were not sent as `unsent`."""
+        """Apply one batch, in this order. A row may have its own `op`, its log position `log`, and `unsent` columns."""
         place, changes = TopicPartition("cdc.public.items", 0), []
         at = Position({place: FIRST_OFFSET + self.sent})
         for row in rows:
@@ -162,20 +163,20 @@ class LaneStream:
         self.rejects += self.suite.to_arrow(rows).to_pylist()
 
     def rows(self) -> Sequence[Row]:
-        """What the target holds now."""
+        """The rows of the target now."""
         return self.target.rows(self.lane)
 
     def by_id(self, name: str) -> dict[Any, Any]:
-        """One column of it, by `id`."""
+        """One column of the target, by `id`."""
         return {row["id"]: row[name] for row in self.rows()}
 
 
 class SinkRowTransforms(SinkBase):
-    """Shapes."""
+    """Row transforms."""
 
     def test_histories_with_row_transforms_equal_the_model(self) -> None:
-        """Random histories of which a lane orders changes by columns of its own, takes rows for deletes or truncates, and
-        leaves out columns and deletes, end as the model says, under every cut, repetition and fault."""
+        """Random histories with row transforms end like the model: order by columns, rows as deletes or truncates,
+        excluded columns and deletes. With any batches, repetitions and faults."""
         for policy in sorted({"scd1", "append", "scd2"} & self.capabilities().policies):
             self._check_cases(policy)
 
@@ -190,8 +191,8 @@ class SinkRowTransforms(SinkBase):
                 assert_equals_model(delivering)
 
     def test_text_is_ordered_by_its_bytes(self) -> None:
-        """Of two changes of a row that are ordered by text the higher one stays, be it a delete; a truncate clears what is
-        lower than its text, and nothing lower comes in again."""
+        """Of two changes ordered by text the higher one stays, also a delete. A truncate removes the rows below its
+        text, and nothing lower is applied later."""
         require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
         upwards = list(pairwise(TEXTS))
         pairs = {str(key): pair for key, pair in enumerate([*upwards, *((high, low) for low, high in upwards)])}
@@ -212,8 +213,8 @@ class SinkRowTransforms(SinkBase):
             lines.sink.close()
 
     def test_changes_that_tie_come_in_the_order_of_the_log(self) -> None:
-        """Five updates of a row, the last three in the same second, end with the last; an insert and a delete in the same
-        second end without a row; in one batch, and in one each. Neither comes back when all are sent again."""
+        """Five updates of a row, the last three in the same second, end with the last. An insert and a delete in
+        the same second end without a row. In one batch and in one each; a repetition changes nothing."""
         require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
         start = (EPOCH + timedelta(days=18_000)).replace(tzinfo=None)
         seconds = ((61, 47), (62, 48), (63, 52), (64, 52), (65, 52))
@@ -231,8 +232,8 @@ class SinkRowTransforms(SinkBase):
                 lines.sink.close()
 
     def test_null_changes_nothing_where_there_is_a_row(self) -> None:
-        """What an upsert leaves NULL stays as it was, from its batch or from the target; where there is no row, or no longer
-        the same one, it is NULL. A column that is not among those is written as it comes."""
+        """A NULL in an upsert keeps the value of the row, from its batch or the target. Without the same row it is
+        NULL. Other columns are written as sent."""
         require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
         told = [("c", 1, None, 1), ("u", None, 2, None), ("u", 3, None, 2), ("d", None, None, None), ("u", None, 4, 3)]
         after = [(1, None, 1), (1, 2, None), (3, 2, 2), None, (None, 4, 3)]
@@ -250,8 +251,12 @@ class SinkRowTransforms(SinkBase):
                 lines.sink.close()
 
     def test_soft_deletes_leave_rows(self) -> None:
-        """What is deleted stays with the values it had, from its batch or from the target, until an upsert brings it back
-        with its own; a delete of what is not there writes nothing; a truncate marks what lives. However batches are cut."""
+        """A deleted row keeps its values, from its batch or the target, until an upsert restores it with its own
+        values.
+
+        A delete of a missing row writes nothing. A truncate marks living rows. The result is the same for any
+        batches.
+        """
         require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
         for size in (1, 2, 3, 4, len(PARTIAL_CHANGES)) if self.one_in == 1 else (2, len(PARTIAL_CHANGES)):
             with self.target() as target:
@@ -265,8 +270,8 @@ class SinkRowTransforms(SinkBase):
             assert times == {key: at and to_canonical(at) for key, (*_, at) in LEFT_ROWS.items()}, size
 
     def test_employees_in_any_order(self) -> None:
-        """A feed with numbers and operations of its own, one row per batch, in every order that the rows of one id can have:
-        all end alike, without the columns that only say what happened."""
+        """A feed with its own numbers and operations, one row per batch, in every order of the rows of one id. All
+        end alike, without the columns that only describe the operation."""
         require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
         orders = [[*HIRED, *chris, *pat] for chris, pat in product(permutations(CHRIS), permutations(PAT))]
         with self.target() as target:
@@ -280,8 +285,8 @@ class SinkRowTransforms(SinkBase):
         assert not {"operation", "sequenceNum"} & found[0].keys()
 
     def test_sales_in_any_order(self) -> None:
-        """A first copy and what came after it, in one batch, with one row per batch, in every order that the rows of one id
-        can have: what is struck out is gone, of two corrections the second counts."""
+        """A first copy and later changes, in one batch and with one row per batch, in every order of the rows of
+        one id. Deleted rows are gone, and of two updates the second counts."""
         require("scd1" in self.capabilities().policies, "the sink does not know policy scd1")
         of_key = [[row for row in SOLD if row["id"] == key] for key in range(1, 6)]
         orders = [list(chain(*order)) for order in product(*map(permutations, of_key))]

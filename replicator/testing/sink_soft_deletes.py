@@ -1,4 +1,4 @@
-"""What every sink promises about deleted rows that stay for a time; a part of `sink_contract.SinkContract`."""
+"""The promises of a sink for soft-deleted rows with a retention; part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ AGEING_STEPS: list[tuple[int, list[dict[str, Any]], dict[int, bool]]] = [
         {1: MARKED, 2: MARKED, 3: LIVING, 4: MARKED, 5: MARKED, 9: LIVING},
     ),
     (16, [{"id": 6, "a": 6, "log": 50}], {1: MARKED, 2: MARKED, 3: LIVING, 4: MARKED, 5: MARKED, 6: LIVING, 9: LIVING}),
-    # What the truncate marked has older changes of its own than the delete that is forgotten.
+    # Rows that the truncate marked have changes older than the purged delete.
     (17, [{"id": 6, "a": 7, "log": 51}], {2: MARKED, 3: LIVING, 4: MARKED, 5: MARKED, 6: LIVING, 9: LIVING}),
-    # A row that is older than what was deleted lives on; one that comes back late is judged by its sequence.
+    # A living row stays, even if it is older than the purge; a late change of it is compared by sequence.
     (18, [{"id": 5, "a": 8, "log": 41}, {"op": "d", "id": 9, "log": 39}], {3: LIVING, 5: MARKED, 6: LIVING, 9: MARKED}),
     (19, [{"id": 6, "a": 9, "log": 52}], {3: LIVING, 6: LIVING}),
     (
@@ -51,18 +51,18 @@ AGEING_STEPS: list[tuple[int, list[dict[str, Any]], dict[int, bool]]] = [
         {3: LIVING, 6: LIVING, 9: LIVING},
     ),
 ]
-"""Hours, what comes then, and which rows are there after that."""
+"""For each batch: the hour, the changes, and then the rows."""
 
 LATE = [15, 16]
-"""Those of the last hour whose row may have been deleted since."""
+"""The changes of the last hour whose row may have been deleted since."""
 
 
 def soft_histories() -> st.SearchStrategy[tuple[str, History]]:
-    """The name of a case with soft deletes, and a history of many batches for it; in any order where the case allows it."""
+    """The name of a case with soft deletes, and a history of many batches for it, in any order if the case allows it."""
 
     def build(name: str, seed: int, length: int) -> tuple[str, History]:
         history = make_random_history(seed, length, keys=KEYED_TYPES, first=CASES[name].first_types)
-        # In order both halves of a key change come in one batch, as lanes see to: between two the create may become late.
+        # Both halves of a key change are in one batch, as in lanes: otherwise the create may become late.
         shape = replace(history.shape, shuffle=None)
         ordered = replace(shape, partitions=1) if CASES[name].in_order else replace(shape, scramble=seed % 1000)
         return name, replace(history, shape=ordered)
@@ -71,10 +71,10 @@ def soft_histories() -> st.SearchStrategy[tuple[str, History]]:
 
 
 class SinkSoftDeletes(SinkBase):
-    """Deleted rows that go when their deletes are forgotten."""
+    """Soft-deleted rows that are removed when their deletes are purged."""
 
     def test_histories_in_which_deleted_rows_age_out_equal_the_model(self) -> None:
-        """Random histories under soft deletes, while time passes between their batches."""
+        """Random histories with soft deletes, with time between their batches."""
         require(self.capabilities().retention, "the sink remembers deletes for ever")
 
         @self.for_all(drawn=soft_histories(), hours=gaps())
@@ -96,8 +96,11 @@ class SinkSoftDeletes(SinkBase):
                 assert_equals_model(delivering)
 
     def test_deleted_rows_age_out(self) -> None:
-        """A deleted row goes when its delete is forgotten, and not before; one that a truncate marked when the truncate is
-        as old. Living rows stay, however old. An older change of a row that is gone is late."""
+        """A deleted row is removed when its delete is purged, and not before; a truncated row when the truncate is
+        as old.
+
+        Living rows stay, however old. An older change of a removed row is late.
+        """
         require(self.capabilities().retention, "the sink remembers deletes for ever")
         with self.target() as target:
             lines = LaneStream(self, target, PARTIAL_TABLE, RowTransforms(soft_deletes=True), RETENTION)
@@ -110,7 +113,7 @@ class SinkSoftDeletes(SinkBase):
             assert late == LATE, late
 
     def test_what_a_lower_truncate_marked_ages_out(self) -> None:
-        """Also where a delete of a higher sequence came before it, and is forgotten already."""
+        """Also if an earlier delete with a higher sequence is already purged."""
         require(self.capabilities().retention, "the sink remembers deletes for ever")
         story: list[tuple[int, dict[str, Any], dict[int, bool]]] = [
             (0, {"id": 1, "log": 10}, {1: LIVING}),

@@ -1,4 +1,4 @@
-"""What a sink promises that can exchange targets (`ports.sink.Swaps`); a part of `sink_contract.SinkContract`."""
+"""The promises of a sink that can swap targets (`ports.sink.Swaps`); part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from .source import Statement
 
 HISTORY = make_history(*make_writes(0, 1), Statement("delete", 0), *make_writes(1, salt=5), *make_writes(2))
 LATE = make_history(*make_writes(0), Statement("delete", 0))
-"""An insert, and the delete after it."""
+"""An insert, then its delete."""
 
 
 def decide_rebuilt(_: LaneState | None, rebuilt: LaneState) -> LaneState:
-    """A judge that has nothing to say."""
+    """A decision that accepts the rebuilt state."""
     return rebuilt
 
 
 def make_rebuild_lane(lane: Lane) -> Lane:
-    """The lane that makes the target anew."""
+    """The lane that rebuilds the target."""
     return replace(lane, id=f"{lane.id}_anew", into=f"{lane.into}_anew")
 
 
 class SinkSwaps(SinkBase):
-    """The promises of `Swaps`, of sinks that are one."""
+    """The promises of `Swaps`, for sinks that implement it."""
 
     def require_swaps(self, sink: Sink[Any]) -> Any:
-        """The sink as a `Swaps`; skips the running test where it is none."""
+        """The sink as a `Swaps`. Skips the running test if it is none."""
         require(hasattr(sink, "swap"), "the sink exchanges no targets")
         found: Swaps = sink  # type: ignore[assignment]
         return found
 
     def test_a_target_is_swapped(self) -> None:
-        """Of each policy: rows and state are those of the other lane, which was behind, and the lane goes on from there."""
+        """Under each policy the lane gets rows and state of the rebuild, which was behind, and continues from there."""
         for policy in sorted(self.capabilities().policies - {"event_log"}):
             lane = make_lane(policy)
             with self.target() as target:
@@ -63,7 +63,7 @@ class SinkSwaps(SinkBase):
                 sink.close()
 
     def test_what_is_remembered_goes_along(self) -> None:
-        """A delete that only the other lane has seen keeps out what is older."""
+        """A tombstone of the rebuild rejects older changes."""
         lane = make_lane("scd1")
         with self.target() as target:
             late = OutOfBandRun(self, target, LATE, "scd1")
@@ -79,7 +79,7 @@ class SinkSwaps(SinkBase):
             sink.close()
 
     def test_a_swap_that_is_refused(self) -> None:
-        """By who judges it, or since nothing was made: nothing is changed."""
+        """A swap that the decision refuses changes nothing."""
 
         def no(_: LaneState | None, __: LaneState) -> LaneState:
             raise Fatal("no")
@@ -98,8 +98,7 @@ class SinkSwaps(SinkBase):
             sink.close()
 
     def test_swap_takes_the_lane(self) -> None:
-        """While another instance holds the lane, either nothing is changed, or that one fails before its next commit is
-        there."""
+        """While another instance holds the lane, either nothing is changed, or that instance fails at its next commit."""
         lane = make_lane("scd1")
         with self.target() as target:
             first, second = target.open(), self.require_swaps(target.open())

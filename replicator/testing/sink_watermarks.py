@@ -1,4 +1,4 @@
-"""What every sink promises about watermarks; a part of `sink_contract.SinkContract`."""
+"""The promises of a sink for watermarks; part of `sink_contract.SinkContract`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .value_types import EPOCH
 
 GRACE = timedelta(milliseconds=60)
 DISORDER = 150
-"""Milliseconds; two events of a history are some eight apart."""
+"""Milliseconds. Two events of a history are about eight apart."""
 
 TOPIC = "cdc.public.items"
 HISTORY = make_history()
@@ -37,7 +37,7 @@ ArrivingChange = tuple[str, int, int | None]
 
 
 def make_arrivals(*changes: ArrivingChange) -> list[tuple[SourceEvent, Change]]:
-    """Changes of as many keys, in this order."""
+    """Changes of different keys, in this order."""
     ends: Counter[int] = Counter()
     out = []
     for number, (op, partition, seconds) in enumerate(changes):
@@ -49,7 +49,7 @@ def make_arrivals(*changes: ArrivingChange) -> list[tuple[SourceEvent, Change]]:
 
 
 def make_resent(partition: int, offset: int, *again: tuple[SourceEvent, Change]) -> list[tuple[SourceEvent, Change]]:
-    """Changes once more, in that partition from that offset on."""
+    """The changes again, in that partition from that offset on."""
     out = []
     for place, (event, change) in enumerate(again, offset):
         moved = replace(change, event_id=f"{TOPIC}-{partition}-{place}", partition=partition)
@@ -58,12 +58,12 @@ def make_resent(partition: int, offset: int, *again: tuple[SourceEvent, Change])
 
 
 def make_time(seconds: int) -> datetime:
-    """That moment."""
+    """That time."""
     return EPOCH + timedelta(days=20_000, seconds=seconds)
 
 
 def find_position(changes: Iterable[tuple[SourceEvent, Change]]) -> Position:
-    """Where a reader of these stands that knows two partitions."""
+    """The position of a reader of both partitions after these changes."""
     read = {TopicPartition(TOPIC, event.partition): event.offset + 1 for event, _ in changes}
     return Position({TopicPartition(TOPIC, 0): 0, TopicPartition(TOPIC, 1): 0} | read)
 
@@ -73,9 +73,13 @@ FIRST_CHANGES = make_arrivals(
     *(("u", 1, 45), ("u", 1, 39), ("t", 0, 200), ("u", 0, 189), ("u", 0, 190), ("d", 1, 40)),
 )
 STREAM = [*FIRST_CHANGES, *make_resent(1, 4, FIRST_CHANGES[10], FIRST_CHANGES[11])]
-"""With a grace of ten seconds: on the watermark is not late; another partition has its own; what snapshots read, and what
-has no time, is never late and makes nothing late. At the end two changes come once more in another partition, where the one
-that was late is not, and the other is there already."""
+"""For a grace of ten seconds.
+
+- A change exactly at the watermark is not late. Each partition has its own watermark.
+- Snapshot reads and changes without a time are never late, and make nothing late.
+- The last two changes are repeated in another partition. One was late and is not late there; the other is a
+  duplicate.
+"""
 
 LATE = [2, 8, 10]
 
@@ -84,16 +88,16 @@ class SinkWatermarks(SinkPositions):
     """Watermarks."""
 
     def test_histories_under_a_watermark_equal_the_model(self) -> None:
-        """Random histories whose event times are out of order end as the model says, under every cut, repetition and fault:
-        what is late does not depend on them."""
+        """Random histories with disordered event times end like the model, with any batches, repetitions and
+        faults. Lateness does not depend on them."""
         require(self.capabilities().watermarks, "the sink does not know watermarks")
         self.check_model(
             any_histories(("int", "text", "composite", "none"), DISORDER), "append", make_watermark_plans(GRACE)
         )
 
     def test_late_changes_are_rejected(self) -> None:
-        """What is late for what came before it, in its batch or in another, is rejected as LATE, with both times; the state
-        says how far each partition has got. What is delivered again is not late for it."""
+        """A change that is late for earlier changes, of its batch or another, is rejected as LATE, with both times.
+        The state has the newest time of each partition. A repeated delivery does not make changes late."""
         require(self.capabilities().watermarks, "the sink does not know watermarks")
         lane = make_lane("append", watermark=timedelta(seconds=10))
         with self.target() as target:
@@ -118,8 +122,8 @@ class SinkWatermarks(SinkPositions):
             assert reached == {0: make_time(200), 1: make_time(190)}
 
     def test_a_watermark_may_change(self) -> None:
-        """Another grace holds from the next change on, for what was known; without one nothing is kept, so that one which is
-        added begins with nothing known. Neither is another rule."""
+        """Another grace applies from the next change on, with the known times. Without a watermark no times are
+        stored, so a new watermark starts empty. Neither change counts as another rule of the lane."""
         require(self.capabilities().watermarks, "the sink does not know watermarks")
         lane = make_lane("append", watermark=timedelta(seconds=10))
         wide, none = (replace(lane, watermark=grace) for grace in (timedelta(seconds=11), None))
@@ -136,7 +140,7 @@ class SinkWatermarks(SinkPositions):
             assert len(target.rows(lane)) == 12
 
     def _apply_changes(self, sink: Sink[Any], lane: Lane, start: int, end: int) -> tuple[Counts, list[dict[str, Any]]]:
-        """Apply the changes [start, end) of `STREAM`; their counts, and the rejects."""
+        """Apply the changes [start, end) of `STREAM`; returns their counts and the rejects."""
         table = replace(HISTORY.table(), columns=HISTORY.table().columns[:2])
         plan, engine = plan_for(lane.policy, table, lane.watermark), self.new_engine()
         folded = engine.fold(self.to_frame(changes_frame(STREAM[start:end], table, TOPIC)), plan)

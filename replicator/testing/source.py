@@ -1,6 +1,6 @@
-"""A source database of one table: runs statements and emits what a well-ordered change stream would carry.
+"""A source database with one table: runs statements and emits a well-ordered change stream.
 
-Per key the order of changes is the order of their sequences. Everything is decided by the statements and the shape, so the
+The changes of a key are in the order of their sequences. The statements and the shape decide everything, so the
 same input always gives the same stream.
 """
 
@@ -22,20 +22,24 @@ from .value_types import EPOCH, KEY_TYPES, TOAST, VALUE_TYPES
 Act = Literal["write", "delete", "replace", "move", "swap", "chain", "truncate", "skip", "add_column", "resend"]
 ACTS: tuple[Act, ...] = ("write", "delete", "replace", "move", "swap", "chain", "truncate", "skip", "add_column", "resend")
 KEY_COUNT = 5
-"""Keys are numbered from 0; the next number is free for the middle of a swap."""
+"""Keys are numbered from 0. The number after the last is free for the middle of a swap."""
 
 FIRST_OFFSET = 10
 
 
 @dataclass(frozen=True)
 class Statement:
-    """What somebody does at the source. `key`, `other`: numbers of keys; `salt` decides the values; bits of `mask` name the
-    columns that the event does not carry. What makes no sense in the state the table is in becomes a plain write.
+    """A statement at the source. If it makes no sense in the current state of the table, it is a plain write.
 
-    write: insert, or update of a row that is there. replace: delete and insert in one transaction. move: change of key.
-    swap: two rows exchange their keys. chain: two changes of key in one transaction. skip: an offset without a record.
-    resend: the last records of the log, `1 + salt % 16` of them, come again at new offsets; a connector that resumes in the
-    middle of a transaction counts its changes anew. The others are as named.
+    `key`, `other`: numbers of keys. `salt` decides the values. The bits of `mask` name the columns that the event
+    does not send. Acts:
+
+    - write: insert, or update of an existing row. delete, truncate, add_column: as named.
+    - replace: delete and insert in one transaction.
+    - move: key change. swap: two rows exchange their keys. chain: two key changes in one transaction.
+    - skip: an offset without a record.
+    - resend: the last `1 + salt % 16` records of the log again, at new offsets. A connector that resumes in a
+      transaction counts its changes from the start.
     """
 
     act: Act
@@ -47,20 +51,22 @@ class Statement:
 
 @dataclass(frozen=True)
 class StreamShape:
-    """What the table and its stream are like.
+    """The properties of the table and its stream.
 
-    `key`: a name of `value_types.KEY_TYPES`. `values`: names of `value_types.VALUE_TYPES`. `partitions`: records are
-    placed by their key. `shuffle`: partitions arrive interleaved at random (key changes then carry all values, since their
-    halves may come in either order). `blocks`: events tell their place in the transaction, as without a key they always
-    do. `tombstones`: a record without value follows each delete. `full`: deletes carry the whole row. `unseen`: the stream
-    begins when rows were there already, so the first that is heard of a key may be a partial update. `toast`: only values
-    of variable length are ever left out. `snapshot`: so many rows are read at the beginning. `disorder`: event times
-    deviate from the order of the log by up to so many milliseconds, and some events have none. `whole_moves`: key changes
-    carry all values. `scramble`: records arrive in any order, those of one key too (every value is sent then, unless
-    `parts`). `at_once`: the source looks at its keys when a statement ends. So a move to a key that is taken moves that row
-    on, and rows exchange their keys, or pass them round, without another key: a row may come before the one leaves that
-    had its key.
-    `doubtful`: nobody can tell whether the images of rows that leave their key are whole, and some are not.
+    - `key`: a name of `value_types.KEY_TYPES`. `values`: names of `value_types.VALUE_TYPES`.
+    - `partitions`: their number. The key of a record decides its partition.
+    - `shuffle`: partitions arrive interleaved at random. Key changes have all values then, because their halves may
+      arrive in either order.
+    - `blocks`: events have their order in the transaction, as they always have without a key.
+    - `tombstones`: a null record follows each delete. `full`: deletes have the whole row.
+    - `unseen`: rows existed before the stream, so the first change of a key may be a partial update.
+    - `toast`: only values of variable length are unsent. `snapshot`: the number of rows read at the start.
+    - `disorder`: event times deviate from log order by up to so many milliseconds, and some events have none.
+    - `whole_moves`: key changes have all values.
+    - `scramble`: records arrive in any order, also those of one key. Every value is sent then, unless `parts`.
+    - `at_once`: the source checks its keys at the end of a statement. So rows can exchange or rotate keys without
+      another key, and a row may get a key before the event of its last owner leaving it.
+    - `doubtful`: images of rows that leave their key may be incomplete, and some are.
     """
 
     key: str = "int"
@@ -82,14 +88,17 @@ class StreamShape:
 
     @property
     def keeps_order(self) -> bool:
-        """Records arrive in the order of the log."""
+        """True if records arrive in log order."""
         return self.shuffle is None and self.scramble is None
 
 
 @dataclass(frozen=True)
 class SourceEvent:
-    """One record. `change` is None for a tombstone. `key` is None for a truncate and for a table without a key. `version`
-    numbers the schema it was written under. `moved_to` is the new key on the delete half of a key change."""
+    """One record.
+
+    `change`: None for a null record. `key`: None for a truncate and for a table without a key. `version`: the
+    number of its schema. `moved_to`: the new key on the delete half of a key change.
+    """
 
     partition: int
     offset: int
@@ -100,7 +109,7 @@ class SourceEvent:
 
 
 class SourceTable:
-    """The table, its log, and the connector that reads it. `events` and `versions` are what came out so far."""
+    """The table, its log, and the connector that reads it. `events` and `versions`: the records and schemas so far."""
 
     topic = "cdc.public.items"
 
@@ -123,7 +132,7 @@ class SourceTable:
         self.commit()
 
     def run(self, statement: Statement) -> None:
-        """One statement, in a transaction of its own."""
+        """Run one statement in its own transaction."""
         acts: Mapping[Act, Callable[[Statement], None]] = {
             "delete": self.delete,
             "replace": self.replace,
@@ -146,7 +155,7 @@ class SourceTable:
         self.committed, self.order = self.lsn, 0
 
     def write(self, s: Statement) -> None:
-        """Insert, or update of a row that is there."""
+        """Insert, or update of an existing row."""
         known = s.key in self.live
         unseen = s.mask and s.key in self.unseen and not known
         unsent = self.choose_unchanged(s.mask) if known or unseen else frozenset()
@@ -156,14 +165,14 @@ class SourceTable:
         self.emit("u" if known or unseen else "c", s.key, self.live[s.key], unsent=unsent)
 
     def delete(self, s: Statement) -> None:
-        """Delete of a row; of one that is not there, a write."""
+        """Delete of a row; a write if it does not exist."""
         if s.key not in self.live:
             return self.write(s)
         self.lsn += 8
         return self.remove(s.key)
 
     def remove(self, number: int, new: int | None = None) -> None:
-        """The delete half of a key change, or a delete. Where images are doubtful some are filled in."""
+        """A delete, or the delete half of a key change. In a `doubtful` shape some images are filled in."""
         row = self.live.pop(number)
         filled_in = self.shape.doubtful and new is not None and self.lsn % 16 == 0
         self.emit_leaving(number, self.make_values(0) if filled_in else row, new)
@@ -184,7 +193,7 @@ class SourceTable:
         self.write(replace(s, salt=s.salt + 1, mask=0))
 
     def move(self, s: Statement) -> None:
-        """Change of key; to a key that is taken, or in a table without a key, a write."""
+        """Key change. A write if the new key is used, or in a table without a key."""
         if self.shape.at_once and s.other in self.live:
             return self.move_keys(s, (s.key, s.other, self.find_free_key(s.key)))
         free = s.other not in self.live and s.other != s.key and self.versions[0].keys
@@ -199,7 +208,7 @@ class SourceTable:
         return self.emit("c", s.other, self.live[s.other], unsent=unsent, moved_from=self.make_key(s.key))
 
     def swap(self, s: Statement) -> None:
-        """Two rows exchange their keys, by way of a third key."""
+        """Two rows exchange their keys through a third key."""
         if self.shape.at_once and s.salt % 2:
             self.move_keys(s, (s.key, s.other, s.key))
             return
@@ -217,8 +226,10 @@ class SourceTable:
         self.move(replace(s, key=s.other, other=(s.other + 1 + s.salt % 3) % KEY_COUNT, mask=s.mask >> 1))
 
     def move_keys(self, s: Statement, path: tuple[int, ...]) -> None:
-        """One statement by which each row takes the next key of `path`, in this order. A write where it is none, or where
-        rows are so alike that nobody could tell which of two left a key."""
+        """One statement in which each row gets the next key of `path`, in this order.
+
+        A write if the path does not fit the rows, or if rows are too similar to show which of two left a key.
+        """
         moves = list(pairwise(path))
         if len({old for old, _ in moves}) < len(moves) or any(old not in self.live for old, _ in moves):
             return self.write(s)
@@ -234,22 +245,22 @@ class SourceTable:
         return None
 
     def find_free_key(self, key: int) -> int:
-        """A key that no row has; `key`, which its row leaves, where all are taken."""
+        """A key without a row. If all are used, `key`, which its row leaves."""
         return next((number for number in range(KEY_COUNT + 1) if number not in self.live), key)
 
     def truncate(self, _: Statement) -> None:
-        """All rows go, in one event."""
+        """Remove all rows, in one event."""
         self.live.clear()
         self.unseen.clear()
         self.lsn += 8
         self.add_event(SourceEvent(0, 0, self.version, None, Change("t", self.make_sequence(), {}, ts=self.make_time())))
 
     def skip(self, s: Statement) -> None:
-        """An offset without a record: a transaction marker, a record that compaction took."""
+        """An offset without a record: a transaction marker, or a compacted record."""
         self.next_offset[s.salt % self.shape.partitions] += 1
 
     def add_column(self, s: Statement) -> None:
-        """A nullable column appears."""
+        """Add a nullable column."""
         kind = sorted(VALUE_TYPES)[s.salt % len(VALUE_TYPES)]
         name = f"v{len(self.kinds) + 1}"
         self.kinds[name] = kind
@@ -260,14 +271,17 @@ class SourceTable:
             row[name] = None
 
     def resend(self, s: Statement) -> None:
-        """The connector was killed, and starts again from an older place in the log."""
+        """The connector was killed, and restarts from an older log position."""
         again = self.log[-1 - s.salt % 16 :]
         for event in again:
             self.place_event(self.recount(event, again[0]))
 
     def recount(self, event: SourceEvent, first: SourceEvent) -> SourceEvent:
-        """The event as a connector sends it that resumes with `first`. Where several partitions are read, what is sent
-        again with another count cannot be told from another change, so it keeps its own."""
+        """The event from a connector that resumes with `first`.
+
+        With several partitions, a repeated change with another count looks like a new change, so it keeps its
+        count.
+        """
         one, other = event.change, first.change
         if one is None or other is None or not one.counted or one.sequence[0] != other.sequence[0]:
             return event
@@ -285,11 +299,11 @@ class SourceTable:
         return frozenset(name for i, name in enumerate(able) if mask >> i & 1)
 
     def make_key(self, number: int) -> Key:
-        """The key columns' values of a key by its number."""
+        """The key column values of a key number."""
         return tuple(VALUE_TYPES[kind].get_value(number + i) for i, kind in enumerate(KEY_TYPES[self.shape.key]))
 
     def find_partition(self, number: int) -> int:
-        """Where records of a key go; in a table without a key, those of a row."""
+        """The partition of a key; in a table without a key, of a row."""
         return zlib.crc32(repr(self.make_key(number) or number).encode()) % self.shape.partitions
 
     @property
@@ -298,13 +312,13 @@ class SourceTable:
         return len(self.versions) - 1
 
     def make_time(self) -> Any:
-        """The time of the event at the source."""
+        """The event time at the source."""
         chance = zlib.crc32(f"{self.lsn} {self.order}".encode()) if self.shape.disorder else 0
         deviation = chance // 8 % (self.shape.disorder + 1)
         return None if chance % 8 == 1 else EPOCH + timedelta(days=20_000, milliseconds=self.lsn - deviation)
 
     def make_sequence(self, order: int = 0) -> tuple[int, ...]:
-        """As a decoder computes it from the log position of the event."""
+        """The sequence, as a decoder computes it from the log position of the event."""
         return (self.committed or self.lsn, self.lsn, order)
 
     def emit(
@@ -317,7 +331,7 @@ class SourceTable:
         moved_from: Key | None = None,
         moved_to: Key | None = None,
     ) -> None:
-        """The event of one row; values that are not sent do not leave the source."""
+        """Emit the event of one row, without the unsent values."""
         self.order += 1
         self.unseen.discard(number)
         key = self.make_key(number)
@@ -331,12 +345,12 @@ class SourceTable:
         self.add_event(SourceEvent(self.find_partition(number), 0, self.version, key or None, change, moved_to))
 
     def add_event(self, event: SourceEvent) -> None:
-        """For the first time."""
+        """Add a new event to the log and the stream."""
         self.log.append(event)
         self.place_event(event)
 
     def place_event(self, event: SourceEvent) -> None:
-        """At the end of its partition."""
+        """Add the event at the end of its partition."""
         offset = self.next_offset[event.partition]
         self.next_offset[event.partition] = offset + 1
         event_id = f"{self.topic}-{event.partition}-{offset}"
@@ -344,7 +358,7 @@ class SourceTable:
         self.events.append(replace(event, offset=offset, change=change))
 
     def list_arrivals(self) -> list[SourceEvent]:
-        """The events in the order in which a consumer sees them: per partition by offset."""
+        """The events in the order of a consumer: per partition by offset."""
         if self.shape.scramble is not None:
             return self.scramble_events(self.shape.scramble)
         if self.shape.shuffle is None:
@@ -356,7 +370,7 @@ class SourceTable:
         return [next(heads[p]) for p in order]
 
     def scramble_events(self, seed: int) -> list[SourceEvent]:
-        """The events in any order, with the offsets of that order."""
+        """The events in any order, with offsets in that order."""
         events = list(self.events)
         Random(seed).shuffle(events)
         next_offset = dict.fromkeys(range(self.shape.partitions), FIRST_OFFSET)

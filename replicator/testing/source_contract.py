@@ -1,4 +1,4 @@
-"""What every source promises. Inherit `SourceContract`."""
+"""The promises of a source. Inherit `SourceContract`."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from replicator.ports.source import Source
 from .contract import Contract
 
 SECONDS = 60.0
-"""How long a test waits for what must come."""
+"""Maximum seconds that a test waits."""
 ODD_TIMES = [1_700_000_000_000, FIRST_MS - 1, 1, -(2**62), LAST_MS, LAST_MS + 1, 2**62]
 
 
 class SourceStream(Protocol):
-    """One stream, empty at first: what an adapter's author gives the source contract."""
+    """A stream, empty at first. The author of an adapter defines it for the source contract."""
 
     topic: str
     partitions: int
 
     def publish(self, records: pa.Table) -> None:
-        """Add the records of a raw frame of `topic`. Their offsets begin at 0 in every partition and have no holes."""
+        """Add the records of a raw frame of `topic`. Offsets start at 0 in every partition and have no gaps."""
 
     def open(self) -> Source[Any]:
-        """A source that reads the stream, from its beginning by default."""
+        """A source for the stream, by default from its start."""
 
     def close(self) -> None:
-        """Take the stream away."""
+        """Remove the stream."""
 
 
 @dataclass
 class BatchRecorder:
-    """Takes batches, and checks of each that it is whole and touches the one before."""
+    """Records batches, and checks that each is complete and continues the one before."""
 
     to_arrow: Callable[[Any], pa.Table]
     position: dict[TopicPartition, int] = field(default_factory=dict)
@@ -55,7 +55,6 @@ class BatchRecorder:
     after_batch: Callable[[BatchRecorder], None] = lambda _: None
 
     def __call__(self, batch: Batch[Any]) -> None:
-        """Take a batch."""
         frame = self.to_arrow(batch.frame)
         assert frame.schema.equals(RAW), frame.schema
         assert batch.records == frame.num_rows
@@ -77,7 +76,7 @@ class BatchRecorder:
         self.spans.append(span)
 
     def offsets(self) -> dict[int, list[int]]:
-        """The offsets per partition in the order in which they came."""
+        """The offsets per partition in the order of arrival."""
         out: dict[int, list[int]] = defaultdict(list)
         for row in self.rows:
             out[row["partition"]].append(row["offset"])
@@ -85,7 +84,8 @@ class BatchRecorder:
 
 
 class SourceContract(Contract):
-    """Every promise of `ports.source.Source` as a test. Give `new_stream`, and `to_arrow` for frames of your own."""
+    """Every promise of `ports.source.Source` as a test. Define `new_stream`, and `to_arrow` for other frames than
+    `pyarrow.Table`."""
 
     odd_times: Sequence[int] = ODD_TIMES
     """Times of records in milliseconds, most of them outside the years 1 to 9999."""
@@ -95,12 +95,12 @@ class SourceContract(Contract):
         raise NotImplementedError
 
     def to_arrow(self, frame: Any) -> pa.Table:
-        """A frame of the source as a table."""
+        """A frame of the source as a `pyarrow.Table`."""
         return frame
 
     def list_expected(self, stream: SourceStream, start: int, end: int) -> pa.Table:
-        """Records `start` to `end` of `stream` as a source has to give them: as they were published, unless it makes records
-        of its own and numbers them in its own way."""
+        """The expected records `start` to `end` of `stream`: as published, unless the source makes its own records
+        and offsets."""
         return make_records(stream, start, end)
 
     def make_whole_span(self, stream: SourceStream, count: int) -> Span:
@@ -108,7 +108,7 @@ class SourceContract(Contract):
         return make_whole_span(stream, count)
 
     def list_offsets(self, stream: SourceStream, count: int) -> dict[TopicPartition, list[int]]:
-        """The offsets of the first `count` records, per partition that has any."""
+        """The offsets of the first `count` records, by partition with records."""
         out: dict[TopicPartition, list[int]] = defaultdict(list)
         for row in self.list_expected(stream, 0, count).to_pylist():
             out[get_partition(row)].append(row["offset"])
@@ -116,7 +116,7 @@ class SourceContract(Contract):
 
     @contextmanager
     def open_stream(self, count: int = 20) -> Iterator[tuple[SourceStream, Source[Any]]]:
-        """A stream of `count` records, and a source on it."""
+        """A stream of `count` records, and a source for it."""
         stream = self.new_stream()
         stream.publish(make_records(stream, 0, count))
         source = stream.open()
@@ -128,14 +128,14 @@ class SourceContract(Contract):
             stream.close()
 
     def read_once(self, source: Source[Any], start: Position | None = None) -> BatchRecorder:
-        """Everything from `start` to where the stream ends now."""
+        """Everything from `start` to the current end of the stream."""
         reader = BatchRecorder(self.to_arrow, dict(start or Position()))
         source.run(start or Position(), reader, threading.Event(), once=True)
         return reader
 
     def test_spans_touch(self) -> None:
-        """Per partition the first span starts at `start`, and each next one where the last ended; `BatchRecorder` checks
-        that."""
+        """Per partition the first span starts at `start`, and each next one at the end of the last. `BatchRecorder`
+        checks this."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             assert drop_empty(reader.position) == drop_empty(self.make_whole_span(stream, 20).end)
@@ -146,7 +146,7 @@ class SourceContract(Contract):
             assert again.offsets() == {partition.partition: offsets for partition, offsets in later.items()}
 
     def test_order(self) -> None:
-        """Per partition the records come in offset order, with all they hold."""
+        """Per partition the records are in offset order, with their key, value and headers."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             assert all(offsets == sorted(offsets) for offsets in reader.offsets().values())
@@ -157,7 +157,7 @@ class SourceContract(Contract):
                 assert headers_to_dict(row["headers"]) == headers_to_dict(expected["headers"])
 
     def test_odd_times_are_null(self) -> None:
-        """A time that no target can keep is null; its record comes all the same."""
+        """A time that no target can store is null. Its record is read anyway."""
         stream = self.new_stream()
         sent = make_records(stream, 0, len(self.odd_times))
         times = pa.array(self.odd_times, RAW.field("timestamp").type)
@@ -174,7 +174,7 @@ class SourceContract(Contract):
         assert found == expected, [(found.get(p), at) for p, at in expected.items() if found.get(p) != at]
 
     def test_exactly_once_per_run(self) -> None:
-        """Every record comes once; a second run from the end has nothing left."""
+        """Every record is delivered once. A second run from the end reads nothing."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             counted = Counter(get_position(row) for row in reader.rows)
@@ -182,7 +182,7 @@ class SourceContract(Contract):
             assert not self.read_once(source, Position(reader.position)).rows
 
     def test_error_passes_through(self) -> None:
-        """An exception of `apply_batch` ends the call, unchanged; the source can be run again."""
+        """An exception of `apply_batch` ends the call, unchanged. The source can run again."""
         with self.open_stream() as (_, source):
 
             def failing(_: Batch[Any]) -> None:
@@ -193,7 +193,7 @@ class SourceContract(Contract):
             assert len(self.read_once(source).rows) == 20
 
     def test_bounded_read(self) -> None:
-        """`read` gives exactly [start, until) of the partitions in `until`, and nothing when that is empty."""
+        """`read` returns exactly [start, until) of the partitions in `until`, and nothing if that is empty."""
         with self.open_stream() as (stream, source):
             some, offsets = next((p, offsets) for p, offsets in self.list_offsets(stream, 20).items() if len(offsets) >= 3)
             places = [*offsets, self.make_whole_span(stream, 20).end[some]]
@@ -205,7 +205,7 @@ class SourceContract(Contract):
                 assert reader.position[some] == places[until]
 
     def test_read_within_run(self) -> None:
-        """`read` may be called from within `apply_batch` of `run`, and does not disturb it."""
+        """`read` may be called within `apply_batch` of `run`, and does not disturb it."""
         with self.open_stream() as (stream, source):
             span = self.make_whole_span(stream, 20)
             inner: list[int] = []
@@ -222,7 +222,7 @@ class SourceContract(Contract):
             assert len(outer.rows) == 20
 
     def test_follows_the_stream(self) -> None:
-        """Without `once`, what is published later comes too; `stop` ends the call; idle, it calls with empty batches."""
+        """Without `once`, later records are read too. `stop` ends the call. An idle source calls with empty batches."""
         with self.open_stream(5) as (stream, source):
             stop, seen = threading.Event(), threading.Event()
 
@@ -242,7 +242,7 @@ class SourceContract(Contract):
             assert len(reader.rows) == 9
 
     def test_losses_are_named(self) -> None:
-        """A position beyond the end, or of a partition that is not there, is a loss with a sentence; a good one is none."""
+        """A position beyond the end, or in a missing partition, is a loss with a sentence. A valid position is none."""
         with self.open_stream() as (stream, source):
             reader = self.read_once(source)
             good = Position(reader.position)
@@ -256,7 +256,7 @@ class SourceContract(Contract):
             assert all(sentence.strip() for sentence in found.values())
 
     def test_end(self) -> None:
-        """`end` is where the stream ends now, or ended a moment ago, and `start` and `beginning` where it begins."""
+        """`end` is the current or very recent end of the stream. `start` and `beginning` are its start."""
         with self.open_stream() as (stream, source):
             end = source.end()
             span = self.make_whole_span(stream, 20)
@@ -274,7 +274,7 @@ class SourceContract(Contract):
 
 
 def make_records(stream: SourceStream, start: int, end: int) -> pa.Table:
-    """Records `start` to `end` of a stream, spread over its partitions; some without key, value or headers."""
+    """Records `start` to `end` of a stream in all its partitions. Some have no key, value or headers."""
     offsets: Counter[int] = Counter()
     rows = []
     for number in range(end):
@@ -301,7 +301,7 @@ def make_whole_span(stream: SourceStream, count: int) -> Span:
 
 
 def drop_empty(position: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Without partitions that have no records: a source may name them or not."""
+    """Without partitions that have no records. A source may include them or not."""
     return {partition: offset for partition, offset in position.items() if offset}
 
 
@@ -311,10 +311,10 @@ def get_partition(row: Mapping[str, Any]) -> TopicPartition:
 
 
 def get_position(row: Mapping[str, Any]) -> tuple[str, int, int]:
-    """Where a record lies."""
+    """Topic, partition and offset of a record."""
     return row["topic"], row["partition"], row["offset"]
 
 
 def headers_to_dict(headers: Sequence[Mapping[str, Any]] | None) -> dict[str, bytes | None]:
-    """Headers by name; none and an empty list are the same."""
+    """Headers by name. None equals an empty list."""
     return {header["name"]: header["value"] for header in headers or ()}

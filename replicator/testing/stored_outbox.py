@@ -1,4 +1,4 @@
-"""Events of an outbox by example, on their way through an engine into a sink that is the store of events."""
+"""Example outbox events, and their writes through an engine into a sink that is the event store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IDENTITY = {"shop.public.outbox": "topic-id-1"}
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """An event as an outbox sends it, the id `sent-<number>` by default. `minutes`: when it happened, after `FIRST_TIME`."""
+    """An event of an outbox, by default with the id `sent-<number>`. `minutes`: its time after `FIRST_TIME`."""
 
     number: int
     of: str | None = "A1"
@@ -44,11 +44,11 @@ class SentEvent:
 
     @property
     def id(self) -> str:
-        """What it is known by."""
+        """The id of the event."""
         return self.event_id or f"sent-{self.number}"
 
     def make_row(self, place: TopicPartition, offset: int) -> Mapping[str, Any]:
-        """The change that brings it, at this place."""
+        """The change of the event, at this position."""
         values = dict(zip(COLUMN_NAMES, (self.id, self.kind, self.of, self.type, self.payload), strict=True))
         at = None if self.minutes is None else FIRST_TIME + timedelta(minutes=self.minutes)
         return {
@@ -65,7 +65,7 @@ class SentEvent:
 
 @dataclass(frozen=True)
 class OutboxRecords:
-    """The records of one lane, by partition. `to_frame`: a frame of the engine."""
+    """The records of one lane, by partition. `to_frame`: makes a frame of the engine."""
 
     records: Mapping[int, Sequence[SentEvent]]
     into: str = "order"
@@ -73,7 +73,7 @@ class OutboxRecords:
 
     @property
     def lane(self) -> Lane:
-        """The lane that reads it."""
+        """The lane that reads the records."""
         return Lane(f"event_store.{self.into}", "testing", "shop", TABLE.name, "event_store", self.into, "append")
 
     def get_partition(self, partition: int) -> TopicPartition:
@@ -83,10 +83,10 @@ class OutboxRecords:
     def make_write(
         self, engine: Engine[Any], start: Mapping[int, int] | int, end: Mapping[int, int] | int, *, out_of_band: bool = False
     ) -> Write[Any]:
-        """The records of these offsets, of the first partition where one number says them. `out_of_band`: beside the
-        stream."""
+        """The records of these offsets as a write. A single number means the first partition. `out_of_band`:
+        outside the stream."""
         first, last = _to_partitions(start), _to_partitions(end)
-        # Of several partitions records come in any order.
+        # Partitions may arrive in any order.
         rows = [
             sent.make_row(self.get_partition(number), offset)
             for number in sorted(last, reverse=True)
@@ -100,7 +100,7 @@ class OutboxRecords:
         return Write(self.lane, PLAN, folded, span, IDENTITY)
 
     def make_frame(self, rows: Iterable[Mapping[str, Any]]) -> Any:
-        """Changes as a frame of the engine; what is not said is null."""
+        """Changes as a frame of the engine. Missing values are null."""
         schema = changes_schema(TABLE)
         table = pa.Table.from_pylist([{name: row.get(name) for name in schema.names} for row in rows], schema)
         return self.to_frame(table)
@@ -114,8 +114,8 @@ def _to_partitions(said: Mapping[int, int] | int) -> Mapping[int, int]:
 
 
 def refuse_gaps(events: Sequence[Event]) -> None:
-    """AssertionError unless the events of each aggregate have the versions 1, 2, 3 and so on, times that do not go back, and
-    no id comes twice."""
+    """AssertionError unless each aggregate has the versions 1, 2, 3 and so on, with times that never go back, and
+    ids are unique."""
     by: dict[tuple[str, str], list[Event]] = {}
     for event in events:
         by.setdefault(event.aggregate, []).append(event)

@@ -1,4 +1,4 @@
-"""The value types that random histories use: an Arrow type, values worth trying, and how Debezium writes them."""
+"""The value types of random histories: an Arrow type, useful values, and their form in Debezium."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class ValueType:
-    """`values` are taken by number; the first is the plainest. `schema` is the Kafka Connect schema of a field of this
-    type, `encode` turns a value into what the JSON converter writes."""
+    """A value type. `values`: by number, the first is the plainest. `schema`: the Kafka Connect schema of a field.
+    `encode`: the form of a value in the JSON converter."""
 
     type: pa.DataType
     values: tuple[Any, ...]
@@ -25,7 +25,7 @@ class ValueType:
     encode: Callable[[Any], Any] = field(default=lambda value: value)
 
     def get_value(self, salt: int) -> Any:
-        """The value of that number; numbers beyond the last start again."""
+        """The value of that number. Numbers after the last start again."""
         return self.values[salt % len(self.values)]
 
 
@@ -35,18 +35,18 @@ def to_micros(value: datetime) -> int:
 
 
 def encode_decimal(value: Decimal) -> str:
-    """Base64 of the big-endian two's complement of the unscaled value, as Connect's Decimal is written."""
+    """Base64 of the big-endian two's complement of the unscaled value: Connect's Decimal."""
     number = int(value.scaleb(2))
     return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)).decode()
 
 
 def encode_instant(value: datetime) -> str:
-    """As `io.debezium.time.ZonedTimestamp` is written."""
+    """The form of `io.debezium.time.ZonedTimestamp`."""
     return value.strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
 
 
 def encode_number(value: float) -> float | str:
-    """As the JSON converter writes a double: what JSON cannot say is text."""
+    """A double in the JSON converter: values outside JSON are text."""
     return value if abs(value) < float("inf") else {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
 
 
@@ -95,7 +95,7 @@ VALUE_TYPES: dict[str, ValueType] = {
         lambda value: base64.b64encode(value).decode(),
     ),
 }
-"""By the name that a history's table uses for its columns."""
+"""By the name of a column's type in a history."""
 
 KEY_TYPES: dict[str, tuple[str, ...]] = {
     "int": ("int",),
@@ -103,7 +103,7 @@ KEY_TYPES: dict[str, tuple[str, ...]] = {
     "composite": ("small", "text"),
     "none": (),
 }
-"""The kinds of the key columns, by the name of a key."""
+"""The types of the key columns, by the name of a key."""
 
 TOAST = {"text": "__debezium_unavailable_value", "bytes": base64.b64encode(b"__debezium_unavailable_value").decode()}
-"""How Debezium writes a value that was not sent. Only values of variable length are ever left out."""
+"""Debezium's placeholder of an unsent value. Only values of variable length can be unsent."""
