@@ -23,7 +23,7 @@ SUFFIXES = (".jsonl", GZIP, PARQUET)
 
 
 class ArchiveWriter(Protocol):
-    """Takes records, a raw frame at a time, in the order of each partition's offsets."""
+    """Writes records, one raw frame at a time, in the offset order of each partition."""
 
     def write(self, records: pa.Table) -> None:
         """Append the records."""
@@ -31,9 +31,9 @@ class ArchiveWriter(Protocol):
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[ArchiveWriter]:
-    """Write one archive file; its suffix says how: `.jsonl`, `.jsonl.gz` or `.parquet`.
+    """Write one archive file. Its suffix selects the format: `.jsonl`, `.jsonl.gz` or `.parquet`.
 
-    The file appears whole and durable at the end of the block, or not at all. ConfigProblem for another suffix.
+    At the end of the block the file exists whole and durable, or not at all. ConfigProblem for another suffix.
     """
     if not path.name.endswith(SUFFIXES):
         raise ConfigProblem(f"{path} is no name of an archive", next_step=f"End it in one of {', '.join(SUFFIXES)}.")
@@ -71,7 +71,7 @@ class _ByteStream(Protocol):
 
 
 class JsonLinesWriter:
-    """An `ArchiveWriter` of JSON Lines into a stream."""
+    """Writes records as JSON Lines to a stream."""
 
     def __init__(self, stream: _ByteStream) -> None:
         self._stream = stream

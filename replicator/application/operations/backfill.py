@@ -1,4 +1,4 @@
-"""Reading a table whole while the stream of its changes goes on: its rows, then deletes of those that it no longer holds."""
+"""Backfill: reads a whole table while its stream continues, then deletes the rows that the table no longer has."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from replicator.ports.backfill import Backfill, BackfillSnapshot
 from replicator.ports.frames import Lane
 
 FindOlderRows = Callable[[Lane, str], pa.Table | None]
-"""The rows of a lane's target for which an SQL condition holds; None where there is no target yet."""
+"""The rows of a lane's target that match an SQL condition. None if there is no target yet."""
 Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """What became of a backfill. `deletes_of`: lanes whose targets were searched for rows that the table no longer holds;
-    `without`: why others were not, in sentences."""
+    """The result of a backfill. `deletes_of`: lanes whose targets were searched for rows that the table no longer
+    has. `without`: for other lanes, why not, in sentences."""
 
     table: str
     rows: int
@@ -33,8 +33,11 @@ class BackfillOutcome:
 
 @dataclass(frozen=True)
 class BackfillOperation:
-    """One backfill of one table. `wait_until_applied` returns once every lane of the table has applied everything up to a
-    position, of the stream and of what was written down; `end` says where the stream ends now."""
+    """One backfill of one table.
+
+    `wait_until_applied` returns when every lane of the table has applied everything below a position, of the stream
+    and of the backfill's journal. `end` is the current end of the stream.
+    """
 
     backfill: Backfill
     wait_until_applied: Callable[[Position], None]
@@ -42,18 +45,18 @@ class BackfillOperation:
     find_older_rows: FindOlderRows
     report: Report
     check: Callable[[], None]
-    """Raises when a lane of the table does not go on, so that nothing would come of the rest."""
+    """Raises if a lane of the table has stopped, because then the backfill would have no effect."""
 
     def run(self, table: str, lanes: Sequence[Lane], *, from_scratch: bool = False) -> BackfillOutcome:
-        """See the module. May be repeated at any time: it goes on where the last one stopped.
+        """Run the backfill. Safe to repeat at any time: it resumes where the last run stopped.
 
-        Rows count as deleted whose last change is older than the snapshot, once everything that came before it was applied:
-        had the snapshot held them, they would be newer.
+        Deletes the rows whose last change is older than the snapshot, after everything before the snapshot was
+        applied. If the snapshot contained them, they would be newer.
         """
         self.check()
         taken = self.backfill.rows(self._report_progress, from_scratch=from_scratch)
         searched, without = find_deletable_lanes(lanes, taken.keys)
-        # What the stream holds now was there before anything that comes after the snapshot.
+        # Everything in the stream now is older than any change after the snapshot.
         self._wait_until_applied(Position({**self.end(), **self.backfill.end()}), "lanes apply the rows")
         deleted = self._delete_missing(searched, taken)
         if deleted:
@@ -65,12 +68,12 @@ class BackfillOperation:
         )
 
     def _report_progress(self, sentence: str) -> None:
-        """Between two pieces."""
         self.report(sentence)
         self.check()
 
     def _describe_foreign_rows(self, lane: Lane) -> str:
-        """Says how many rows of the target no record has written: all that the table holds were written by now."""
+        """A sentence with the number of target rows that no record has written. The backfill has written all rows
+        of the table."""
         (column,) = last_sequence_columns(1) if lane.policy == "scd2" else cdc_sequence_columns(1)
         rows = self.find_older_rows(lane, f'"{column}" IS NULL')
         if rows is None or not rows.num_rows:
@@ -101,7 +104,7 @@ class BackfillOperation:
 
 
 def find_deletable_lanes(lanes: Sequence[Lane], keys: Sequence[str]) -> tuple[list[Lane], list[str]]:
-    """The lanes in whose targets deleted rows are looked for, which these keys tell apart, and why not in others."""
+    """The lanes whose targets can be searched for deleted rows by `keys`, and for the others the reason in a sentence."""
     ordered = next((lane for lane in lanes if lane.row_transforms.sequence_by), None)
     if ordered is not None:
         columns = ", ".join(ordered.row_transforms.sequence_by)
@@ -124,8 +127,8 @@ def _describe_not_deletable(lane: Lane, keys: Sequence[str]) -> str:
 
 
 def older_rows_condition(lane: Lane, below: Sequence[int]) -> str:
-    """An SQL condition: rows of the lane's target that are there, and whose last change stands below these first elements of
-    a sequence."""
+    """An SQL condition for living rows of the lane's target whose last sequence is lower than `below`, its first
+    elements."""
     if lane.policy == "scd2":
         return f'"{end_sequence_columns(1)[0]}" IS NULL AND {_compare_lower(last_sequence_columns(len(below)), below)}'
     there = f' AND "{CDC_DELETED}" IS NOT TRUE' if lane.row_transforms.soft_deletes else ""
@@ -133,7 +136,7 @@ def older_rows_condition(lane: Lane, below: Sequence[int]) -> str:
 
 
 def _compare_lower(columns: Sequence[str], than: Sequence[int]) -> str:
-    """Written out: not every dialect compares rows, nor finds files by such a comparison."""
+    """A comparison element by element. Not every dialect compares rows, or skips files by such a comparison."""
     first, at = f'"{columns[0]}"', than[0]
     if len(columns) == 1:
         return f"{first} < {at}"

@@ -1,4 +1,4 @@
-"""The changes of a table as an event log has them."""
+"""Reads the changes of a table from an event log."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ from replicator.ports.frames import Batch, RecordSlice, Stop
 from replicator.ports.source import LogTruncated, Source
 
 HandleChanges = Callable[[pa.Table, TableSpec, pa.Table], None]
-"""Gets a changes frame, the table as its records describe it, and the raw frame that it was decoded from."""
+"""Called with a changes frame, the table as its records describe it, and the raw frame that was decoded."""
 Report = Callable[[str], None]
 REPORT_EVERY = 1_000_000
-"""Records between two words on how far it is."""
+"""Records between two progress reports."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeLogResult:
-    """What was read of a log: `records` of all tables; of the table asked for `changes`, and `rejected` ones, which are left
-    out as the lanes left them out. `table`: its columns and key; None where the log has nothing of it. `missing`: of its
-    partitions that lack their first records the first offset that is there."""
+    """The counts of one read of a log.
+
+    - `records`: records of all tables. `changes`, `rejected`: those of the requested table. Rejected records are
+      left out, as the lanes left them out.
+    - `table`: its columns and key. None if the log has nothing of it.
+    - `missing`: for each of its partitions that lacks its first records, the first offset that exists.
+    """
 
     records: int
     changes: int
@@ -39,7 +43,7 @@ class ChangeLogResult:
 
     @property
     def missing_sentences(self) -> list[str]:
-        """A sentence for each part of the log that is missing."""
+        """A sentence for each partition with missing records."""
         return [
             f"the event log has no records below offset {first} of {place} any more: its retention removed them"
             for place, first in sorted(self.missing.items())
@@ -47,7 +51,7 @@ class ChangeLogResult:
 
 
 class ChangeLogReader:
-    """Reads the event log behind `source` with the decoder of the source whose records it keeps."""
+    """Reads the event log of `source` with the decoder of the records' original source."""
 
     def __init__(self, source: Source[pa.Table], decoder: Decoder, engine: Engine[pa.Table], rules_for: RulesFor) -> None:
         self.decoder = decoder
@@ -55,9 +59,11 @@ class ChangeLogReader:
         self._catalog = Catalog(engine, decoder, rules_for)
 
     def read_changes(self, table: str, handle: HandleChanges, report: Report, stop: Stop | None = None) -> ChangeLogResult:
-        """Hand over the changes of `table`, all that are in the log now, a changes frame at a time, per partition in the
-        order of offsets, each with the columns that it has; no more of them once `stop` is set. Fatal for a schema that
-        cannot be replicated; what the source raises passes through."""
+        """Call `handle` with all changes of `table` that are in the log now, one changes frame at a time.
+
+        The order is that of offsets per partition. Each frame has its own columns. Reading ends when `stop` is set.
+        Fatal for a schema that cannot be replicated. Errors of the source pass through.
+        """
         records = changes = rejected = 0
         topics: set[str] = set()
 

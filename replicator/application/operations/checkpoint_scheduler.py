@@ -1,4 +1,4 @@
-"""Taking snapshots of lanes' states beside a running pipeline: on a thread of its own, which no lane waits for."""
+"""Takes checkpoints of lanes while the pipeline runs, on a separate thread, so that no lane waits."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from replicator.ports.frames import Stop
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Seconds between two looks at how far lanes are."""
+"""Seconds between two checks of the lanes' positions."""
 SHORTEST_DELAY = 60.0
-"""Seconds until it is looked again after one that brought nothing new: the event log is not as far as the lane."""
+"""Seconds to wait after an attempt that made no new checkpoint, because the event log is behind the lane."""
 LONGEST_DELAY = 600.0
-"""Seconds between two attempts at most."""
+"""Maximum seconds between two attempts."""
 
 TakeCheckpoint = Callable[[], Checkpoint]
 TruncateLogs = Callable[[], None]
 MakeReport = Callable[[Mapping[str, Problem]], list[dict[str, Any]]]
-"""What is told of the last snapshots, given why the last attempts failed."""
+"""The report of the last checkpoints, from the problems of the last failed attempts."""
 
 
 @dataclass
 class ScheduledCheckpoint:
-    """A lane of which snapshots are taken: `take` takes one, `last` looks up the newest one under its rules."""
+    """A lane with checkpoints. `take` makes one, `last` returns the newest one under the current rules."""
 
     lane: str
     schedule: CheckpointSchedule
@@ -48,11 +48,12 @@ class ScheduledCheckpoint:
 
 
 class CheckpointScheduler:
-    """Takes snapshots that are due, and has event logs shortened behind them. A failure is told, tried again later, and
-    stops nothing else.
+    """Takes the checkpoints that are due, and truncates the event logs that they cover. A failure is logged,
+    retried later, and stops nothing else.
 
-    `kept`: of the lanes that there are by now. `positions`: where lanes stand, by id. `truncate_log` is called at the
-    beginning, and after snapshots; `told`: see `report`."""
+    - `kept`: the lanes with checkpoints that exist now. `positions`: the positions of lanes by id.
+    - `shorten`: truncates the logs, at the start and after new checkpoints. `told`: see `report`.
+    """
 
     def __init__(
         self,
@@ -74,18 +75,20 @@ class CheckpointScheduler:
         self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
 
     def start(self) -> None:
-        """Begin to take them, where some are wanted."""
+        """Start the thread, if checkpoints are configured."""
         if self._wanted:
             self._thread.start()
 
     def end(self, seconds: float) -> None:
-        """Begin no more, and wait for the one at work: that long, and no longer, as one that is not complete is none."""
+        """Start no more checkpoints, and wait at most `seconds` for the running one. An incomplete checkpoint does
+        not count."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def take_due(self, stop: Stop) -> Problem | None:
-        """Take each that is due, once, now, until `stop`; the first problem. Not beside a thread that was started."""
+        """Take every due checkpoint once, now, until `stop`; return the first problem. Not for use while the thread
+        runs."""
         if not self._wanted or stop.is_set():
             return None
         self.take_due_until(stop)
@@ -95,16 +98,16 @@ class CheckpointScheduler:
         return next((problem for problem in (*problems, self._shortening) if problem is not None), None)
 
     def report(self) -> list[dict[str, Any]]:
-        """The last snapshot of each lane, as plain values, from any thread."""
+        """The last checkpoint of each lane as plain values. Safe from any thread."""
         return self._told(self.list_problems())
 
     def list_problems(self) -> Mapping[str, Problem]:
-        """Why the last attempt of a lane failed, by lane; from any thread. Without a lane: why logs are not shortened."""
+        """Why the last attempt failed, by lane. The empty lane name stands for log truncation. Safe from any thread."""
         found = {lane: one.problem for lane, one in dict(self._kept).items() if one.problem is not None}
         return {**found, **({} if self._shortening is None else {"": self._shortening})}
 
     def take_due_until(self, stop: Stop) -> None:
-        """Take those that are due, until `stop`."""
+        """Take the due checkpoints, until `stop`."""
         for one in self._find():
             self._kept.setdefault(one.lane, one)
         positions, taken = self._positions(), False

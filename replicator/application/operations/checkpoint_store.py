@@ -1,4 +1,4 @@
-"""Where the snapshots of one lane's state are kept: a folder for each, valid once it has its name."""
+"""The checkpoints of one lane on disk: one folder each, valid once it has its final name."""
 
 from __future__ import annotations
 
@@ -16,36 +16,39 @@ from replicator.domain.errors import EnvironmentProblem, Fenced
 
 MANIFEST = "snapshot.json"
 FILE_LIST = "files.json"
-"""Every other file of a snapshot, with its size in bytes."""
+"""All other files of a checkpoint, with their sizes in bytes."""
 CHANGING_MARK = "changing"
-"""There while rows are taken out of a snapshot that is whole otherwise."""
+"""This file exists while rows are erased from an otherwise complete checkpoint."""
 OWN_FILES = frozenset({MANIFEST, FILE_LIST, CHANGING_MARK})
 DRAFT_FOLDER = "draft"
 LINKED_SUFFIX = ".parquet"
-"""Files that are never written to again, so that copies may share them."""
+"""Files that are never rewritten, so that copies may share them."""
 
 
 class CheckpointRemoved(FileNotFoundError):
-    """A snapshot was removed while it was copied: a newer one took its place."""
+    """A checkpoint was removed during its copy, because a newer one replaced it."""
 
 
 class CheckpointStore:
-    """Snapshots in `folder`, named by their numbers. One that is being made, or removed, is in a folder of another name, so
-    that a kill leaves those that were there; what it leaves beside them goes with the next `remove_leftovers`."""
+    """Checkpoints in `folder`, named by their numbers.
+
+    A checkpoint that is being made or removed has another folder name, so a kill does not damage the others. The
+    next `remove_leftovers` deletes what the kill left.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def list_usable(self) -> list[Checkpoint]:
-        """Every snapshot with which a replay may begin, the oldest first: those whose files are all there."""
+        """Every checkpoint that a rebuild can start from, the oldest first: those with all their files."""
         return [one for one in self.list_all() if not self.describe_damage(one)]
 
     def describe_damaged(self) -> list[str]:
-        """Of those that lack something what that is, and what to do."""
+        """For each damaged checkpoint: what is missing, and how to fix it."""
         return [said for one in self.list_all() if (said := self.describe_damage(one))]
 
     def describe_damage(self, snapshot: Checkpoint) -> str:
-        """Why nothing begins with a snapshot, or nothing."""
+        """Why a checkpoint cannot be used; empty if it can."""
         path = self.get_folder(snapshot)
         if (path / CHANGING_MARK).exists():
             return f"snapshot {snapshot.number} in {path} is not used: a row is being forgotten in it; repeat that `forget`"
@@ -59,7 +62,7 @@ class CheckpointStore:
         return f"snapshot {snapshot.number} in {path} is damaged, and not used: see {wrong[0]}; remove the folder"
 
     def list_all(self) -> list[Checkpoint]:
-        """Every snapshot there is, damaged ones too, the oldest first. One whose description cannot be read is none."""
+        """Every checkpoint, damaged ones too, the oldest first. A checkpoint without a readable manifest is left out."""
         found = []
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
             if path.name.isdecimal():
@@ -71,7 +74,8 @@ class CheckpointStore:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Nobody else makes, changes or removes snapshots here meanwhile. Fenced where somebody does."""
+        """Exclusive permission to make, change and remove checkpoints in this folder. Fenced if another process has
+        it."""
         lock = InstanceLock(self.folder, "")
         try:
             lock.acquire()
@@ -86,12 +90,12 @@ class CheckpointStore:
             lock.release()
 
     def remove_leftovers(self) -> None:
-        """Remove what was left half made or half removed. Needs `lock`."""
+        """Remove half-made and half-removed checkpoints. Needs `lock`."""
         for path in self.folder.glob(f"{DRAFT_FOLDER}*"):
             shutil.rmtree(path)
 
     def make_draft(self, last: Checkpoint | None) -> Path:
-        """A folder to make the next snapshot in, which goes on from `last`. Needs `lock`."""
+        """A folder for the next checkpoint, with the content of `last`. Needs `lock`."""
         path = self.folder / DRAFT_FOLDER
         with self._wrap_write_errors():
             durable.make_folder(path)
@@ -100,11 +104,11 @@ class CheckpointStore:
         return path
 
     def find_next_number(self) -> int:
-        """That of the next snapshot."""
+        """The number of the next checkpoint."""
         return max((int(p.name) for p in self.folder.glob("*") if p.name.isdecimal()), default=0) + 1
 
     def publish_draft(self, draft: Path, snapshot: Checkpoint) -> None:
-        """Let what is in `draft` be this snapshot; durable on return. Needs `lock`."""
+        """Make `draft` this checkpoint; durable on return. Needs `lock`."""
         with self._wrap_write_errors():
             (draft / MANIFEST).write_text(json.dumps(snapshot.to_json()), encoding="utf-8")
             _list_files(draft)
@@ -127,8 +131,8 @@ class CheckpointStore:
 
     @contextmanager
     def mark_changing(self, snapshot: Checkpoint) -> Iterator[None]:
-        """What is in the snapshot may be changed meanwhile. Ended by an error or a kill, it is not used until that was done
-        again; one that was damaged stays so. Needs `lock`."""
+        """The files of the checkpoint may be changed inside the block. After an error or a kill the checkpoint is
+        unusable until the change is repeated. A damaged one stays damaged. Needs `lock`."""
         path = self.get_folder(snapshot)
         is_mine = (path / CHANGING_MARK).exists() or not self.describe_damage(snapshot)
         if is_mine:
@@ -142,18 +146,21 @@ class CheckpointStore:
             durable.sync_path(path)
 
     def remove_checkpoint(self, snapshot: Checkpoint) -> None:
-        """Remove a snapshot. Needs `lock`."""
+        """Remove a checkpoint. Needs `lock`."""
         gone = self.folder / f"{DRAFT_FOLDER}-{snapshot.number}"
         self.get_folder(snapshot).rename(gone)
         shutil.rmtree(gone)
 
     def get_folder(self, snapshot: Checkpoint) -> Path:
-        """The folder of a snapshot."""
+        """The folder of a checkpoint."""
         return self.folder / str(snapshot.number)
 
     def copy_checkpoint(self, snapshot: Checkpoint, to: Path) -> None:
-        """Let the folder `to` hold what a snapshot holds and nothing else; it may then be changed. Gone where the snapshot
-        was removed meanwhile, and `to` is empty then. Files of locks come along: who holds one holds no copy of it."""
+        """Copy a checkpoint into the folder `to`, replacing its content. The copy may be changed.
+
+        CheckpointRemoved if the checkpoint was removed meanwhile; `to` is empty then. Lock files are copied too,
+        but a copied lock file locks nothing.
+        """
         path = self.get_folder(snapshot)
         top = str(path)
         _empty_folder(to)
@@ -193,5 +200,5 @@ def _copy_or_link(source: str, target: str) -> None:
             os.link(source, target)
             return
         except OSError:
-            pass  # Another disk, or one without links.
+            pass  # Another disk, or a file system without links.
     shutil.copy2(source, target)

@@ -1,4 +1,4 @@
-"""A target made anew from the event log, and the lane that goes on with it: without a gap, and nothing twice."""
+"""Switches a lane to a target that was rebuilt from the event log: no gap, and nothing twice."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ from replicator.ports.source import Source
 
 
 def make_rebuild_lane(lane: Lane, into: str) -> Lane:
-    """The lane that makes the target `into` of the same table in the same sink; the config does not name it."""
+    """The lane that builds the target `into` of the same table in the same sink. The config does not name it."""
     return replace(lane, id=f"{lane.sink}.{into}", into=into, config_line="")
 
 
 @dataclass(frozen=True)
 class Cutover:
-    """A `ports.sink.CutoverDecision`: the lane goes on from where the rebuilt rows end. What it began with (`begun`) tells
-    partitions of which it has applied nothing. `transactions`: where its source has them, their topic has no rows of the
-    table, so that the rebuilt rows have no place there; and where lanes are held together at them, none may be ahead."""
+    """A `ports.sink.CutoverDecision`: the lane continues where the rebuilt rows end.
+
+    `begun`, the start position of the lane, shows partitions of which it has applied nothing. `transactions`: the
+    rules of a source with transactions. Their topic has no rows of the table, so the rebuilt rows have no position
+    in it. If lanes wait for each other at transactions, the rebuilt rows may not be ahead of the lane.
+    """
 
     lane: Lane
     begun: Position
     transactions: TransactionRules | None = None
 
     def __call__(self, live: LaneState | None, rebuilt: LaneState) -> LaneState:
-        """The state that both make. DataLoss where the lane has applied what the rebuilt rows have no place for."""
+        """The combined state. DataLoss if the lane has applied records of a partition in which the rebuilt rows
+        have no position."""
         live = live or LaneState()
         for place, offset in without_transaction_topic(live.position, self.transactions).items():
             if place not in rebuilt.position and offset > self.begun.get(place, 0):
@@ -49,18 +53,18 @@ class Cutover:
 
 
 def without_transaction_topic(position: Position, transactions: TransactionRules | None) -> Position:
-    """A position without the topic of transactions, which a lane has beside those of its table."""
+    """The position without the transaction topic, which a lane reads besides the topics of its table."""
     return position.only(p for p in position if transactions is None or p.topic != transactions.topic)
 
 
 def find_gap(live: LaneState | None, rebuilt: LaneState | None) -> Position:
-    """Where the rebuilt rows end, in the partitions in which the lane is further."""
+    """The end of the rebuilt rows, in the partitions in which the lane is further."""
     ours, theirs = (state.position if state else Position() for state in (live, rebuilt))
     return Position({p: offset for p, offset in theirs.items() if offset < ours.get(p, offset)})
 
 
 def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None, rebuilt: LaneState | None) -> None:
-    """Raise DataLoss where the lane is further than the rebuilt rows, and its source does not have what lies between."""
+    """Raise DataLoss if the lane is ahead of the rebuilt rows and its source has lost the records between them."""
     place = find_gap(live, rebuilt)
     lost = source.losses(place, dict(live.identity if live else ())) if place else {}
     if lost:
@@ -74,8 +78,12 @@ def refuse_lost_records(source: Source[Any], lane: Lane, live: LaneState | None,
 def refuse_incomplete(
     lane: Lane, log: str, needed: Mapping[TopicPartition, int], kept: Iterable[Position], step: str
 ) -> None:
-    """Raise DataLoss, naming what is missing, unless the log has the records from `needed` on, where the lane began. One of
-    `kept` has to say so of each partition: where the log began, and the first records that it has."""
+    """Raise DataLoss, with the missing offsets, unless the log has all records from `needed` on, the start of the
+    lane.
+
+    `kept`: first offsets of the log, from its start position and from its first records. Each partition needs one
+    of them.
+    """
     known = list(kept)
     for place, offset in sorted(needed.items()):
         firsts = [position[place] for position in known if place in position]
@@ -89,7 +97,7 @@ def refuse_incomplete(
 
 
 def swap_tables(sink: Any, lane: Lane, rebuilt: Lane, judge: Cutover) -> LaneState:
-    """Exchange the rows. ConfigProblem for a sink that cannot."""
+    """Swap the tables of the two lanes. ConfigProblem for a sink that cannot."""
     if not hasattr(sink, "swap"):
         raise ConfigProblem(
             f"the sink of lane {lane.id} cannot exchange a target for another one",

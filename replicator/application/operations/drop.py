@@ -1,4 +1,4 @@
-"""Removing a target with everything that is kept of its lane, while the program does not write it."""
+"""Removes a target and everything stored for its lane, while the daemon does not write it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from replicator.ports.sink import Drops, LaneArtifact
 
 
 def list_artifacts(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> Sequence[LaneArtifact]:
-    """What its sink and the register keep of the lane; empty when there is nothing. Changes nothing."""
+    """Everything that the sink and the register store for the lane; empty if nothing. Changes nothing."""
     noted = [_make_register_artifact(lane, name) for name in _list_registered_sources(register, sources, lane)]
     return [*sink.list_artifacts(lane), *noted]
 
 
 def drop_lane(sink: Drops, register: Register, sources: Iterable[str], lane: Lane) -> None:
-    """Remove it all. May be repeated, after it was killed anywhere too.
+    """Remove everything of the lane. Safe to repeat, also after a kill at any point.
 
-    The register comes last. A lane whose target is gone, but not where it began, begins there again: nothing is passed over.
-    The other way round a lane that still has its position would begin, in a partition of which it has applied nothing yet,
-    where the source's `start_from` says, and that may be past what came meanwhile. Which topics hold the table stays in the
-    register: a lane that is configured anew is loaded from all of them, not from the next record on.
+    The register is last. Without its target, but with its start position, a lane starts there again, and nothing is
+    skipped. In the other order, a lane could have a position but no start. It would begin unread partitions at
+    `start_from`, and skip records that arrived meanwhile.
+
+    The topics of the table stay in the register. A lane that is configured again is loaded from all of them, not
+    from the next record on.
     """
     sink.drop(lane)
     for name in _list_registered_sources(register, sources, lane):
@@ -36,5 +38,5 @@ def _make_register_artifact(lane: Lane, source: str) -> LaneArtifact:
 
 
 def _list_registered_sources(register: Register, sources: Iterable[str], lane: Lane) -> list[str]:
-    """The sources in whose entry the lane is."""
+    """The sources whose register entry contains the lane."""
     return [name for name in sources if lane.id in register.load(name).beginnings]

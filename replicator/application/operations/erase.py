@@ -1,4 +1,4 @@
-"""Forgetting one key of a table: first it is on the erasure list, then it is taken out of everything."""
+"""Erases one key of a table: adds it to the erasure list first, then removes it everywhere."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .retry_dead_letters import to_raw_frame
 
 DEAD_LETTERS = "dead letters"
 SLICE_ROWS = 500
-"""Dead letters that are looked at at once."""
+"""Dead letters that are searched at once."""
 
 
 @dataclass(frozen=True)
 class ErasureTargets:
-    """Where rows of a table are: its targets, the event logs of its source, and the dead letters."""
+    """Everything with rows of a table: its targets, the event logs of its source, and the dead letters."""
 
     targets: Sequence[tuple[Lane, Erases]]
     logs: Sequence[tuple[Lane, ErasesRecords]]
@@ -37,8 +37,13 @@ class ErasureTargets:
 
 @dataclass
 class ErasureOutcome:
-    """What became of it. `removed`: how many rows or records, by place. `versions`: what still holds them, for people.
-    `linked`: other keys that the row had before or got, as texts. `refreshed`: tables that are computed from the targets."""
+    """The result of an erasure.
+
+    - `removed`: number of rows or records, by target or store. `versions`: descriptions of older versions that
+      still hold them.
+    - `linked`: other keys that the row had before or later, as texts.
+    - `refreshed`: tables that are computed from the targets.
+    """
 
     removed: dict[str, int] = field(default_factory=dict)
     versions: list[str] = field(default_factory=list)
@@ -47,10 +52,10 @@ class ErasureOutcome:
 
 
 class ErasureOperation:
-    """One key, of which `texts` says the values in clear; nothing of them is written down.
+    """Erases one key. Its values in clear text (`texts`) are never stored.
 
-    Killed anywhere it may be begun again, and goes on: from the first step on records of the key are withheld, and taking
-    out what is not there any more does nothing.
+    After a kill at any point it can start again and resumes. From the first step on, later records of the key are
+    dropped. A removal of rows that are already gone does nothing.
     """
 
     def __init__(
@@ -62,8 +67,8 @@ class ErasureOperation:
         self._tell = report
 
     def run(self, erasure: Erasure, texts: Sequence[str], *, end_versions: bool = False) -> ErasureOutcome:
-        """Forget the key of `erasure`, whose hash is not set yet. With `end_versions` nothing can be read in older
-        versions of what held it either."""
+        """Erase the key of `erasure`, whose hash is not set yet. With `end_versions`, older versions become
+        unreadable too."""
         hashes = self._list.open_hashes()
         found = self._find_existing(
             replace(erasure, hash=hashes.hash_key(erasure.source, erasure.table, erasure.columns, texts))
@@ -72,7 +77,7 @@ class ErasureOperation:
         done, looking = ErasureOutcome(), _RecordSearch(self._decoder, hashes, found)
         records = self._find_records(looking)
         letters = self._find_dead_letters(looking)
-        if looking.messages:  # Of what cannot be decoded these tell.
+        if looking.messages:  # These message keys identify records that cannot be decoded.
             records = self._find_records(looking)
         found = replace(found, messages=found.messages | looking.messages)
         self._list.put_erasure(hashes, found)
@@ -87,13 +92,13 @@ class ErasureOperation:
         return {lane.id: looking.find_positions(sink.records(lane), self._tell) for lane, sink in self._places.logs}
 
     def _find_existing(self, erasure: Erasure) -> Erasure:
-        """As it was when the key was forgotten first."""
+        """The erasure as stored when the key was first erased."""
         known = self._list.load()
         before = next((one for one in (known.erasures if known else ()) if one.identity == erasure.identity), None)
         return erasure if before is None else replace(before, topics=before.topics | erasure.topics)
 
     def _find_dead_letters(self, looking: _RecordSearch) -> list[Any]:
-        """Those of the key. First those that can be decoded: they tell under which keys of messages the others came."""
+        """The dead letters of the key. The decodable ones are first: their message keys identify the others."""
         every = [o for o in self._places.dead_letters.read() if o.source in ("", looking.erasure.source)]
         pieces = [every[start : start + SLICE_ROWS] for start in range(0, len(every), SLICE_ROWS)]
         for piece in pieces:
@@ -133,8 +138,8 @@ class ErasureOperation:
 def refresh_projections(
     refreshing: ProjectionRefresher, projections: Sequence[Projection], done: ErasureOutcome, *, end_versions: bool
 ) -> None:
-    """Have tables that are computed from the targets hold nothing of the key either, as far as their queries take it from
-    there; may be repeated."""
+    """Refresh the tables that are computed from the targets, so that they have nothing of the key from there. Safe
+    to repeat."""
     for one in projections:
         done.refreshed.append(refreshing.refresh(one))
         held = refreshing.projector.end_versions if end_versions else refreshing.projector.versions
@@ -142,7 +147,7 @@ def refresh_projections(
 
 
 class _RecordSearch:
-    """Finds records of the key, and remembers under which keys of messages they came."""
+    """Finds records of the key, and collects their message keys."""
 
     def __init__(self, decoder: Decoder, hashes: ErasureHashes, erasure: Erasure) -> None:
         self._decoder, self._hashes = decoder, hashes
@@ -152,12 +157,12 @@ class _RecordSearch:
         self.refresh_keys()
 
     def refresh_keys(self) -> None:
-        """Look for what is known by now."""
+        """Search for the message keys found so far, too."""
         now = replace(self.erasure, messages=self.erasure.messages | self.messages)
         self._withholding: Any = filter_erased(self._decoder, self._hashes, [now])
 
     def find_matches(self, raw: pa.Table) -> list[bool]:
-        """For each record of a raw frame whether it is of the key."""
+        """One boolean per record of a raw frame: true if the record belongs to the key."""
         gone = self._withholding.find_erased(raw)
         if gone is None:
             return [False] * raw.num_rows
@@ -169,14 +174,14 @@ class _RecordSearch:
         return [bool(hit) for hit in gone.to_pylist()]
 
     def _is_plain(self, key: bytes) -> bool:
-        """Whether it says by itself of which key the record is; where that was another one it must not count."""
+        """True if the message key itself contains a row key. If that is another key, the record must not count."""
         try:
             return any(find_keys(self.erasure.columns, msgspec.json.decode(key)))
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
 
     def find_positions(self, frames: Iterable[pa.Table], tell: Callable[[str], None]) -> list[tuple[str, int, int]]:
-        """Where they are."""
+        """Topic, partition and offset of the records of the key."""
         found, seen = [], 0
         for raw in frames:
             hits = pa.array(self.find_matches(raw), pa.bool_())
@@ -189,6 +194,6 @@ class _RecordSearch:
 
 
 def _add_counts(before: Mapping[str, int] | None, now: Mapping[str, int]) -> dict[str, int]:
-    """Forgotten again, what was removed then counts too."""
+    """The sums of both. A repeated erasure includes the earlier counts."""
     known = before or {}
     return {place: known.get(place, 0) + now.get(place, 0) for place in {**known, **now}}

@@ -1,4 +1,4 @@
-"""Events that programs emit: made from what a caller says, bounded, and stored whatever passes by itself."""
+"""Stores the events that programs emit, within limits and with retries."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from replicator.ports.event_store import EventStore
 
 @dataclass(frozen=True, slots=True)
 class EventEmitter:
-    """Stores events in `store`, unless they are beyond `limits`. What may pass by itself is tried again, with the same ids,
-    for `patience` seconds. Safe for use from several threads."""
+    """Stores events in `store`, if they are within `limits`. Temporary errors are retried with the same ids for
+    `patience` seconds. Thread-safe."""
 
     store: EventStore
     limits: EventLimits

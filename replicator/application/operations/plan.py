@@ -1,4 +1,4 @@
-"""What will run: the tables a source holds now, their lanes, and the plan of each lane."""
+"""Plans a run: the tables of a source, their lanes, and the plan of each lane."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from replicator.ports.frames import Batch, F, Lane
 from replicator.ports.source import Source
 
 PEEK_RECORDS = 200
-"""Offsets per partition that are read to learn the tables."""
+"""Offsets per partition that are read to find the tables."""
 
 
 @dataclass(frozen=True)
 class PlannedLane:
-    """One lane: its plan, or the problem that keeps it from having one."""
+    """One lane with its plan, or with the problem that prevents one."""
 
     lane: Lane
     table: TableSpec | None
@@ -34,12 +34,12 @@ class PlannedLane:
 
 
 class LanePlanner(Generic[F]):
-    """Looks at the first records of each partition, applies nothing, moves no position."""
+    """Reads the first records of each partition. Applies nothing, moves no position."""
 
     def __init__(
         self, source: Source[F], decoder: Decoder, engine: Engine[F], rules_for: RulesFor, logs: Sequence[Lane] = ()
     ) -> None:
-        """`logs`: the event-log lanes of the source, which have no plan, and may have a problem."""
+        """`logs`: the event-log lanes of the source. They have no plan, but may have a problem."""
         self._logs = logs
         self._source = source
         self._decoder = decoder
@@ -50,7 +50,7 @@ class LanePlanner(Generic[F]):
         self._tables: dict[str, None] = {}
 
     def plan_lanes(self) -> Sequence[PlannedLane]:
-        """Every lane of every table that the first records show. Errors of the source pass through."""
+        """Every lane of every table in the first records. Errors of the source pass through."""
         start, end = self._source.start(), self._source.end()
         until = Position({p: min(o + PEEK_RECORDS, end.get(p, o)) for p, o in start.items()})
         self._source.read(start, until, self._learn_batch, threading.Event())
@@ -60,7 +60,7 @@ class LanePlanner(Generic[F]):
         ]
 
     def _list_stopped_logs(self) -> Iterator[PlannedLane]:
-        """Event logs that would hold what a mask with a wrong name was to mask."""
+        """Event logs that would store values unmasked, because the mask's name is wrong."""
         for lane in self._logs:
             for table, problem in sorted(self._problems.items()):
                 rules = self._rules_for(table)

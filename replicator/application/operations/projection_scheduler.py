@@ -1,4 +1,4 @@
-"""Keeping projections current beside a running pipeline: on a thread of its own, which no lane waits for."""
+"""Refreshes projections while the pipeline runs, on a separate thread, so that no lane waits."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from .refresh import ProjectionRefresher, RefreshResult
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 0.5
-"""Seconds between two looks at what the lanes have committed."""
+"""Seconds between two checks of the lanes' commits."""
 FORCED_REFRESH_SECONDS = 60.0
-"""Seconds after which a projection is looked at whatever the lanes say: others may write its inputs, too."""
+"""Seconds after which a projection is checked even without commits of lanes: other programs may write its inputs."""
 LONGEST_DELAY = 60.0
-"""Seconds between two attempts at most."""
+"""Maximum seconds between two attempts."""
 
 
 @dataclass
 class ScheduledProjection:
-    """A projection that is kept current. `every`: seconds from one refresh to the next; None: whenever an input changes."""
+    """A projection with its schedule. `every`: seconds between refreshes; None: whenever an input changes."""
 
     projection: Projection
     every: float | None = None
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, longest=LONGEST_DELAY))
     seen_versions: object = None
-    """What the lanes had committed when it was last looked at."""
+    """The commits of the lanes at the last check."""
     next_at: float = 0.0
-    """When it is due whatever the lanes say."""
+    """The time of the next refresh, whatever the lanes commit."""
     last: RefreshResult | None = None
     at: str | None = None
     problem: Problem | None = None
 
 
 CommittedVersions = Callable[[], Mapping[str, object]]
-"""By target something that is another one after every commit of its lane."""
+"""By target, a value that changes with every commit of its lane."""
 
 
 class ProjectionScheduler:
-    """Refreshes projections, each after those whose tables it reads. A failure is told, tried again later, and stops nothing
-    else."""
+    """Refreshes projections, each after the projections that it reads. A failure is logged, retried later, and
+    stops nothing else."""
 
     def __init__(
         self,
@@ -70,18 +70,19 @@ class ProjectionScheduler:
         self._thread = threading.Thread(target=self._run, name="projections", daemon=True)
 
     def start(self) -> None:
-        """Begin, where there is something to keep."""
+        """Start the thread, if there are projections."""
         if self._kept:
             self._thread.start()
 
     def end(self, seconds: float) -> None:
-        """Begin no more refreshes, and wait for the one at work: that long, and no longer, as it is one commit or none."""
+        """Start no more refreshes, and wait at most `seconds` for the running one. A refresh is one commit or none."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def refresh_all(self, stop: Stop) -> Problem | None:
-        """Refresh each once, now, until `stop`; the first problem. Not beside a thread that was started."""
+        """Refresh every projection once, now, until `stop`; return the first problem. Not for use while the thread
+        runs."""
         if self._kept and not stop.is_set():
             with self._opening() as refreshing:
                 for one in self._kept:
@@ -90,11 +91,11 @@ class ProjectionScheduler:
         return next((one.problem for one in self._kept if one.problem is not None), None)
 
     def report(self) -> list[dict[str, Any]]:
-        """How each stands, as plain values, from any thread."""
+        """The state of each projection as plain values. Safe from any thread."""
         return [_to_report(one) for one in self._kept]
 
     def refresh_due(self, refreshing: ProjectionRefresher) -> None:
-        """Refresh those that are due."""
+        """Refresh the projections that are due."""
         for one in self._kept:
             committed = self._get_input_versions(one)
             changed = one.every is None and one.problem is None and committed != one.seen_versions

@@ -1,4 +1,4 @@
-"""Pages of rows: what somebody asked for as a selection, and where the next page begins."""
+"""Pages of rows: filters and order of a request, and the start of the next page."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from replicator.domain.read_query import (
 from replicator.ports.read_side import Filter, Page, PageRequest
 
 OPERATORS: Mapping[str, Operator] = {"eq": "=", "ne": "<>", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
-"""As filters name them; beside these there is `null`, with `true` or `false`."""
+"""The operators by their names in filters. There is also `null`, with `true` or `false`."""
 NULL_OPERATORS: Mapping[str, Operator] = {"true": "is null", "false": "is not null"}
 SEQUENCE = re.compile(r"_cdc_seq_\d+")
 MAX_EQUAL_ROWS = 10_000
-"""Rows at a place that nothing tells apart."""
+"""Maximum rows with equal values in all order columns."""
 FROM_THE_BEGINNING = "Leave `after` out to begin at the first page."
 PagePlace = tuple[str | None, ...]
 
 
 class PageQuery:
-    """The pages of what is wanted of a table whose rows `key` tells apart, several of one key unless it is `unique`.
+    """The pages of a request to a table with this `key`. Several rows may share one key unless it is `unique`.
 
-    `build_query` first, which says what to read, then `make_page`, with what was read so.
+    Call `build_query` first, read the rows of its query, then call `make_page` with them.
     """
 
     def __init__(self, wanted: PageRequest, key: Sequence[str], *, unique: bool) -> None:
@@ -48,8 +48,11 @@ class PageQuery:
         self._passed = 0
 
     def build_query(self, schema: pa.Schema) -> ReadQuery:
-        """What to read of a table with these columns: one row more than is wanted, and those at the place of the last page's
-        end that were in it. Misasked for columns it has not, and values they do not hold."""
+        """The query for a table with these columns: one row more than the page, plus the rows of the last page that
+        share its end.
+
+        InvalidReadQuery for unknown columns, and for values of another type than the column.
+        """
         conditions = [to_condition(one, schema) for one in (*self._make_key_filters(), *self._wanted.filters)]
         self._order = self._list_order_columns(schema)
         self._start, self._passed = _decode_place(self._wanted.after, len(self._order))
@@ -59,7 +62,7 @@ class PageQuery:
         return ReadQuery(tuple(conditions), self._order, start, self._wanted.limit + self._passed + 1)
 
     def make_page(self, rows: pa.Table) -> Page:
-        """The rows of the page. A row that was in the page before may have gone meanwhile: none is left out for it."""
+        """The rows of the page. Rows of the last page may be gone meanwhile; then nothing is skipped for them."""
         places = [tuple(to_place_text(value) for value in row) for row in zip(*(rows[n] for n in self._order), strict=True)]
         before = min(self._passed, sum(1 for _ in takewhile(lambda place: place == self._start, places)))
         end = before + self._wanted.limit
@@ -85,7 +88,7 @@ class PageQuery:
         return [Filter(name, "eq", text) for name, text in zip(self._key, wanted, strict=True)]
 
     def _list_order_columns(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The key, and what tells rows of one key apart."""
+        """The key, and the columns that distinguish rows with the same key."""
         key = tuple(name for name in self._key if name in schema.names and is_comparable(schema.field(name).type))
         if self._unique and len(key) == len(self._key):
             return key
@@ -96,7 +99,7 @@ class PageQuery:
 
 
 def to_condition(filter_: Filter, schema: pa.Schema) -> ReadCondition:
-    """A filter with its value in the type of its column."""
+    """A filter whose value has the type of its column."""
     if filter_.column not in schema.names:
         raise InvalidReadQuery(
             f"there is no column {filter_.column!r}", next_step=f"The columns are: {', '.join(schema.names)}."
@@ -134,7 +137,7 @@ def _encode_place(place: PagePlace, alike: int) -> str:
 
 
 def _decode_place(after: str | None, columns: int) -> tuple[PagePlace, int]:
-    """The values at which the page before ended, and how many of its last rows have them."""
+    """The values at the end of the page before, and the number of its last rows that have these values."""
     if after is None:
         return (), 0
     try:

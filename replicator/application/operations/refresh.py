@@ -1,4 +1,4 @@
-"""Refreshing a projection: what has to be computed, one commit, and who is told of it."""
+"""Refreshes a projection: computes what changed, writes one commit, and sends lineage events."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What a refresh did. `kind`: `full`, `groups`, `none` (rows of the inputs are the same, and only their versions
-    were noted) or `current` (nothing has changed, and nothing was committed). `rows`, `groups`: written."""
+    """The result of a refresh. `rows`, `groups`: number written. `kind`:
+
+    - `full`: all rows were computed. `groups`: only the affected groups.
+    - `none`: the input rows are the same; only their versions were stored.
+    - `current`: nothing has changed, and nothing was committed.
+    """
 
     name: str
     target: str
@@ -38,7 +42,7 @@ class RefreshResult:
 
 @dataclass
 class ProjectionRefresher:
-    """Refreshes projections with one projector. Not for several threads at once."""
+    """Refreshes projections with one projector. Not thread-safe."""
 
     projector: Projector
     namespace: str
@@ -46,8 +50,10 @@ class ProjectionRefresher:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def refresh(self, projection: Projection, *, full: bool = False) -> RefreshResult:
-        """Bring a projection up to its inputs' newest versions; `full`: computed whole, whatever has changed. After an error
-        the table is as it was before, or as this refresh makes it, and the next one goes on from there."""
+        """Update a projection to the newest versions of its inputs. `full`: compute all rows, whatever has changed.
+
+        After an error the table is as before, or as this refresh makes it. The next refresh continues from there.
+        """
         try:
             return self._refresh_projection(projection, full)
         finally:
@@ -83,7 +89,7 @@ class ProjectionRefresher:
         return {label: to_dataset(self.projector.place(*table)) for label, table in tables.items()}
 
     def _send_lineage(self, run: LineageRun, happened: RunState, outcome: RunOutcome | None = None) -> None:
-        """Lineage is told of what is done; it does not decide about it."""
+        """A lineage error is only logged: it never stops a refresh."""
         if self.lineage is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Rejected records, tried again: decoded under the configuration of now, and applied beside the stream."""
+"""Retries dead letters: decodes them with the current configuration and applies them out of band."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from replicator.ports.frames import F, Lane, RecordSlice, RejectedRecord, Write
 from replicator.ports.sink import Sink
 
 SLICE_ROWS = 500
-"""Letters that are tried at once."""
+"""Dead letters that are retried at once."""
 PATIENCE = 20.0
-"""Seconds for one lane's answer: whoever tries records again must not make others wait for a sink that is away."""
+"""Seconds to wait for one sink. A retry must not make other lanes wait for a sink that is away."""
 ACCEPTED_CHANGES = frozenset({SchemaChangeKind.WIDENED, SchemaChangeKind.ADDED})
-"""Changes of a schema that take nothing from rows that are there."""
+"""Schema changes that remove nothing from existing rows."""
 EMPTY_SPAN = Span(Position(), Position())
 
 RecordPosition = tuple[str, int, int]
@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryResult:
-    """What became of letters: `applied` are marked as replayed; `rejected` were rejected once more, by some lane; `untried`
-    could not be tried, each with a sentence."""
+    """The result of a retry. `applied`: marked as replayed. `rejected`: rejected again, by some lane. `untried`: by
+    event id, the reason in a sentence."""
 
     applied: int = 0
     rejected: int = 0
@@ -54,8 +54,11 @@ class RetryResult:
 
 
 class RetryAttempt(Generic[F]):
-    """Letters of one piece on their way through one lane, or through what comes before lanes. What is rejected is written
-    again, by the letter's own lane or this one, before anything that was made of it is committed."""
+    """One slice of dead letters on the way through one lane, or through routing and decoding.
+
+    A new reject is stored before anything of the slice is committed. Its lane is that of the dead letter, or this
+    one.
+    """
 
     def __init__(self, shared: RuntimeContext[F], store: DeadLetters, letters: Sequence[DeadLetter]) -> None:
         self._shared = shared
@@ -65,7 +68,7 @@ class RetryAttempt(Generic[F]):
         self.failed: set[RecordPosition] = set()
 
     def reject_rows(self, rows: F, stage: str, lane: str) -> None:
-        """Durable when it returns."""
+        """Store the rows as dead letters; durable on return."""
         now = self._shared.now()
         found = self._shared.engine.rejected(rows, [self.raw])
         self._store.write([self._make_dead_letter(rejected, stage, lane, now) for rejected in found])
@@ -79,11 +82,12 @@ class RetryAttempt(Generic[F]):
 
 
 class DeadLetterRetry(Generic[F]):
-    """Tries letters of one source again, in the thread of that source, or where none runs.
+    """Retries dead letters of one source, in the thread of the source, or without a running daemon.
 
-    A lane gets them by their own sequences and wherever it stands (`Write.out_of_band`): what is older than what it holds is
-    superseded, what it has is a duplicate. Killed anywhere and begun again, the outcome is the same: a letter is marked once
-    every lane that lacks it has committed. Event logs have every record anyway.
+    A lane applies them by their own sequences, whatever its position (`Write.out_of_band`). A change older than the
+    row is superseded; a change that was applied before is a duplicate. A retry that was killed can be repeated with
+    the same result: a dead letter is marked only after every lane that lacks it has committed. Event logs have
+    every record anyway.
     """
 
     def __init__(self, place: SourceContext[F], decoder: Decoder, catalog: Catalog[F], shared: RuntimeContext[F]) -> None:
@@ -97,7 +101,8 @@ class DeadLetterRetry(Generic[F]):
         self._waiting: Sequence[DeadLetter] = ()
 
     def retry(self, letters: Iterable[DeadLetter]) -> RetryResult:
-        """Try them, in the order of their records. Raises what a sink or the store raises; what was done stays done."""
+        """Retry the dead letters, in the order of their records. Errors of a sink or the store pass through;
+        finished work stays."""
         done, usable = RetryResult(), []
         letters = sorted(letters, key=_record_position)
         self._waiting = self._store.read(DeadLetterFilter(lane="", state=OPEN))
@@ -112,8 +117,8 @@ class DeadLetterRetry(Generic[F]):
         return done
 
     def _mask_dead_letters(self, letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
-        """The letters as they may be stored by now: masks may be younger than they. Of a record that killed the program
-        nothing is decoded before it is tried."""
+        """The dead letters under the masks of now, which may be newer than they are. A record that crashed the
+        process is not decoded here."""
         if not isinstance(self._decoder, MasksRecords):
             return letters
         known = [letter for letter in letters if letter.code != RejectCode.CRASHED]
@@ -142,7 +147,8 @@ class DeadLetterRetry(Generic[F]):
         return ""
 
     def _retry_slice(self, letters: Sequence[DeadLetter]) -> RetryResult:
-        """Letters that differ in their lane only share a record: lanes take them apart."""
+        """Retry one slice. Dead letters that differ only in their lane share a record, so each lane is retried
+        separately."""
         common = [letter for letter in letters if not letter.lane]
         first = RetryAttempt(self._shared, self._store, common)
         tables = self._find_decodable(first)
@@ -166,7 +172,7 @@ class DeadLetterRetry(Generic[F]):
         return RetryResult(len([o for o in tried if o.event_id not in failed]), len(failed), {**left, **lost})
 
     def _find_lost(self, letters: Sequence[DeadLetter], lanes: Mapping[str, Lane]) -> dict[str, str]:
-        """Letters of lanes that are gone, and those whose record is of a table by now that their lane does not read."""
+        """Dead letters of removed lanes, and those whose record now belongs to a table that their lane does not read."""
         found: dict[str, str] = {}
         for name in sorted({letter.lane for letter in letters if letter.lane}):
             lane, own = lanes.get(name), [letter for letter in letters if letter.lane == name]
@@ -184,12 +190,12 @@ class DeadLetterRetry(Generic[F]):
         return f"{said}; correct the source, or purge it"
 
     def _find_tables(self, letters: Sequence[DeadLetter]) -> set[str]:
-        """The tables that records are of now; none of those that cannot be routed."""
+        """The tables of the records now, without records that cannot be routed."""
         raw = RetryAttempt(self._shared, self._store, letters).raw
         return {run.table for run in self._engine.route(raw, self._decoder).runs}
 
     def _find_unconfigured(self, again: RetryAttempt[F]) -> dict[str, str]:
-        """Letters whose records are of tables that the configuration does not name any more: nobody would take them."""
+        """Dead letters of tables that are no longer configured, so that no lane would apply them."""
         if not self._list_unknown_tables(again):
             return {}
         alone = {
@@ -207,7 +213,7 @@ class DeadLetterRetry(Generic[F]):
         return sorted({run.table for run in runs if self._place.rules_for(run.table) is None})
 
     def _find_blocked(self, good: Sequence[DeadLetter]) -> dict[str, str]:
-        """Why some of these must wait: what was held back of a key is applied after what it is held back for."""
+        """Dead letters that must wait for an earlier record of their key, with the reason."""
         tried = {letter.event_id for letter in good}
         known = {letter.event_id: letter for letter in (*self._waiting, *good) if letter.source in ("", self._place.name)}
         self._waiting = [letter for letter in self._waiting if letter.event_id not in tried]
@@ -217,7 +223,7 @@ class DeadLetterRetry(Generic[F]):
         return dict.fromkeys(stuck, "a record of its key before it is not replayed yet")
 
     def _find_decodable(self, again: RetryAttempt[F]) -> set[str]:
-        """The tables of the records; those that cannot be decoded are rejected once more."""
+        """The tables of the records. Records that cannot be decoded are rejected again."""
         if not again.dead_letters:
             return set()
         routed = self._engine.route(again.raw, self._decoder)
@@ -230,8 +236,8 @@ class DeadLetterRetry(Generic[F]):
         return {run.table for run in routed.runs}
 
     def _learn_tables(self, runs: Iterable[RecordSlice[F]]) -> list[RecordSlice[F]]:
-        """Those of tables that have lanes, all of which the catalog knows: a later run may tell the key that an earlier one
-        lacks."""
+        """The slices of tables with lanes, after the catalog has read all of them: a later slice may have the key
+        that an earlier one lacks."""
         wanted = [run for run in runs if self._list_lanes([run.table])]
         try:
             for run in wanted:
@@ -248,8 +254,8 @@ class DeadLetterRetry(Generic[F]):
         return found
 
     def _retry_lanes(self, lanes: Mapping[str, Lane], letters: Mapping[str, Sequence[DeadLetter]]) -> set[str]:
-        """The event ids of those that their lane rejects. Letters that wait for rows of other lanes are tried again after
-        these, as long as that helps."""
+        """The event ids that a lane rejects. Dead letters that wait for rows of other lanes are retried after
+        these, while that helps."""
         failed: set[str] = set()
         patient = True
         while letters:
@@ -265,8 +271,11 @@ class DeadLetterRetry(Generic[F]):
     def _retry_lane(
         self, lane: Lane, letters: Sequence[DeadLetter], *, patient: bool
     ) -> tuple[set[str], Sequence[DeadLetter]]:
-        """The event ids of those that the lane rejects; and, where it is `patient`, those that wait for other rows. At once
-        where it takes all of them; otherwise one by one: what was folded into a row that is rejected must not be lost."""
+        """The event ids that the lane rejects, and, if `patient`, the dead letters that wait for other rows.
+
+        All are applied at once if none is rejected, otherwise one by one. A change folded into a rejected row must
+        not be lost.
+        """
         if len(letters) > 1 and self._apply_all(lane, RetryAttempt(self._shared, self._store, letters), is_alone=False):
             return set(), ()
         failed: set[str] = set()
@@ -281,8 +290,8 @@ class DeadLetterRetry(Generic[F]):
         return failed, waiting
 
     def _apply_all(self, lane: Lane, again: RetryAttempt[F], *, is_alone: bool, is_patient: bool = False) -> bool:
-        """True when the lane took everything. Not `is_alone`, nothing is written where it rejects something. `patient`:
-        RowsWait for what waits."""
+        """True if the lane applied everything. Unless `is_alone`, a reject means that nothing is written.
+        `is_patient`: RowsWait for changes that wait for other rows."""
         parts: dict[int, tuple[TableSpec, list[F]]] = {}
         routed = self._engine.route(again.raw, self._decoder)
         if routed.reject_count and not is_alone:
@@ -307,7 +316,7 @@ class DeadLetterRetry(Generic[F]):
     def _apply_united(
         self, lane: Lane, table: TableSpec, frames: Sequence[F], again: RetryAttempt[F], *, alone: bool, patient: bool
     ) -> bool:
-        """`_apply_all`, of frames that go together as those of `table`."""
+        """Apply frames that share the schema `table`; see `_apply_all`."""
         plan = self._catalog.plan_lane(lane, table, self._load_schema(lane, table).select_columns(table))
         changes = self._engine.unite(frames, table)
         if plan.row_transforms:
@@ -322,9 +331,11 @@ class DeadLetterRetry(Generic[F]):
         )
 
     def _load_schema(self, lane: Lane, table: TableSpec) -> LaneSchema:
-        """What the lane takes of the source's columns: of a lane that does not run, as its sink remembers it, but for
-        columns that became wider, or more: the configuration may declare them since then, and the lane has them from where
-        it stands."""
+        """The schema of the lane; if it does not run, the one stored in its sink.
+
+        Columns that are new or wider since then are accepted: the config may declare them now, and the lane will
+        have them from its position on.
+        """
         run = self._shared.lanes.find(lane.id)
         if run is not None and run.schema.current is not None:
             return run.schema
@@ -379,7 +390,7 @@ def _record_position(letter: DeadLetter) -> RecordPosition:
 
 
 def to_raw_frame(letters: Iterable[DeadLetter]) -> pa.Table:
-    """Their records as they came, as a raw frame."""
+    """The original records of the dead letters, as a raw frame."""
     rows = [
         {
             "topic": letter.topic,
@@ -405,7 +416,7 @@ def _headers_from_text(text: str | None) -> list[dict[str, object]] | None:
 
 
 def make_unknown_source_error(letter: DeadLetter) -> ConfigProblem:
-    """Why a letter cannot be tried: the configuration has no source for it."""
+    """The error for a dead letter whose source is not configured."""
     return ConfigProblem(
         f"the source {letter.source!r} of {letter.event_id} is not in the configuration",
         next_step="Name it again, or forget its letters with `replicator dlq purge`.",

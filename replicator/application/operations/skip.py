@@ -1,4 +1,4 @@
-"""Moving a lane past records that it will never get: judged first, then done."""
+"""Moves a lane past records that it can never read: checks the move first, then applies it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from replicator.ports.source import Source
 
 @dataclass(frozen=True)
 class LanePosition:
-    """Where a lane stands: `position` is its own and, where it has none yet, where it begins; `covers` says which
-    partitions concern it."""
+    """The position of a lane, or, before its first write, its start position. `covers`: is a partition read by the
+    lane?"""
 
     lane: Lane
     position: Position
@@ -28,24 +28,25 @@ class LanePosition:
     def from_state(
         cls, lane: Lane, state: LaneState | None, begun: Position, covers: Callable[[TopicPartition], bool]
     ) -> LanePosition:
-        """From what its sink and the register say."""
+        """From the state in its sink and the start position in the register."""
         state = state or LaneState()
         return cls(lane, Position({**begun, **state.position}), dict(state.identity), covers)
 
 
 @dataclass(frozen=True)
 class SkipMove:
-    """A move that was found to make sense. In the partitions `lost` it may go back: they cannot be continued anyway."""
+    """A move that passed the check. In the partitions `lost` it may go back, because the lane cannot continue there
+    anyway."""
 
     to: Position
     lost: frozenset[TopicPartition]
 
 
 def check_skip(source: Source[Any], at: LanePosition, until: Position | None) -> SkipMove:
-    """The move to `until`, or, with None, to where the source's `start_from` says wherever records are lost.
+    """The move to `until`. If None, to the source's `start_from`, in the partitions with lost records.
 
-    ConfigProblem when that makes no sense: nothing to move, a partition that does not concern the lane, a place below the
-    lane's own or one that the source does not have. Changes nothing.
+    ConfigProblem if there is nothing to move, or a partition does not belong to the lane. Also if an offset is
+    below the lane's own, or not available in the source. Changes nothing.
     """
     lost = source.losses(at.position, at.identity)
     start = source.start()
@@ -62,9 +63,11 @@ def check_skip(source: Source[Any], at: LanePosition, until: Position | None) ->
 
 
 def apply_skip(sink: Sink[F], lane: Lane, skip: SkipMove) -> LaneState | None:
-    """Set the lane's position; its state after that. The identity of the topics in it is forgotten: the lane takes the
-    topics as they are now. So are the event times of a partition that is another log now. What the lane has applied since
-    the move was judged is not taken back."""
+    """Set the lane's position; returns its state after that.
+
+    Removes the identity of the moved topics, so the lane accepts the topics as they are now. Removes the event
+    times of partitions that are another log now. Changes that the lane applied since the check stay applied.
+    """
     state = sink.state(lane) or LaneState()
     back = skip.to.only(skip.lost)
     position = Position({**state.position.advanced_to(skip.to), **back})
@@ -76,8 +79,10 @@ def apply_skip(sink: Sink[F], lane: Lane, skip: SkipMove) -> LaneState | None:
 
 
 def advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:
-    """Set the lane's position to the end of `span`, in which there is nothing for it; its state after that. A lane that does
-    not stand at its start stays: rows of a first load may not be in its target yet."""
+    """Move the lane to the end of `span`, in which it has no records; returns its state after that.
+
+    A lane that is not at the start of `span` stays: rows of an initial load may not be in its target yet.
+    """
     state = sink.state(lane)
     if state is None or not state.position or any(state.position.get(p, o) != o for p, o in span.start.items()):
         return state
@@ -87,7 +92,7 @@ def advance_position(sink: Sink[F], lane: Lane, span: Span) -> LaneState | None:
 
 
 def _refuse_unknown_partition(at: LanePosition, known: set[TopicPartition], until: Position) -> None:
-    """The lane would for ever look for such a partition."""
+    """The lane would wait for such a partition forever."""
     for partition in until:
         if partition not in known:
             names = ", ".join(f"{p.topic}:{p.partition}" for p in sorted(known)) or "none yet"

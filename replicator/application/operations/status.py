@@ -1,4 +1,4 @@
-"""What a running pipeline looks like from outside."""
+"""The status report of a running pipeline."""
 
 from __future__ import annotations
 
@@ -28,13 +28,17 @@ LONG_CALL = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class LaneReport:
-    """One lane. `lag_records` to the end of its source as last asked, None while that does not answer, and where offsets do
-    not tell how many records there are; `lag_seconds` is the age of the newest change applied, 0 when nothing is left, None
-    when unknown. `position` as `Position.to_json`. `dead_letters`: how many open dead letters keep something from it
-    (`count_for_lane`), None while that is not known. `tombstones`: `describe_tombstones` the lane. `handed`: up to where
-    its sink was given everything. `schemas`: those that it has met, and the one it waits for, by number
-    (`schema_versions.to_summary`). `call`: the call of its sink that has been waited for longer than `LONG_CALL`: `doing`,
-    and `since`, a time."""
+    """One lane.
+
+    - `position`, `handed`: as `Position.to_json`. Its sink was given everything below `handed`.
+    - `lag_records`: up to the last known end of its source. None while the source is away, and if offsets do not
+      count records.
+    - `lag_seconds`: age of the newest applied change; 0 when nothing is left, None when unknown.
+    - `dead_letters`: open dead letters with changes that it lacks (`count_for_lane`). None when unknown.
+    - `tombstones`: see `describe_tombstones`.
+    - `schemas`: by number, those it has read and the one it waits for (`schema_versions.to_summary`).
+    - `call`: the call to its sink that takes longer than `LONG_CALL`: `doing`, and its start `since`.
+    """
 
     id: str
     table: str
@@ -58,15 +62,19 @@ class LaneReport:
 
 @dataclass(frozen=True, slots=True)
 class SourceReport:
-    """One source: records read since the start, how many per second on the whole, and `lag_records` from its lowest lane to
-    its end; `unread` of them were not read yet. Both are None where offsets do not tell how many records there are.
+    """One source.
 
-    Of the records, `ignored` by kind carry no change of a table that some lane has, and `Report.rejects` has those that
-    were rejected in stages `route` and `decode`; lanes got all others. While the source does not answer, or some partition
-    of it fails, `away_since` (a time) and `error`; its end is then what it was when it last answered. `pace` where an
-    engine runs the stream by itself; `transactions` where lanes are held together at them; `row_loss` where what sends the
-    records may lose some before. `call`: what the source has been waited for longer than `LONG_CALL`: `doing`, and
-    `since`, a time."""
+    - `records`: read since the start. `records_per_second`: on average.
+    - `lag_records`: from its lowest lane to its end. `unread`: of these, not read yet. Both are None if offsets do
+      not count records.
+    - `ignored`: by kind, records without a change of a table with a lane. `Report.rejects` has the records rejected
+      in the stages `route` and `decode`. Lanes got all others.
+    - `away_since` (a time) and `error`: while the source or one of its partitions fails. Its end is the last known
+      one then.
+    - `pace`: if an engine runs the stream itself. `transactions`: if lanes wait for each other at transactions.
+    - `row_loss`: if the sender of the records may lose some before sending.
+    - `call`: the call to the source that takes longer than `LONG_CALL`: `doing`, and its start `since`.
+    """
 
     name: str
     records: int
@@ -85,8 +93,8 @@ class SourceReport:
 
 @dataclass(frozen=True, slots=True)
 class RejectCount:
-    """So many records were rejected since the start, in one stage and for one reason; `table` is empty where it is not
-    known. A record that several lanes reject counts for each."""
+    """The records rejected since the start, by stage and reason. `table` is empty if unknown. A record that several
+    lanes reject counts once per lane."""
 
     source: str
     table: str
@@ -97,9 +105,13 @@ class RejectCount:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything at one moment. `engine_page`: where people can watch the engine work, if it has such a place.
-    `dead_letters`: `list_open_dead_letters`, None while that is not known. `dead_letter_call`: what their store has been
-    asked for longer than `LONG_CALL`: `doing`, `since` (a time), and `error`, what it said last."""
+    """The status of everything at one time.
+
+    - `engine_page`: the web page of the engine, if it has one.
+    - `dead_letters`: see `list_open_dead_letters`. None when unknown.
+    - `dead_letter_call`: the call to the dead-letter store that takes longer than `LONG_CALL`: `doing`, its start
+      `since`, and `error`, the last one.
+    """
 
     at: str
     engine_page: str | None
@@ -115,7 +127,7 @@ class Report:
 
 
 class StatusReporter(Generic[F]):
-    """Takes reports, from any thread; reads memory only."""
+    """Makes reports, from any thread; reads memory only."""
 
     def __init__(
         self,
@@ -179,8 +191,8 @@ DeadLetterTotals = Mapping[DeadLetterGroup, int] | None
 
 
 def list_open_dead_letters(letters: DeadLetterTotals) -> tuple[dict[str, Any], ...] | None:
-    """How many dead letters are open, by `source`, `table` (empty where it is not known) and `lane` (empty where no lane got
-    the record)."""
+    """The number of open dead letters, by `source`, `table` (empty if unknown) and `lane` (empty if no lane got the
+    record)."""
     return None if letters is None else tuple({**asdict(group), "open": n} for group, n in sorted(letters.items()))
 
 
@@ -230,8 +242,8 @@ def _make_lane_report(run: LaneRun, flow: SourceProgress, now: datetime, letters
 
 
 def describe_tombstones(lane: Lane, forgotten: DeleteHorizon | None) -> dict[str, Any] | None:
-    """How long a lane that remembers deletes does so (`retention`, in words; None: for ever), and what it has forgotten
-    (`retention.told`); None for a lane that does not."""
+    """How long the lane keeps tombstones (`retention`, as text; None: forever), and which it has purged
+    (`retention.to_summary`). None for a lane without tombstones."""
     if lane.policy != "scd1":
         return None
     kept = None if lane.retention is None else str(lane.retention)
