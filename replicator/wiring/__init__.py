@@ -1,1 +1,1 @@
-"""Where objects are built: adapters by entry point, the rest by one container."""
+"""Builds all objects: adapters by entry point, everything else by one container."""

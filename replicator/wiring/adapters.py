@@ -39,13 +39,13 @@ DECODER_KEYS = frozenset(
         "replica_identity",
     }
 )
-"""Keys of a source that are its decoder's."""
+"""Keys of a source that configure its decoder."""
 BACKFILL_FORMATS = frozenset({"debezium_json", "debezium_avro"})
-"""Formats that put the changes of a table in an order in which rows that are read have a place."""
+"""Formats whose sequence also orders the rows of a backfill."""
 OUT_OF_RANGE_FORMATS = frozenset(FORMATS) - {OUTBOX}
-"""Formats whose decoders are told of dates and times that no target can hold."""
+"""Formats whose decoders get rules for dates and times that no target can store."""
 TRUNCATE_FORMATS = frozenset({"rows"})
-"""Formats in which a truncate is a row, which `apply_as_truncates` tells from others."""
+"""Formats in which a truncate is a row, recognised by `apply_as_truncates`."""
 CORE_KEYS = frozenset(
     {"kind", "engines", "format", "transport", "database", "connect", "transactions", "patience", "snapshots", "retention"}
 )
@@ -53,7 +53,7 @@ HIDDEN_KEYS = CORE_KEYS | DECODER_KEYS
 
 
 FILE_TRANSPORTS = frozenset({"archive", "files"})
-"""Transports whose lines are bounded before they are read."""
+"""Transports that limit the length of a line before it is read."""
 
 
 def build_source(loaded: Loaded, name: str) -> Source[Any]:
@@ -72,7 +72,7 @@ def build_source(loaded: Loaded, name: str) -> Source[Any]:
 
 
 def input_limits(loaded: Loaded, name: str) -> dict[str, int]:
-    """What the source `name` and its check are told of `limits` beside the size of a batch."""
+    """The `limits`, besides the batch size, for the source `name` and its check."""
     transport, limits = loaded.settings.sources[name].transport, loaded.settings.limits
     if transport == "snapshots":
         return {"memory": limits.memory}
@@ -80,7 +80,7 @@ def input_limits(loaded: Loaded, name: str) -> dict[str, int]:
 
 
 def build_topic_reader(loaded: Loaded, name: str, topics: Sequence[str]) -> Source[Any]:
-    """A reader of `topics` from their beginning in this process, by the broker and the options of the source `name`."""
+    """A reader of `topics` from their start in this process, with the broker and options of the source `name`."""
     settings = loaded.settings.sources[name]
     given = {
         **list_options(settings),
@@ -93,13 +93,13 @@ def build_topic_reader(loaded: Loaded, name: str, topics: Sequence[str]) -> Sour
 
 
 def has_backfills(loaded: Loaded, name: str) -> bool:
-    """Whether tables of the source can be read whole, beside their changes."""
+    """True if tables of the source can be read whole, besides their changes."""
     settings = loaded.settings.sources[name]
     return settings.format in BACKFILL_FORMATS and getattr(settings, "database", None) is not None
 
 
 def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int) -> Source[Any]:
-    """The source with what backfills wrote down; on an engine that has no journal of them, the source alone."""
+    """The source plus the journal of its backfills. Without a journal on this engine, only the source."""
     if not has_journal(loaded):
         return made
     options = {"state": str(get_backfills_folder(loaded, name)), "batch_bytes": size, **_list_engine_options(loaded)}
@@ -107,7 +107,7 @@ def add_backfills(loaded: Loaded, name: str, made: Source[Any], size: int) -> So
 
 
 def has_journal(loaded: Loaded) -> bool:
-    """Whether the pipeline's engine applies what backfills wrote down."""
+    """True if the pipeline's engine can apply backfills."""
     return _find_journal(loaded) in list_names("replicator.sources")
 
 
@@ -116,13 +116,13 @@ def _find_journal(loaded: Loaded) -> str:
 
 
 def get_backfills_folder(loaded: Loaded, name: str) -> Path:
-    """Where backfills of the source's tables write rows down."""
+    """The folder to which backfills of the source write rows."""
     return get_state_folder(loaded) / "backfills" / name
 
 
 def list_kept_options(loaded: Loaded, name: str) -> dict[str, Any]:
-    """What a source is told that keeps something between runs: where, the key of its table, its declared and its private
-    columns, and its times."""
+    """The options of a source with stored state: its folder, the key, declared and private columns of its table,
+    and its times."""
     settings = loaded.settings.sources[name]
     table = settings.stateful_table
     if table is None:
@@ -147,27 +147,29 @@ def list_kept_options(loaded: Loaded, name: str) -> dict[str, Any]:
 
 
 def get_state_folder(loaded: Loaded) -> Path:
-    """Where the pipeline keeps what is of this machine only."""
+    """The folder for the pipeline's files on this machine."""
     return Path(loaded.settings.state) / loaded.settings.pipeline
 
 
 def use_local_engine(loaded: Loaded) -> Loaded:
-    """The configuration with the local engine, for what only looks; as it is where a transport has no adapter for it."""
+    """The configuration with the local engine, for commands that only read. Unchanged if a transport has no local
+    adapter."""
     used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
-    of_engine = any(getattr(source, "table", None) for source in used)  # A catalog is the engine's.
+    of_engine = any(getattr(source, "table", None) for source in used)  # A catalog belongs to the engine.
     if of_engine or not {source.transport for source in used} <= set(list_names("replicator.sources")):
         return loaded
     return replace(loaded, settings=loaded.settings.model_copy(update={"engine": LOCAL}))
 
 
 def open_erasure_list(loaded: Loaded) -> ErasureList:
-    """The list of rows that were forgotten."""
+    """The list of erased rows."""
     said = loaded.settings.erasures
     return ErasureList(get_state_folder(loaded) if said is None else Path(said))
 
 
 def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...]) -> Any:
-    """The adapter `name` for the pipeline's engine, registered as `<name>_<engine>` unless the engine is the local one."""
+    """The adapter `name` for the pipeline's engine. It is registered as `<name>_<engine>`, for the local engine as
+    `<name>`."""
     engine = loaded.settings.engine
     if engine == LOCAL:
         return load_adapter(group, name, f"{loaded.describe_origin(*at)}: ")
@@ -181,8 +183,7 @@ def _load_for_engine(loaded: Loaded, group: str, name: str, at: tuple[str, ...])
 
 
 def _list_engine_options(loaded: Loaded) -> dict[str, Any]:
-    """What the adapters of an engine share: the options of its session, and the object stores that `list_object_stores`
-    names."""
+    """The options that all adapters of an engine share: its session options, and the schemes of `list_object_stores`."""
     engine = loaded.settings.engine
     if engine == LOCAL:
         return {}
@@ -191,42 +192,42 @@ def _list_engine_options(loaded: Loaded) -> dict[str, Any]:
 
 
 def list_object_stores(loaded: Loaded) -> list[str]:
-    """The schemes of the object stores that some sink, or a table that is read, is in. Files of other sources in one do not
-    count: they are read without what the engine has for stores."""
+    """The schemes of object stores that contain a sink or a source table. Files of other sources do not count: they
+    are read without the engine's support for stores."""
     tables = (source for source in loaded.settings.sources.values() if source.transport == "delta")
     paths = (str(getattr(one, "path", None)) for one in (*loaded.settings.sinks.values(), *tables))
     return sorted({path.partition("://")[0] for path in paths if "://" in path})
 
 
 def compute_batch_bytes(loaded: Loaded) -> int:
-    """The most bytes of input in one batch, so that what is on its way fits into `record_limits.memory`.
+    """Maximum input bytes of one batch, so that all batches in progress fit into `limits.memory`.
 
-    At once there are the raw batch and its decoded form, and per sink one batch at work and one that waits.
+    At the same time there are the raw batch, its decoded form, and for each sink one running and one waiting batch.
     """
     limits = loaded.settings.limits
     return max(1, min(limits.batch_bytes, limits.memory // (2 + 2 * _count_sinks(loaded))))
 
 
 def compute_whole_bytes(loaded: Loaded) -> int:
-    """The most bytes of input in a batch that is all there is (`mode: batch`): no other one is on its way beside it, raw, in
-    its decoded form, and as each sink gets it."""
+    """Maximum input bytes of the only batch of a source with `mode: batch`. No other batch is in progress besides
+    its raw form, its decoded form, and one for each sink."""
     return max(1, loaded.settings.limits.memory // (2 + _count_sinks(loaded)))
 
 
 GATHER_FACTOR = 2
-"""Batches that may wait for one sink: a sink that rewrites files is faster with fewer, larger batches."""
+"""Batches that may wait for one sink. A sink that rewrites files is faster with fewer, larger batches."""
 
 
 def compute_waiting_bytes(loaded: Loaded, batch: int) -> int:
-    """The most bytes that gather before one sink, so that `record_limits.memory` holds with batches of `batch` bytes."""
+    """Maximum bytes that wait for one sink, within `limits.memory` for batches of `batch` bytes."""
     sinks = _count_sinks(loaded)
     room = (loaded.settings.limits.memory - batch * (2 + sinks)) // max(1, sinks)
     return max(batch, min(GATHER_FACTOR * batch, room))
 
 
 def compute_gathering_bytes(loaded: Loaded, batch: int) -> int:
-    """The same where more is to gather: a quarter of what batches on their way leave. A sink is at work on as much again,
-    and what it makes of rows, which gather beside packed records, takes several times what they do."""
+    """The same for runs that gather more: a quarter of the memory that batches in progress leave. A sink works on
+    as much again, and its unpacked rows need several times the size of packed records."""
     return max(batch, (loaded.settings.limits.memory - 2 * batch) // (4 * max(1, _count_sinks(loaded))))
 
 
@@ -235,8 +236,11 @@ def _count_sinks(loaded: Loaded) -> int:
 
 
 def build_decoder(loaded: Loaded, name: str) -> Decoder:
-    """The decoder of the source `name`, by its format, with what the tables of that source declare; without the records of
-    rows that were forgotten. ConfigProblem where some were of a source that the config does not name any more."""
+    """The decoder of the source `name`, by its format, with the declarations of its tables. It drops records of
+    erased rows.
+
+    ConfigProblem if rows of a source were erased that the config no longer names.
+    """
     made, erased = build_unfiltered_decoder(loaded, name), open_erasure_list(loaded).load()
     if erased is None:
         return made
@@ -245,7 +249,7 @@ def build_decoder(loaded: Loaded, name: str) -> Decoder:
 
 
 def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
-    """A source of another name would bring back what was forgotten."""
+    """Under another source name, erased rows would return."""
     for one in erased.erasures:
         if one.source not in loaded.settings.sources:
             raise ConfigProblem(
@@ -257,10 +261,10 @@ def _refuse_unknown_sources(loaded: Loaded, erased: ErasureEntries) -> None:
 
 
 def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
-    """`build_decoder`, of records of rows that were forgotten too."""
+    """Like `build_decoder`, but with the records of erased rows."""
     settings = loaded.settings.sources[name]
     factory = load_adapter("replicator.decoders", settings.format, f"{loaded.describe_origin('sources', name, 'format')}: ")
-    # Tables that say nothing are named too: the most specific match wins whole, so a glob must not speak for them.
+    # Tables without declarations are listed too: the most specific match wins whole, so no glob may apply to them.
     mine = [t for t in loaded.settings.tables if t.source == name]
     said = {t.match: next(iter(loaded.settings.resolve_entry_lanes(t, t.match)), None) for t in mine}
     limits = loaded.settings.limits
@@ -281,7 +285,7 @@ def build_unfiltered_decoder(loaded: Loaded, name: str) -> Decoder:
 
 
 def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
-    """What decoders are told of dates and times that no target can hold, by table. Event logs keep records as they are."""
+    """By table, the decoders' rules for dates and times that no target can store. Event logs keep records as they are."""
     found: dict[str, OutOfRange] = {}
     for table in tables:
         lanes = [lane for lane in loaded.settings.resolve_entry_lanes(table, table.match) if lane.kind != "event_log"]
@@ -292,18 +296,18 @@ def _build_out_of_range(loaded: Loaded, tables: Sequence[TableSettings]) -> dict
 
 
 def is_private(loaded: Loaded, source: str) -> bool:
-    """Whether records of a source have values that are kept from what is stored."""
+    """True if records of a source have values that must not be stored."""
     return bool(list_private_options([t for t in loaded.settings.tables if t.source == source], loaded.settings.defaults))
 
 
 def list_private_options(tables: Sequence[TableSettings], defaults: PolicyKeys) -> dict[str, Any]:
-    """What decoders are told that keep values from everybody else, by table; nothing where there is nothing private."""
+    """By table, the decoder options that mask private values. Empty if nothing is private."""
     found = {table.match: find_private_columns(table, defaults) for table in tables}
     return {"private": found} if any(found.values()) else {}
 
 
 def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) -> dict[str, Any]:
-    """By table the condition that holds for truncates, where all its lanes have the same: these need not have a key."""
+    """By table, the condition for truncates, if all its lanes have the same. Truncates need no key."""
     found = {}
     for table in tables:
         conditions = {lane.shape.truncates for lane in loaded.settings.resolve_entry_lanes(table, table.match)}
@@ -313,7 +317,7 @@ def list_truncate_conditions(loaded: Loaded, tables: Sequence[TableSettings]) ->
 
 
 def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` in this process, by its kind: what reads a target and its lanes, whichever engine writes it."""
+    """The sink `name` in this process, by its kind. It reads a target and its lanes, whichever engine writes them."""
     settings = loaded.settings.sinks[name]
     if isinstance(settings, EventStoreSinkSettings):
         return _call_factory(
@@ -326,7 +330,7 @@ def build_sink(loaded: Loaded, name: str) -> Sink[Any]:
 
 
 def build_engine_sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` for the pipeline's engine: what writes a target."""
+    """The sink `name` for the pipeline's engine. It writes targets."""
     settings = loaded.settings.sinks[name]
     if isinstance(settings, EventStoreSinkSettings):
         of_store = _load_for_engine(loaded, STORES, settings.place, ("event_store",))
@@ -337,56 +341,55 @@ def build_engine_sink(loaded: Loaded, name: str) -> Sink[Any]:
 
 
 def _list_store_options(loaded: Loaded, settings: EventStoreSinkSettings) -> Mapping[str, Any]:
-    """What a sink that is the store of events is told: its place, and what an event may hold."""
+    """The options of a sink that is the event store: its location, and the limits of an event."""
     return {**list_options(settings), "limits": asdict(build_event_limits(loaded))}
 
 
 def build_event_limits(loaded: Loaded) -> EventLimits:
-    """What an event may hold, from `limits`."""
+    """The limits of an event, from `limits`."""
     said = loaded.settings.limits
     return EventLimits(said.message_bytes, said.columns, said.depth)
 
 
 def build_dropping_sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` for taking targets away: the engine's where they have names in its catalog, or else the one in this
-    process."""
+    """The sink `name` for dropping targets: the engine's if its catalog names them, otherwise the one in this process."""
     ours = loaded.settings.sinks[name].catalog_of == loaded.settings.engine
     return build_engine_sink(loaded, name) if ours else build_sink(loaded, name)
 
 
 def build_rewriting_sink(loaded: Loaded, name: str) -> Sink[Any]:
-    """The sink `name` for taking single rows away, or exchanging all of them: the engine's for a lake, some of whose tables
-    no other one writes."""
+    """The sink `name` for erasing rows or swapping tables: the engine's for a lake, because only it can write some
+    tables."""
     ours = loaded.settings.sinks[name].kind == "delta"
     return build_engine_sink(loaded, name) if ours else build_sink(loaded, name)
 
 
 def build_sinks(loaded: Loaded) -> dict[str, Sink[Any]]:
-    """Every sink that some table names, for the pipeline's engine; others are left alone."""
+    """Every sink that some table names, for the pipeline's engine. Others are not built."""
     named = {entry.sink for table in loaded.settings.tables for entry in table.to}
     return {name: build_engine_sink(loaded, name) for name in loaded.settings.sinks if name in named}
 
 
 def build_engine(loaded: Loaded, **more: Any) -> Engine[Any]:
-    """The engine of the pipeline; `more` options."""
+    """The engine of the pipeline, with `more` options."""
     factory = load_adapter("replicator.engines", loaded.settings.engine, f"{loaded.describe_origin('engine')}: ")
     made: Engine[Any] = _call_factory(factory, {**_list_engine_options(loaded), **more})
     return made
 
 
 DECODER_PROCESS_BYTES = 512 << 20
-"""Bytes of `record_limits.memory` for each process that decodes ahead: its libraries and what it works on take half of
-that, and batches that wait for it as much in this one."""
+"""Bytes of `limits.memory` for each prefetching process. Its libraries and its batch need half of them; batches
+that wait in this process need the other half."""
 
 
 def build_prefetching_engine(loaded: Loaded) -> Engine[Any]:
-    """The same, for who reads a whole stream as fast as that goes."""
+    """The engine for reading a whole stream as fast as possible."""
     ahead = loaded.settings.limits.memory // DECODER_PROCESS_BYTES
     return build_engine(loaded, **({"ahead": ahead} if ahead and loaded.settings.engine == LOCAL else {}))
 
 
 def build_dead_letters(loaded: Loaded) -> DeadLetters:
-    """The dead-letter store; its place says of which kind it is."""
+    """The dead-letter store, by its location."""
     kind = get_dead_letters_kind(loaded)
     factory = load_adapter("replicator.dead_letters", kind, f"{loaded.describe_origin('dead_letters')}: ")
     several = {} if kind == "delta" else {"pipeline": loaded.settings.pipeline}
@@ -395,7 +398,7 @@ def build_dead_letters(loaded: Loaded) -> DeadLetters:
 
 
 def get_dead_letters_kind(loaded: Loaded) -> str:
-    """What keeps the dead letters."""
+    """The kind of the dead-letter store."""
     settings = loaded.settings.dead_letters
     if isinstance(settings, PluginDeadLetterSettings):
         return settings.kind
@@ -404,12 +407,12 @@ def get_dead_letters_kind(loaded: Loaded) -> str:
 
 
 def build_lanes(loaded: Loaded, table: str, source_name: str) -> Sequence[Lane]:
-    """The lanes of one source table, as the configuration says them."""
+    """The configured lanes of one source table."""
     return [build_lane(loaded, s) for s in loaded.settings.resolve_lanes(table, source_name)]
 
 
 def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:
-    """One lane for the pipeline."""
+    """One lane of the pipeline."""
     entry = loaded.settings.find_table(settings.table, settings.source)
     return Lane(
         id=f"{settings.sink}.{settings.into}",
@@ -433,12 +436,12 @@ def build_lane(loaded: Loaded, settings: LaneSettings) -> Lane:
 
 
 def get_config_line(loaded: Loaded, settings: LaneSettings) -> str:
-    """Where the entry of a lane stands: `file:line`."""
+    """The config line of a lane's entry: `file:line`."""
     return loaded.describe_origin(*settings.at)
 
 
 def list_options(settings: Any) -> Mapping[str, Any]:
-    """The keys of one source, sink or store as its adapter takes them; secrets in clear: never log them."""
+    """The keys of one source, sink or store for its adapter. Secrets are in clear: never log them."""
     hidden = HIDDEN_KEYS - getattr(settings, "also_passed", frozenset())
     timed: frozenset[str] = getattr(settings, "in_seconds", frozenset())
     found = {name: value for name, value in to_plain_options(settings).items() if name not in hidden}
@@ -449,5 +452,5 @@ def _call_factory(factory: Any, given: Mapping[str, Any]) -> Any:
     try:
         return factory(given)
     except ValueError as wrong:
-        # An adapter's own options model refuses; its text names keys, and hides values.
+        # Raised by the adapter's own options model. Its text contains keys, but no values.
         raise ConfigProblem(f"{getattr(factory, '__name__', factory)}: {wrong}") from wrong

@@ -1,4 +1,4 @@
-"""When a target is asked for as it was: a time at the source or a place in its stream, and which version of it that is."""
+"""Resolves a time or a position to a cut of the event log and to a version of a target."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ AsOfValue = datetime | Position
 
 @dataclass(frozen=True)
 class AsOf:
-    """What was asked for, and where that lies among the records of the event log; None for a time in whose order they are
-    not."""
+    """A requested time or position, with its cut of the event log. The cut is None for a time if records are not in
+    time order."""
 
     value: AsOfValue
     cut: LogCut | None
 
     @property
     def until(self) -> datetime | LogCut:
-        """Up to where records are applied: to the border, in the order of the log, or those that tell no later time."""
+        """The end of the records to apply: the cut, or, without one, the time, which no applied record may exceed."""
         return cast(datetime, self.value) if self.cut is None else self.cut
 
     def __str__(self) -> str:
@@ -47,9 +47,12 @@ class AsOf:
 
 
 def resolve_as_of(loaded: Loaded, lane: LaneSettings, value: AsOfValue) -> AsOf:
-    """The moment among the records of the lane's table. A time without zone is one in UTC. ConfigProblem without an event
-    log; Misasked for a position that names not every partition in which the log has records, or another, or one beyond the
-    log's end, and for a time of which nobody can say which tombstones had come."""
+    """Resolve `value` for the records of the lane's table. A time without zone is in UTC.
+
+    ConfigProblem without an event log. InvalidReadQuery for a position that lacks a partition with records, has an
+    unknown one, or is beyond the end of the log. Also for a time, if the arrival of tombstones cannot be ordered by
+    time.
+    """
     source, log = find_log(loaded, lane.table)
     topics = checkpoints.list_topics(loaded, lane)
     if isinstance(value, datetime):
@@ -76,15 +79,16 @@ def resolve_as_of(loaded: Loaded, lane: LaneSettings, value: AsOfValue) -> AsOf:
 
 @dataclass(frozen=True, slots=True)
 class TargetVersion:
-    """A version of a target that holds what the records before a moment made of it, and nothing of others. `is_ahead`: its
-    columns are those of later records, or nobody knows."""
+    """A version of a target with the effect of exactly the records below a cut. `is_ahead`: its columns are those
+    of later records, or unknown."""
 
     number: int
     is_ahead: bool
 
 
 def find_version(loaded: Loaded, lane: LaneSettings, reader: Any, moment: AsOf) -> TargetVersion | None:
-    """The newest one of the lane's target; None where there is none, or none is known. Older ones may be of other rules."""
+    """The newest such version of the lane's target; None if there is none, or none is known. Older ones may have
+    other rules."""
     border = moment.cut
     if border is None or not hasattr(reader, "read_version_positions"):
         return None
@@ -101,13 +105,13 @@ def _is_ahead(reader: ListsVersions, table: str, version: int, altered: Mapping[
     try:
         columns = reader.columns_at(table, version)
     except Fatal:
-        return True  # It is gone.
+        return True  # The version is gone.
     there = dict(zip(columns.names, columns.types, strict=True))
     return any(one.is_done(there.get(name)) for name, one in altered.items())
 
 
 def to_places(position: Position) -> str:
-    """The last places below it, as `history` and `audit` tell places, and `--as-of` takes them."""
+    """The last record of each partition below the position, in the form of `history`, `audit` and `--as-of`."""
     return Position({place: offset - 1 for place, offset in position.items()}).to_option()
 
 

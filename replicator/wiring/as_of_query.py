@@ -1,4 +1,4 @@
-"""The rows of a target as they were, out of the event log."""
+"""Reads the rows of a target at an earlier time, from the event log."""
 
 from __future__ import annotations
 
@@ -36,10 +36,14 @@ def read_rows_as_of(
     *,
     tell: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
-    """What `read` finds in the target of `lane` as it was at a moment: all records up to it are applied to a lake of its
-    own, in this process, under the lane's policy and today's config, and the lake is removed. They are those behind the
-    newest snapshot that ends by then, where there is one; `tell` is told. Fatal where the log has nothing that old,
-    DataLoss where it lacks something of then, TooLong when applying them takes longer than `seconds`."""
+    """The result of `read` on the target of `lane` as it was at `at`.
+
+    Applies all records up to then in this process, to a temporary lake, under the lane's policy and the current
+    config. It starts from the newest checkpoint that ends by then, if there is one; `tell` gets a sentence about
+    it.
+
+    Fatal if the log has nothing that old. DataLoss if it lacks some of these records. ReadTimeout after `seconds`.
+    """
     with tempfile.TemporaryDirectory(prefix="replicator-then-") as folder:
         begun = copy_newest(loaded, lane, Path(folder), at.until)
         if begun is not None:
@@ -66,7 +70,7 @@ def read_rows_as_of(
 
 @contextmanager
 def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iterator[None]:
-    """Sets `stop` after so many seconds, and raises TooLong when the block has ended then."""
+    """Set `stop` after `seconds`. If that happened, ReadTimeout at the end of the block."""
     late = threading.Event()
 
     def end() -> None:
@@ -93,7 +97,7 @@ def stop_after(seconds: float | None, stop: threading.Event, doing: str) -> Iter
 
 
 def find_lane(loaded: Loaded, sink: str, into: str, tables: list[str]) -> LaneSettings:
-    """The lane of one of `tables` (source names) whose target is `into`; ConfigProblem when the config has none."""
+    """The lane of one of `tables` (source names) with the target `into`. ConfigProblem if the config has none."""
     for table in tables:
         for lane in loaded.settings.resolve_lanes(table):
             if (lane.sink, lane.into) == (sink, into):

@@ -1,4 +1,4 @@
-"""`backfill_table`, put together: what it reads, who applies it, and what the targets say afterwards."""
+"""`backfill_table`: builds the reader of the table, lets the lanes apply its rows, and reads the targets afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .plugins import load_adapter
 
 ASK_EVERY = 0.5
 STARTS_WITHIN = 30.0
-"""Seconds from when a daemon holds its lock until its page answers."""
+"""Maximum seconds from the lock of a starting daemon until its page answers."""
 ALTERNATIVE_STEP = "Debezium's incremental snapshots by a signal load tables of every database (docs/debezium.md)."
 STEP_BY_FORMAT = {
     "debezium_outbox": "Its tables hold events that were sent, and no rows: have the service write events anew.",
@@ -38,16 +38,16 @@ STEP_BY_FORMAT = {
     "maxwell_json": "Have Maxwell do it: `maxwell-bootstrap --database SCHEMA --table TABLE`.",
     "ogg_json": "Have an initial-load Extract of GoldenGate write the table into the topic.",
 }
-"""What loads a table whose changes are in these formats: their order is one that only their writer knows."""
+"""How to load a table of these formats. Only the writer of the changes can put rows into their order."""
 
 
 def backfill_table(
     loaded: Loaded, table: str, report: Report, *, source: str | None = None, from_scratch: bool = False
 ) -> BackfillOutcome:
-    """Read `table` whole and have the lanes apply it: by the daemon where one runs, otherwise here.
+    """Read `table` whole and have the lanes apply it: in the daemon if one runs, otherwise in this process.
 
-    ConfigProblem for a table or source that cannot be read so; what `ports.backfill.Backfill` raises; the error of a lane
-    that does not go on. What was written down by then stays, and the next call goes on there.
+    ConfigProblem for a table or source without backfills. Errors of `ports.backfill.Backfill`. The error of a lane
+    that stops. After an error the journal stays, and the next call resumes.
     """
     name = _find_source(loaded, table, source)
     lanes = _list_lanes(loaded, table, name)
@@ -65,7 +65,7 @@ def backfill_table(
 
 
 def _find_source(loaded: Loaded, table: str, source: str | None) -> str:
-    """The source of the table; ConfigProblem unless its tables can be read."""
+    """The source of the table. ConfigProblem if its tables cannot be read whole."""
     settings = loaded.settings
     named = [name for name in settings.sources if settings.find_table(table, name) is not None and source in (None, name)]
     if not named:
@@ -137,7 +137,7 @@ def _build_reader(loaded: Loaded, table: str, source: str) -> Backfill:
 
 
 def _list_private_options(loaded: Loaded, table: str, source: str) -> dict[str, Any]:
-    """What masks the rows of a table with private columns before they are written down: the decoder of the stream."""
+    """The decoder of the stream, to mask private columns before rows are written to the journal."""
     entry = loaded.settings.find_table(table, source)
     masks = find_private_columns(entry, loaded.settings.defaults) if entry is not None else {}
     if not masks:
@@ -168,7 +168,8 @@ def _find_older_rows(loaded: Loaded, lane: Lane, where: str) -> pa.Table | None:
 
 
 def _make_waiter(loaded: Loaded, source: str, lanes: list[Lane], tell: Report) -> Callable[[Position], None]:
-    """Who has lanes apply what is there: the daemon where one runs, or else a run in this process."""
+    """A function that waits until the lanes have applied a position: in the daemon if one runs, otherwise in a run
+    here."""
 
     def apply(position: Position) -> None:
         for _ in range(int(STARTS_WITHIN / ASK_EVERY)):
@@ -176,7 +177,7 @@ def _make_waiter(loaded: Loaded, source: str, lanes: list[Lane], tell: Report) -
                 tell("waiting for the daemon to apply them")
                 _await_daemon(loaded, source, {lane.id for lane in lanes}, position)
                 return
-            with suppress(Fenced):  # It is about to start, or to end.
+            with suppress(Fenced):  # The daemon is starting or ending.
                 _apply_here(loaded, source, lanes, position)
                 return
             time.sleep(ASK_EVERY)
@@ -198,7 +199,7 @@ def _apply_here(loaded: Loaded, source: str, lanes: Sequence[Lane], position: Po
 
 
 def _is_released(loaded: Loaded, source: str, lane: Mapping[str, Any], position: Position) -> bool:
-    """Whether nothing below `position` is held back from a lane. What waits could bring back a row that is gone."""
+    """True if the lane got everything below `position`. A change that still waits could restore a deleted row."""
     rules = loaded.settings.sources[source].transactions
     handed = Position.from_json(lane["handed"])
     mine = {p: o for p, o in position.items() if p in handed and rules is not None and p.topic != rules.topic}
@@ -206,7 +207,8 @@ def _is_released(loaded: Loaded, source: str, lane: Mapping[str, Any], position:
 
 
 def _await_daemon(loaded: Loaded, source: str, wanted: set[str], position: Position) -> None:
-    """Until the stream was read up to `position`, and the lanes have applied all that was handed to them by then."""
+    """Wait until the daemon has read the stream up to `position` and the lanes have applied everything they got by
+    then."""
     goal: dict[str, Position] | None = None
     while True:
         status = daemon.ask_status(loaded)
@@ -225,7 +227,7 @@ def _await_daemon(loaded: Loaded, source: str, wanted: set[str], position: Posit
 
 
 def _refuse_halted_now(loaded: Loaded, wanted: set[str]) -> None:
-    """Raise Fatal where a daemon runs, and one of its lanes of these ids does not go on."""
+    """Raise Fatal if a daemon runs and one of these lanes is paused or suspended."""
     status = daemon.ask_status(loaded)
     if status is not None:
         _refuse_halted([lane for lane in status["lanes"] if lane["id"] in wanted])

@@ -1,4 +1,4 @@
-"""Parts of a pipeline that are built per source or per sink."""
+"""Builds the parts of a pipeline that exist per source or per sink."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ MAX_OFFSETS = 2**62
 
 
 def build_options(loaded: Loaded) -> RuntimeOptions:
-    """The application's bounds, from `limits`, `max_rejects` and `dead_letters`."""
+    """The application's limits, from `limits`, `max_rejects` and `dead_letters`."""
     size = adapters.compute_batch_bytes(loaded)
     waiting = adapters.compute_waiting_bytes(loaded, size)
     patience = to_timedelta(loaded.settings.dead_letters.patience).total_seconds()
     most = loaded.settings.max_rejects
     made = RuntimeOptions(handover_bytes=waiting, hold_bytes=size, max_rejects=most, reject_patience=patience)
     used = [loaded.settings.sources[table.source] for table in loaded.settings.tables]
-    # A lane that is behind reads in pieces, unless whatever there is to read is one batch.
+    # A lane that is behind reads in slices, unless its sources are one batch each.
     return replace(made, catch_up_offsets=MAX_OFFSETS) if all(source.is_whole for source in used) else made
 
 
 GATHER_SECONDS = 60.0
-"""Of a run that nobody watches; then what there is is committed, lest a kill takes more."""
+"""Maximum seconds that a batch run gathers changes before it commits, so that a kill loses little work."""
 PATIENCE_SECONDS = 75.0
-"""More than that: who waits for sinks gets an answer."""
+"""Longer than `GATHER_SECONDS`, so that a question to a sink is answered in time."""
 
 
 def build_batch_options(loaded: Loaded) -> RuntimeOptions:
-    """`build_options` of a run that nobody watches for what is new: fewer, larger commits are less work."""
+    """`build_options` for a batch run, without readers that wait for new rows. Fewer, larger commits are less work."""
     made = build_options(loaded)
     most = adapters.compute_gathering_bytes(loaded, made.hold_bytes)
     made = replace(made, state_patience=PATIENCE_SECONDS, new_patience=PATIENCE_SECONDS)
@@ -65,12 +65,13 @@ def build_batch_options(loaded: Loaded) -> RuntimeOptions:
 
 
 def get_register_folder(loaded: Loaded) -> Path:
-    """Where the pipeline remembers what it saw of its sources."""
+    """The folder of the pipeline's register, which stores the topics, keys and start positions of its sources."""
     return adapters.get_state_folder(loaded) / "sources"
 
 
 def get_key_file(loaded: Loaded) -> Path:
-    """The secret of the keys of rejected records: beside the list of rows that were forgotten, where a replay finds it."""
+    """The file with the secret for hashing keys of rejected records. It is next to the erasure list, where a replay
+    finds it."""
     return adapters.open_erasure_list(loaded).path.with_name("keys.secret")
 
 
@@ -106,13 +107,13 @@ def build_pipelines(loaded: Loaded, of_sinks: Workers, register: Register, share
 
 
 def build_poison_record_finder(loaded: Loaded, source: str, shared: RuntimeContext[Any]) -> PoisonRecordFinder[Any]:
-    """What records of the source did to earlier runs."""
+    """The finder of records that ended earlier runs."""
     path = get_register_folder(loaded) / f"{quote(source, safe='')}.crashes"
     return PoisonRecordFinder(path, shared.engine, shared.rejects, source, shared.decoding)
 
 
 def build_transaction_rules(loaded: Loaded, source: str) -> TransactionRules | None:
-    """How the lanes of one source are held together, if they are."""
+    """The transaction rules of one source. None if its lanes do not wait for transactions."""
     said = loaded.settings.sources[source].transactions
     if said is None:
         return None
@@ -121,7 +122,7 @@ def build_transaction_rules(loaded: Loaded, source: str) -> TransactionRules | N
 
 
 def build_rules_for(loaded: Loaded, source: str) -> RulesFor:
-    """What the configuration says of the tables of one source."""
+    """A function from a table of the source to its configured rules."""
 
     def rules(table: str) -> TableRules | None:
         entry = loaded.settings.find_table(table, source)
@@ -147,8 +148,8 @@ def build_event_logs(loaded: Loaded, source: str) -> tuple[Lane, ...]:
 
 
 def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, of_sinks: Workers) -> CheckpointScheduler:
-    """What takes snapshots beside the lanes."""
-    from .checkpoint_schedule import build_checkpoint_scheduler as made  # noqa: PLC0415 - it runs pipelines of its own
+    """The scheduler of checkpoints."""
+    from .checkpoint_schedule import build_checkpoint_scheduler as made  # noqa: PLC0415 - it imports this module
 
     return made(loaded, lanes, of_sinks)
 
@@ -160,14 +161,14 @@ def build_supervisor(
     letters: DeadLetters,
     shared: RuntimeContext[Any],
 ) -> Supervisor[Any]:
-    """The supervisor of all of them."""
+    """The supervisor of all pipelines and workers."""
     return make(tuple(of_sources.values()), tuple(of_sinks.values()), letters, shared)
 
 
 def build_status(
     make: Callable[..., StatusReporter[Any]], of_sources: Pipelines, shared: RuntimeContext[Any]
 ) -> StatusReporter[Any]:
-    """What takes the snapshots."""
+    """The status reporter."""
     return make(tuple(of_sources.values()), shared)
 
 
@@ -177,8 +178,10 @@ def build_monitor(loaded: Loaded, telemetry: Any) -> DaemonPage:
 
 
 def describe_unmatched(loaded: Loaded, of_sources: Pipelines, rejects: Rejects[Any]) -> list[str]:
-    """A sentence for each entry of `tables` that no table seen so far matches, in records that were rejected either: a name
-    may be misspelt. Records that were rejected before their table was known may be of any."""
+    """A sentence for each entry of `tables` without a matching table, because its name may be misspelt.
+
+    Tables of rejected records count too. Records that were rejected before routing may belong to any table.
+    """
     sentences = []
     for number, entry in enumerate(loaded.settings.tables):
         kinds = {kind: records for kind, records in rejects.kinds.items() if kind.source == entry.source}
@@ -197,11 +200,11 @@ def _join_names(names: Sequence[str], most: int = 10) -> str:
 
 
 class Heartbeat:
-    """When a pipeline last turned, on the monotonic clock; the slowest of them counts."""
+    """The last activity of the slowest pipeline, on the monotonic clock."""
 
     def __init__(self, of_sources: Pipelines) -> None:
         self._pipelines = of_sources
 
     def __call__(self) -> float:
-        """The moment, in seconds."""
+        """The time in seconds."""
         return min((p.last_beat for p in self._pipelines.values()), default=0.0)

@@ -1,4 +1,4 @@
-"""A pipeline that runs until it has caught up, within a command that is about something else."""
+"""Runs a pipeline until it has caught up, as part of another command."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from .container import Container
 from .rebuild import SPILL_FOLDER
 
 ShowProgress = Callable[[Any], AbstractContextManager[Any]]
-"""Tells people of a status while a block runs."""
+"""Shows a status to people while a block runs."""
 
 
 def build_container(loaded: Loaded) -> Container:
-    """The container of a pipeline that nobody watches for what is new: in one commit of each new target where that can be,
-    and otherwise in as few as its memory allows."""
+    """The container for a batch run. A new target gets one commit if possible, otherwise as few as memory allows."""
     made = Container(loaded=loaded)
     made.options.override(providers.Object(build.build_batch_options(loaded)))
     made.engine.override(providers.Singleton(adapters.build_prefetching_engine, loaded))
@@ -30,8 +29,11 @@ def build_container(loaded: Loaded) -> Container:
 
 
 def run_until_caught_up(made: Container, telling: ShowProgress = nullcontext) -> Any:
-    """As `run --until-caught-up`; its supervisor. Fenced while another instance runs; the error of what did not go on, and
-    Fatal where not everything could be applied."""
+    """Like `run --until-caught-up`; returns the supervisor.
+
+    Fenced while another instance runs. The error of a lane or source that stopped. Fatal if not everything was
+    applied.
+    """
     made.instance().acquire()
     try:
         supervisor = made.supervisor()

@@ -1,4 +1,4 @@
-"""What event logs know of rows, put together: the log of a table, its decoder, and the key that is asked for."""
+"""The history of rows in an event log: builds the reader of a table's log, and selects the changes of a key."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ from .plugins import load_adapter
 LAKE_TRANSPORT, DATABASE_TRANSPORT = "delta", "postgres_log"
 NO_PERIOD: Mapping[str, str] = {}
 BACKFILLS = f"{TOPICS}*"
-"""Topics of rows that were read whole: they are in the log too."""
+"""Topics of backfills. The log contains them, too."""
 
 
 def read_history(
     loaded: Loaded, table: str, key: Sequence[str], tell: Report, stop: Stop | None = None
 ) -> tuple[list[HistoryEntry], ChangeLogResult]:
-    """The changes of the row of `table` (its name in the source) with that key, a text for each key column, and what was
-    read for it. ConfigProblem without an event log of the table, or for a key that is none of its.
+    """The changes of one row of `table` (its source name), and the counts of the read. `key`: one text per key
+    column.
 
-    The log is read once, and again for the keys that the row had before; no further once `stop` is set.
+    The log is read once, and again for earlier keys of the row, until `stop` is set. ConfigProblem without an event
+    log of the table. InvalidReadQuery for a key that does not fit it.
     """
     wanted: list[tuple[Any, ...]] = []
     known: set[tuple[Any, ...]] = set()
@@ -60,7 +61,7 @@ def read_history(
                 f"the event log has no changes of table {table}" + (", only rejected ones" if read.rejected else ""),
                 next_step="Name the table as its source calls it (`replicator plan` lists them), or look at `dlq list`.",
             )
-        asked = frozenset(known)  # Several where the key got another type.
+        asked = frozenset(known)  # Several if the type of the key has changed.
         while fresh := find_old_keys(frames) - known:
             wanted[:] = fresh
             log.read_changes(table, take, tell, stop)
@@ -71,9 +72,12 @@ def read_history(
 def read_audit(
     loaded: Loaded, table: str, period: Mapping[str, str], tell: Report, by: str | None = None
 ) -> tuple[pa.Table, ChangeLogResult]:
-    """The changes of `table` (its name in the source) as `domain.audit.AUDIT`, in the order of their time and place, of a
-    period: `since`, `until`, times at the source as ISO text. `by`: the column in which rows say who changed them.
-    ConfigProblem without an event log of the table, and for a column that it does not have."""
+    """The changes of `table` (its source name) as `domain.audit.AUDIT`, ordered by time, topic, partition and
+    offset.
+
+    `period`: `since` and `until`, times at the source as ISO text. `by`: the column with the user who made the
+    change. ConfigProblem without an event log of the table, and for an unknown column.
+    """
     frames = [AUDIT.empty_table()]
 
     def take(changes: pa.Table, schema: TableSpec, raw: pa.Table) -> None:
@@ -91,7 +95,7 @@ def read_audit(
 
 @contextmanager
 def open_reader(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIOD) -> Iterator[ChangeLogReader]:
-    """The event log that keeps the records of `table`, of a period."""
+    """A reader of the event log of `table`, within a period."""
     local = _use_local_engine(loaded)
     name, sink = find_log(local, table)
     with open_log(local, name, sink, **period) as source:
@@ -102,7 +106,7 @@ def open_reader(loaded: Loaded, table: str, period: Mapping[str, str] = NO_PERIO
 
 @contextmanager
 def open_log(loaded: Loaded, source: str, sink: str, only: Collection[str] = (), **period: str) -> Iterator[Any]:
-    """The event log in `sink` as the source, in this process, of the records of `source`, of a period; `only` as of
+    """The event log in `sink` as a source of the records of `source`, in this process, within a period. `only`: see
     `make_log_options`."""
     local = _use_local_engine(loaded)
     options = {**make_log_options(local, source, sink, only), **period, "batch_bytes": adapters.compute_batch_bytes(local)}
@@ -115,8 +119,8 @@ def _use_local_engine(loaded: Loaded) -> Loaded:
 
 
 def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
-    """The source of a table, and the first sink that keeps its records, of those in a lake where there are some: from there
-    they are read without a server. ConfigProblem without one."""
+    """The source of a table, and its first event log. Logs in a lake are first: they need no server. ConfigProblem
+    without one."""
     settings = loaded.settings
     found = [
         (name, sink)
@@ -138,12 +142,12 @@ def find_log(loaded: Loaded, table: str) -> tuple[str, str]:
 
 
 def get_log_transport(loaded: Loaded, sink: str) -> str:
-    """The transport of the sources that read an event log."""
+    """The transport that reads an event log."""
     return LAKE_TRANSPORT if "path" in get_log_location(loaded, sink) else DATABASE_TRANSPORT
 
 
 def get_log_location(loaded: Loaded, sink: str) -> dict[str, Any]:
-    """Where an event log is, as the source that reads it is told, secrets in clear; empty for a sink that is none."""
+    """The location options of an event log, with secrets in clear. Empty for another kind of sink."""
     settings = loaded.settings.sinks[sink]
     if not isinstance(settings, EventLogSettings):
         return {}
@@ -152,14 +156,17 @@ def get_log_location(loaded: Loaded, sink: str) -> dict[str, Any]:
 
 
 def get_log_folder(loaded: Loaded, sink: str) -> str | None:
-    """The folder of an event log; None for one that is not in a folder of this machine."""
+    """The folder of an event log. None if it is not a folder of this machine."""
     path = get_log_location(loaded, sink).get("path")
     return None if path is None or "://" in str(path) else str(path)
 
 
 def make_log_options(loaded: Loaded, source: str, sink: str, only: Collection[str] = ()) -> dict[str, Any]:
-    """Where the log in `sink` is, and which of its topics are those of `source`: other sources may write to it too, whose
-    records this one's decoder cannot tell, or would take for its own. `only`: these topics of them, where it has any."""
+    """The location of the log in `sink`, and its topics that belong to `source`.
+
+    Other sources may write to the log too, and the decoder of this one could misread their records. `only`:
+    restricts the topics, if the log has any of these.
+    """
     topics = getattr(loaded.settings.sources[source], "topics", None)
     wanted = [*topics, BACKFILLS] if topics else ["*"]
     written = sorted(filter(TopicFilter(wanted), _list_written_topics(loaded, source, sink)))
@@ -168,14 +175,14 @@ def make_log_options(loaded: Loaded, source: str, sink: str, only: Collection[st
 
 
 def _list_written_topics(loaded: Loaded, source: str, sink: str) -> set[str]:
-    """The topics of `source` that the log has been given; none where it does not know."""
+    """The topics of `source` in the log. Empty if unknown."""
     with closing(cast(Any, adapters.build_sink(loaded, sink))) as log:
         state = log.state(make_event_log_lane(loaded.settings.pipeline, source, sink))
     return set() if state is None else {place.topic for place in state.position}
 
 
 def _match_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, ...]]) -> pa.Array:
-    """Which changes are of rows with these keys, or of all rows."""
+    """A mask of the changes of rows with these keys, and of truncates."""
     found = pc.equal(changes[OP], Op.TRUNCATE.value)
     for key in keys:
         mine: Any = True
@@ -187,8 +194,8 @@ def _match_keys(changes: pa.Table, table: TableSpec, keys: Iterable[tuple[Any, .
 
 
 def parse_key(table: TableSpec, key: Sequence[str]) -> Iterator[pa.Scalar]:
-    """The values of a key, of which a text for each column is given. Misasked for a key that is none of the table's
-    and a text that is none of its column's."""
+    """The values of a key, from one text per column. InvalidReadQuery for a wrong number of texts, or a text of
+    another type."""
     if not table.keys:
         raise InvalidReadQuery(
             f"table {table.name} has no key, so none of its rows can be told from the others",

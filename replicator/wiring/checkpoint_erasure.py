@@ -1,4 +1,4 @@
-"""Snapshots from which a forgotten row is taken, as it is from the targets."""
+"""Erases rows from checkpoints, as from targets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from .plugins import load_adapter
 
 
 def list_stores(loaded: Loaded, table: str, source: str) -> list[CheckpointStore]:
-    """Where snapshots of the pipeline's lanes are beside event logs of the table, of those too that the config has no
-    more."""
+    """The checkpoint folders of the pipeline's lanes at the event logs of the table, including lanes no longer
+    configured."""
     found = []
     for log in loaded.settings.list_table_event_logs(table, source):
         folder = get_log_folder(loaded, log)
@@ -36,14 +36,14 @@ def list_stores(loaded: Loaded, table: str, source: str) -> list[CheckpointStore
 
 
 class CheckpointTarget:
-    """`ports.sink.Erases` over what a snapshot holds of the lane `of`. Nobody reads older versions of it: they end at
-    once."""
+    """`ports.sink.Erases` for the copy of the lane `of` in a checkpoint. Its older versions are deleted at once,
+    because nothing reads them."""
 
     def __init__(self, path: Path, of: Lane) -> None:
         self._sink: Any = load_adapter("replicator.sinks", "delta")({"path": str(path / "lake")})
         self._then = cutover.make_rebuild_lane(of, AS_OF_FOLDER)
 
-    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:  # noqa: ARG002 - which is called otherwise here
+    def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:  # noqa: ARG002 - it has another name here
         erased: ErasureResult = self._sink.erase(self._then, key)
         return replace(erased, versions=self._sink.end_versions(self._then))
 
@@ -51,22 +51,22 @@ class CheckpointTarget:
         return str(self._sink.end_versions(self._then))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the sink."""
         self._sink.close()
 
 
 class CombinedDeadLetters:
-    """Several stores of dead letters as one, as far as forgetting goes."""
+    """Several dead-letter stores as one, with the methods that an erasure needs."""
 
     def __init__(self, stores: Sequence[Any]) -> None:
         self._stores = stores
 
     def read(self, which: DeadLetterFilter = ALL_DEAD_LETTERS, *, limit: int | None = None) -> Sequence[DeadLetter]:
-        """Those of all of them."""
+        """The dead letters of all stores."""
         return [letter for store in self._stores for letter in store.read(which, limit=limit)]
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """From whichever has them."""
+        """Remove the dead letters from every store that has them."""
         for store in self._stores:
             store.remove(letters)
 
@@ -80,9 +80,12 @@ class CombinedDeadLetters:
 def open_checkpoints(
     loaded: Loaded, table: str, source: str, stack: ExitStack
 ) -> Iterator[tuple[Lane, CheckpointTarget, Any]]:
-    """Every snapshot of the table's lanes: its lane under a name that tells the snapshot, what takes rows from it, and its
-    dead letters. They are held until `stack` ends. What is half made is removed, of whatever table: it does not say of
-    which it is. Fenced while another program makes one."""
+    """Every checkpoint of the table's lanes: its lane with the checkpoint number in its name, its target, and its
+    dead letters.
+
+    They stay locked until `stack` ends. Half-made checkpoints of any table are removed, because they do not name
+    their table. Fenced while another process makes one.
+    """
     for shelf in list_stores(loaded, table, source):
         stack.enter_context(shelf.lock())
         shelf.remove_leftovers()

@@ -1,4 +1,4 @@
-"""Replays that go on from a snapshot, put together: which one, and how their target gets what it holds."""
+"""Starts a rebuild from a checkpoint: selects one and copies it into the target."""
 
 from __future__ import annotations
 
@@ -34,26 +34,31 @@ PARTIAL_STEP = "Make one of a part of the records with `--since TIME --into NAME
 
 
 def ignore_report(_: str) -> None:
-    """For who has nobody to tell."""
+    """The default report: does nothing."""
 
 
 def prepare_rebuild(loaded: Loaded, request: RebuildRequest, report: Report = ignore_report) -> Loaded:
-    """As `rebuild.prepare_rebuild`; a target of which there is nothing yet begins with the newest snapshot that it can begin
-    with, and `report` is told which, or why none of those there are. DataLoss, naming what is missing, where the log lacks
-    records that the lane has applied, but for a replay that says since when it wants them."""
+    """Like `rebuild.prepare_rebuild`, but a new target starts from the newest usable checkpoint.
+
+    `report` gets which one, or why none is used. DataLoss, with the missing offsets, if the log lacks records that
+    the lane has applied, unless the request has a `since`.
+    """
     if request.since is None:
         refuse_incomplete(loaded, request)
     begun = checkpoints.use_checkpoint(
         partial(find_checkpoint, loaded, request, report), partial(_restore, loaded, request, report)
     )
     config = begun or rebuild.prepare_rebuild(loaded, request)
-    shutil.rmtree(Path(config.settings.state) / BEGIN_FILE, ignore_errors=True)  # Of one that was killed, too.
+    shutil.rmtree(Path(config.settings.state) / BEGIN_FILE, ignore_errors=True)  # A killed rebuild may have left one, too.
     return config
 
 
 def _restore(loaded: Loaded, request: RebuildRequest, report: Report, checkpoint: Checkpoint) -> Loaded:
-    """`rebuild.prepare_rebuild`, and the target has what the snapshot holds; where it cannot keep that, nothing, and
-    `report` is told why. Gone, and there is no target, where the snapshot was removed."""
+    """Like `rebuild.prepare_rebuild`, with the content of the checkpoint in the target.
+
+    If the target cannot store it, the target starts empty, and `report` gets the reason. CheckpointRemoved, without
+    a target, if the checkpoint was removed meanwhile.
+    """
     config = rebuild.prepare_rebuild(loaded, request, checkpoints.list_topics(loaded, request.lane, checkpoint))
     folder = Path(config.settings.state) / BEGIN_FILE
     cast(Any, checkpoints.find_store(loaded, request.lane)).copy_checkpoint(checkpoint, folder)
@@ -65,7 +70,7 @@ def _restore(loaded: Loaded, request: RebuildRequest, report: Report, checkpoint
 
 
 def _prepare_from_log(loaded: Loaded, request: RebuildRequest, report: Report, why: str) -> Loaded:
-    """`rebuild.prepare_rebuild` of a target that was to begin with a snapshot. DataLoss where the log lacks records."""
+    """`rebuild.prepare_rebuild` after a checkpoint could not be used. DataLoss if the log lacks records."""
     drop.drop_lane(loaded, cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into))
     checkpoints.refuse_truncated(loaded, request.lane, why)
     log_completeness.refuse_incomplete(loaded, request.lane, Position(), PARTIAL_STEP)
@@ -74,9 +79,11 @@ def _prepare_from_log(loaded: Loaded, request: RebuildRequest, report: Report, w
 
 
 def find_checkpoint(loaded: Loaded, request: RebuildRequest, report: Report = ignore_report) -> Checkpoint | None:
-    """The snapshot that the replay begins with; None where it reads the log from its beginning, or was begun before.
-    DataLoss where the log does not have its beginning any more, but for a replay that says since when it wants records: then
-    `report` is told what is gone."""
+    """The checkpoint to start from. None if the rebuild reads the whole log, or has already started.
+
+    DataLoss if the log lacks its first records and no checkpoint covers them. With a `since`, `report` gets this
+    instead.
+    """
     there = checkpoints.list_checkpoints(loaded, request.lane)
     rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
     with closing(cast(Any, adapters.build_sink(loaded, rebuilt.sink))) as sink:
@@ -100,13 +107,13 @@ def find_checkpoint(loaded: Loaded, request: RebuildRequest, report: Report = ig
 
 
 def refuse_incomplete(loaded: Loaded, request: RebuildRequest) -> None:
-    """DataLoss, naming what is missing, unless the event log, or what the replay begins with, has everything that the lane
-    began with."""
+    """DataLoss, with the missing offsets, unless the event log or the checkpoint has everything from the start of
+    the lane."""
     log_completeness.refuse_incomplete(loaded, request.lane, _find_rebuild_start(loaded, request), PARTIAL_STEP)
 
 
 def _find_rebuild_start(loaded: Loaded, request: RebuildRequest) -> Position:
-    """From where on the target that a replay makes has all records of the log."""
+    """The position from which the rebuilt target has all records."""
     found = find_checkpoint(loaded, request)
     if found is not None:
         return found.begun
@@ -115,7 +122,7 @@ def _find_rebuild_start(loaded: Loaded, request: RebuildRequest) -> Position:
 
 
 def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Any) -> str:
-    """Why no snapshot will do; nothing where one may."""
+    """Why no checkpoint can be used; empty if one may be."""
     if request.since is not None:
         return "none can be used, as only records of a period are asked for"
     if request.policy not in (None, request.lane.policy):
@@ -128,7 +135,7 @@ def _describe_unsupported(request: RebuildRequest, rebuilt: Lane, sink: Any) -> 
 
 
 def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, folder: Path) -> None:
-    """The rows come last, with the state, so that killed anywhere this is done again or is complete."""
+    """Rows and state are written last, so after a kill this is either repeated or complete."""
     rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
     origin = cutover.make_rebuild_lane(rebuilt, checkpoints.AS_OF_FOLDER)
     lake = str(folder / "lake")
@@ -144,7 +151,7 @@ def _restore_state(loaded: Loaded, config: Loaded, request: RebuildRequest, fold
 
 
 def _copy_register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
-    """What the replay that made the snapshot has seen of the source, this one has."""
+    """Copy the register entry of the run that made the checkpoint."""
     folder, origin = begun
     pipeline = loaded.settings.pipeline
     kept = folder / "state" / pipeline / "replays" / quote(origin.id, safe="") / pipeline / "sources"
@@ -154,7 +161,7 @@ def _copy_register(loaded: Loaded, config: Loaded, begun: tuple[Path, Lane], reb
 
 
 def _copy_dead_letters(config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) -> None:
-    """What was rejected below the snapshot is rejected by this lane."""
+    """Copy the dead letters of the checkpoint to the lane."""
     folder, origin = begun
     place = DeadLetterSettings.model_construct(path=str(folder / "dead_letters"))
     before = replace(config, settings=config.settings.model_copy(update={"dead_letters": place}))
@@ -167,7 +174,7 @@ def _copy_dead_letters(config: Loaded, begun: tuple[Path, Lane], rebuilt: Lane) 
 
 
 def _refuse_missing_rows(config: Loaded, rebuilt: Lane, letters: Sequence[DeadLetter]) -> None:
-    """Unfit where the snapshot lacks rows since a lake keeps no such values: the target may, where it is of another kind."""
+    """CheckpointUnsupported if the checkpoint lacks rows whose values a lake cannot store, but the target may."""
     unkept = [one for one in letters if one.stage == "apply" and one.code == RejectCode.OUT_OF_RANGE]
     if unkept and config.settings.sinks[rebuilt.sink].kind != "delta":
         raise CheckpointUnsupported("lacks rows with values that no lake keeps, and this target may")

@@ -1,4 +1,4 @@
-"""What takes snapshots beside a running pipeline, put together, and what is told of them."""
+"""Builds the scheduler of checkpoints for a running pipeline, and its reports."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .rule_digests import digest_rules
 
 NO_PROBLEMS: Mapping[str, Problem] = {}
 ANSWER_SECONDS = 600.0
-"""How long an event log may take to be shortened, and its lane waits."""
+"""Maximum seconds for the truncation of an event log. Its lane waits meanwhile."""
 
 
 def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, workers: build.Workers) -> CheckpointScheduler:
-    """What takes those that the config asks for."""
+    """The scheduler of the configured checkpoints."""
 
     def ask(log: str, question: Callable[[Any], Any]) -> Any:
-        if workers[log].join(0):  # With the pipeline's end its sinks are nobody's.
+        if workers[log].join(0):  # The pipeline has ended, so the sink is free.
             return log_retention.make_asker(loaded)(log, question)
         return workers[log].ask(question).result(ANSWER_SECONDS)
 
@@ -44,9 +44,11 @@ def build_checkpoint_scheduler(loaded: Loaded, lanes: LaneRuns, workers: build.W
 def report_checkpoints(
     loaded: Loaded, lanes: Mapping[str, str], problems: Mapping[str, Problem] = NO_PROBLEMS
 ) -> list[dict[str, Any]]:
-    """The last snapshot of each of these lanes (id and source table) that has some, or is to have some: its lane, what
-    `Checkpoint.to_json` says, whether a replay under today's rules can begin with it, with the topics as they are, and
-    why the last attempt at one failed."""
+    """The last checkpoint of each of these lanes (id to source table) that has or should have checkpoints.
+
+    Each dict has the lane and the fields of `Checkpoint.to_json`. `usable`: under the current rules and topics.
+    `kept`: the number of checkpoints. `error`: of the last attempt.
+    """
     found, identities = [], dict[tuple[str, str], Mapping[str, str] | None]()
     for lane, settings in _list_lane_settings(loaded, lanes):
         shelf = checkpoints.find_store(loaded, settings)
@@ -71,8 +73,11 @@ def _is_usable(
     last: Checkpoint,
     identities: dict[tuple[str, str], Mapping[str, str] | None],
 ) -> bool:
-    """Whether it is of today's rules and topics. `identities`: those of each log's topics, which are looked up once; of a
-    log that cannot be read they are not known, and nothing begins with a snapshot."""
+    """True if the checkpoint has the current rules and topics.
+
+    `identities` caches the topic identities of each log. If a log cannot be read, they are unknown, and no
+    checkpoint is usable.
+    """
     if last.rules != digest_rules(loaded, lane):
         return False
     place = find_log(loaded, lane.table)

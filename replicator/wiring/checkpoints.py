@@ -1,4 +1,4 @@
-"""Snapshots of lanes' states, put together: a replay of the event log that is kept, and gone on with."""
+"""Makes and finds checkpoints of lanes: a rebuild from the event log that is stored and continued."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .rule_digests import digest_rules
 
 CHECKPOINTS_FOLDER = Path("_replicator") / "snapshots"
 AS_OF_FOLDER = "then"
-"""The target's name, in a lake of its own."""
+"""The name of the target in a temporary lake."""
 NO_CHECKPOINT_REASON = (
     "none was taken under the rules of today, ends by the time that is asked for, and reaches up to what the log has"
 )
@@ -44,17 +44,16 @@ PLAIN_LAKE_OPTIONS: Mapping[str, Any] = {
     "deletion_vectors": False,
     "tombstone_retention": NO_RETENTION,
 }
-"""What the entry of a lane says in a lake of its own: how rows lie in its target decides nothing of them, and deletes are
-remembered."""
+"""Options of the lane's entry in a temporary lake. The physical layout does not change rows, and tombstones are kept."""
 MAX_TRIES = 3
-"""How often it is looked which snapshots there are, while old ones are being removed."""
+"""Number of attempts to find a checkpoint while old ones are being removed."""
 
 Report = Callable[[str], None]
 UseResult = TypeVar("UseResult")
 
 
 def find_store(loaded: Loaded, lane: LaneSettings) -> CheckpointStore | None:
-    """Where the snapshots of a lane are; None where its table has no event log in a folder of this machine."""
+    """The checkpoint store of a lane. None if its table has no event log in a folder of this machine."""
     try:
         _, log = find_log(loaded, lane.table)
     except ConfigProblem:
@@ -67,13 +66,13 @@ def find_store(loaded: Loaded, lane: LaneSettings) -> CheckpointStore | None:
 
 
 def get_schedule(loaded: Loaded, log: str) -> SnapshotSettings | None:
-    """What the config says of snapshots beside an event log."""
+    """The configured checkpoint schedule of an event log."""
     said = loaded.settings.sinks[log]
     return said.snapshots if isinstance(said, EventLogSettings) else None
 
 
 def list_checkpoints(loaded: Loaded, lane: LaneSettings) -> list[Checkpoint]:
-    """Every snapshot of a lane, the oldest first, but for those of topics that were made anew since."""
+    """All usable checkpoints of a lane, the oldest first, without those of topics that were created again since."""
     shelf = find_store(loaded, lane)
     there = [] if shelf is None else shelf.list_usable()
     identity = dict(get_topic_identity(loaded, lane)) if there else {}
@@ -81,13 +80,13 @@ def list_checkpoints(loaded: Loaded, lane: LaneSettings) -> list[Checkpoint]:
 
 
 def describe_damaged(loaded: Loaded, lane: LaneSettings) -> list[str]:
-    """What is wrong with those snapshots of a lane that are not whole."""
+    """For each damaged checkpoint of a lane: what is missing, and how to fix it."""
     shelf = find_store(loaded, lane)
     return [] if shelf is None else shelf.describe_damaged()
 
 
 def get_topic_identity(loaded: Loaded, lane: LaneSettings) -> tuple[tuple[str, str], ...]:
-    """The broker's ids of topics, as the lane of the event log has them."""
+    """The broker's topic ids, as stored in the lane of the event log."""
     source, log = find_log(loaded, lane.table)
     with closing(cast(Any, adapters.build_sink(loaded, log))) as kept:
         state: LaneState | None = kept.state(make_event_log_lane(loaded.settings.pipeline, source, log))
@@ -95,11 +94,14 @@ def get_topic_identity(loaded: Loaded, lane: LaneSettings) -> tuple[tuple[str, s
 
 
 def take_checkpoint(loaded: Loaded, lane: LaneSettings, tell: Report = lambda _: None) -> Checkpoint:
-    """Take a snapshot of what the records that the event log has by now make under the lane's rules; the last one where
-    nothing has come since. It goes on from the last one of the same rules. Reads the log, and touches no lane.
+    """Make a checkpoint of all records now in the event log, under the lane's rules.
 
-    Killed anywhere, the snapshots that there were stay. Fenced while another program takes one, ConfigProblem without an
-    event log, Fatal where it has nothing of the table; else the errors of a replay."""
+    Continues from the last checkpoint with the same rules, and returns that one if nothing is new. Reads the log
+    and changes no lane. After a kill the existing checkpoints stay.
+
+    Fenced while another process makes one. ConfigProblem without an event log. Fatal if the log has nothing of the
+    table. Otherwise the errors of a rebuild.
+    """
     _, log = find_log(loaded, lane.table)
     shelf = find_store(loaded, lane)
     if shelf is None:
@@ -139,9 +141,12 @@ def configure_lake(
     begun: Checkpoint | None,
     until: datetime | LogCut | None = None,
 ) -> Loaded:
-    """The configuration that applies the event log below `folder`, in this process, from what the snapshot `begun`, which
-    was put there, holds: records up to the time or border `until`. The lake is the same whatever the lane's target is.
-    Deletes are remembered for ever: how long ago they came is not told by the time at which they are applied anew."""
+    """The configuration that applies the event log to a lake below `folder`, in this process.
+
+    It starts from the content of the checkpoint `begun`, which is already there, and ends at the time or cut
+    `until`. The result does not depend on the lane's target. Tombstones are kept forever, because their arrival
+    times are not those of the repeated records.
+    """
     lake = DeltaSettings.model_construct(kind="delta", path=str(folder / "lake"))
     more = {
         "engine": adapters.LOCAL,
@@ -161,8 +166,8 @@ def configure_lake(
 
 
 def copy_newest(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetime | LogCut | None) -> Checkpoint | None:
-    """Let `folder` hold the newest snapshot that a replay of the lane up to then can begin with, and nothing else; None for
-    none."""
+    """Copy the newest checkpoint that the lane can use up to `until` into `folder`, replacing its content. None if
+    there is none."""
 
     def copy_checkpoint(found: Checkpoint) -> Checkpoint:
         cast(CheckpointStore, find_store(loaded, lane)).copy_checkpoint(found, folder)
@@ -172,7 +177,7 @@ def copy_newest(loaded: Loaded, lane: LaneSettings, folder: Path, until: datetim
 
 
 def find_newest(loaded: Loaded, lane: LaneSettings, until: datetime | LogCut | None = None) -> Checkpoint | None:
-    """The latest snapshot with which a replay of the lane up to then can begin, and be whole: behind it the log has all."""
+    """The newest checkpoint that a rebuild up to `until` can use. The log must have all records after it."""
     there = list_checkpoints(loaded, lane)
     gone = get_removed(loaded, lane) if there else Position()
     reaching = [one for one in there if _is_covering(one.position, gone, until)]
@@ -180,7 +185,7 @@ def find_newest(loaded: Loaded, lane: LaneSettings, until: datetime | LogCut | N
 
 
 def _is_covering(position: Position, gone: Position, until: datetime | LogCut | None) -> bool:
-    """Whether of the records that the log lacks none is needed behind the position."""
+    """True if none of the log's removed records is needed after the position."""
     wanted = until.end if isinstance(until, LogCut) else None
     return all(
         position.get(place, 0) >= (first if wanted is None else min(first, wanted.get(place, 0)))
@@ -189,8 +194,10 @@ def _is_covering(position: Position, gone: Position, until: datetime | LogCut | 
 
 
 def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpoint], UseResult]) -> UseResult | None:
-    """What `use` makes of the snapshot that `find` finds; None for none. Where it was removed meanwhile (Gone), both are
-    called again. EnvironmentProblem where that goes on."""
+    """The result of `use` for the checkpoint that `find` returns; None if it finds none.
+
+    After CheckpointRemoved both are called again, and EnvironmentProblem if that repeats.
+    """
     for _ in range(MAX_TRIES):
         found = find()
         if found is None:
@@ -206,8 +213,10 @@ def use_checkpoint(find: Callable[[], Checkpoint | None], use: Callable[[Checkpo
 
 
 def refuse_truncated(loaded: Loaded, lane: LaneSettings, why: str = NO_CHECKPOINT_REASON) -> None:
-    """DataLoss, naming what is missing, where the event log lacks first records of the lane's table, so that who begins with
-    no snapshot (for the reason `why`) would have a wrong table."""
+    """DataLoss, with the missing offsets, if the event log lacks the first records of the lane's table.
+
+    Without a checkpoint (`why`: the reason) the table would be wrong then.
+    """
     missing = get_removed(loaded, lane)
     if missing:
         because = why if list_checkpoints(loaded, lane) else f"none was taken of lane {lane.sink}.{lane.into}"
@@ -219,7 +228,8 @@ def refuse_truncated(loaded: Loaded, lane: LaneSettings, why: str = NO_CHECKPOIN
 
 
 def report_truncated(loaded: Loaded, lane: LaneSettings, tell: Report) -> None:
-    """Say of which records the event log lacks the first ones of the lane's table, to who asks for a part."""
+    """Report which first records of the lane's table the event log lacks, if any, to a caller that wants only some
+    records."""
     missing = get_removed(loaded, lane)
     if missing:
         tell(f"{_describe_truncated(loaded, lane, missing)}; those of them that were asked for are missing")
@@ -232,7 +242,7 @@ def _describe_truncated(loaded: Loaded, lane: LaneSettings, missing: Position) -
 
 
 def get_removed(loaded: Loaded, lane: LaneSettings) -> Position:
-    """Of every partition of which the event log lacks the first records the first offset that it has."""
+    """For each partition without its first records, the first offset in the event log."""
     source, log = find_log(loaded, lane.table)
     with open_log(loaded, source, log, list_topics(loaded, lane)) as kept:
         found: Position = kept.removed()
@@ -240,7 +250,7 @@ def get_removed(loaded: Loaded, lane: LaneSettings) -> Position:
 
 
 def list_topics(loaded: Loaded, lane: LaneSettings, begun: Checkpoint | None = None) -> Collection[str]:
-    """The topics in which records of the lane's table are, as this program has seen them; none where it has not."""
+    """The topics with records of the lane's table, as this pipeline has read them. Empty if none yet."""
     seen = FileRegister(build.get_register_folder(loaded)).load(lane.source).topics.get(lane.table, frozenset())
     before = {place.topic for place in begun.position} if begun else set()
     return {*seen, *before, BACKFILLS.removesuffix("*") + lane.table} if seen else ()
@@ -248,18 +258,18 @@ def list_topics(loaded: Loaded, lane: LaneSettings, begun: Checkpoint | None = N
 
 @contextmanager
 def open_target(config: Loaded, lane: LaneSettings) -> Iterator[tuple[Any, Lane]]:
-    """The sink that holds the target of a configuration of `configure_lake`, and the lane there."""
+    """The sink with the target of a `configure_lake` configuration, and its lane."""
     with closing(cast(Any, adapters.build_sink(config, lane.sink))) as sink:
         yield sink, cutover.make_rebuild_lane(adapters.build_lane(config, move_lane(lane)), AS_OF_FOLDER)
 
 
 def move_lane(lane: LaneSettings) -> LaneSettings:
-    """The lane where its entry is the only one."""
+    """The lane in a config in which its entry is the only one."""
     return lane.model_copy(update={"at": ("tables", 0, "to", 0)})
 
 
 def _make_checkpoint(loaded: Loaded, config: Loaded, lane: LaneSettings, last: Checkpoint | None) -> Checkpoint:
-    """What was made; older versions of it, which nobody reads, end."""
+    """The checkpoint of the lake. Older versions of the lake are deleted, because nothing reads them."""
     with open_target(config, lane) as (sink, then):
         state: LaneState | None = sink.state(then)
         if state is None:

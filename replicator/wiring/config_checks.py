@@ -1,4 +1,4 @@
-"""What can be known of a config offline, but not by its text alone."""
+"""Config checks that need no connection, but more than the text of the config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import adapters, projections
 
 
 def refuse_unusable(loaded: Loaded) -> None:
-    """Raise ConfigError with everything that would keep `run` from starting. Connects to nothing."""
+    """Raise ConfigError with everything that would prevent the start of `run`. Connects to nothing."""
     findings = list(_list_findings(loaded))
     if findings:
         raise ConfigError(findings)

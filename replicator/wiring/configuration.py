@@ -1,4 +1,4 @@
-"""Settings for this installation: the file, and the names of the adapters that are installed."""
+"""Loads settings for this installation: the config file, and the names of the installed adapters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ DEFAULT = Path("config/replicator.yaml")
 
 
 def find_config_file() -> Path:
-    """The config file to use when none is named: REPLICATOR_CONFIG, or else config/replicator.yaml of the working directory
-    or of the nearest folder above it that has one."""
+    """The default config file: `REPLICATOR_CONFIG`, or `config/replicator.yaml` in the working directory or the
+    nearest folder above it."""
     named = os.environ.get("REPLICATOR_CONFIG")
     if named:
         return Path(named)
@@ -26,7 +26,7 @@ def find_config_file() -> Path:
 
 
 def list_plugins() -> Plugins:
-    """What the installed packages offer."""
+    """The adapters of the installed packages."""
     return Plugins(
         transports=_list_names("replicator.sources"),
         formats=frozenset(list_names("replicator.decoders")),
@@ -37,23 +37,23 @@ def list_plugins() -> Plugins:
 
 
 def _list_names(group: str) -> frozenset[str]:
-    """The names in a group as a config says them: `kafka_spark` is `kafka` on the engine `spark`."""
+    """The names of a group as in the config: `kafka_spark` is `kafka` on the engine `spark`."""
     there, engines = list_names(group), list_names("replicator.engines")
     return frozenset(next((n.removesuffix(f"_{e}") for e in engines if n.endswith(f"_{e}")), n) for n in there)
 
 
 def read_config(path: Path, env: str | None, overrides: Iterable[str]) -> Loaded:
-    """The settings of one run; ConfigError with every finding when they cannot be used."""
+    """The settings of one run. ConfigError with all findings if they are unusable."""
     return load_settings(path, env, overrides, plugins=list_plugins())
 
 
 def read_document(document: Document, root: Path, files: tuple[Path, ...] = ()) -> Loaded:
-    """The same for settings that a program put together; `document` is used up."""
+    """The same for settings that a program has built. `document` cannot be used again."""
     return check_document(document, root, files, plugins=list_plugins())
 
 
 def describe_defaults(loaded: Loaded) -> list[str]:
-    """A sentence for each name and place that the config leaves out, and that stored data depends on."""
+    """A sentence for each default name or location on which stored data depends."""
     found, letters = [], loaded.settings.dead_letters
     if ("pipeline",) not in loaded.origins:
         found.append(f"the pipeline is called {loaded.settings.pipeline}, as its folder is (`pipeline` names another)")

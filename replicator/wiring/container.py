@@ -1,4 +1,4 @@
-"""The container: how the parts of a running pipeline are put together. The only use of dependency_injector."""
+"""The container: builds and connects the parts of a running pipeline. The only use of dependency_injector."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .plugins import load_adapter
 
 
 def build_telemetry() -> Any:
-    """Metrics, counted from now on."""
+    """New metrics."""
     return load_adapter("replicator.telemetry", "prometheus")(__version__)
 
 
 class Container(containers.DeclarativeContainer):
-    """One running pipeline; `loaded` is given, the rest follows. Every part is built once, when it is first asked for."""
+    """One running pipeline. `loaded` is given; every other part is built once, at its first use."""
 
     loaded: providers.Dependency[Loaded] = providers.Dependency(instance_of=Loaded)
 

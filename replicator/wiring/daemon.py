@@ -1,4 +1,4 @@
-"""The running daemon: what its page may ask of it, and how other commands ask the page."""
+"""The running daemon: the views and commands of its page, and the client that other commands use."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from .rule_digests import digest_lane, swap_from_text
 
 ASK_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
-"""How long a command waits for its lane: a sink may be in the midst of a batch."""
+"""Seconds that a command waits for its lane, whose sink may be writing a batch."""
 SWAP_SECONDS = 3_600.0
-"""The same for one that writes a whole table."""
+"""Seconds that a command waits for a lane that writes a whole table."""
 ALIVE_SECONDS = 60.0
 HEALTHY_STATUSES = ("running", "catching_up", "starting")
 
@@ -46,7 +46,7 @@ def build_views(
     keeper: ProjectionScheduler,
     snapshotting: CheckpointScheduler,
 ) -> Views:
-    """What the page may ask. `pulse` is the time (monotonic) at which a pipeline last turned."""
+    """The views and commands of the page. `pulse`: the time (monotonic) of the last activity of a pipeline."""
 
     read = _hash_config_files(loaded)
 
@@ -78,12 +78,12 @@ def build_views(
 
 
 def _hash_config_files(loaded: Loaded) -> dict[str, str]:
-    """A digest of each file of the config; empty for one that cannot be read."""
+    """A digest of each config file; empty for an unreadable one."""
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "" for file in loaded.files}
 
 
 def await_answer(command: Callable[[], Future[None] | None], lane: str, seconds: float = ANSWER_SECONDS) -> None:
-    """Wait for what became of a command; its error when it failed, EnvironmentProblem when there is no answer in time."""
+    """Wait for the result of a command. Raises its error, or EnvironmentProblem without an answer in time."""
     try:
         outcome = command()
         if outcome is not None:
@@ -102,7 +102,7 @@ def _get_timeout(action: str) -> float:
 
 
 def _parse_swap(loaded: Loaded, lane: str, words: str) -> str:
-    """The target in `rule_digests.swap_to_text`. ConfigProblem where this program has another configuration."""
+    """The target in a `rule_digests.swap_to_text`. ConfigProblem if this process has another configuration."""
     said = swap_from_text(words)
     for one in loaded.settings.resolve_lanes(said.table):
         if f"{one.sink}.{one.into}" == lane and digest_lane(loaded, one) == said.digest:
@@ -121,14 +121,14 @@ def parse_number(text: str) -> int:
 
 
 def is_missing_accepted(text: str | None) -> bool:
-    """Whether a resync accepts that rows will be missing."""
+    """True if a resync accepts that rows will be missing."""
     if text not in (None, "", ACCEPT_MISSING):
         raise ConfigProblem(f"{text!r} is nothing that a resync accepts", next_step=f"It may accept: {ACCEPT_MISSING}.")
     return text == ACCEPT_MISSING
 
 
 def parse_position(text: str) -> Position:
-    """`{"topic": {"partition": offset}}` as printed by `status --json`, or `topic:partition:offset` with commas between."""
+    """A position from `{"topic": {"partition": offset}}`, as in `status --json`, or from `topic:partition:offset,...`."""
     try:
         if text.lstrip().startswith("{"):
             return _require_partitions(Position.from_json(json.loads(text)))
@@ -148,7 +148,7 @@ def _require_partitions(position: Position) -> Position:
 
 
 def ask_status(loaded: Loaded) -> dict[str, Any] | None:
-    """The status of the daemon of this configuration; None when none runs."""
+    """The status of the daemon of this configuration. None if none runs."""
     found = _find_page(loaded)
     return None if found is None else found[1]
 
@@ -158,8 +158,11 @@ def _get_state_folder(loaded: Loaded) -> str:
 
 
 def _find_page(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
-    """The page of the daemon of this configuration, and its status. Other programs may have its port, and so may the daemon
-    of another configuration with this pipeline's name: it has another folder of state."""
+    """The page of the daemon of this configuration, and its status.
+
+    Another program may use its port, or the daemon of another configuration with the same pipeline name, but
+    another state folder.
+    """
     for page in list_pages(loaded):
         try:
             answer = _request_json(page, "/status.json")
@@ -175,7 +178,7 @@ def _find_page(loaded: Loaded) -> tuple[PageAddress, dict[str, Any]] | None:
 
 
 def ask_metrics(loaded: Loaded) -> list[str]:
-    """The lines of the daemon's metrics; none when none runs."""
+    """The lines of the daemon's metrics. Empty if none runs."""
     found = _find_page(loaded)
     if found is None:
         return []
@@ -187,14 +190,14 @@ def ask_metrics(loaded: Loaded) -> list[str]:
 
 
 def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bool:
-    """Have the daemon carry a lane command out; False when none runs. Its error when it refuses, or when it failed."""
+    """Send a lane command to the daemon. False if none runs. Raises the daemon's error."""
     found = _find_page(loaded)
     if found is None:
         return False
     query = urlencode({"action": action, **({"until": until} if until else {})})
     path = f"/lanes/{quote(lane)}?{query}"
     if _request_json(found[0], path, method="POST", seconds=_get_timeout(action) + ASK_SECONDS) is None:
-        # Not False: who finds no daemon changes the targets himself, and this one runs.
+        # Not False: without a daemon the caller would change the targets, but this daemon runs.
         raise EnvironmentProblem(
             f"The daemon did not say what became of lane {lane}.", next_step="See `replicator status`, then ask again."
         )
@@ -202,14 +205,16 @@ def ask_control(loaded: Loaded, action: str, lane: str, until: str | None) -> bo
 
 
 OUTCOME_SECONDS = 10.0
-"""For how long a command watches what becomes of a lane. Then it says what the lane is doing."""
+"""Maximum seconds that a command watches a lane before it reports the lane's status."""
 SETTLED_STATUSES = frozenset({"running", "paused", "retrying", "suspended"})
-"""What a lane does once it has caught up, or does not go on."""
+"""Statuses of a lane that has caught up or has stopped."""
 
 
 def await_outcome(loaded: Loaded, lane_id: str, seconds: float = OUTCOME_SECONDS) -> str:
-    """What a lane of the running daemon is doing once it has caught up, or does not go on; or after that time. Fatal, with
-    why, when it is suspended. Empty when no daemon runs."""
+    """The status of a lane of the running daemon, after it has caught up or stopped, at the latest after `seconds`.
+
+    Fatal with the reason if the lane is suspended. Empty if no daemon runs.
+    """
     until = time.monotonic() + seconds
     while True:
         status = ask_status(loaded)

@@ -1,4 +1,4 @@
-"""The daemon's page and the file that tells commands where it is."""
+"""The daemon's page, and the file with its address for other commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANY_PORT = "127.0.0.1:0"
 
 
 class PageAddress(msgspec.Struct, frozen=True):
-    """Where the page of a running daemon is, and the token that it asks for."""
+    """The address of a running daemon's page, and its token."""
 
     url: str
     token: str
@@ -31,8 +31,11 @@ class PageAddress(msgspec.Struct, frozen=True):
 
 
 class DaemonPage:
-    """`ports.monitor.Monitor`: the page at `http.address`, or where that is taken on a free port of this machine, so that
-    commands reach the daemon all the same. `taken` says why it is elsewhere, `hidden` why commands do not find it there."""
+    """`ports.monitor.Monitor`: the page at `http.address`.
+
+    If that address is in use, the page gets a free port of this machine, so that commands still reach the daemon.
+    `taken` is the reason for the other port. `hidden` is the reason why commands cannot find it there.
+    """
 
     def __init__(self, loaded: Loaded, telemetry: Any) -> None:
         self._options, self._telemetry = adapters.list_options(loaded.settings.http), telemetry
@@ -58,7 +61,7 @@ class DaemonPage:
         return self._monitor.start(views)
 
     def _write_address(self, address: PageAddress) -> None:
-        """Commands look at `http.address` where there is no such file."""
+        """Without this file, commands use `http.address`."""
         try:
             self._path.unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -83,8 +86,8 @@ def _get_plain_token(token: Any) -> str:
 
 
 def list_pages(loaded: Loaded) -> list[PageAddress]:
-    """Where the page of the daemon may be, best first. Whether it is that daemon's, only its answer tells: a daemon that was
-    killed leaves its file."""
+    """Possible addresses of the daemon's page, the best first. Only the answer proves which daemon it is, because a
+    killed daemon leaves its file."""
     http = loaded.settings.http
     configured = PageAddress(f"http://{http.address}", _get_plain_token(http.token), 0)
     written = read_page(adapters.get_state_folder(loaded) / FILE)
@@ -92,7 +95,7 @@ def list_pages(loaded: Loaded) -> list[PageAddress]:
 
 
 def read_page(path: Path) -> PageAddress | None:
-    """What a daemon that still runs has written; None where there is none."""
+    """The address that a running daemon has written; None without one."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=PageAddress)
         os.kill(found.pid, 0)

@@ -1,4 +1,4 @@
-"""Dead letters for people: read, told, written as an archive, forgotten."""
+"""Dead letters for people: lists, describes, exports and removes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from . import adapters
 
 @contextmanager
 def open_store(loaded: Loaded) -> Iterator[DeadLetters]:
-    """The store of dead letters, closed afterwards."""
+    """The dead-letter store, closed afterwards."""
     opened = adapters.build_dead_letters(loaded)
     try:
         yield opened
@@ -33,26 +33,26 @@ def open_store(loaded: Loaded) -> Iterator[DeadLetters]:
 
 
 def read_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> Sequence[DeadLetter]:
-    """The letters that are meant, newest first."""
+    """The selected dead letters, newest first."""
     with open_store(loaded) as opened:
         return opened.read(which)
 
 
 def read_newest(loaded: Loaded, which: DeadLetterFilter, limit: int) -> tuple[Sequence[DeadLetter], int]:
-    """So many of the letters that are meant, newest first, and how many there are."""
+    """At most `limit` of the selected dead letters, newest first, and the number of all of them."""
     with open_store(loaded) as opened:
         letters = opened.read(which, limit=limit)
         return letters, len(letters) if len(letters) < limit else len(opened.read(which))
 
 
 def is_configured(loaded: Loaded, table: str) -> bool:
-    """Whether an entry of the config is about a table, or about some of a glob."""
+    """True if an entry of the config covers a table, or if `table` is a glob."""
     settings = loaded.settings
     return not is_exact(table) or any(settings.find_table(table, source) is not None for source in settings.sources)
 
 
 def read_named(loaded: Loaded, event: str, lane: str | None) -> Sequence[DeadLetter]:
-    """The letters of one record: one, or one per lane that rejected it. ConfigProblem when there is none."""
+    """The dead letters of one record: one, or one per lane that rejected it. ConfigProblem if there is none."""
     which = DeadLetterFilter(events=frozenset({event}), lane=lane)
     with open_store(loaded) as opened:
         refuse_unknown(opened, which)
@@ -60,7 +60,7 @@ def read_named(loaded: Loaded, event: str, lane: str | None) -> Sequence[DeadLet
 
 
 def refuse_unknown(opened: DeadLetters, which: DeadLetterFilter) -> None:
-    """Raise ConfigProblem when a record that is named has no letter, in whatever state."""
+    """Raise ConfigProblem if a named record has no dead letter in any state."""
     if not which.events:
         return
     known = {letter.event_id for letter in opened.read(replace(which, state=None))}
@@ -71,13 +71,13 @@ def refuse_unknown(opened: DeadLetters, which: DeadLetterFilter) -> None:
 
 
 def remove_dead_letters(loaded: Loaded, letters: Sequence[DeadLetter]) -> None:
-    """Forget the letters; what was rejected again since they were read stays."""
+    """Remove the dead letters. Those rejected again since they were read stay."""
     with open_store(loaded) as opened:
         opened.remove(letters)
 
 
 def to_json(letter: DeadLetter) -> dict[str, Any]:
-    """A letter as JSON has it: bytes as text where they are UTF-8, in the form of archives where not."""
+    """A dead letter as JSON: UTF-8 bytes as text, other bytes as in archives."""
     fields = {name: getattr(letter, name) for name in letter.__dataclass_fields__}
     record, key = letter.record, letter.key
     plain = None if record is None else record.decode("utf-8", "replace")
@@ -89,7 +89,7 @@ def to_json(letter: DeadLetter) -> dict[str, Any]:
 
 
 def describe_remedy(loaded: Loaded, letter: DeadLetter) -> str:
-    """What lets the record in; and what lets its lanes go on without it, where they stop at it."""
+    """How to get the record applied, and, if it stops its lanes, how they can continue without it."""
     settings, is_routed = loaded.settings, letter.stage != "route"
     step = find_remedy(Reject(letter.code, letter.sentence), letter.table)
     on_reject = settings.get_on_reject(letter.table, letter.source) if is_routed else settings.on_reject
@@ -101,7 +101,7 @@ def describe_remedy(loaded: Loaded, letter: DeadLetter) -> str:
 
 
 def describe_position(letter: DeadLetter) -> str:
-    """Where the record was: a file and line, or topic, partition and offset."""
+    """The position of the record: a file and line, or topic, partition and offset."""
     scheme, found, path = letter.topic.partition("archive:")
     if found and not scheme:
         return f"{path} line {letter.offset}"
@@ -109,8 +109,11 @@ def describe_position(letter: DeadLetter) -> str:
 
 
 def export_records(letters: Iterable[DeadLetter], to: Path | BinaryIO) -> int:
-    """Write the records of the letters as an archive, each once, by partition in the order of their offsets: a file as its
-    name says, or JSON Lines. The number of records; letters that do not tell their record's place have none."""
+    """Write the records of the dead letters as an archive, each once, ordered by partition and offset. Returns
+    their number.
+
+    A path selects the format by its suffix; a stream gets JSON Lines. Dead letters without a position are left out.
+    """
     placed = {(each.topic, each.partition, each.offset): each for each in letters if each.is_placed}
     records = to_raw_frame(placed[at] for at in sorted(placed))
     if isinstance(to, Path):

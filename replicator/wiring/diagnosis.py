@@ -1,4 +1,5 @@
-"""Runs the checks of `doctor`: every source with its database and connector, every sink, the dead letters, the machine."""
+"""Runs the checks of `doctor`: every source with its database and connector, every sink, the dead letters, the
+machine."""
 
 from __future__ import annotations
 
@@ -22,22 +23,24 @@ from .stored_lanes import list_lanes, read_status
 GROUP = "replicator.checks"
 OWN_SCHEMA = "_replicator"
 DEAD_LETTERS = "dead_letters"
-"""Schema and table in which a PostgreSQL database keeps dead letters."""
+"""The schema and table of the dead letters in a PostgreSQL database."""
 SOURCE_CHECKS = ("database", "registry")
-"""Keys of a source with options of a check of their own, which is called as they are."""
+"""Keys of a source with a check of the same name, which gets their options."""
 DATABASE_CHECKS = {"postgresql": "source_database", "mariadb": "mariadb_database"}
-"""Those of `database`, by its kind."""
+"""The checks of `database`, by its kind."""
 
 CONNECTORS = "connectors"
-"""The folder of the project in which connectors are described as they are registered."""
+"""The project folder with connector configurations, as they are registered."""
 
 Task = tuple[str, str, Mapping[str, Any]]
-"""A kind of check, its subject, and its options."""
+"""The kind of a check, its subject, and its options."""
 
 
 def diagnose(loaded: Loaded, connect: str | None = None) -> Iterator[Diagnosis]:
-    """Everything found, in the order of the stream. The checks run at once: servers that do not answer are waited for
-    together. `connect` is the address of a Kafka Connect worker to look at instead of those of the config."""
+    """All findings, in the order of the stream. `connect` replaces the Kafka Connect address of the config.
+
+    The checks run in parallel, so the timeouts of servers that do not answer do not add up.
+    """
     lanes: Sequence[Lane] = ()
     status: Mapping[str, Any] = {"lanes": ()}
     try:
@@ -84,7 +87,7 @@ def _list_tasks(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any]
 
 
 def _list_named_lanes(loaded: Loaded) -> Iterator[Lane]:
-    """The lanes of tables that the config names, which need not have been seen yet."""
+    """The lanes of tables that the config names, even if no record of them was read yet."""
     for table in loaded.settings.tables:
         if is_exact(table.match):
             rules = build.build_rules_for(loaded, table.source)(table.match)
@@ -92,7 +95,7 @@ def _list_named_lanes(loaded: Loaded) -> Iterator[Lane]:
 
 
 def _make_database_options(loaded: Loaded, name: str, kind: str) -> dict[str, Any]:
-    """What the check of a source's database is told of the tables that are wanted of it."""
+    """The check of a source's database gets the configured tables."""
     told: dict[str, Any] = {"tables": [table.match for table in loaded.settings.tables if table.source == name]}
     if kind == "source_database":
         told |= {"whole_rows": list(_list_whole_row_columns(loaded, name))}
@@ -101,7 +104,7 @@ def _make_database_options(loaded: Loaded, name: str, kind: str) -> dict[str, An
 
 
 def _list_whole_row_columns(loaded: Loaded, name: str) -> Iterator[dict[str, Any]]:
-    """The columns that lanes need of every change, also where a source sends what changed only; `of` says of which."""
+    """The columns that lanes need in every change, also if a source sends only changed ones. `of`: the operation."""
     settings = loaded.settings
     for table in (table for table in settings.tables if table.source == name):
         for lane in settings.resolve_entry_lanes(table, table.match):
@@ -113,7 +116,7 @@ def _list_whole_row_columns(loaded: Loaded, name: str) -> Iterator[dict[str, Any
 
 
 def _list_connector_tasks(loaded: Loaded, name: str, connect: str | None) -> Iterator[Task]:
-    """The check of the connector that writes the topics of a source, and of the files that describe connectors."""
+    """The check of the connector of a source, and of the files with connector configurations."""
     source = loaded.settings.sources[name]
     own = dict(to_plain_options(source).get("connect") or {})
     if not own and not source.format.startswith("debezium"):
@@ -144,12 +147,12 @@ def _make_dead_letters_task(loaded: Loaded) -> Task:
 
 
 def _get_transport_check(name: str) -> str:
-    """The check of a transport: `<name>_source` where a kind of sink has the same name."""
+    """The check of a transport: `<name>_source` if a kind of sink has the same name."""
     return f"{name}_source" if f"{name}_source" in list_names(GROUP) else name
 
 
 def _make_lane_options(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """What a source's check is told of the lanes that read it."""
+    """The check of a source gets the positions of the lanes that read it."""
     mine = {lane.id for lane in lanes if lane.source == source}
     positions = {lane["id"]: lane["position"] for lane in status["lanes"] if lane["position"] and lane["id"] in mine}
     told = {"positions": positions, "production": _is_production(loaded)}
@@ -159,8 +162,8 @@ def _make_lane_options(loaded: Loaded, lanes: Sequence[Lane], status: Mapping[st
 
 
 def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]]:
-    """By table those who want every change of it, not only the last one of each key; and those of Debezium's changes who
-    take a message without a value for nothing."""
+    """By table, the readers that need every change, not only the last one of each key. For Debezium's changes also
+    the readers that ignore messages without a value."""
     found: dict[str, dict[str, list[str]]] = {}
     settings = loaded.settings
     form = settings.sources[source].format
@@ -178,7 +181,7 @@ def _list_readers(loaded: Loaded, source: str) -> dict[str, dict[str, list[str]]
 
 
 def _is_production(loaded: Loaded) -> bool:
-    """True with an overlay of any name but dev: replication factors and the like matter then."""
+    """True with an overlay of any name but dev, because replication factors and similar settings matter then."""
     return any(overlay.stem != "dev" for overlay in loaded.files[1:])
 
 

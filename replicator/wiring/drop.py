@@ -1,4 +1,4 @@
-"""`drop_lane`, put together: which lane a name means, what there is of it, and that nobody writes it."""
+"""`drop_lane`: finds the lane of a name and its artifacts, and makes sure that nothing writes it."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from .stored_lanes import list_lanes
 
 @dataclass(frozen=True)
 class DropScope:
-    """The lane that a name means, and what is kept of it."""
+    """The lane of a name, and its artifacts."""
 
     lane: Lane
     artifacts: Sequence[LaneArtifact]
 
     @property
     def config_line(self) -> str:
-        """Where the config names it; empty when it does not, so that it stays dropped."""
+        """The config line that names the lane. Empty if none does, so that the target stays dropped."""
         return self.lane.config_line
 
 
 def find_lane_to_drop(loaded: Loaded, name: str) -> DropScope:
-    """What `name` means: a target, `SINK.TARGET`, or a table as its source calls it; the config need not name it any more.
+    """The lane of `name`: a target, `SINK.TARGET`, or a table by its source name. It need not be in the config any
+    more.
 
-    ConfigProblem when that is nothing, several, an event log, or nothing that its sink can drop on this engine; Fenced when
-    the running daemon writes it.
+    ConfigProblem for an unknown or ambiguous name, an event log, or a target that its sink cannot drop on this
+    engine. Fenced if the running daemon writes it.
     """
     _refuse_event_logs(loaded, name)
     _refuse_stored_events(loaded, name)
@@ -67,13 +68,13 @@ def find_lane_to_drop(loaded: Loaded, name: str) -> DropScope:
 
 
 def drop_lane(loaded: Loaded, lane: Lane) -> None:
-    """Remove the lane and its target. Fenced, and nothing is removed, when an instance writes it; ConfigProblem where
-    `find_lane_to_drop` says so."""
+    """Remove the lane and its target. Fenced, without any removal, if an instance writes it. ConfigProblem as
+    `find_lane_to_drop`."""
     _refuse_out_of_reach(loaded, lane)
     with _hold_lane(loaded, lane), ExitStack() as opened:
         sink = _open_dropping_sinks(loaded, {lane.sink}, opened)[lane.sink]
         dropping.drop_lane(sink, _open_register(loaded), loaded.settings.sources, lane)
-    # What a replay remembers of it would keep every record of an event log that has a retention.
+    # The state of a rebuild would stop the retention of its event log.
     shutil.rmtree(rebuild.get_lane_folder(loaded, lane.id), ignore_errors=True)
 
 
@@ -86,7 +87,7 @@ def _list_artifacts(loaded: Loaded, sink: Any, lane: Lane) -> Sequence[LaneArtif
 
 
 def _open_dropping_sinks(loaded: Loaded, names: set[str], opened: ExitStack) -> dict[str, Any]:
-    """Those of the sinks that can drop lanes; closed with `opened`."""
+    """The sinks that can drop lanes; closed with `opened`."""
     sinks: dict[str, Any] = {}
     for name in sorted(names):
         sink: Any = adapters.build_dropping_sink(loaded, name)
@@ -97,7 +98,7 @@ def _open_dropping_sinks(loaded: Loaded, names: set[str], opened: ExitStack) -> 
 
 
 def _refuse_out_of_reach(loaded: Loaded, lane: Lane) -> None:
-    """A name in a catalog that leads to nothing would be left."""
+    """Otherwise a catalog entry without a table would stay."""
     engine = loaded.settings.sinks[lane.sink].catalog_of
     if engine not in (None, loaded.settings.engine):
         line = loaded.describe_origin("sinks", lane.sink)
@@ -126,8 +127,8 @@ def _refuse_stored_events(loaded: Loaded, name: str) -> None:
 
 
 def _list_candidates(loaded: Loaded, name: str) -> tuple[list[Lane], list[Lane]]:
-    """The lanes that the name may mean, in sinks that are no event logs; and those of the name that have no target, because
-    another table's lane has it."""
+    """The lanes that the name may mean, in sinks that are not event logs, and those whose target another table's
+    lane has."""
     known = {lane.id: lane for lane in list_lanes(loaded)}
     found: dict[str, Lane] = {}
     refused: list[Lane] = []
@@ -139,14 +140,14 @@ def _list_candidates(loaded: Loaded, name: str) -> tuple[list[Lane], list[Lane]]
                 else:
                     found[lane.id] = lane
         for lane in (*_list_configured(loaded, sink, text), *_list_former_lanes(loaded, sink, text)):
-            # What a table seen so far writes is that table's, whatever else may be called so.
+            # A target that a known table writes belongs to that table, even if another lane has the same name.
             if lane.id not in known:
                 found.setdefault(lane.id, lane)
     return list(found.values()), refused
 
 
 def _split_name(loaded: Loaded, name: str) -> list[tuple[str, str]]:
-    """The sinks, and the name in each."""
+    """The possible sinks, with the name in each."""
     sinks = loaded.settings.sinks
     sink, dot, rest = name.partition(".")
     if dot and rest and sink in sinks:
@@ -155,14 +156,14 @@ def _split_name(loaded: Loaded, name: str) -> list[tuple[str, str]]:
 
 
 def _list_configured(loaded: Loaded, sink: str, table: str) -> Iterator[Lane]:
-    """Lanes of a source table of which nothing was seen, or nothing is remembered."""
+    """Lanes of a configured source table without any record or state."""
     for settings in loaded.settings.resolve_lanes(table):
         if settings.sink == sink:
             yield adapters.build_lane(loaded, settings)
 
 
 def _list_former_lanes(loaded: Loaded, sink: str, text: str) -> Iterator[Lane]:
-    """Lanes that the config may have named once: their ids are all that is needed to find what is kept of them."""
+    """Lanes that the config may have named in the past. Their ids are enough to find their artifacts."""
     for into in filter(None, dict.fromkeys((text, get_unqualified_name(text)))):
         yield Lane(f"{sink}.{into}", loaded.settings.pipeline, "", "", sink, into, "")
 
@@ -182,8 +183,10 @@ def _make_not_found_error(loaded: Loaded, name: str, unable: Sequence[str]) -> C
 
 @contextmanager
 def _hold_lane(loaded: Loaded, lane: Lane) -> Iterator[None]:
-    """No daemon of this pipeline and state folder writes the lane meanwhile, nor starts. One that runs without the lane may
-    go on: neither it nor the config knows the lane. Others are told by the sink."""
+    """No daemon of this pipeline and state folder writes the lane or starts meanwhile.
+
+    A running daemon may continue if neither it nor the config has the lane. Other writers are fenced by the sink.
+    """
     running = ask_status(loaded)
     if running is not None:
         if lane.config_line or any(one["id"] == lane.id for one in running["lanes"]):

@@ -1,4 +1,4 @@
-"""`replay --dry-run`: what today's rules would make different in a target, and nothing changed."""
+"""`replay --dry-run`: shows how the rows of a target would differ under the current rules. Changes nothing."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ MAX_SHOWN = 5
 def compare_target(
     loaded: Loaded, lane: LaneSettings, make: BuildTarget, tell: Report = ignore_report, **asked: Any
 ) -> dict[str, Any]:
-    """Make the target of the lane anew beside it, tell the difference, and take it away again. `asked`: `RebuildRequest`'s
-    policy and times. Both are read into memory. Where the log is not as far as the lane, or further, `exact` says so."""
+    """Rebuild the target of the lane as a second table, compare, and remove it again; returns the differences.
+
+    `asked`: policy and times of the `RebuildRequest`. Both tables are read into memory. `exact` is false if the
+    positions of the log and the lane differ.
+    """
     wanted = make_request(loaded, lane, DRY_RUN_SUFFIX, **asked)
     rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, lane), wanted.into)
     _remove_leftovers(loaded, wanted, rebuilt)
@@ -60,13 +63,13 @@ def compare_target(
 
 
 def _remove_leftovers(loaded: Loaded, wanted: RebuildRequest, rebuilt: Any) -> None:
-    """What an earlier comparison that was killed has left."""
+    """Remove the table of an earlier comparison that was killed."""
     if get_folder(loaded, wanted).exists():
         drop.drop_lane(loaded, rebuilt)
 
 
 def _read_tables(loaded: Loaded, into: str, wanted: RebuildRequest) -> tuple[pa.Table, pa.Table, SwapPositions]:
-    """Both tables, and where the lanes stood before they were read."""
+    """Both tables, and the positions of their lanes before the read."""
     there = read_positions(loaded, wanted)
     with closing(cast(Any, adapters.build_sink(loaded, wanted.lane.sink))) as reader:
         names = set(reader.tables())
@@ -75,7 +78,7 @@ def _read_tables(loaded: Loaded, into: str, wanted: RebuildRequest) -> tuple[pa.
 
 
 def _list_identity_columns(wanted: RebuildRequest, keys: Sequence[str], rows: pa.Table) -> Sequence[str]:
-    """What tells a row of the target from the others."""
+    """The columns that identify a row of the target."""
     policy = wanted.policy or wanted.lane.policy
     if policy == "append":
         return [EVENT_ID]
@@ -101,7 +104,7 @@ def _to_json(found: TableDiff, before: pa.Table, after: pa.Table) -> dict[str, A
 
 
 def to_lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """The answer for people, by the line."""
+    """The result for people, line by line."""
     rows, first = result["rows"], result["first"]
     yield f"{result['lane']}: {rows['live']:,} rows, and {rows['rebuilt']:,} anew; {result['same']:,} are the same"
     if not result["exact"]:

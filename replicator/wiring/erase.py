@@ -1,4 +1,4 @@
-"""`erase_row`, put together: whose row a key means, where it is kept, and that nobody writes there."""
+"""`erase_row`: finds the row of a key and all its locations, and makes sure that nothing writes there."""
 
 from __future__ import annotations
 
@@ -40,9 +40,12 @@ HASH_PATTERN = re.compile(r"[0-9a-f]{64}\Z")
 
 @dataclass(frozen=True)
 class ErasureScope:
-    """The row that is meant, and where it is kept: `targets`, `logs` (event logs), `dead_letters` (where dead letters are)
-    and `projections` that read one of these. `stays`: what this program keeps of it and cannot change, with why. `texts`
-    are the key in clear."""
+    """One row, and all its locations.
+
+    - `texts`: the key in clear.
+    - `targets`, `logs` (event logs), `dead_letters` (kind of the store), `projections` that read one of these.
+    - `stays`: copies that this program cannot change, with the reason.
+    """
 
     source: str
     table: str
@@ -56,8 +59,11 @@ class ErasureScope:
 
 
 def find_row(loaded: Loaded, table: str, key: Sequence[str], source: str | None = None) -> ErasureScope:
-    """What `table` (its name in the source) and `key`, a text for each key column, mean. ConfigProblem for a table of no
-    entry, of several sources, or without a key that is known; Fenced while something runs that writes its targets."""
+    """The row of `key` in `table` (its source name). `key`: one text per key column.
+
+    ConfigProblem for an unknown or ambiguous table, or one without a known key. Fenced while a process runs that
+    writes its targets.
+    """
     name = _find_source(loaded, table, source)
     with _hold_instance(loaded), ExitStack() as opened:
         _refuse_stored_events(loaded, table, name)
@@ -73,7 +79,7 @@ def find_row(loaded: Loaded, table: str, key: Sequence[str], source: str | None 
 
 
 def erase_row(loaded: Loaded, found: ErasureScope, *, end_versions: bool, tell: Callable[[str], None]) -> ErasureOutcome:
-    """Forget the row: from the first step on, for good. Fenced as `find_row`."""
+    """Erase the row, permanently from the first step on. Fenced as `find_row`."""
     with _hold_instance(loaded), ExitStack() as opened:
         targets: list[tuple[Lane, Any]] = [(lane, _open_sink(loaded, lane, opened)) for lane in found.targets]
         stores: list[Any] = [opened.enter_context(closing(cast(Any, adapters.build_dead_letters(loaded))))]
@@ -83,9 +89,9 @@ def erase_row(loaded: Loaded, found: ErasureScope, *, end_versions: bool, tell: 
         for folder in _list_rebuild_folders(loaded):
             shutil.rmtree(
                 folder / BEGIN_FILE, ignore_errors=True
-            )  # The snapshot of one that was killed, which copies it again.
+            )  # The checkpoint copy of a killed rebuild, which copies it again.
             if (laid := folder / loaded.settings.pipeline / SPILL_FOLDER).exists():
-                shutil.rmtree(laid)  # What one that was killed had laid down: it begins anew.
+                shutil.rmtree(laid)  # The spill files of a killed rebuild, which starts again.
         logs = [(lane, _open_sink(loaded, lane, opened)) for lane in found.logs]
         topics = FileRegister(build.get_register_folder(loaded)).load(found.source).topics.get(found.table, frozenset())
         topics |= {BACKFILLS.removesuffix("*") + found.table}
@@ -155,7 +161,7 @@ def _list_targets(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:
 
 
 def list_rebuilds(loaded: Loaded, table: str, source: str) -> Iterator[Lane]:
-    """The targets that `replay` has made of the lanes of a table."""
+    """The targets that `replay` has built for the lanes of a table."""
     lanes = {lane.id: lane for lane in adapters.build_lanes(loaded, table, source)}
     for folder in _list_rebuild_folders(loaded):
         said = json.loads((folder / REQUEST_FILE).read_text(encoding="utf-8"))
@@ -181,7 +187,7 @@ def _open_sink(loaded: Loaded, lane: Lane, opened: ExitStack) -> Any:
 
 
 def _find_schema(loaded: Loaded, table: str, source: str, targets: Sequence[tuple[Lane, Any]]) -> TableSpec:
-    """The table with its key, as some lane has met it last; as far as the config tells it where none has."""
+    """The table with its key, from the newest schema of a lane. Without one, as far as the config declares it."""
     for lane, sink in targets:
         versions = [version for version in read_schema_versions(sink, lane) if version.source.keys]
         if versions:
@@ -197,7 +203,7 @@ def _find_schema(loaded: Loaded, table: str, source: str, targets: Sequence[tupl
 
 
 def _list_key_texts(loaded: Loaded, spec: TableSpec, source: str, key: Sequence[str]) -> Iterator[str]:
-    """The key in the form in which it is compared. Where the table masks a column its value may be given in clear too."""
+    """The key in its comparable form. Values of masked columns may be given in clear."""
     entry = loaded.settings.find_table(spec.name, source)
     private = {} if entry is None else dict(find_private_columns(entry, loaded.settings.defaults))
     for name, value in zip(spec.keys, parse_key(spec, key), strict=True):
@@ -209,7 +215,7 @@ def _list_key_texts(loaded: Loaded, spec: TableSpec, source: str, key: Sequence[
 
 
 def _describe_remaining(loaded: Loaded, table: str, source: str) -> Iterator[str]:
-    """What holds rows of the table, and is not changed by `erase_row`."""
+    """The copies of rows of the table that `erase_row` does not change."""
     letters = loaded.settings.dead_letters
     topic = getattr(letters, "topic", None)
     if topic:
@@ -228,8 +234,8 @@ def _describe_remaining(loaded: Loaded, table: str, source: str) -> Iterator[str
 
 @contextmanager
 def _hold_instance(loaded: Loaded) -> Iterator[None]:
-    """Nobody writes targets of this pipeline and state folder meanwhile, nor starts to; a `replay` neither. Others are told
-    by the sinks."""
+    """No daemon or `replay` of this pipeline and state folder runs or starts meanwhile. Other writers are fenced by
+    the sinks."""
     if ask_status(loaded) is not None:
         raise Fenced(
             "the daemon runs, and would not know what is forgotten",

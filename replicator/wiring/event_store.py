@@ -1,4 +1,4 @@
-"""The store of events that a configuration names."""
+"""Opens the event store of a configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROUP = "replicator.event_stores"
 
 
 def open_store(loaded: Loaded) -> EventStore:
-    """The store of events, by its place and the pipeline's engine. ConfigProblem when the configuration names none."""
+    """The event store, by its location and the pipeline's engine. ConfigProblem if the configuration has none."""
     settings = loaded.settings.event_store
     if settings is None:
         raise ConfigProblem(
@@ -34,5 +34,5 @@ def open_store(loaded: Loaded) -> EventStore:
 
 
 def make_emitter(loaded: Loaded) -> EventEmitter:
-    """What stores events; its store is open until it is closed."""
+    """An emitter of events. Its store stays open until it is closed."""
     return EventEmitter(open_store(loaded), build_event_limits(loaded))

@@ -1,4 +1,4 @@
-"""File descriptors of a process that runs for long."""
+"""The limit of open files for long-running processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ WANTED_LIMIT = 65_536
 
 
 def raise_limit() -> None:
-    """Raise the soft limit of open files towards the hard one: services often start with 1,024, and a lane takes several."""
+    """Raise the soft limit of open files towards the hard limit. Services often start with 1,024, and a lane needs
+    several."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_LIMIT if hard == resource.RLIM_INFINITY else min(hard, WANTED_LIMIT)
     if soft != resource.RLIM_INFINITY and soft < wanted:

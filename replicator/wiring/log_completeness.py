@@ -1,4 +1,4 @@
-"""Whether an event log has everything that a lane's target was made of: what is made of less would lack rows in silence."""
+"""Checks that an event log has all records of a lane. A rebuild from fewer records would lack rows without any error."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from .change_history import DATABASE_TRANSPORT, find_log, get_log_transport, ope
 
 
 def refuse_incomplete(loaded: Loaded, lane: LaneSettings, begun: Position, step: str) -> None:
-    """DataLoss, naming what is missing, unless the event log has every record from where the lane began in its source; of
-    what is missing, a snapshot that holds everything from `begun` on will do. Of a lane that has applied nothing nothing can
-    be missing."""
+    """DataLoss, with the missing offsets, unless the event log has every record from the start of the lane.
+
+    A checkpoint with everything from `begun` on may replace missing records. A lane that has applied nothing lacks
+    nothing.
+    """
     source, log = find_log(loaded, lane.table)
     mine = adapters.build_lane(loaded, lane)
     with closing(cast(Any, adapters.build_sink(loaded, lane.sink))) as sink:
@@ -35,8 +37,10 @@ def refuse_incomplete(loaded: Loaded, lane: LaneSettings, begun: Position, step:
 
 
 def _find_log_start(loaded: Loaded, lane: LaneSettings, seen: RegisterEntry, source: str, log: str) -> Position:
-    """From where on the log was written, of partitions that have kept what came first. Of one in a database, from which
-    anybody may have deleted rows, only its first records tell that."""
+    """The start position of the log, without partitions that have lost their first records.
+
+    For a log in a database, whose rows anyone may delete, only its first records prove that.
+    """
     if get_log_transport(loaded, log) == DATABASE_TRANSPORT:
         return Position()
     began = seen.beginnings.get(make_event_log_lane(loaded.settings.pipeline, source, log).id, Position())

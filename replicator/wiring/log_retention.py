@@ -1,4 +1,4 @@
-"""The retention of event logs, put together: what nobody is yet to read, and a snapshot of every lane holds."""
+"""Truncates event logs by their retention, behind all readers and the checkpoints of all lanes."""
 
 from __future__ import annotations
 
@@ -25,18 +25,24 @@ from .rule_digests import digest_rules
 from .stored_lanes import list_lanes
 
 AskSink = Callable[[str, Callable[[Any], Any]], Any]
-"""Has a question answered by a sink, by its name."""
+"""Runs a function with a sink, by its name, and returns the result."""
 
 
 def list_logs_with_retention(loaded: Loaded) -> list[str]:
-    """The event logs of which records are removed."""
+    """The event logs with a retention."""
     return [name for name in loaded.settings.sinks if _get_retention(loaded, name) is not None]
 
 
 def truncate_logs(loaded: Loaded, ask_sink: AskSink) -> dict[str, dict[TopicPartition, int]]:
-    """Remove from every event log that has a retention what is older than it, below the position of every lane that reads it
-    and of every replay, and below the oldest snapshot that is kept of every lane of its table; by log where its partitions
-    begin now. `ask_sink`: of the sinks of a running program."""
+    """Truncate every event log with a retention; returns the new start of its partitions, by log.
+
+    Records older than the retention are removed, if nothing needs them:
+
+    - They are below the position of every lane and rebuild that reads them.
+    - They are below the oldest checkpoint of every lane of their table.
+
+    `ask_sink`: runs a function in the sinks of a running pipeline.
+    """
     done: dict[str, dict[TopicPartition, int]] = {}
     for log in list_logs_with_retention(loaded):
         before = datetime.now(UTC) - cast(Any, _get_retention(loaded, log))
@@ -54,8 +60,11 @@ def _truncate_log(lane: Lane, below: Position, before: datetime, sink: Any) -> M
 
 
 def find_unneeded(loaded: Loaded, source: str, log: str) -> Position:
-    """Below what nobody needs records of the source in an event log any more, whatever their age. Partitions are left out of
-    which somebody needs all: a table of which no lane has a snapshot, a lane that has begun nothing."""
+    """For each partition the offset below which nothing needs the records in the log, whatever their age.
+
+    Partitions of which all records are needed are left out: a table with a lane without a checkpoint, or a lane
+    that has not started.
+    """
     seen = FileRegister(build.get_register_folder(loaded)).load(source)
     with ExitStack() as opened:
         states = _LanePositions(loaded, opened)
@@ -69,17 +78,17 @@ def find_unneeded(loaded: Loaded, source: str, log: str) -> Position:
 def _list_needed_offsets(
     loaded: Loaded, of_log: tuple[str, str, RegisterEntry], place: TopicPartition, states: _LanePositions
 ) -> Iterator[int]:
-    """From where on each reader of a partition needs its records."""
+    """For each reader of a partition the first offset that it needs."""
     source, log, seen = of_log
     tables = [table for table, topics in seen.topics.items() if place.topic in topics]
     if not tables:
-        yield 0  # What is in it is not known.
+        yield 0  # The tables of the topic are unknown.
     for table in tables:
         if loaded.settings.find_table(table, source) is None:
             continue
         lanes = loaded.settings.resolve_lanes(table, source)
         if not any(settings.is_mirror for settings in lanes):
-            yield 0  # The log alone has it, for targets that are to be made of it.
+            yield 0  # Only the log has the table, for targets that may be built later.
         for settings in lanes:
             yield states.get_position(adapters.build_lane(loaded, settings)).get(place, 0)
             if not settings.is_mirror:
@@ -92,7 +101,7 @@ def _list_needed_offsets(
 
 
 def _list_layer_offsets(loaded: Loaded, log: str, place: TopicPartition, states: _LanePositions) -> Iterator[int]:
-    """Of sources of this config that read the log."""
+    """Of sources in this config that read the log."""
     folder = get_log_folder(loaded, log)
     for name, settings in loaded.settings.sources.items():
         if settings.transport == "delta" and str(getattr(settings, "path", "")) == folder:
@@ -104,7 +113,7 @@ def _list_layer_offsets(loaded: Loaded, log: str, place: TopicPartition, states:
 
 
 class _LanePositions:
-    """Where lanes stand, as their sinks say. A sink that is away ends the whole: nothing is removed on a guess."""
+    """The positions of lanes, from their sinks. An unavailable sink raises, so that nothing is removed by a guess."""
 
     def __init__(self, loaded: Loaded, opened: ExitStack) -> None:
         self._loaded, self._opened = loaded, opened
@@ -113,7 +122,7 @@ class _LanePositions:
         self.lanes: Sequence[Lane] = list_lanes(loaded)
 
     def get_position(self, lane: Lane) -> Position:
-        """The position of a lane; none where it has committed nothing."""
+        """The position of a lane; empty if it has committed nothing."""
         if lane.id not in self._known:
             if lane.sink not in self._sinks:
                 self._sinks[lane.sink] = self._opened.enter_context(
@@ -131,7 +140,7 @@ def _get_retention(loaded: Loaded, log: str) -> Any:
 
 
 def make_asker(loaded: Loaded) -> AskSink:
-    """Of sinks that nobody has open."""
+    """For sinks that no process has open."""
 
     def ask(log: str, question: Callable[[Any], Any]) -> Mapping[TopicPartition, int]:
         with closing(cast(Any, adapters.build_sink(loaded, log))) as sink:

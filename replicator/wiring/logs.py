@@ -17,24 +17,29 @@ import structlog
 from replicator.domain.plain_values import to_printable
 
 NORMAL_LEVEL = logging.INFO
-"""The level of a daemon's log; commands that end log warnings only."""
+"""The log level of a daemon. Other commands log warnings only."""
 MAX_EQUAL_LINES, BURST_SECONDS = 20, 10.0
-"""Equal lines that are written within a time."""
+"""Maximum number of equal lines, and the seconds in which they are counted."""
 MOST_LINES = 10_000
-"""Different lines that are counted at a time."""
+"""Maximum number of different lines that are counted."""
 
 
 def configure_logs(verbosity: int, normal: int = NORMAL_LEVEL) -> None:
-    """Set the log up, for the whole program: libraries and adapters that use `logging` speak in the same form. `verbosity`
-    -1 is quiet, 0 `normal`, above that everything; of libraries, warnings, and everything from 2 on."""
+    """Configure logging for the whole program. Libraries and adapters that use `logging` get the same format.
+
+    `verbosity`: -1 errors, 0 `normal`, 1 everything, but only warnings of libraries, 2 everything.
+    """
     level = {-1: logging.ERROR, 0: normal}.get(verbosity, logging.DEBUG)
     _log_to_stderr(level)
     _forward_stdlib_logs(level, level if verbosity > 1 else max(level, logging.WARNING))
 
 
 def log_to_stderr_by_default(level: int = logging.WARNING) -> None:
-    """For programs that run a pipeline among other things: the pipeline's own log goes to stderr from `level` on, unless the
-    program has set its `structlog` up. What others log is left as it is."""
+    """For programs that embed a pipeline: log the pipeline to stderr from `level` on, unless `structlog` is
+    configured.
+
+    Other loggers stay unchanged.
+    """
     if not structlog.is_configured():
         _log_to_stderr(level)
 
@@ -52,13 +57,13 @@ def _log_to_stderr(level: int) -> None:
             *renderers,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        # Not bound to the stream of this moment: whoever runs commands in process may put another in its place.
+        # Looks up stderr for each logger, because programs that run commands in process may replace it.
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
     )
 
 
 def _forward_stdlib_logs(own: int, foreign: int) -> None:
-    """Have `logging` hand on what adapters say from level `own` on, and libraries from `foreign` on."""
+    """Forward records of `logging`: of adapters from level `own` on, of libraries from `foreign` on."""
     root = logging.getLogger()
     root.handlers = [*(h for h in root.handlers if not isinstance(h, _ForwardHandler)), _ForwardHandler(own)]
     root.setLevel(foreign)
@@ -67,7 +72,7 @@ def _forward_stdlib_logs(own: int, foreign: int) -> None:
 
 
 class _ForwardHandler(logging.Handler):
-    """Hands records of `logging` on."""
+    """Forwards records of `logging` to `structlog`."""
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
@@ -76,10 +81,11 @@ class _ForwardHandler(logging.Handler):
 
 
 class RepeatedLines:
-    """A processor that lets `MAX_EQUAL_LINES` equal lines through within `BURST_SECONDS` and drops the others. The first
-    line after that time comes with a summary of what was dropped.
+    """A processor that passes `MAX_EQUAL_LINES` equal lines within `BURST_SECONDS` and drops the others.
 
-    Lines are equal when their level, event and other fields that are text are: figures may differ."""
+    The first line after that time adds a summary of the dropped lines. Lines are equal if their level, event and
+    other text fields are equal; numbers may differ.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +93,7 @@ class RepeatedLines:
         self._ends = 0.0
 
     def __call__(self, _logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        """The event; DropEvent for one too many."""
+        """The event; DropEvent for a dropped line."""
         line = tuple((name, value) for name, value in sorted(event.items()) if isinstance(value, str))
         with self._lock:
             ended = {} if monotonic() < self._ends and len(self._counts) < MOST_LINES else self._counts
@@ -104,8 +110,8 @@ class RepeatedLines:
 
 
 def reduce_exception(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """An exception as its classes and places only: its words and its variables may hold rows or secrets. What people need to
-    know of it is in the event's `sentence`."""
+    """Replace an exception by its classes and code positions. Its message and variables may contain rows or
+    secrets; the event's `sentence` describes it."""
     given = event.pop("exc_info", None)
     error = given if isinstance(given, BaseException) else sys.exc_info()[1] if given else None
     seen: set[int] = set()
@@ -120,8 +126,11 @@ def reduce_exception(_logger: object, _method: str, event: MutableMapping[str, A
 
 
 def escape_control_characters(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The event as one line for a terminal, with its exception in lines below: names of tables may hold characters that
-    steer a terminal, or that begin another line. Values that are no text are printed by `repr`, which escapes them."""
+    """The event as one line for a terminal, with its exception in the lines below.
+
+    Table names may contain terminal control characters or line breaks. Other values than text are printed with
+    `repr`, which escapes them.
+    """
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = to_printable(value).replace("\n", "\\n")

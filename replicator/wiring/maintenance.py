@@ -1,4 +1,4 @@
-"""`compact_targets` and `vacuum_targets`, put together: which targets a name means, and what their sinks do with them."""
+"""`compact_targets` and `vacuum_targets`: select targets by name, and run the operation in their sinks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .stored_lanes import list_lanes
 
 DEAD_LETTERS = "dead_letters"
 SHORTEST_RETENTION = timedelta(hours=1)
-"""A batch that is written meanwhile has files that no version names yet."""
+"""A batch in progress has files that no version refers to yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """What became of one target: `result`; or `skipped`, why there is nothing to do; or `error`, why it was not done."""
+    """The outcome for one target: the `result`, or why it was `skipped`, or the `error`."""
 
     target: str
     result: CompactionResult | VacuumResult | None = None
@@ -38,15 +38,17 @@ class MaintenanceResult:
 
 
 def compact_targets(loaded: Loaded, names: Sequence[str]) -> Iterator[MaintenanceResult]:
-    """Compact the targets that `names` mean, by default all, one after the other. What fails does not keep the others from
-    it. ConfigProblem, before anything is done, for a name that means nothing."""
+    """Compact the named targets (default: all) one after the other. A failure does not stop the others.
+
+    ConfigProblem, before anything is done, for an unknown name.
+    """
     return _run_each(loaded, names, "compact", lambda sink, *lane: sink.compact(*lane))
 
 
 def vacuum_targets(
     loaded: Loaded, names: Sequence[str], retain: timedelta | None, *, dry_run: bool
 ) -> Iterator[MaintenanceResult]:
-    """Vacuum them. Fenced where the daemon may be writing files that would be deleted."""
+    """Vacuum the targets. Fenced if the daemon may be writing files that would be deleted."""
     if retain is not None and retain < SHORTEST_RETENTION and not dry_run and ask_status(loaded) is not None:
         raise Fenced(
             "the daemon runs, and a vacuum that retains less than an hour would delete files that it is writing",
@@ -85,7 +87,7 @@ def _run_one(label: str, act: Callable[[], Any]) -> MaintenanceResult:
 
 
 def _list_targets(loaded: Loaded) -> dict[str, Lane | None]:
-    """By name, each once: several lanes may share an event log. None stands for the dead letters."""
+    """The targets by name, each once, because several lanes may share an event log. None stands for the dead letters."""
     found: dict[str, Lane | None] = {}
     for lane in list_lanes(loaded):
         if lane.refused or lane.id == make_refused_id(lane) or lane.sink == EVENT_STORE:

@@ -1,4 +1,4 @@
-"""`plan`, put together: sources to look at, sinks to explain."""
+"""`plan`: reads the sources, and lets the sinks explain their plans."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from .stored_lanes import count_open_dead_letters
 
 
 def list_plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
-    """Every lane that will run, as plain values: lane, table, policy, watermark, retention (of deletes), shape (what becomes
-    of changes before), keys, columns, stages (SQL by name), problem, dead_letters (how many open ones keep something from
-    it; None where their store does not say).
+    """Every lane that will run, as plain values.
 
-    The sinks are the pipeline's, as they explain what they will run; the few records that are looked at pass through this
-    process, whichever engine carries them later.
+    - lane, table, policy, watermark, retention (of tombstones), shape (row transforms), keys, columns, problem.
+    - stages: SQL by name.
+    - dead_letters: open ones with changes that the lane lacks; None if their store does not answer.
+
+    The sinks are those of the pipeline, because they explain what they will run. The few records are decoded in
+    this process, whichever engine is configured.
     """
     targets: dict[str, str] = {}
     sinks = adapters.build_sinks(loaded)
     looking = adapters.use_local_engine(loaded)
     engine = adapters.build_engine(looking)
-    readers = {name: adapters.build_sink(loaded, name) for name in sinks}  # No engine is started for what is stored.
+    readers = {name: adapters.build_sink(loaded, name) for name in sinks}  # Reading stored state needs no engine.
     asked, counts = _StoredLanes(readers), count_open_dead_letters(loaded)
     try:
         for name in sorted({table.source for table in loaded.settings.tables}):
@@ -44,7 +46,7 @@ def list_plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
                 rules, logs = build.build_rules_for(loaded, name), build.build_event_logs(loaded, name)
                 planning = LanePlanner(source, adapters.build_decoder(loaded, name), engine, rules, logs)
                 begun = FileRegister(build.get_register_folder(loaded)).load(name).beginnings
-                # A lane that had to leave its target to another table's does so again.
+                # A lane whose target belongs to another table's lane is last, so it is refused again.
                 for planned in sorted(planning.plan_lanes(), key=lambda p, begun=begun: make_refused_id(p.lane) in begun):  # type: ignore[misc]
                     first = targets.setdefault(planned.lane.id, planned.lane.table)
                     if first != planned.lane.table:
@@ -66,20 +68,20 @@ def list_plans(loaded: Loaded) -> Iterator[dict[str, Any]]:
 
 
 def list_event_logs(loaded: Loaded) -> list[Lane]:
-    """The lanes that keep records of every table, whatever tables there are."""
+    """The event-log lanes, which store records of all tables."""
     return [
         lane for name in sorted({t.source for t in loaded.settings.tables}) for lane in build.build_event_logs(loaded, name)
     ]
 
 
 class _StoredLanes:
-    """What sinks store of lanes. A sink that fails is not asked again: what will run is known without."""
+    """The state of lanes in sinks. A sink that fails is not used again, because the plan does not need it."""
 
     def __init__(self, sinks: Mapping[str, Any]) -> None:
         self._sinks = dict(sinks)
 
     def schemas(self, lane: Lane) -> list[dict[str, Any]] | None:
-        """By number; None where it is not known."""
+        """The schemas by number; None if unknown."""
         if lane.sink not in self._sinks:
             return None
         try:
@@ -89,7 +91,7 @@ class _StoredLanes:
             return None
 
     def second_writer(self, lane: Lane) -> ConfigProblem | None:
-        """Why the lane will not get its target; None where that is not known, or not so."""
+        """Why the lane must not write its target; None if it may, or if that is unknown."""
         sink = self._sinks.get(lane.sink)
         try:
             if isinstance(sink, RefusesSecondWriter):
@@ -101,7 +103,7 @@ class _StoredLanes:
         return None
 
     def changed_rule(self, planned: PlannedLane) -> ConfigProblem | None:
-        """Why the lane will not write to its target: its rows were written under another rule."""
+        """Why the lane will not write its target: its rows were written under another rule."""
         sink, lane = self._sinks.get(planned.lane.sink), planned.lane
         try:
             if sink is not None and planned.plan is not None:
@@ -114,7 +116,7 @@ class _StoredLanes:
 
 
 def _explain_plan(planned: PlannedLane, sink: Any) -> tuple[PlannedLane, dict[str, str]]:
-    """What the sink will run of the plan, unless that does not suit it."""
+    """The stages that the sink will run; the sink's problem if it cannot run the plan."""
     if planned.plan is None or not hasattr(sink, "explain"):
         return planned, {}
     try:

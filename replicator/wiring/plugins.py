@@ -1,4 +1,4 @@
-"""Finds adapters by entry point, so that a stranger's adapter registers exactly like ours."""
+"""Loads adapters by entry point. External adapters register in the same way as the built-in ones."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ENTRY_POINT_GROUPS = (
 
 
 def list_names(group: str) -> tuple[str, ...]:
-    """The adapters registered in a group, sorted."""
+    """The adapters of a group, sorted."""
     return tuple(sorted({e.name for e in entry_points(group=group)}))
 
 
 def load_adapter(group: str, name: str, config_line: str = "") -> Any:
-    """The class or factory registered as `name` in `group`.
+    """The class or factory `name` in `group`.
 
-    Raises ConfigProblem naming what there is when there is none, EnvironmentProblem when it cannot be imported.
+    ConfigProblem with the available names if there is none. EnvironmentProblem if it cannot be imported.
     """
     found = [e for e in entry_points(group=group) if e.name == name]
     if not found:

@@ -1,4 +1,4 @@
-"""The projections that a configuration names, and what refreshes them."""
+"""Builds the projections of a configuration, and their refresher and scheduler."""
 
 from __future__ import annotations
 
@@ -32,16 +32,15 @@ from .plugins import load_adapter
 GROUP, LINEAGE = "replicator.projectors", "replicator.lineage"
 DATABASE_KINDS = ("postgres", "event_log")
 MAX_QUERY_BYTES = 1024 * 1024
-"""Bytes of a query."""
+"""Maximum bytes of a query."""
 LOCATION_KEYS = ("path", "storage", "compact_every", *VACUUM)
-"""What a projector is told of a lake."""
+"""The options of a lake for a projector."""
 DATABASE_KEYS = ("dsn", "schema", "table")
-"""What it is told of a sink in PostgreSQL, beside what it holds."""
+"""The options of a PostgreSQL sink for a projector, besides its content type."""
 
 
 def build_projections(loaded: Loaded) -> tuple[Projection, ...]:
-    """Every projection, each after those whose tables it reads. ConfigError with everything that is wrong with their
-    queries."""
+    """Every projection, each after the projections that it reads. ConfigError with all problems of their queries."""
     said = loaded.settings.projections
     found = {name: _read_query(loaded, name) for name in said}
     wrong = [finding for _, findings in found.values() for finding in findings]
@@ -54,13 +53,12 @@ def build_projections(loaded: Loaded) -> tuple[Projection, ...]:
 
 
 def list_findings(loaded: Loaded) -> Sequence[Finding]:
-    """What is wrong with the queries of projections."""
+    """The problems of projection queries."""
     return [finding for name in loaded.settings.projections for finding in _read_query(loaded, name)[1]]
 
 
 def list_hints(loaded: Loaded) -> Iterator[Finding]:
-    """What keeps refreshes by groups from reading little, though their rows are right: of tables that lanes write, and are
-    read by groups."""
+    """Warnings for inputs that make refreshes by groups read more than necessary. Their rows are still right."""
     for name, said in loaded.settings.projections.items():
         query = _read_query(loaded, name)[0]
         for table, value in said.inputs.items():
@@ -96,7 +94,7 @@ def _describe_slow(kind: str, options: Mapping[str, Any], key: GroupKey | None, 
 
 
 def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection, ...]:
-    """Those of these names, or all. ConfigProblem for a name that the configuration does not have, or where it has none."""
+    """The named projections, or all. ConfigProblem for an unknown name, and if none is configured."""
     there = build_projections(loaded)
     known = [one.name for one in there]
     if not known:
@@ -113,7 +111,7 @@ def select_projections(loaded: Loaded, names: Sequence[str]) -> tuple[Projection
 
 @contextmanager
 def open_refresher(loaded: Loaded) -> Iterator[ProjectionRefresher]:
-    """What refreshes them, on the pipeline's engine."""
+    """A refresher of projections on the pipeline's engine."""
     with closing(cast(Any, _build_projector(loaded))) as projector:
         said = loaded.settings.lineage
         namespace = (said and said.namespace) or loaded.settings.pipeline
@@ -121,7 +119,7 @@ def open_refresher(loaded: Loaded) -> Iterator[ProjectionRefresher]:
 
 
 def build_scheduler(loaded: Loaded, lanes: LaneRuns) -> ProjectionScheduler:
-    """What keeps projections current beside the lanes. ConfigError for a query that cannot be used."""
+    """The scheduler that keeps projections current while lanes run. ConfigError for an unusable query."""
     kept = []
     for one in build_projections(loaded) if loaded.settings.projections else ():
         refresh = loaded.settings.projections[one.name].refresh
@@ -131,7 +129,7 @@ def build_scheduler(loaded: Loaded, lanes: LaneRuns) -> ProjectionScheduler:
 
 
 def _list_committed(lanes: LaneRuns) -> dict[str, object]:
-    """By target; of the store of events by all lanes that bring it events."""
+    """By target, the last commit. For the event store, those of all lanes that write events."""
     runs = lanes.list_runs()
     store = tuple(run.applied_at for run in runs if run.lane.sink == EVENT_STORE)
     return {**{run.lane.id: run.applied_at for run in runs}, **({EVENT_STORE: store} if store else {})}
@@ -158,7 +156,7 @@ def _list_lakes(loaded: Loaded) -> dict[str, dict[str, Any]]:
 
 
 def _list_databases(loaded: Loaded) -> dict[str, dict[str, Any]]:
-    """The sinks in PostgreSQL that are tables, or one."""
+    """The PostgreSQL sinks whose content is in tables."""
     settings = loaded.settings
     sinks: dict[str, tuple[str, Any]] = {
         name: (one.kind, one) for name, one in settings.sinks.items() if getattr(one, "kind", "") in DATABASE_KINDS
@@ -183,7 +181,7 @@ def _build_lineage(loaded: Loaded) -> Lineage | None:
 
 
 def _read_query(loaded: Loaded, name: str) -> tuple[Query | None, list[Finding]]:
-    """The query of a projection, or what is wrong with it and where."""
+    """The query of a projection, or its problems with their locations."""
     said = loaded.settings.projections[name]
     line = ("projections", name, "sql")
     text = _read_text(Path(said.sql))
@@ -218,7 +216,7 @@ def _make_finding(loaded: Loaded, path: tuple[str | int, ...], code: str, senten
 
 
 def _read_text(file: Path) -> str | None:
-    """The text of a file; None where it is none, or too long."""
+    """The text of a file; None if it is not text, or too long."""
     if not file.is_file():
         return None
     with file.open("rb") as opened:

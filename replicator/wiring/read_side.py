@@ -1,4 +1,4 @@
-"""What programs elsewhere may read of the targets that a configuration names."""
+"""The targets of a configuration for HTTP clients: pages of rows, and histories of rows."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from .as_of_query import stop_after
 from .target_reader import read_target
 
 MAX_READERS = 4
-"""Readings that go on at once: each holds a page in memory, and reads with all cores."""
+"""Maximum parallel reads. Each holds a page in memory and uses all cores."""
 MAX_PAST_READERS = 1
-"""Of those that may read an event log from its beginning."""
+"""Maximum parallel reads that may read an event log from its start."""
 WAIT_SECONDS = 2.0
-"""How long a reading waits for its turn."""
+"""Maximum seconds that a read waits for its turn."""
 Lanes = Mapping[str, Sequence[LaneSettings]]
 NO_ROW_STEP = "`history` tells what became of rows that are gone."
 
 
 class ConfiguredTargets:
-    """`ports.read_side.ReadSide` over the sinks of a configuration. Nothing stays open between two questions."""
+    """`ports.read_side.ReadSide` for the sinks of a configuration. Nothing stays open between two requests."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -102,7 +102,7 @@ class ConfiguredTargets:
             turn.release()
 
     def _find_target(self, name: str) -> ReadTarget:
-        """The target of that name; NotThere where there is none, or none that may be read."""
+        """The target with this name. NotFound if there is none, or if it must not be read."""
         lanes, (sink, _, table) = self._list_lanes(), name.partition(".")
         if sink in self._loaded.settings.sinks and self._is_offered(name, lanes) and table in self._list_tables(sink):
             return self._make_target(name, lanes)
@@ -113,12 +113,12 @@ class ConfiguredTargets:
         return name in lanes if self._globs is None else any(matches(glob, name) for glob in self._globs)
 
     def _list_tables(self, sink: str) -> Sequence[str]:
-        """The tables of a sink of which pages can be read."""
+        """The tables of a sink that support pages."""
         with closing(cast(Any, adapters.build_sink(self._loaded, sink))) as reader:
             return list(reader.tables()) if hasattr(reader, "select") else []
 
     def _list_lanes(self) -> dict[str, list[LaneSettings]]:
-        """The lanes of the tables that were seen so far, or are named in the config, by their targets."""
+        """The lanes by target, of all tables that were read so far or are named in the config."""
         settings, found = self._loaded.settings, dict[str, list[LaneSettings]]()
         register = FileRegister(build.get_register_folder(self._loaded))
         for source in settings.sources:
@@ -142,7 +142,7 @@ class ConfiguredTargets:
         )
 
     def _find_key(self, lane: LaneSettings) -> tuple[str, ...]:
-        """The key under the names that the target has; empty where one of its columns is not there."""
+        """The key with the target's column names; empty if the target lacks one of them."""
         seen = FileRegister(build.get_register_folder(self._loaded)).load(lane.source)
         names = [lane.shape.column_transforms.get_new_name(name) for name in lane.keys or seen.keys.get(lane.table, ())]
         return tuple(names) if all(names) else ()
@@ -155,8 +155,8 @@ class ConfiguredTargets:
 
 
 def _map_shown_columns(lane: LaneSettings, columns: Sequence[str]) -> Mapping[str, str]:
-    """The source's columns that the lane's target holds as they came, with their names there: what a target leaves out or
-    makes something else of is not told of its history either."""
+    """Source columns that the target stores unchanged, with their names there. Histories must not show more than
+    the target."""
     chosen = lane.shape.columns
     rules = {name: lane.shape.column_transforms.get_rule(name) for name in columns if chosen is None or name in chosen}
     return {name: rule.rename or name for name, rule in rules.items() if replace(rule, rename="") == NO_COLUMN_RULE}

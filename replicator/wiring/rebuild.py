@@ -1,4 +1,4 @@
-"""A target made anew from the event log: the pipeline of one lane, with the log as its source."""
+"""Rebuilds a target from the event log: configures a pipeline of one lane with the log as its source."""
 
 from __future__ import annotations
 
@@ -27,16 +27,20 @@ from .stored_lanes import list_lanes
 
 REQUEST_FILE = "asked.json"
 SPILL_FOLDER = "laid"
-"""The folder below the state of a replay in which rows wait for the one commit of a new target."""
+"""The folder in the state of a rebuild for spill files, until the one commit of a new target."""
 BEGIN_FILE = "begun"
-"""The folder in which a snapshot is while a target gets what it holds."""
+"""The folder of a checkpoint copy while its content is copied into a target."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequest:
-    """What is to be made: of the lane `lane` a target called `into` beside its own, under another `policy` where one is
-    said, of the records between `since` and `until` (times at the source, ISO text with a zone), as far as they tell one;
-    or of those `below` a position (as JSON)."""
+    """A target `into`, next to that of the lane `lane`, to build from the event log.
+
+    - `policy`: another policy than that of the lane.
+    - `since`, `until`: only records in this period (times at the source, ISO text with a zone), if they have a
+      time.
+    - `below`: only records below this position (as JSON).
+    """
 
     lane: LaneSettings
     into: str
@@ -45,17 +49,16 @@ class RebuildRequest:
     until: str | None = None
     below: dict[str, dict[str, int]] | None = None
     apart: str = ""
-    """Its rejected records are kept apart, for a target of no lane; and the digest of the config that it is made under."""
+    """A digest of the config, for a target that no lane has. If set, rejected records are stored separately."""
 
     @property
     def id(self) -> str:
-        """The lane that makes it."""
+        """The id of the lane that builds it."""
         return f"{self.lane.sink}.{self.into}"
 
 
 class LogSettings(SourceSettings):
-    """An event log as the source whose records it keeps: read as topics whatever their format, and decoded as they are
-    there."""
+    """An event log as a source: read as topics, whatever its format, and decoded like the recorded source."""
 
     transport: str
     path: LakePath | None = None
@@ -65,14 +68,14 @@ class LogSettings(SourceSettings):
     since: str | None = None
     until: str | None = None
     below: dict[str, dict[str, int]] | None = None
-    """Where the log is taken to end."""
+    """The end of the log for this reader."""
     part: bool | None = None
-    """Whether a part of the records is asked for, whatever the log has removed."""
+    """True if only part of the records is requested, so that removed records do not matter."""
     _recorded: SourceSettings = PrivateAttr()
 
     @classmethod
     def from_source(cls, recorded: SourceSettings, **more: Any) -> LogSettings:
-        """The log of what comes from `recorded`; `more` are its own keys."""
+        """The log of the source `recorded`. `more`: the log's own keys."""
         said = {name: getattr(recorded, name) for name in SourceSettings.model_fields}
         made = cls.model_construct(**{**said, "transactions": None, **more})
         made._recorded = recorded
@@ -87,8 +90,7 @@ class LogSettings(SourceSettings):
 
 
 def find_lane(loaded: Loaded, table: str, lane: str | None) -> LaneSettings:
-    """The lane of a table (its name in the source) that is called `lane`, or its only one. ConfigProblem for none, and for
-    several."""
+    """The lane `lane` of a table (its source name), or the only one. ConfigProblem for none, and for several."""
     every = {f"{one.sink}.{one.into}": one for one in loaded.settings.resolve_lanes(table)}
     if lane in every and not every[lane].is_mirror:
         raise ConfigProblem(
@@ -112,12 +114,14 @@ def find_lane(loaded: Loaded, table: str, lane: str | None) -> LaneSettings:
 def prepare_rebuild(
     loaded: Loaded, request: RebuildRequest, topics: Collection[str] = (), *, from_scratch: bool = False, **entry: Any
 ) -> Loaded:
-    """The configuration that makes it, with a state folder of its own: given again it goes on where it stopped. `topics`:
-    where the table's records are, as far as that is known. `from_scratch`: whatever was asked for before. `entry`: keys of
-    the lane's entry that are to be others.
+    """The configuration that builds the target. It has its own state folder, so another call resumes.
 
-    ConfigProblem where the event log cannot be read, where the config or somebody else has a target of that name, and
-    where that target was begun with other words.
+    - `topics`: the topics of the table's records, if known.
+    - `from_scratch`: ignore an earlier request.
+    - `entry`: keys that replace those of the lane's entry.
+
+    ConfigProblem if the event log cannot be read, or the name belongs to another lane or owner. Also if the target
+    was started with other options.
     """
     _, log = find_log(loaded, request.lane.table)
     _refuse_engine(loaded, log)
@@ -129,7 +133,7 @@ def prepare_rebuild(
         **make_log_options(loaded, request.lane.source, log, topics),
         **({"part": True} if request.since is not None else {}),
     }
-    # As the config has them: secrets stay veiled.
+    # From the config, where secrets are masked.
     place |= {name: getattr(loaded.settings.sinks[log], name, None) for name in ("storage", "dsn")}
     recorded, transport = loaded.settings.sources[request.lane.source], get_log_transport(loaded, log)
     from_log = LogSettings.from_source(recorded, transport=transport, **place, **times)
@@ -146,12 +150,12 @@ def prepare_rebuild(
 
 
 def get_folder(loaded: Loaded, request: RebuildRequest) -> Path:
-    """What is kept of it on this machine."""
+    """The state folder of the rebuild on this machine."""
     return get_lane_folder(loaded, request.id)
 
 
 def get_lane_folder(loaded: Loaded, lane: str) -> Path:
-    """Where that is of a lane that a replay has made."""
+    """The state folder of a rebuild by the id of its lane."""
     return adapters.get_state_folder(loaded) / "replays" / quote(lane, safe="")
 
 
@@ -166,7 +170,7 @@ def _refuse_engine(loaded: Loaded, log: str) -> None:
 
 
 def _refuse_name(loaded: Loaded, request: RebuildRequest) -> None:
-    """It must be a name, and no lane's: of those that the config names, and of those that its patterns brought about."""
+    """The name must be valid, and no target of a lane: configured, or created by a pattern."""
     why = describe_target_problem(request.into) or ("cannot be made of groups" if "{" in request.into else None)
     if why:
         raise ConfigProblem(f"the new target's name {request.into!r} {why}", next_step="Choose another name.")
@@ -183,7 +187,7 @@ def _refuse_name(loaded: Loaded, request: RebuildRequest) -> None:
 
 
 def _write_request(loaded: Loaded, request: RebuildRequest, folder: Path, *, from_scratch: bool) -> None:
-    """What was asked for, beside how far it is. What was left of a target that is gone is removed."""
+    """Store the request next to the state. Files of a target that no longer exists are removed."""
     said = {**asdict(request), "lane": f"{request.lane.sink}.{request.lane.into}"}
     said = {name: value for name, value in said.items() if value or name not in {"apart", "below"}}
     file, is_there = folder / REQUEST_FILE, _has_target(loaded, request)
@@ -210,7 +214,7 @@ def _has_target(loaded: Loaded, request: RebuildRequest) -> bool:
 
 
 def _make_table(loaded: Loaded, request: RebuildRequest, others: Mapping[str, Any]) -> TableSettings:
-    """The entry of the lane, for its table alone, with some keys that are others."""
+    """The config entry of the lane, for its table alone, with the replaced keys."""
     _, table_at, _, entry_at = request.lane.at
     table = loaded.settings.tables[cast(int, table_at)]
     more = {"policy": request.policy, "stored_as_scd_type": None} if request.policy else {}
@@ -219,7 +223,7 @@ def _make_table(loaded: Loaded, request: RebuildRequest, others: Mapping[str, An
 
 
 def _make_origins(loaded: Loaded, request: RebuildRequest) -> Any:
-    """Where the one entry stands in the config that it is taken from."""
+    """The config lines of the entry, moved to its new path."""
     _, table_at, _, entry_at = request.lane.at
     moved = {
         ("tables", 0, "to", 0, *path[4:]) if path[2:4] == ("to", entry_at) else ("tables", 0, *path[2:]): origin

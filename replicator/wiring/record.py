@@ -1,4 +1,4 @@
-"""Recording topics into an archive."""
+"""Records topics into an archive."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ KAFKA = "kafka"
 
 
 def record_topics(loaded: Loaded, topics: Sequence[str], path: Path, note: Callable[[str], None], source: str | None) -> int:
-    """Write all records that `topics` (names or globs) hold now into a new archive file; how many they were.
+    """Write all records that `topics` (names or globs) have now into a new archive file; returns their number.
 
-    The broker, its security and its options are those of the Kafka source named `source`, or of the only one. Nothing of the
-    pipeline moves. ConfigProblem when no source can be told, or the file is there; EnvironmentProblem when no topic matches.
+    Broker, security and options are those of the Kafka source `source`, or of the only one. No position of the
+    pipeline moves. ConfigProblem if the source is not clear, or if the file exists. EnvironmentProblem if no topic
+    matches.
     """
     if path.exists():
         raise ConfigProblem(f"{path} is there already", next_step="Name another file, or remove it.")

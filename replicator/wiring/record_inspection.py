@@ -1,4 +1,4 @@
-"""What records say, read without a lane: nothing is written, and no position is kept."""
+"""Decodes records without a lane, for `inspect`. Writes nothing, and keeps no position."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ERROR = "error"
 
 
 def inspect_archive(path: Path, form: str, most: int) -> pa.Table:
-    """The first `most` records (0: all) of the archive at `path`, in the words of the format `form`."""
+    """The first `most` records (0: all) of the archive at `path`, with the columns of the format `form`."""
     given = {"format": form, "path": str(path.absolute()), **_make_bounds(most)}
     return _describe_records(
         load_adapter("replicator.sources", "archive")(given), load_adapter("replicator.decoders", form)({}), most
@@ -31,8 +31,10 @@ def inspect_archive(path: Path, form: str, most: int) -> pa.Table:
 
 
 def inspect_source(loaded: Loaded, name: str, form: str | None, most: int) -> pa.Table:
-    """The first records of a source of the config, of its own format unless another is said. ConfigProblem when there is no
-    such source, and for one that keeps something between runs."""
+    """The first records of a configured source, by default in its own format.
+
+    ConfigProblem for an unknown source, and for one that stores state.
+    """
     settings = loaded.settings.sources.get(name)
     if settings is None:
         known = ", ".join(loaded.settings.sources) or "none"
@@ -63,7 +65,7 @@ def _describe_records(source: Source[pa.Table], decoder: Decoder, most: int) -> 
         return found if found[ERROR].null_count < len(found) else found.drop_columns([ERROR])
     said = decoder.envelope(raw)
     found = pa.table([*(raw[name] for name in PLACE_COLUMNS), *said.columns], names=[*PLACE_COLUMNS, *said.column_names])
-    # Formats have fewer words than there are.
+    # A format does not fill all columns.
     return found.drop_columns([name for name in found.column_names if found[name].null_count == len(found) > 0])
 
 

@@ -1,4 +1,4 @@
-"""`dlq replay`, put together: the parts of a pipeline without its stream."""
+"""`dlq replay`: builds the parts of a pipeline without its stream, and retries dead letters with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .daemon import ask_status
 
 
 def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
-    """Try the letters again that are meant, under this configuration. Fenced while the daemon runs."""
+    """Retry the selected dead letters with this configuration. Fenced while the daemon runs."""
     if ask_status(loaded) is not None:
         raise Fenced(
             "the daemon runs, and has the configuration of its start",
@@ -36,7 +36,7 @@ def retry_dead_letters(loaded: Loaded, which: DeadLetterFilter) -> RetryResult:
 
 def _retry_by_source(container: Any, pipelines: build.Pipelines, which: DeadLetterFilter) -> RetryResult:
     by_source: dict[str, list[Any]] = {}
-    # A letter from before its source was kept has no place either, and any pipeline says so.
+    # Letters without a source have no position either: every pipeline refuses them in the same way.
     some = next(iter(pipelines))
     store = container.dead_letters()
     dead_letters.refuse_unknown(store, which)
@@ -53,7 +53,7 @@ def _retry_by_source(container: Any, pipelines: build.Pipelines, which: DeadLett
 
 @contextmanager
 def _open_pipelines(loaded: Loaded, container: Any) -> Iterator[build.Pipelines]:
-    """Every pipeline, with what it knew of its tables' keys, and the workers of the sinks at work; all closed afterwards."""
+    """Every pipeline, with the stored keys of its tables, and the running workers of the sinks; all closed afterwards."""
     pipelines: build.Pipelines = container.pipelines()
     workers = container.workers()
     register = FileRegister(build.get_register_folder(loaded))

@@ -1,4 +1,4 @@
-"""Whether two programs have the same rules for a lane."""
+"""Digests of a lane's rules, to compare two configurations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from replicator.settings.tables import EntrySettings, TableSettings
 from . import adapters
 
 RULES_VERSION = 2
-"""Raised when the program comes to make something else of the same records."""
+"""Increased when the program produces other rows from the same records."""
 RECORD_KEYS = adapters.DECODER_KEYS - {"registry"}
-"""Keys of a source that decide what its records mean; where a schema is asked for does not."""
+"""Keys of a source that decide the meaning of its records. The schema registry's address does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwapRequest:
-    """What the running program is asked for: the lane's table, the target that was made anew, and under which rules."""
+    """The request to the running daemon: the lane's table, the rebuilt target, and the digest of its rules."""
 
     table: str
     into: str
@@ -32,9 +32,11 @@ class SwapRequest:
 
 
 def digest_rules(loaded: Loaded, lane: LaneSettings) -> str:
-    """A digest of all in the config that decides what becomes of the records of a lane's table: what its source's decoder
-    and the lane itself are told, masks with their keys; not where the source, its registry and the target are, and how rows
-    lie there."""
+    """A digest of everything in the config that decides the rows of a lane: options of its decoder and of the lane,
+    masks with their keys.
+
+    The locations of source, registry and target do not count, nor the physical layout of the target.
+    """
     settings = loaded.settings
     source, (table, entry) = settings.sources[lane.source], _get_settings(loaded, lane)
     told = source.for_decoder({key: value for key, value in to_plain_options(source).items() if key in RECORD_KEYS})
@@ -72,11 +74,11 @@ STORED_NAMES: Mapping[str, str] = {
     "SchemaChangeMode": "Mode",
     "SentValue": "Sent",
 }
-"""Names of classes and fields (`Class.field`) under which digests were stored before these were renamed."""
+"""Old names of classes and fields (`Class.field`), under which digests are stored."""
 
 
 def stored_text(value: object) -> str:
-    """The `repr` of a value as it is for ever, whatever classes and fields are called by now: digests of it are stored."""
+    """A `repr` of the value that does not change when classes and fields are renamed, because its digests are stored."""
     if is_dataclass(value) and not isinstance(value, type):
         own = type(value).__qualname__
         parts = [
@@ -96,8 +98,8 @@ def stored_text(value: object) -> str:
 
 
 def digest_lane(loaded: Loaded, lane: LaneSettings) -> str:
-    """Equal for configurations under which the lane makes the same target of its source's records: `digest_rules`, and how
-    its rows lie and what is remembered beside them."""
+    """A digest of everything in the config that decides the lane's target: `digest_rules`, the physical layout, and
+    stored metadata."""
     table, entry = _get_settings(loaded, lane)
     of_table = {name: value for name, value in to_plain_options(table).items() if name != "to"}
     said = {
@@ -109,12 +111,12 @@ def digest_lane(loaded: Loaded, lane: LaneSettings) -> str:
 
 
 def _list_renamed_private(loaded: Loaded, table: TableSettings) -> list[str]:
-    """The columns that are private because others are, whichever entry says that they were renamed."""
+    """Columns that are private because they are renames of private ones, whichever entry renames them."""
     return sorted(find_private_columns(table, loaded.settings.defaults).keys() - (table.columns or {}).keys())
 
 
 def _get_settings(loaded: Loaded, lane: LaneSettings) -> tuple[TableSettings, EntrySettings]:
-    """The lane's table and its entry there, as the config has them."""
+    """The lane's table and entry in the config."""
     table = loaded.settings.tables[cast(int, lane.at[1])]
     return table, table.to[cast(int, lane.at[3])]
 
@@ -124,12 +126,12 @@ def _hash_json(said: Mapping[str, Any]) -> str:
 
 
 def swap_to_text(swap: SwapRequest) -> str:
-    """As it is sent."""
+    """The request as JSON text."""
     return json.dumps(asdict(swap))
 
 
 def swap_from_text(words: str) -> SwapRequest:
-    """What `swap_to_text` made. ConfigProblem for anything else."""
+    """The request from `swap_to_text`. ConfigProblem for any other text."""
     try:
         said = json.loads(words)
         return SwapRequest(str(said["table"]), str(said["into"]), str(said["digest"]))

@@ -1,4 +1,4 @@
-"""What sinks remember of the schemas of lanes, for people."""
+"""The stored schemas of lanes, for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .stored_lanes import list_lanes
 
 
 def read_schema_history(loaded: Loaded, table: str) -> list[dict[str, Any]]:
-    """Of each lane of that table, or with that target or id, what its sink remembers. ConfigProblem where there is none."""
+    """The schemas of each lane with this table, target or id, from its sink. ConfigProblem if there is none."""
     lanes = [lane for lane in list_lanes(loaded) if lane.table]
     names = {lane.id: {lane.id, lane.table, lane.table.rpartition(".")[2], lane.into} for lane in lanes}
     asked = [lane for lane in lanes if table in names[lane.id]]

@@ -1,4 +1,4 @@
-"""What answers programs elsewhere, as a configuration says."""
+"""Builds the HTTP server of a configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERVER_KEYS = ("address", "token", "max_rows")
 
 
 def build_server(loaded: Loaded) -> Server:
-    """What takes events and shows rows over HTTP."""
+    """The server that receives events and shows rows over HTTP."""
     said = list_options(loaded.settings.serve)
     given = {name: said[name] for name in SERVER_KEYS if name in said}
     made: Server = load_adapter("replicator.servers", "http")(

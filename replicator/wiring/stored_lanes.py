@@ -1,4 +1,4 @@
-"""Lanes while the daemon does not run: where they stand, and what an operator may change."""
+"""Lanes while the daemon does not run: their status, and the commands that change them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .daemon import ask_status
 
 
 def list_lanes(loaded: Loaded) -> list[Lane]:
-    """The lanes of every table that was seen so far, and the event logs."""
+    """The event logs, and the lanes of every table that was read so far."""
     register = FileRegister(build.get_register_folder(loaded))
     lanes: list[Lane] = []
     for source in sorted({table.source for table in loaded.settings.tables}):
@@ -47,8 +47,10 @@ def list_lanes(loaded: Loaded) -> list[Lane]:
 
 
 def find_source_table(loaded: Loaded, name: str) -> str:
-    """The table that its source calls so, or SCHEMA.TABLE of which `name` is the last part; `name` where none is known, of
-    those that were seen or have an entry of their own. ConfigProblem where several are."""
+    """The full name of a source table: `name` itself, or the SCHEMA.TABLE whose last part it is.
+
+    Searches tables that were read so far or have an exact entry; `name` if none matches. ConfigProblem for several.
+    """
     settings, register = loaded.settings, FileRegister(build.get_register_folder(loaded))
     sources = {table.source for table in settings.tables}
     seen = {table for source in sources for table in register.load(source).topics if settings.find_table(table, source)}
@@ -62,7 +64,7 @@ def find_source_table(loaded: Loaded, name: str) -> str:
 
 
 def find_lane(loaded: Loaded, lane_id: str) -> Lane:
-    """The lane of that id; ConfigProblem naming those there are."""
+    """The lane with this id. ConfigProblem with the existing ids."""
     lanes = list_lanes(loaded)
     for lane in lanes:
         if lane.id == lane_id:
@@ -72,14 +74,14 @@ def find_lane(loaded: Loaded, lane_id: str) -> Lane:
 
 
 def require_lane(loaded: Loaded, lane_id: str) -> None:
-    """ConfigProblem unless there is such a lane, asked of the daemon where one runs."""
+    """ConfigProblem unless the lane exists, in the daemon if one runs."""
     running = ask_status(loaded)
     if running is None or all(lane["id"] != lane_id for lane in running["lanes"]):
         find_lane(loaded, lane_id)
 
 
 def read_status(loaded: Loaded) -> dict[str, Any]:
-    """What the targets say of every lane, in the form of the daemon's status."""
+    """The status of every lane from its sink, in the form of the daemon's status."""
     known, counts = list_lanes(loaded), count_open_dead_letters(loaded)
     waiting = _group_by_lane(known, counts)
     with ExitStack() as opened:
@@ -91,7 +93,7 @@ def read_status(loaded: Loaded) -> dict[str, Any]:
 
 
 def count_by_lane(loaded: Loaded, lanes: Sequence[Lane]) -> dict[str, int]:
-    """How many open dead letters keep something from each lane, by id; empty where their store does not answer."""
+    """By lane, the open dead letters with changes that it lacks. Empty if their store does not answer."""
     return _group_by_lane(lanes, count_open_dead_letters(loaded))
 
 
@@ -100,7 +102,7 @@ def _group_by_lane(lanes: Sequence[Lane], counts: Mapping[DeadLetterGroup, int] 
 
 
 def count_open_dead_letters(loaded: Loaded) -> Mapping[DeadLetterGroup, int] | None:
-    """How many dead letters are open; None where their store does not say."""
+    """The number of open dead letters; None if their store does not answer."""
     try:
         with dead_letters.open_store(loaded) as opened:
             return opened.count_open()
@@ -109,7 +111,8 @@ def count_open_dead_letters(loaded: Loaded) -> Mapping[DeadLetterGroup, int] | N
 
 
 class _SinkReader:
-    """Sinks that are asked where lanes stand. One that does not answer is not asked again: each question waits for it."""
+    """Reads the state of lanes from sinks. A sink that does not answer is not used again, because each read waits
+    for it."""
 
     def __init__(self, loaded: Loaded, opened: ExitStack) -> None:
         self._loaded, self._opened = loaded, opened
@@ -117,7 +120,7 @@ class _SinkReader:
         self._away: dict[str, tuple[Lane, Retryable]] = {}
 
     def read_lane(self, lane: Lane) -> dict[str, Any]:
-        """The lane as its sink knows it, or why that is not known."""
+        """The status of the lane from its sink, or the problem."""
         try:
             if lane.refused:
                 raise make_target_name_error(lane)
@@ -140,7 +143,7 @@ class _SinkReader:
     def _describe_change(
         self, lane: Lane, state: LaneState | None, schemas: Sequence[SchemaVersion]
     ) -> ConfigProblem | None:
-        """Why the lane will be suspended when it starts; None where nothing is known of that."""
+        """Why the lane will be suspended at its start; None if no reason is known."""
         rules = build.build_rules_for(self._loaded, lane.source)(lane.table) if lane.table else None
         try:
             refuse_changed_rule(lane, state.rule if state else "", schemas, rules.keys if rules else ())
@@ -156,7 +159,7 @@ class _SinkReader:
 
 
 def _make_other_error(lane: Lane, asked: Lane, away: Retryable) -> Retryable:
-    """What the sink of `lane` said when it was asked for the lane `asked`: its words may name that one."""
+    """The error of a sink for another lane `asked`, with the name of `lane` in its sentence."""
     return Retryable(re.sub(rf"{re.escape(asked.id)}(?!\w)", lambda _: lane.id, away.sentence), next_step=away.next_step)
 
 
@@ -183,8 +186,8 @@ def _to_status(lane: Lane, state: LaneState | None, problem: ReplicatorError | N
 
 
 def resync_lane(loaded: Loaded, lane_id: str, *, accept_missing: bool = False) -> None:
-    """Remove a lane's rows and state; it begins anew at the next start. DataLoss where rows would be missing from it then,
-    unless that is accepted."""
+    """Remove a lane's rows and state; it starts from the beginning at the next run. DataLoss if rows would be
+    missing then, unless `accept_missing`."""
     lane = find_lane(loaded, lane_id)
     sink, source = adapters.build_engine_sink(loaded, lane.sink), adapters.build_source(loaded, lane.source)
     register = FileRegister(build.get_register_folder(loaded))
@@ -200,8 +203,7 @@ def resync_lane(loaded: Loaded, lane_id: str, *, accept_missing: bool = False) -
 
 
 def accept_schema(loaded: Loaded, lane_id: str, number: int) -> None:
-    """Let a lane go on, at the next start, under the schema of that number. ConfigProblem as `accept_pending_schema`
-    says."""
+    """Let a lane continue with the schema `number` at the next start. ConfigProblem as `accept_pending_schema`."""
     lane = find_lane(loaded, lane_id)
     sink = adapters.build_sink(loaded, lane.sink)
     try:
@@ -211,7 +213,7 @@ def accept_schema(loaded: Loaded, lane_id: str, number: int) -> None:
 
 
 def skip_lane(loaded: Loaded, lane_id: str, until: Position | None) -> LaneState | None:
-    """Move a lane's position without applying anything; its state after that. ConfigProblem as `check_skip` says."""
+    """Move a lane's position without applying anything; returns its new state. ConfigProblem as `check_skip`."""
     lane = find_lane(loaded, lane_id)
     sink, source = adapters.build_engine_sink(loaded, lane.sink), adapters.build_source(loaded, lane.source)
     seen = FileRegister(build.get_register_folder(loaded)).load(lane.source)

@@ -1,4 +1,4 @@
-"""What somebody needs who is asked for help, in one file: settings without secrets, versions, and what commands say."""
+"""Collects diagnostics for a support request in one zip file: settings without secrets, versions, status, checks."""
 
 from __future__ import annotations
 
@@ -46,19 +46,21 @@ of FILE as log.txt, secrets of the config as asterisks. `--log -` takes what ano
 start the daemon with `replicator run 2>> FILE`.
 """
 MOST_LOG = 1024 * 1024
-"""Bytes of the log."""
+"""Maximum bytes of the log."""
 MASK = "**********"
 IN_URLS = re.compile(r"(?<=:)[^:@/]+(?=@)|(?<=password=)[^&]+")
-"""What of an address is secret by itself."""
+"""The password in a URL."""
 IN_PASSWORDS = re.compile("[@/:?#&]")
 SHORTEST_SECRET = 4
-"""Characters. Shorter ones are parts of any words."""
+"""Minimum characters. Shorter secrets occur in ordinary words."""
 
 
 def write_bundle(loaded: Loaded, path: Path, tell: Callable[[str], None], log: IO[bytes] | None = None) -> dict[str, str]:
-    """Write the file, the end of `log` in it; by part, what went wrong with it, empty where nothing did. A part that fails,
-    because something is away, says so in its place. ConfigProblem for a file that is there already, EnvironmentProblem where
-    it cannot be written."""
+    """Write the zip file, with the end of `log`. Returns the error of each part, empty if it has none.
+
+    A part that fails contains its error. ConfigProblem if the file exists, EnvironmentProblem if it cannot be
+    written.
+    """
     parts: dict[str, Callable[[], Any]] = {
         "versions": lambda: _list_versions(loaded),
         "config": lambda: {"files": [str(file) for file in loaded.files], "resolved": loaded.to_redacted()},
@@ -98,7 +100,8 @@ def _create_file(path: Path) -> zipfile.ZipFile:
 
 
 def _call_safely(made: Callable[[], Any]) -> tuple[Any, str]:
-    """What a part is, and what went wrong. Of what nobody foresaw, its class and places alone: its words may hold values."""
+    """The content of a part, and its error. An unexpected error shows only its class and code positions, because
+    its message may contain values."""
     try:
         return made(), ""
     except ReplicatorError as problem:
@@ -109,7 +112,7 @@ def _call_safely(made: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def _read_end(log: IO[bytes]) -> str:
-    """Its last whole lines; of a pipe too, whose end is known when it comes."""
+    """The last whole lines of the log, which may be a pipe."""
     end, cut = b"", False
     while block := log.read(MOST_LOG):
         end, cut = (end + block)[-MOST_LOG:], cut or len(end) + len(block) > MOST_LOG
@@ -117,11 +120,11 @@ def _read_end(log: IO[bytes]) -> str:
 
 
 def _redact_secrets(loaded: Loaded, text: str) -> str:
-    """The log holds none by itself. What others write to the same stream may."""
+    """The daemon logs no secrets, but other programs may write to the same stream."""
     settings = remove_event_store(loaded.settings)
     known = {*_list_secrets(settings.model_dump()), *(o for name, o in settings.spark.items() if is_secret(("spark", name)))}
     known |= {part for secret in known for part in IN_URLS.findall(secret)}
-    # A driver may have split the URL within the password.
+    # A driver may have split the URL inside the password.
     known |= {part for secret in known for part in IN_PASSWORDS.split(unquote(secret)) if "://" not in secret}
     known |= {unquote(secret) for secret in known} | {json.dumps(secret)[1:-1] for secret in known}
     for secret in sorted(known - {"true", "false"}, key=len, reverse=True):
@@ -157,7 +160,7 @@ def _get_version(package: str) -> str | None:
 
 
 def _summarize_dead_letters(loaded: Loaded) -> dict[str, Any]:
-    """How many there are of each kind, and when the first and the last came."""
+    """The number of dead letters by kind, and the times of the first and the last."""
     with open_store(loaded) as opened:
         letters = opened.read()
     kinds = Counter((o.source, o.table, o.lane, o.stage, o.code, o.state) for o in letters)
@@ -171,7 +174,7 @@ def _summarize_dead_letters(loaded: Loaded) -> dict[str, Any]:
 
 
 def _summarize_erasures(loaded: Loaded) -> list[dict[str, Any]]:
-    """How many rows of which tables were forgotten."""
+    """The number of erased rows by table."""
     known = adapters.open_erasure_list(loaded).load()
     counts = Counter((one.source, one.table) for one in (known.erasures if known else ()))
     return [{"source": source, "table": table, "forgotten": count} for (source, table), count in counts.items()]

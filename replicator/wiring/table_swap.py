@@ -1,4 +1,4 @@
-"""`replay` of a lane's own target: made anew beside it, and then in its place."""
+"""`replay` of a lane's own target: rebuilds it as a second table, then swaps the two."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from .rebuild import REQUEST_FILE, RebuildRequest, get_folder
 from .rule_digests import SwapRequest, digest_lane, swap_to_text
 
 REBUILD_SUFFIX, DRY_RUN_SUFFIX = "__replay", "__dry_run"
-"""What the names of targets end in that are there only until they are used."""
+"""Suffixes of the names of temporary targets."""
 LONGEST_NAME = 63
-"""Bytes of a name that every sink keeps."""
+"""Maximum bytes of a name that every sink can store."""
 MAX_CATCH_UPS = 3
-"""How often a target that is not as far as the lane is gone on with."""
+"""How often a rebuild that is behind the lane is continued."""
 
 BuildTarget = Callable[[Loaded], dict[str, Any]]
-"""Runs the pipeline of a configuration until it has caught up; what became of it. Raises where it did not end so."""
+"""Runs the pipeline of a configuration until it has caught up, and returns its counts. Raises if it did not catch up."""
 
 
 @dataclass(frozen=True)
 class SwapPositions:
-    """A lane and the one that makes its target anew, and where they stand."""
+    """A lane and its rebuild, with their stored states."""
 
     lane: Lane
     rebuilt: Lane
@@ -47,7 +47,7 @@ class SwapPositions:
 
 
 def make_request(loaded: Loaded, lane: LaneSettings, ending: str, **asked: Any) -> RebuildRequest:
-    """The replay into a target of the program's own, whose rejected records are kept apart."""
+    """A rebuild into a temporary target, whose rejected records are stored separately."""
     into = f"{lane.into}{ending}"
     if len(into.encode()) > LONGEST_NAME:
         into = f"{hashlib.sha256(lane.into.encode()).hexdigest()[:16]}{ending}"
@@ -55,10 +55,11 @@ def make_request(loaded: Loaded, lane: LaneSettings, ending: str, **asked: Any) 
 
 
 def swap_target(loaded: Loaded, lane: LaneSettings, make: BuildTarget, tell: Report = ignore_report) -> dict[str, Any]:
-    """Make the target of the lane anew, and put it in its place; what `make` said, and where the lane goes on.
+    """Rebuild the target of the lane and swap it in. Returns the result of `make`, and the lane's position.
 
-    Killed anywhere, the target is the old or the new one, and repeated it goes on with what it had. DataLoss, and nothing is
-    changed, where the log or the source lacks what the lane needs; Fenced where another instance writes the lane."""
+    After a kill the target is the old or the new one, and another call resumes. DataLoss, without any change, if
+    the log or the source lacks records that the lane needs. Fenced if another instance writes the lane.
+    """
     asked = make_request(loaded, lane, REBUILD_SUFFIX)
     _refuse_new_lane(loaded, lane)
     refuse_incomplete(loaded, asked)
@@ -72,7 +73,7 @@ def swap_target(loaded: Loaded, lane: LaneSettings, make: BuildTarget, tell: Rep
 
 
 def catch_up_with_lane(loaded: Loaded, config: Loaded, request: RebuildRequest, make: BuildTarget) -> dict[str, Any]:
-    """Make it until it is as far as the lane, as far as the log is."""
+    """Run the rebuild until it has reached the lane, as far as the log goes."""
     said = make(config)
     for _ in range(MAX_CATCH_UPS):
         found = read_positions(loaded, request)
@@ -84,7 +85,7 @@ def catch_up_with_lane(loaded: Loaded, config: Loaded, request: RebuildRequest, 
 
 
 def read_positions(loaded: Loaded, request: RebuildRequest) -> SwapPositions:
-    """Where the two are now."""
+    """The lane and its rebuild as they are now."""
     lane = adapters.build_lane(loaded, request.lane)
     rebuilt = cutover.make_rebuild_lane(lane, request.into)
     with closing(cast(Any, adapters.build_sink(loaded, lane.sink))) as sink:
@@ -92,12 +93,12 @@ def read_positions(loaded: Loaded, request: RebuildRequest) -> SwapPositions:
 
 
 def remove_rebuild(loaded: Loaded, request: RebuildRequest) -> None:
-    """Take away what was made, and what is remembered of it."""
+    """Remove the rebuilt target and its state."""
     drop.drop_lane(loaded, cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into))
 
 
 def _remove_leftovers(loaded: Loaded, request: RebuildRequest) -> None:
-    """What was made under other rules, or was removed half way, is no use."""
+    """Remove an earlier rebuild under other rules, or a half-removed one."""
     file = get_folder(loaded, request) / REQUEST_FILE
     same = file.exists() and json.loads(file.read_text(encoding="utf-8")).get("apart") == request.apart
     rebuilt = cutover.make_rebuild_lane(adapters.build_lane(loaded, request.lane), request.into)
@@ -122,7 +123,7 @@ def _refuse_new_lane(loaded: Loaded, lane: LaneSettings) -> None:
 
 
 def _copy_dead_letters(loaded: Loaded, config: Loaded, request: RebuildRequest) -> None:
-    """What was rejected is rejected by the lane, before its position says that it is done."""
+    """Store the rebuild's rejects as those of the lane, before its position covers them."""
     with closing(cast(Any, adapters.build_dead_letters(config))) as apart:
         letters = apart.read()
     if not letters:
@@ -133,7 +134,7 @@ def _copy_dead_letters(loaded: Loaded, config: Loaded, request: RebuildRequest) 
 
 
 def _swap_tables(loaded: Loaded, request: RebuildRequest) -> LaneState | None:
-    """By the running program, where it writes the lane; by this one, while no other starts."""
+    """In the running daemon if it writes the lane, otherwise in this process, while no daemon can start."""
     found = read_positions(loaded, request)
     running = ask_status(loaded)
     if running is not None:

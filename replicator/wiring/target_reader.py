@@ -1,4 +1,4 @@
-"""Reading targets by name, for the command line and for notebooks."""
+"""Reads targets by name, for the command line and for notebooks."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ from .stored_lanes import list_lanes
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Which rows: of a version, or as they were then, or as they are; for which `where` holds; at most `limit`.
-    `from_log`: by the event log, whatever versions there are. Or instead of `where` and `limit` those that `choose` wants,
-    of a sink whose reader is a `ports.reader.SelectsRows`. `seconds`: what the reading may take."""
+    """The rows to read: of a `version`, as of `as_of`, or the current ones.
+
+    - `where`, `limit`: an SQL condition, and a maximum number of rows.
+    - `choose`: instead of these, the query of a `ports.reader.SelectsRows`.
+    - `from_log`: read the event log, even if a version fits.
+    - `seconds`: maximum time of the read.
+    """
 
     version: int | None = None
     as_of: AsOfValue | None = None
@@ -39,7 +43,7 @@ class ReadRequest:
     seconds: float | None = None
 
     def read_from(self, reader: Any, table: str) -> pa.Table:
-        """Those that a reader has."""
+        """The rows from a reader."""
         if self.choose is not None:
             then: Any = {"version": self.version, "as_of": self.as_of, "seconds": self.seconds}
             chosen: pa.Table = reader.select(table, self.choose, **then)
@@ -61,11 +65,17 @@ def read_target(
     seconds: float | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> pa.Table:
-    """The rows of a target. `name` is `SINK.TABLE`, or the table's name in the source, or `TABLE` in the first sink of the
-    config that has it, or `SCHEMA.TABLE` of a PostgreSQL sink. `as_of`, a time at the source or a position of its stream:
-    by the version that holds just the records up to then, and where there is none from the event log; always from that with
-    `from_log`. Of a target without an event log a time is that of commits. `tell` is told which. `choose`, `seconds`: as of
-    `ports.reader.SelectsRows.select`."""
+    """The rows of a target.
+
+    `name` is one of: `SINK.TABLE`, the source name of the table, `TABLE` in the first sink that has it, or
+    `SCHEMA.TABLE` of a PostgreSQL sink.
+
+    `as_of` is a time at the source or a position of its stream. The rows come from the version with exactly the
+    records up to then, otherwise from the event log, always with `from_log`. `tell` gets which one. For a target
+    without an event log the time is that of commits.
+
+    `choose`, `seconds`: see `ports.reader.SelectsRows.select`.
+    """
     asked = ReadRequest(version, as_of, where, limit, from_log, choose, seconds)
     sink, table = _split_name(loaded, name)
     if sink is not None:
@@ -139,11 +149,11 @@ def _read_as_of(
 
 
 def _read_version(version: int, lane: LaneSettings, reader: Any, now: ReadRequest) -> pa.Table | None:
-    """The rows that are asked for at a version; None where they are gone."""
+    """The requested rows of a version; None if the version is gone."""
     try:
         return replace(now, version=version).read_from(reader, lane.into)
     except (ConfigProblem, ReadTimeout):
-        raise  # What is asked makes no sense, of then or of now.
+        raise  # The request itself is wrong, for any version.
     except Fatal:
         return None
 
@@ -170,7 +180,7 @@ def _make_unknown_error(name: str, seen: Mapping[str, Sequence[str]]) -> ConfigP
 
 
 def _split_name(loaded: Loaded, name: str) -> tuple[str | None, str]:
-    """A sink and a table, when the name begins with a sink's; a table may be named as in the source."""
+    """A sink and a table, if the name starts with that of a sink. The table may have its source name."""
     sink, dot, table = name.partition(".")
     if not dot or sink not in loaded.settings.sinks:
         return None, name
@@ -194,7 +204,7 @@ def _open_reader(loaded: Loaded, name: str) -> Iterator[Reader]:
 
 
 def _list_tables(reader: Reader) -> list[str]:
-    """The tables of a sink; none for one that is no reader, such as an event log."""
+    """The tables of a sink; empty for a sink that cannot be read, such as an event log."""
     if not hasattr(reader, "tables"):
         return []
     try:
