@@ -1,1 +1,1 @@
-"""Stages of a plan that run in this process, the same for every sink."""
+"""Stages of a plan that run in this process. All sinks share them."""

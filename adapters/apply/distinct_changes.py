@@ -1,4 +1,4 @@
-"""Every change once, in process: what plans that keep every change do with those that come twice."""
+"""Drops repeated changes in process, for plans that store every change."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from ..sql.fold import COPY, LAST, PLACE, change_identity, copies_select, first_
 
 
 def drop_duplicates(changes: pa.Table, plan: ApplyPlan, *, counted: bool) -> pa.Table:
-    """Of changes of equal key and sequence (without a key: equal values and sequence) the first. `counted`: of those that
-    are equal but for their count, as many as one reading of the log gave."""
+    """Keeps the first of the changes with equal key and sequence (without a key: with equal values and
+    sequence).
+
+    `counted`: of changes that differ only in their count, keeps as many as one reading of the log contained.
+    """
     if not plan.table.sequence or is_ordered(changes, plan):
         return changes
     identity = change_identity(plan, counted=counted)
@@ -31,7 +34,7 @@ def drop_duplicates(changes: pa.Table, plan: ApplyPlan, *, counted: bool) -> pa.
 
 
 def is_ordered(changes: pa.Table, plan: ApplyPlan) -> bool:
-    """True when every change is above the one before it; then it is above everything before it of its own key."""
+    """True when every change is above the one before it. Then it is above all earlier changes of its key, too."""
     if changes.num_rows < 2:
         return True
     columns = [changes[n].combine_chunks() for n in sequence_columns(plan.table.sequence)]

@@ -1,4 +1,4 @@
-"""The SQL of a plan's stages, for people."""
+"""The SQL of a plan's stages, for people to read."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ from .reconcile_in_process import places_select
 from .scd2_in_process import IMAGE
 
 NEXT = ";\n\n"
-"""Between the statements of one stage."""
+"""Separates the statements of one stage."""
 
 
 def explain(
     plan: ApplyPlan, write: Dialect, target: str, *, repair: Dialect | None = None, fold: Dialect = DUCKDB
 ) -> Mapping[str, str]:
-    """Per stage the SQL: the fold in the dialect of the engine, stage 3 in `repair` (by default where the write runs), the
-    write. Under a watermark also what tells late changes, before the lane has seen any.
+    """The SQL of each stage. Relations have the names of their contents.
 
-    Stage 3 runs only for batches that need it, and so does what completes values that were not sent; relations are named by
-    what they hold. In DuckDB rows are related by their numbers, and values by the numbers of equal ones; stage 3 of
-    sequences per column runs there, wherever the write does.
+    - `late`, only under a watermark: finds late changes, before the lane has read any.
+    - `fold`: in the dialect of the engine.
+    - `repair`: stage 3, in the dialect `repair` (by default that of the write).
+    - `write`: stage 4.
+
+    Stage 3 and the completion of missing values run only for batches that need them. In DuckDB, rows are
+    identified by their numbers, and equal values share a number. Stage 3 of sequences per column always runs in
+    DuckDB.
     """
     where = repair or write
     return {
@@ -70,8 +74,10 @@ def _explain_reconcile(plan: ApplyPlan, dialect: Dialect) -> list[str]:
 
 
 def _explain_scd2(plan: ApplyPlan, dialect: Dialect) -> list[str]:
-    """Of a history: the versions at hand, what is known of their keys, what is to be written, and what to be remembered.
-    Shown for a batch whose lowest sequence is 0, without truncates, and in which every value was sent."""
+    """For scd2: the candidate versions, the events, the rows to write, and the changes to store as absorbed.
+
+    The example batch has 0 as its lowest sequence, no truncates, and no missing values.
+    """
     known = _scd2_input(plan, dialect)
     related = (
         [select_candidates(plan, dialect, "target", known.rows, known.lowest, moves=False)] if dialect != DUCKDB else []

@@ -1,4 +1,5 @@
-"""The changes of a batch in parts that share no key: one can be judged while another is read or written."""
+"""Splits a batch into slices without common keys, so that one slice is reconciled while another is read or
+written."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from .value_codes import encode_rows
 
 
 def split_by_key(rows: pa.Table, names: Sequence[str], size: int) -> list[pa.Table]:
-    """`rows` in parts of about `size`, more where a key has more, those of the fewest keys first: what is known
-    of few keys is soon read, and judging can begin. Order stays within a part."""
+    """Slices of about `size` rows; larger if one key has more rows. Rows keep their order within a slice.
+
+    Slices with the fewest keys are first: their target rows are read fast, so reconciling starts early.
+    """
     if rows.num_rows < 2 * size:
         return [rows]
     numbers = encode_rows(rows, names)
-    # Numbers are given in the order of the rows, so the counts are those of 0, 1, 2 ...
+    # Keys are numbered in the order of their first rows, so the counts belong to 0, 1, 2 ...
     ends = pc.cumulative_sum(pc.value_counts(numbers).field("counts"))
     part_of_key = pc.divide(pc.subtract(ends, 1), size)
     part_of = part_of_key.take(numbers)

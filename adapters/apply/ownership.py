@@ -1,5 +1,7 @@
-"""What a target made by this program says of itself, where tables have room for a remark: a table without it was there
-before, and is somebody else's."""
+"""The comment on targets that replicator created, where tables can have comments.
+
+A table without this comment existed before, and belongs to somebody else.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ MADE = "made by replicator for lane "
 
 
 def ownership_remark(lane: Lane) -> str:
-    """The remark of a table that is made for the lane."""
+    """The comment for a table that is created for the lane."""
     return f"{MADE}{lane.id} of pipeline {lane.pipeline}"
 
 
 def is_owned(remark: str | None) -> bool:
-    """True when a table with that remark was made by this program, for whichever lane."""
+    """True when the comment shows that replicator created the table, for any lane."""
     return (remark or "").startswith(MADE)

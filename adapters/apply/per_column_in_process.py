@@ -1,4 +1,5 @@
-"""Stage 3 of a plan with a sequence for each column, run in DuckDB over keys, ranks and flags; values are taken in Arrow."""
+"""Stage 3 of a plan with a sequence for each column. DuckDB compares keys, ranks and flags; Arrow gathers the
+values."""
 
 from __future__ import annotations
 
@@ -22,13 +23,16 @@ from ..sql.reconcile import APPLY, DUPLICATE, SUPERSEDED
 from .column_versions import ColumnVersions, parse_column_versions
 
 NO_CHANGE = "n"
-"""The operation of a row that only names a key, which a truncate may concern."""
+"""The operation of a row that only names a key, because a truncate may affect it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyState:
-    """Of one key: the sequence of the target's row, empty where that was there before replication began, None where there
-    is no row; and what is kept beside the target (`ColumnVersions.to_text`)."""
+    """The stored state of one key.
+
+    `row`: the sequence of the target's row; empty for a row from before replication started, None if there is
+    no row. `text`: the key's `ColumnVersions.to_text`.
+    """
 
     row: SequenceKey | None
     text: str | None
@@ -36,8 +40,10 @@ class KeyState:
 
 @dataclass(frozen=True, slots=True)
 class PerColumnDecision:
-    """`write`: rows for stage 4, one per key. `column_versions`: per row of the rows frame what is now to be kept of its
-    key, as far as that changed; None for nothing. `counts`: every change, once."""
+    """`write`: rows for stage 4, one per key. `counts`: every change, once.
+
+    `column_versions`: the changed column versions, by row of the rows frame; None if the key has none left.
+    """
 
     write: pa.Table
     column_versions: Mapping[int, str | None]
@@ -45,7 +51,8 @@ class PerColumnDecision:
 
 
 def add_key_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """`rows` and one of no change for each row of `keys`, whose columns are a part of theirs."""
+    """`rows`, and one row without a change for each row of `keys`. The columns of `keys` are a subset of the
+    columns of `rows`."""
     if not keys.num_rows:
         return rows
     known = {OP: pa.repeat(pa.scalar(NO_CHANGE), keys.num_rows), **{name: keys[name] for name in keys.column_names}}
@@ -55,7 +62,7 @@ def add_key_rows(rows: pa.Table, keys: pa.Table) -> pa.Table:
 
 
 def number_keys(rows: pa.Table, keys: Sequence[str]) -> dict[int, int]:
-    """Rows by number to the number of their key, from 0; without truncates, which have none."""
+    """The number of each row's key, from 0, by row number. Truncates have no key and are left out."""
     with open_session() as connection:
         narrow = to_duckdb_types(rows.select([OP, *keys]))
         connection.register("rows", narrow.append_column("_row", pa.array(range(rows.num_rows), pa.int64())))
@@ -64,7 +71,7 @@ def number_keys(rows: pa.Table, keys: Sequence[str]) -> dict[int, int]:
 
 
 def find_first_rows(numbers: Mapping[int, int]) -> list[int]:
-    """The number of a row of each key, in the order of the keys."""
+    """The number of the first row of each key, in the order of the keys."""
     first = {key: row for row, key in sorted(numbers.items(), reverse=True)}
     return [first[key] for key in range(len(first))]
 
@@ -72,8 +79,13 @@ def find_first_rows(numbers: Mapping[int, int]) -> list[int]:
 def decide_columns(
     plan: ApplyPlan, rows: pa.Table, numbers: Mapping[int, int], known: Sequence[KeyState], floor: SequenceKey | None
 ) -> PerColumnDecision:
-    """Stage 3. `rows`: a rows frame with every change, truncates too, and perhaps `add_key_rows`; `numbers`: `number_keys`
-    of it; `known`: of each of these keys; `floor`: the last truncate before."""
+    """Stage 3 for all keys of a batch.
+
+    - `rows`: a rows frame with every change, including truncates and rows of `add_key_rows`.
+    - `numbers`: its `number_keys`.
+    - `known`: the state of each of these keys.
+    - `floor`: the last truncate before the batch.
+    """
     return _Decision(plan, rows, numbers, known, floor).decide()
 
 
@@ -95,13 +107,13 @@ class _Decision:
 
     @cached_property
     def sequences(self) -> list[SequenceKey]:
-        """All that are compared, in their order; the rank of each is its place, from 0."""
+        """All sequences to compare, sorted. The rank of a sequence is its index."""
         found = {*self.sent, self.floor, *(k.row for k in self.known), *(b.deleted for b in self.before)}
         found.update(*(b.older.values() for b in self.before))
         return sorted(s for s in found if s is not None)
 
     def decide(self) -> PerColumnDecision:
-        """Both queries, and what follows from them."""
+        """Runs the queries and derives the result."""
         rank = {sequence: i for i, sequence in enumerate(self.sequences)}
         floor = NOTHING if self.floor is None else rank[self.floor]
         with open_session() as connection:
@@ -169,7 +181,7 @@ class _Decision:
         return moved or self._column_versions(key).unsent != tuple(self.before[key.number].unsent)
 
     def _written_rows(self, keys: list[_Key]) -> pa.Table:
-        """The rows that are written: those of columns that the batch does not decide are named in `_unsent`."""
+        """The rows to write. `_unsent` names the columns that the batch does not decide."""
         base = self.rows.take(pa.array([key.row if key.top_row is None else key.top_row for key in keys], pa.int64()))
         row = (CDC_OP, CDC_TS, EVENT_ID, *cdc_sequence_columns(self.plan.table.sequence))
         columns: dict[str, Any] = {name: base[name] for name in base.column_names}
@@ -188,7 +200,7 @@ class _Decision:
         return pa.table(columns, schema=base.schema)
 
     def _count_verdicts(self, verdicts: list[str], keys: list[_Key], rank: Mapping[SequenceKey, int]) -> Counts:
-        """What applies, and is not seen for what came after it in the batch, is folded."""
+        """A change that applies but that a later change of the batch hides counts as folded."""
         ops = self.rows[OP].to_pylist()
         seen: set[int | None] = {place for key in keys for place in key.places if place is not None}
         seen |= {key.top_row for key in keys if key.is_newer}
@@ -203,7 +215,7 @@ class _Decision:
 
 
 class _Key:
-    """What becomes of one key: the change of each column, and its rank."""
+    """The result for one key: the change that gives each column, and the column's rank."""
 
     def __init__(self, told: Mapping[str, Any], places: list[int | None], ranks: list[int | None]) -> None:
         self.number, self.row, self.places, self.ranks = told["_key"], told["any_row"], places, ranks
@@ -212,4 +224,4 @@ class _Key:
         self.is_newer = top is not None and (alive is None or top > alive)
         self.top_row = told["top_row"] if self.is_newer else None
         self.rank = max((r for r in (alive, top) if r is not None), default=None)
-        """Of the row; None where there is none."""
+        """The rank of the row; None if there is no row."""

@@ -1,6 +1,6 @@
-"""Stage 3 run in DuckDB, for sinks that apply in process.
+"""Stage 3 in DuckDB, for sinks that apply in process.
 
-DuckDB sees only keys, sequences and flags, and answers with row numbers; values are then taken in Arrow. So no value
+DuckDB reads only keys, sequences and flags, and returns row numbers. Arrow then gathers the values. So no value
 passes through a second type system, and wide tables cost no more than narrow ones.
 """
 
@@ -40,7 +40,7 @@ ROW = "_row"
 
 @dataclass(frozen=True, slots=True)
 class ReconcileResult:
-    """`write`: rows for stage 4, complete. `rejects`: rows with `_error`. `counts`: every row of the input, once."""
+    """`write`: complete rows for stage 4. `rejects`: rows with `_error`. `counts`: every row of the input, once."""
 
     write: pa.Table
     rejects: pa.Table
@@ -52,8 +52,9 @@ def reconcile_rows(
 ) -> ReconcileResult:
     """Stage 3 over the rows frame of a write.
 
-    `related`: the target's rows for every identity and old key in `rows` (more do no harm), with the target's columns.
-    `ledger`: key columns and `_cdc_seq_*`, the highest per key, or None when nothing is remembered.
+    - `related`: the target's rows for every identity and old key in `rows`, with the target's columns.
+      Additional rows are harmless.
+    - `ledger`: the tombstones; key columns and `_cdc_seq_*`, the highest per key. None if there are none.
     """
     plan, resent = write.plan, get_resent_limit(write.plan, state, write.span)
     rows, others, untold = drop_foreign_deletes(plan, rows, related)
@@ -79,7 +80,7 @@ def to_rejects(rows: pa.Table, sentences: list[str]) -> pa.Table:
 
 
 def to_ambiguous_rejects(rows: pa.Table) -> pa.Table:
-    """Deletes of which it cannot be told whose row they are of, as rejects."""
+    """Deletes that may belong to another row than the target's, as rejects."""
     return to_rejects(rows, [str(AMBIGUOUS_DELETE)] * rows.num_rows)
 
 
@@ -104,8 +105,11 @@ def places_select(
     resent: Sequence | None = None,
     forgetting: LatenessLimit | None = None,
 ) -> str:
-    """Per row of `changes`, by `_row`: its verdict, and the number of its row in `related` (`_t`) and of that of its old key
-    (`_o`). `floor`, `resent`, `forgetting`: see `reconcile.reconcile_select`."""
+    """Per row of `changes`, ordered by `_row`: its verdict, and the numbers of its row in `related` (`_t`) and
+    of its old key's row (`_o`).
+
+    `floor`, `resent`, `forgetting`: see `reconcile.reconcile_select`.
+    """
     case = verdict_expression(
         plan, DUCKDB, ledger=ledger, floor=floor, related="related", resent=resent, forgetting=forgetting
     )
@@ -120,7 +124,8 @@ def _number_rows(table: pa.Table) -> pa.Table:
 
 
 def _complete_rows(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts: pa.Table) -> pa.Table:
-    """Values that were not sent, taken from the row of the old key after a key change, otherwise from the key's row."""
+    """Fills in values that were not sent: after a key change from the row of the old key, otherwise from the
+    key's row."""
     if rows[UNCHANGED].null_count == rows.num_rows:
         return rows
     moved = pc.is_valid(rows[old_key_columns(plan)[-1]])
@@ -135,7 +140,8 @@ def _complete_rows(plan: ApplyPlan, rows: pa.Table, related: pa.Table, verdicts:
 
 
 def _mark_values(rows: pa.Table, alive: pa.ChunkedArray) -> pa.Table:
-    """As `reconcile._has_values_condition`. `alive`: of the row that gives the values; null where there is none."""
+    """See `reconcile._has_values_condition`. `alive`: true if the row that provides the values is alive, null
+    if there is none."""
     lacks = pa.array([names is not None and KEEP_EXISTING not in names for names in rows[UNCHANGED].to_pylist()], pa.bool_())
     completed = pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.and_(lacks, pc.fill_null(alive, False)))
     marks = pc.if_else(completed, pa.scalar(True), rows[CDC_DELETED])
@@ -148,7 +154,7 @@ def list_missing_names(rows: pa.Table, column: str = UNCHANGED) -> list[str]:
 
 
 def describe_incomplete(rejected: pa.Table) -> list[str]:
-    """Why each of these rows cannot be completed."""
+    """The reason why each of these rows cannot be completed."""
     return [str(missing_values_reject(names)) for names in rejected[UNCHANGED].to_pylist()]
 
 

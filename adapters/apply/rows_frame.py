@@ -1,4 +1,5 @@
-"""From a folded frame to the rows frame that is written: the target's columns and what stages 3 and 4 read."""
+"""Turns a folded frame into the rows frame that is written: the target's columns, and the inputs of stages 3
+and 4."""
 
 from __future__ import annotations
 
@@ -33,12 +34,17 @@ POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
 
 
 def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table:
-    """The rows frame: `_op`, the columns of `plan.target` in order and with their types, `_unsent`, `_reset`,
-    `_from_1..n` (the old key, null unless the key changed; of a delete of which the target's row has to be asked, its own),
-    `_topic`, `_partition`, `_offset`.
+    """The rows frame of a folded frame. `applied_at` is one value for the batch.
 
-    A truncate is no row where `plan.truncates` (see `Facts.clear_below`), but under
-    `plan.by_column`. `applied_at` is one value for the batch.
+    - `_op`.
+    - The columns of `plan.target`, in order and with their types.
+    - `_unsent`, `_reset`.
+    - `_from_1..n`: the old key; null unless the key changed. For a delete that must be compared with the
+      target's row, its own key.
+    - `_topic`, `_partition`, `_offset`.
+
+    If `plan.truncates`, truncates are not rows (see `Facts.truncated_at`), except under
+    `plan.has_column_versions`.
     """
     if plan.truncates and not plan.has_column_versions and folded.num_rows:
         folded = folded.filter(pc.not_equal(folded[change.OP], change.Op.TRUNCATE.value))
@@ -55,8 +61,11 @@ def to_rows(folded: pa.Table, plan: ApplyPlan, applied_at: datetime) -> pa.Table
 
 
 def _needed_names(folded: pa.Table) -> pa.Array:
-    """The names of values without which there is no row. A value that is NULL where there is none is what it is. A delete of
-    which the target's row has to be asked keeps its names."""
+    """The missing values without which there is no row.
+
+    A NULL that means "not sent" may stay NULL if there is no row. A delete that must be compared with the
+    target's row keeps its names.
+    """
     pairs = zip(folded[change.UNCHANGED].to_pylist(), folded[change.KEY_CHANGE_DELETE].to_pylist(), strict=True)
     kept = [None if names and names[0] == change.KEEP_EXISTING and not asked else names for names, asked in pairs]
     return pa.array(kept, folded[change.UNCHANGED].type)
@@ -83,7 +92,7 @@ def _bookkeeping_columns(folded: pa.Table, plan: ApplyPlan, applied_at: datetime
 
 
 def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
-    """Null for deletes that lack values; which of these have any, is for stage 3 to say."""
+    """The marks of soft deletes. They are null for deletes that lack values; stage 3 decides these."""
     is_delete = pc.equal(folded[change.OP], change.Op.DELETE.value)
     lacking = pc.and_(is_delete, pc.is_valid(folded[change.UNCHANGED]))
     times = pc.if_else(is_delete, folded[change.TS], pa.scalar(None, TIMESTAMP))
@@ -91,7 +100,7 @@ def _mark_columns(folded: pa.Table) -> dict[str, pa.Array]:
 
 
 def _version_columns(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
-    """Every change as the version that it would begin."""
+    """Every change as the version that it would start."""
     count, kind = plan.table.sequence, get_start_type(plan.table)
     lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
     return {
@@ -115,7 +124,7 @@ def _old_key_columns(folded: pa.Table, plan: ApplyPlan) -> dict[str, pa.Array]:
     if not plan.table.keys:
         return {}
     moved = folded[change.OLD_KEY].combine_chunks()
-    # By number: a name with dots or slashes would be read as a path.
+    # By index, because a name with dots or slashes is read as a path.
     old = {name: pc.struct_field(moved, i) for i, name in enumerate(old_key_columns(plan))}
     leaves = folded[change.KEY_CHANGE_DELETE]
     if not can_have_foreign_deletes(plan) or leaves.null_count == len(leaves):

@@ -1,7 +1,7 @@
-"""Stage 3 of a plan that keeps versions, run in DuckDB for sinks that apply in process.
+"""Stage 3 of an scd2 plan in DuckDB, for sinks that apply in process.
 
-As in `local_repair` DuckDB sees no value. Where values are compared or handed on it sees numbers instead: equal values of a
-column have the same number, and a number leads back to its value.
+As in `reconcile_in_process`, DuckDB reads no values. Values that it compares or passes on are numbers: equal
+values of a column have the same number, and each number leads back to its value.
 """
 
 from __future__ import annotations
@@ -41,15 +41,20 @@ from .reconcile_in_process import describe_incomplete, list_missing_names, to_am
 from .value_codes import encode_rows, encode_values
 
 IMAGE = "_cdc__image"
-"""One number for the values that are compared and that every event sent."""
+"""One number for the compared values that every event sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scd2Result:
-    """`write`: rows for stage 4, `_op` d for versions that are no more. `begins`: which of them begin with a change of the
-    batch: where nothing is remembered, no version was there that begins at its sequence. `absorbed`: what is to be
-    remembered beside the target, with its columns and `_op`. `rejects`: rows with `_error`. `counts`: every row of the
-    input, once."""
+    """The result of stage 3.
+
+    - `write`: rows for stage 4, with `_op` d for removed versions.
+    - `begins`: true for rows of `write` that start with a change of the batch. Without absorbed changes, the
+      target had no version that starts at this sequence.
+    - `absorbed`: the absorbed changes to store, with the target's columns and `_op`.
+    - `rejects`: rows with `_error`.
+    - `counts`: every row of the input, once.
+    """
 
     write: pa.Table
     begins: pa.Array
@@ -70,9 +75,12 @@ def compute_versions(
 ) -> Scd2Result:
     """Stage 3 over a rows frame.
 
-    `related`: the target's rows of every key and old key in `rows` that are open or end at or above `lowest`, the lowest
-    sequence of `rows` (more do no harm), with the target's columns. `marks`: what is remembered of these keys (more do no
-    harm), with the target's columns and `_op`; None when nothing of it lies at or above `lowest`. `cuts`: all truncates.
+    - `related`: the target's rows of every key and old key in `rows` that are open or end at or above `lowest`,
+      with the target's columns. Additional rows are harmless.
+    - `marks`: the absorbed changes of these keys, with the target's columns and `_op`. None when none lies at
+      or above `lowest`. Additional rows are harmless.
+    - `lowest`: the lowest sequence of `rows`.
+    - `cuts`: all truncates.
     """
     rows, others, untold = drop_foreign_deletes(plan, rows, related)
     pool = _RowPool(plan, rows, related, marks)
@@ -109,8 +117,11 @@ def _count_verdicts(verdicts: pa.ChunkedArray) -> Counts:
 
 
 class _RowPool:
-    """The rows that events come from: those of the batch have the places 0, 1 ..., those of the target and what is
-    remembered -1, -2 ... in one row of numbers. `codes` holds the values of columns that are handed on as numbers."""
+    """The rows that events are read from, numbered by `_place`.
+
+    Rows of the batch have 0, 1 ...; rows of the target and absorbed changes share -1, -2 .... `codes` holds the
+    values of the columns that DuckDB sees as numbers.
+    """
 
     def __init__(self, plan: ApplyPlan, rows: pa.Table, related: pa.Table, marks: pa.Table | None) -> None:
         self.plan = plan
@@ -144,7 +155,7 @@ class _RowPool:
         return self._per_table(encode_rows(self.values, names))
 
     def take_values(self, places: pa.Array, names: Collection[str]) -> pa.Table:
-        """These values of the rows at these places."""
+        """The values of `names` in the rows with these `_place` numbers."""
         there = pc.less(places, 0)
         below = pc.add(pc.subtract(pc.negate(places), 1), self.rows.num_rows)
         return self.values.select([n for n in self.kinds.names if n in names]).take(pc.if_else(there, below, places))
@@ -183,7 +194,7 @@ class _RowPool:
             elif name in kept:
                 columns[name] = own[name]
             else:
-                # A delete that once ended a version is remembered without the row it was read from.
+                # A delete that ended an earlier version is stored without the values of the row it was read from.
                 of_batch = pc.greater_equal(hidden[PLACE], 0) if name == EVENT_ID else pa.scalar(False)
                 void = pc.and_(is_delete, pc.invert(of_batch))
                 columns[name] = pc.if_else(void, pa.scalar(None, field.type), own[name])
@@ -198,7 +209,7 @@ def _add_places(table: pa.Table, before: int) -> pa.Table:
 
 
 def _cast_columns(table: pa.Table, kinds: pa.Schema) -> pa.Table:
-    """The columns of `kinds`, and `_op` where there is one; columns that the table does not have yet are null."""
+    """The columns of `kinds`, and `_op` if there is one. Columns that the table does not have yet are null."""
     columns = {
         f.name: table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(table.num_rows, f.type)
         for f in kinds
@@ -209,7 +220,7 @@ def _cast_columns(table: pa.Table, kinds: pa.Schema) -> pa.Table:
 def _encode_relations(
     pool: _RowPool, history: HistoryPlan, lowest: SequenceKey, cuts: Sequence[Truncate]
 ) -> tuple[dict[str, pa.Table], Scd2Input]:
-    """The relations as DuckDB sees them."""
+    """The relations for DuckDB."""
     plan = pool.plan
     lacking = tuple(sorted({n for t in pool.tables for n in list_missing_names(t, CDC_UNSENT)} - {*plan.table.keys}))
     image = pool.encode_image([n for n in history.tracked if n not in lacking])
@@ -243,9 +254,10 @@ def _encode_relations(
 
 
 def _encode_times(pool: _RowPool, cuts: Sequence[Truncate]) -> tuple[tuple[list[pa.Array], list[pa.Array]], list[str]]:
-    """The numbers of `__START_AT` and `__END_AT`, which go over into each other, and those of the truncates."""
+    """The numbers of `__START_AT`, of `__END_AT` and of the truncates. All share one numbering, because an end
+    is another version's start."""
     kind = pool.kinds.field(START_AT).type
-    # A lane that orders changes by a column of its own has no truncates: what is shown is a time, or there are none.
+    # A lane that orders changes by a column of its table has no truncates, so the type is a time whenever there are some.
     of_cuts = pa.array([cut.at for cut in cuts], pa.int64()).cast(kind) if cuts else pa.array([], kind)
     size = pool.values.num_rows
     codes, values = encode_values(

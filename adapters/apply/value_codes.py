@@ -1,4 +1,4 @@
-"""Numbers for values: equal values have the same one, so that DuckDB need not see what it compares."""
+"""Numbers for values: equal values have the same number, so that DuckDB compares numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pyarrow.compute as pc
 
 
 def encode_values(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """A number per value, null for NULL, and the value of each number. Zero and minus zero are one value, NaN is one."""
+    """A number per value (null for NULL), and the value of each number. Zero equals minus zero, and NaN equals
+    NaN."""
     whole = column.combine_chunks()
     if pa.types.is_nested(whole.type):
         return _encode_lists(whole)
@@ -33,14 +34,14 @@ def _encode_lists(whole: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def combine_codes(one: pa.Array, other: pa.Array) -> pa.Array:
-    """One number for each pair of numbers, NULL being a number too."""
+    """One number for each pair of numbers; NULL counts as a number."""
     filled = pc.add(pc.fill_null(other, -1), 1)
     spread = (pc.max(filled).as_py() or 0) + 1
     return pc.add(pc.multiply(one, spread), filled).dictionary_encode().indices.cast(pa.int64())
 
 
 def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Array:
-    """One number per row for the values of several columns. Once each row has its own no column tells more of them apart."""
+    """One number per row for the values of several columns. Stops early once every row has its own number."""
     found = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
     for name in names:
         if pc.max(found).as_py() == rows.num_rows - 1:

@@ -1,4 +1,4 @@
-"""What a watermark lets in, in process."""
+"""Filters a batch by its watermark, in process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from .distinct_changes import drop_duplicates
 
 @dataclass(frozen=True)
 class WatermarkResult:
-    """The changes to write; those that are late, with `_error`, or None; and how many came twice."""
+    """`rows`: the changes to write. `late`: the late changes with `_error`, or None. `duplicates`: how many
+    were repeated."""
 
     rows: pa.Table
     late: pa.Table | None = None
@@ -32,13 +33,15 @@ class WatermarkResult:
 
     @property
     def rejected(self) -> int:
-        """How many are late."""
+        """The number of late changes."""
         return 0 if self.late is None else int(self.late.num_rows)
 
 
 def filter_late(frame: pa.Table, write: Write[Any], state: LaneState) -> WatermarkResult:
-    """What the watermark of the write's plan leaves of `frame`, its changes above the position of `state`. Late changes go
-    first: a change that is late is one as well when it comes again."""
+    """Splits `frame`, the changes above the position of `state`, by the watermark of the write's plan.
+
+    Late changes are removed before duplicates: a late change is rejected again when it is sent again.
+    """
     plan, late = write.plan, None
     if plan.watermark is None:
         return WatermarkResult(frame)

@@ -1,1 +1,1 @@
-"""What every Delta writer of this project shares: layout of a lake, positions, locks, types, commits."""
+"""Shared by all Delta writers: the layout of a lake, positions, locks, types and commits."""

@@ -1,8 +1,9 @@
-"""Column names as Delta tables keep them.
+"""Column names in Delta tables.
 
-Spark refuses space , ; { } ( ) = tab and newline in the column names of a Delta table without column mapping, which
-delta-rs does not write. Such a character is kept as `_xHHHH_`, and so is the underscore of what would read as one.
-Where a table is there already and has the name as it is, that column is used.
+Spark refuses space , ; { } ( ) = tab and newline in the column names of a Delta table without column mapping,
+which delta-rs does not write. Such a character is stored as `_xHHHH_`. An underscore that looks like the start
+of such an escape is escaped, too. If an existing table has a column with the original name, that column is
+used.
 """
 
 from __future__ import annotations
@@ -39,33 +40,33 @@ Names = Mapping[str, str]
 
 
 def stored_name(name: str) -> str:
-    """`name` with every character that Delta readers refuse as `_xHHHH_`."""
+    """`name` with `_xHHHH_` for every character that Delta readers refuse."""
     return _KEPT_APART.sub(lambda m: f"_x{ord(m[0]):04X}_", name)
 
 
 def source_name(stored: str) -> str:
-    """The name that `stored_name` made `stored` from."""
+    """The name that `stored_name` encoded as `stored`."""
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)), stored)
 
 
 def stored_names(names: Collection[str], there: Collection[str] = ()) -> Names:
-    """Those of `names` that are kept under another one, with it; `there`: the columns the table has."""
+    """The names that are stored differently, with their stored names. `there`: the columns of the table."""
     return {n: stored_name(n) for n in names if stored_name(n) != n and n not in there}
 
 
 def stored_columns(columns: tuple[Column, ...], there: Collection[str] = ()) -> tuple[Column, ...]:
-    """The columns under the names they are kept by."""
+    """The columns under their stored names."""
     names = stored_names([c.name for c in columns], there)
     return tuple(replace(c, name=names.get(c.name, c.name)) for c in columns)
 
 
 def to_stored_plan(plan: ApplyPlan) -> ApplyPlan:
-    """The plan over the names that a table which is made for it keeps its columns by."""
+    """The plan with the stored names of a new table."""
     return stored_plan(plan, stored_names(plan.table.column_names))
 
 
 def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
-    """The same plan over columns renamed by `names`."""
+    """The plan with columns renamed by `names`."""
 
     def new(name: str) -> str:
         return names.get(name, name)
@@ -86,7 +87,7 @@ def stored_plan(plan: ApplyPlan, names: Names) -> ApplyPlan:
 
 
 def stored_frame(frame: pa.Table, names: Names) -> pa.Table:
-    """A folded frame over columns renamed by `names`, what it says about columns included."""
+    """A folded frame with columns renamed by `names`, also within `_unsent` and the old key."""
     if UNCHANGED in frame.column_names and frame[UNCHANGED].null_count < frame.num_rows:
         renamed = [None if row is None else [names.get(n, n) for n in row] for row in frame[UNCHANGED].to_pylist()]
         frame = frame.set_column(frame.column_names.index(UNCHANGED), UNCHANGED, pa.array(renamed, pa.list_(pa.string())))

@@ -1,4 +1,4 @@
-"""Columns of the source that an option of a table names."""
+"""Source columns that a table option names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from .options import config_location
 from .types import storage_type
 
 Fits = Callable[[pa.Field], bool]
-"""Whether a column, as a table keeps it, will do."""
+"""True when a column, as a table stores it, is suitable."""
 
 
 def select_columns(
     lane: Lane, plan: ApplyPlan, option: str, wanted: Sequence[str], *, fits: Fits, which: str, stays: str
 ) -> list[str]:
-    """The columns of `wanted` under the names that a table keeps them by. ConfigProblem for one that the source does not
-    have, or that does not fit: then `which` says what does. `stays`: what a table that is there keeps without the option."""
+    """The columns of `wanted` under their stored names.
+
+    Raises ConfigProblem for a column that the source does not have, or that is not suitable. `which` names
+    suitable columns. `stays`: the property that an existing table keeps without the option.
+    """
     there = {c.name: c.type for c in plan.table.columns}
     for name in wanted:
         if name not in there:
@@ -40,6 +43,6 @@ def select_columns(
 
 
 def find_stored_names(names: Sequence[str], there: Sequence[str] = ()) -> list[str]:
-    """The names that a table keeps these columns by; `there`: the columns it has."""
+    """The stored names of these columns. `there`: the columns of the table."""
     stored = stored_names(names, there)
     return [stored.get(name, name) for name in names]

@@ -1,7 +1,7 @@
 """Commits of a lane: data and position together, each exactly once.
 
-delta-rs accepts a transaction of an old version and drops the transaction of a merge that changes nothing. So the
-version is read from the very snapshot that commits, and a commit that did not happen is made by an empty append.
+delta-rs accepts a transaction with an old version, and drops the transaction of a merge that changes nothing.
+So the version is read from the snapshot that commits, and a commit without changes becomes an empty append.
 """
 
 from __future__ import annotations
@@ -31,8 +31,14 @@ WRITER = WriterProperties(compression="SNAPPY")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a commit has to say of itself: the lane's app id, its version, and which attempt at that it is; the folder of
-    its table; and where the lane stands with it (`version_positions.encode_position`), where it is a lane's."""
+    """The metadata of one attempt to commit.
+
+    - `app`, `version`: the lane's application id and transaction version.
+    - `name`: identifies the attempt.
+    - `table`: the folder of the table.
+    - `position_text`: the lane's position after the commit (`version_positions.encode_position`), if it belongs
+      to a lane.
+    """
 
     app: str
     version: int
@@ -42,17 +48,17 @@ class Attempt:
 
     @property
     def properties(self) -> CommitProperties:
-        """The same for delta-rs, which is not to try again by itself."""
+        """The metadata for delta-rs, which must not retry by itself."""
         return self.with_transactions(())
 
     def with_transactions(self, more: Sequence[Transaction]) -> CommitProperties:
-        """`properties`, and transactions of other applications in the same commit."""
+        """`properties`, with transactions of other applications in the same commit."""
         own = Transaction(self.app, self.version, int(time.time() * 1000))
         return CommitProperties(custom_metadata=self._metadata, max_commit_retries=0, app_transactions=[own, *more])
 
     @property
     def text(self) -> str:
-        """The same for Spark, which takes one text."""
+        """The metadata for Spark, which accepts one text."""
         return json.dumps(self._metadata) if self.position_text else self.name
 
     @property
@@ -61,8 +67,10 @@ class Attempt:
 
 
 Operation = Callable[[DeltaTable, Attempt], None]
-"""Writes rows to the given snapshot, in one commit that says what the attempt says, or makes no commit. The snapshot is
-current afterwards. `LostRace` when somebody else committed first."""
+"""Writes rows to the given snapshot, in one commit with the metadata of the attempt, or makes no commit.
+
+The snapshot is current afterwards. Raises `LostRace` when somebody else committed first.
+"""
 
 
 def append_nothing(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -71,11 +79,12 @@ def append_nothing(snapshot: DeltaTable, attempt: Attempt) -> None:
 
 
 class LostRace(Exception):
-    """Somebody else committed to the table first, and not for this lane: redo on a fresh snapshot."""
+    """Somebody else committed to the table first, for another lane: repeat the write on a new snapshot."""
 
 
 class LaneLog:
-    """The transactions of one lane in one table; `nothing` commits no rows. Not safe for use from several threads."""
+    """The transactions of one lane in one table. `nothing` commits no rows. Not safe for use from several
+    threads."""
 
     def __init__(
         self, path: Folder, pipeline: str, lane: str, positions: PositionFiles, nothing: Operation = append_nothing
@@ -86,10 +95,13 @@ class LaneLog:
         self._app = f"replicator/{pipeline}/{lane}"
         self._positions = positions
         self.announced: int | None = None
-        """The number of the last attempt, whatever became of it; None before the first."""
+        """The number of the last attempt, with any result; None before the first."""
 
     def open(self) -> DeltaTable:
-        """The table's newest snapshot. DataLoss when its log cannot be read, Fatal when that takes a newer program."""
+        """The table's newest snapshot.
+
+        Raises DataLoss when its log cannot be read, and Fatal when the log needs a newer program.
+        """
         try:
             return open_table(self._path)
         except DeltaError as error:
@@ -104,29 +116,33 @@ class LaneLog:
             ) from error
 
     def is_behind(self, snapshot: DeltaTable) -> bool:
-        """True when the table has moved on since `snapshot`."""
+        """True when the table has newer commits than `snapshot`."""
         return bool(self.open().version() != snapshot.version())
 
     def version(self, snapshot: DeltaTable) -> int:
-        """How often this lane has committed, as `snapshot` has it."""
+        """The number of this lane's commits in `snapshot`."""
         return snapshot.transaction_version(self._app) or 0
 
     def read_version_positions(self, snapshot: DeltaTable) -> Iterator[tuple[int, Position]]:
-        """The versions of the table, the newest first, with the lane's position there, as far as they say it."""
+        """The versions of the table, the newest first, with the lane's position, if the commit contains it."""
         return read_version_positions(snapshot, self._app)
 
     def state(self, snapshot: DeltaTable) -> LaneState | None:
-        """Where the lane stands in `snapshot`; None when it never committed, or was reset."""
+        """The lane's state in `snapshot`; None when it never committed, or was reset."""
         version = self.version(snapshot)
         return self._positions.read_record(version).state if version else None
 
     def commit(self, snapshot: DeltaTable, state: LaneState | None, span: Span | None, write: Operation | None) -> int:
-        """Make the rows of `write` and `state` visible together, on exactly this snapshot, which is current afterwards.
-        The number of the commit.
+        """Commits the rows of `write` and `state` together, on exactly this snapshot, which is current
+        afterwards.
 
-        Raises `LostRace` when the table moved on (nothing was committed), `Fenced` when this lane did, and the
-        translated error when the commit is not there for another reason. An error after which the commit turns out
-        to be there is no error. After any error the snapshot is of no more use.
+        Returns the number of the commit. Raises:
+
+        - `LostRace` when the table has newer commits; nothing was committed.
+        - `Fenced` when the lane has newer commits.
+        - The translated error when the commit failed for another reason.
+
+        An error is ignored if the commit turns out to exist. After any raised error the snapshot is invalid.
         """
         before = self.version(snapshot)
         if self._positions.has_version(before + 1):
@@ -148,11 +164,11 @@ class LaneLog:
         return attempt.version
 
     def prune(self, version: int) -> None:
-        """Remove position files that the commit `version` leaves behind."""
+        """Removes position files that are older than the commit `version` needs."""
         self._positions.prune(version)
 
     def _has_landed(self, before: int, attempt: str) -> bool:
-        """Whether our attempt is in the table after all; `Fenced` when somebody else's is."""
+        """True when our attempt is in the table. Raises `Fenced` when the attempt of another instance is."""
         told = (f"{entry.get(ATTEMPT)} {entry.get(USER_METADATA)}" for entry in self.open().history(RECENT))
         if any(attempt in said for said in told):
             return True
@@ -160,7 +176,7 @@ class LaneLog:
         return False
 
     def _refuse_newer_commit(self, before: int) -> None:
-        """Raise Fenced when the lane has committed since it stood at `before`."""
+        """Raises Fenced when the lane has committed after `before`."""
         now = self.version(self.open())
         if now > before:
             raise Fenced(

@@ -1,4 +1,4 @@
-"""Rows as a Delta table keeps them, and the rows it cannot keep."""
+"""Converts rows to the types of a Delta table, and rejects rows that do not fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .types import mask_impossible, to_storage
 
 PLACE = "_place"
 REJECTED = pa.schema([pa.field(PLACE, pa.int64()), pa.field(ERROR, pa.string())])
-"""Rejected rows: their number in the frame they came from, and why."""
+"""Rejected rows: their number in the original frame, and the reason."""
 
 
 def number_rows(rows: pa.Table) -> pa.Table:
@@ -23,9 +23,9 @@ def number_rows(rows: pa.Table) -> pa.Table:
 
 
 def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
-    """Rows (with `_place`) whose columns of `schema` have its types now, and the rest as `REJECTED`.
+    """Rows (with `_place`) in the types of `schema`, and the rest as `REJECTED`.
 
-    Nothing is changed silently: a value keeps its meaning (see `types`), or its row is rejected OUT_OF_RANGE.
+    No value changes silently: it keeps its meaning (see `types`), or its row is rejected as OUT_OF_RANGE.
     """
     rejected = []
     for field in schema:
@@ -43,8 +43,10 @@ def conform_to_table(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Ta
 
 
 def mask_written_rows(rows: pa.Table, plan: ApplyPlan) -> pa.ChunkedArray:
-    """True for rows that become rows of the target; a merge keeps no delete but one that leaves its row and brings
-    the values, an append every one."""
+    """True for rows that the target stores.
+
+    A merge stores no deletes, except soft deletes with their values. An append stores every row.
+    """
     if plan.soft_deletes:
         return pc.is_valid(rows[CDC_DELETED])
     return pc.or_(pc.not_equal(rows[OP], Op.DELETE.value), not plan.merge_keys)
@@ -65,8 +67,11 @@ def require_values(rows: pa.Table, plan: ApplyPlan, schema: pa.Schema) -> tuple[
 
 
 def reject_rows(rows: pa.Table, plan: ApplyPlan, bad: pa.ChunkedArray, reason: str) -> tuple[pa.Table, pa.Table]:
-    """The rows, and the bad ones as `REJECTED`. A delete that brings bad values brings none: had the change that sent them
-    come in a batch of its own, it would have been rejected, and the delete not."""
+    """The good rows, and the bad ones as `REJECTED`.
+
+    A delete with bad values counts as a delete without values. In a batch of its own, the change with these
+    values would be rejected, and the delete would not.
+    """
     if plan.soft_deletes:
         is_delete = pc.equal(rows[OP], Op.DELETE.value)
         marks = pc.if_else(pc.and_(bad, is_delete), pa.scalar(None, pa.bool_()), rows[CDC_DELETED])
@@ -85,11 +90,11 @@ def to_rejects(frame: pa.Table, *rejected: pa.Table) -> pa.Table:
 
 
 def out_of_range_reason(sentence: str) -> str:
-    """The reason of a row that has a value which the target cannot keep."""
+    """The reason for a row with a value that the target cannot store."""
     return str(Reject(RejectCode.OUT_OF_RANGE, sentence))
 
 
 def to_refused(rows: pa.Table, reason: str) -> pa.Table:
-    """`rows` (with `_place`) as `REJECTED`, each for this reason."""
+    """`rows` (with `_place`) as `REJECTED`, all with this reason."""
     columns = [rows[PLACE], pa.repeat(pa.scalar(reason), rows.num_rows)]
     return pa.table(columns, schema=REJECTED)

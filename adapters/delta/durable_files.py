@@ -1,4 +1,4 @@
-"""Files that are whole or not there, whatever is killed when."""
+"""Files that exist completely or not at all, even after a kill."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 
 def write_json(path: Path, record: Mapping[str, object]) -> None:
-    """Replace `path` by `record`, atomically; on return the file and its folder are on the disk."""
+    """Replaces `path` by `record`, atomically. The file and its folder are on the disk on return."""
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with draft.open("w", encoding="utf-8") as file:
@@ -22,7 +22,7 @@ def write_json(path: Path, record: Mapping[str, object]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when what was written to this file, or to the entries of this folder, is on the disk."""
+    """Returns when writes to this file, or to the entries of this folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -31,7 +31,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make this folder, and those above it that are missing; on return their names are on the disk."""
+    """Creates this folder and its missing parents. Their names are on the disk on return."""
     new = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in new:
@@ -39,18 +39,18 @@ def make_folder(path: Path) -> None:
 
 
 def sync_commit(table: Path, version: int) -> None:
-    """Return when a commit of a Delta table and the data files it added are on the disk (delta-rs does not ask for it)."""
+    """Returns when a commit of a Delta table and its data files are on the disk (delta-rs does not sync them)."""
     log = table / "_delta_log"
     folders = {log}
-    # The one before is needed too. It may have made the table, or be another writer's that has not come to this point.
+    # The commit before is needed, too. It may have created the table, or another writer may not have synced it yet.
     for number in range(max(version - 1, 0), version + 1):
         entry = log / f"{number:020}.json"
-        if not entry.exists():  # The log was cleaned up: a checkpoint stands for it.
+        if not entry.exists():  # The log was cleaned up: a checkpoint replaces it.
             continue
-        # Not by str.splitlines: values in statistics may hold what it takes for the end of a line.
+        # str.splitlines would also split at line separators within values of statistics.
         for line in entry.read_bytes().split(b"\n"):
             added = json.loads(line).get("add") if line.strip() else None
-            # A file of the commit before may have been replaced and vacuumed. A partition's value is in a path as in a URL.
+            # A file of the commit before may be vacuumed already. Partition values are URL-encoded in paths.
             if added and (file := table / unquote(added["path"])).exists():
                 sync(file)
                 folders.add(file.parent)

@@ -1,4 +1,4 @@
-"""delta-rs errors as the program's own. A table of what is known; anything else is fatal."""
+"""Translates delta-rs errors into errors of this program. Unknown errors are fatal."""
 
 from __future__ import annotations
 
@@ -30,18 +30,21 @@ _SENTENCES: dict[type[Exception], str] = {
 
 
 _GONE = re.compile(r"Object at location (.+?) not found")
-"""In the words of delta-rs, whatever the file is stored in."""
+"""The message of delta-rs, for any kind of storage."""
 
 
 class FileGone(Fatal):
-    """A file that the snapshot of a table names is not there. Where somebody has rewritten the table since, and cleaned it,
-    the newest snapshot names others."""
+    """A file of a table's snapshot does not exist.
+
+    If somebody rewrote and vacuumed the table, the newest snapshot names other files.
+    """
 
 
 def translate_error(error: Exception, table: str) -> ReplicatorError:
-    """The error to raise instead of `error`, which concerned `table`. Never holds a row's values.
+    """The error to raise instead of `error`, which concerned `table`. It never contains a row's values.
 
-    A full or failing disk may pass; missing rights and read-only disks do not; every protocol error is fatal.
+    A full or failing disk may recover. Missing rights and read-only disks do not. Every protocol error is
+    fatal.
     """
     if isinstance(error, ReplicatorError):
         return error
@@ -61,7 +64,7 @@ def translate_error(error: Exception, table: str) -> ReplicatorError:
 
 
 def find_os_error(error: BaseException) -> int | None:
-    """The operating system's error number behind `error`, also where delta-rs has it in its text only."""
+    """The operating system's error number of `error`, also if delta-rs has it only in its text."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
     found = _OS_ERROR.search(str(error))
@@ -74,23 +77,23 @@ def is_gone(error: Exception) -> bool:
 
 
 def is_newer(error: DeltaError) -> bool:
-    """True when delta-rs does not read a table because it knows less of the protocol than the table asks for."""
+    """True when delta-rs cannot read a table because the table needs a newer protocol."""
     return type(error) is DeltaError and _NEWER.search(str(error)) is not None
 
 
 def is_damage(error: DeltaError) -> bool:
-    """True when what delta-rs could not read is there and is nothing that it knows."""
+    """True when delta-rs could read a file, but not understand it."""
     return type(error) is DeltaError and find_os_error(error) is None and not is_store_error(str(error))
 
 
 def first_line(error: Exception) -> str:
-    """The error's own words without the stack that delta-rs appends, cut where they could quote data at length."""
+    """The error's message without the stack that delta-rs appends, shortened so that it cannot quote much data."""
     return str(error).strip().split("\n", 1)[0][:300]
 
 
 @contextmanager
 def translate_errors(table: str) -> Iterator[None]:
-    """Raises what `translate_error` makes of an error of the disk or of delta-rs."""
+    """Raises the result of `translate_error` for an error of the disk or of delta-rs."""
     try:
         yield
     except ReplicatorError:
@@ -100,7 +103,6 @@ def translate_errors(table: str) -> Iterator[None]:
 
 
 def _translate_os_error(number: int, table: str) -> ReplicatorError:
-    """By its number."""
     name = errno.errorcode.get(number, str(number))
     if number in (errno.EMFILE, errno.ENFILE):
         return Retryable(

@@ -1,4 +1,4 @@
-"""Names of tables and lanes as names of folders: an allow-list, so that no name leaves the lake or hides in it."""
+"""Names of tables and lanes as folder names. An allow-list, so that no name leaves the lake or is hidden in it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ESCAPE_LIKE = re.compile(r"x[0-9A-Fa-f]{4}|h[0-9a-f]{32}$")
 def encode_name(name: str) -> str:
     """`name` as the name of one folder: `[A-Za-z0-9_.-]` stay, every other character becomes `_xHHHH_`.
 
-    A leading dot or underscore is escaped too (such folders are hidden, or ours), so `.` and `..` cannot occur. Distinct
-    names stay distinct, and `decode_name` gives the name back, unless the result would be longer than 200 bytes: then its
-    first part is followed by a hash of the whole name. ConfigProblem for the empty name.
+    A leading dot or underscore is escaped, too (such folders are hidden, or ours), so `.` and `..` cannot
+    occur. Distinct names stay distinct, and `decode_name` returns the name. A result of more than 200 bytes is
+    replaced by its start and a hash of the whole name. Raises ConfigProblem for the empty name.
     """
     if not name:
         raise ConfigProblem("a target has an empty name", next_step="Give it a name with `into`.")
@@ -30,12 +30,12 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(folder: str) -> str:
-    """The name that `encode_name` made `folder` from; for a hashed one the folder's own name."""
+    """The name that `encode_name` encoded as `folder`; for a hashed one the folder's own name."""
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)), folder)
 
 
 def is_hashed(folder: str) -> bool:
-    """True when `decode_name` cannot give the name back."""
+    """True when `decode_name` cannot return the original name."""
     return len(folder) > LONGEST - 40 and re.search(r"_h[0-9a-f]{32}$", folder) is not None
 
 

@@ -1,4 +1,4 @@
-"""The folders of a lake: what is asked of them wherever they lie, and those on a local disk."""
+"""The folders of a lake: the protocol for disks and object stores, and local folders."""
 
 from __future__ import annotations
 
@@ -14,37 +14,40 @@ from .durable_files import write_json
 from .lane_lock import LaneLock
 
 Record = Mapping[str, object]
-"""What a small file says, as JSON."""
+"""The content of a small JSON file."""
 
 
 class LaneHold(Protocol):
-    """A lane, taken by this instance. Any call but `release` may raise `Fenced`."""
+    """A lane that this instance holds. Every method but `release` may raise `Fenced`."""
 
     def expect(self, version: int) -> None:
-        """Take notice that the lane has committed that often: `Fenced` when that was somebody else."""
+        """Checks the number of the lane's commits. Raises `Fenced` when another instance made the last one."""
 
     def note_commit(self, version: int) -> None:
-        """This instance has made the lane's commit of that number."""
+        """Notes that this instance made the lane's commit of that number."""
 
     def doubt(self, version: int) -> None:
-        """This instance cannot tell whether it made the lane's commit of that number, which is no other's."""
+        """Notes that this instance may have made the lane's commit of that number. No other instance did."""
 
     def release(self) -> None:
-        """Let others have the lane; may be called twice."""
+        """Releases the lane; may be called twice."""
 
 
 class FileLocation(Protocol):
-    """A data file of a table. Equal ones are one place; they have an order, within one folder."""
+    """A data file of a table. Locations are equal if they are the same file, and are ordered within one folder."""
 
     def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
-        """Its bytes. FileNotFoundError, here or when it is read, where it is gone."""
+        """Its bytes. Raises FileNotFoundError, here or while reading, when the file is gone."""
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """True when the file exists."""
 
 
 class Folder(Protocol):
-    """A folder on a disk or in an object store. Equal ones are one place. Files in it are small and named by ASCII."""
+    """A folder on a disk or in an object store. Folders are equal if they are the same place.
+
+    Files in it are small and have ASCII names.
+    """
 
     @property
     def name(self) -> str:
@@ -52,66 +55,70 @@ class Folder(Protocol):
 
     @property
     def parent(self) -> Folder:
-        """The folder around it."""
+        """The parent folder."""
 
     @property
     def uri(self) -> str:
-        """What delta-rs calls it."""
+        """Its URI for delta-rs."""
 
     @property
     def options(self) -> dict[str, str] | None:
-        """What delta-rs needs to reach it; holds secrets."""
+        """The storage options for delta-rs; contains secrets."""
 
     def __truediv__(self, name: str, /) -> Folder:
         """The folder `name` in it."""
 
     def has_table(self) -> bool:
-        """True when it holds a Delta table."""
+        """True when it contains a Delta table."""
 
     def folders(self) -> Sequence[Folder]:
-        """The folders directly in it, by name; none where it is not there."""
+        """The folders directly in it, by name; empty when it does not exist."""
 
     def tables(self) -> Sequence[Folder]:
-        """Those of `folders` that hold the log of a table, were it an empty one."""
+        """Those of `folders` that have a table's log, even an empty one."""
 
     def files(self) -> Sequence[str]:
-        """The names of files directly in it; none where it is not there."""
+        """The names of files directly in it; empty when it does not exist."""
 
     def has_file(self, file: str) -> bool:
-        """True when the file is there."""
+        """True when the file exists."""
 
     def load(self, file: str) -> str:
-        """The text of a file; FileNotFoundError."""
+        """The text of a file. Raises FileNotFoundError."""
 
     def stamp(self, file: str) -> object:
-        """What tells a file from one that takes its place; None where there is none."""
+        """A value that distinguishes a file from a later one with the same name; None when there is no file."""
 
     def locate(self, path: str, size: int | None) -> FileLocation:
-        """The data file that the log of the table in this folder calls `path`, of `size` bytes. None: that is not known, and
-        may be asked for; FileNotFoundError when it is gone then."""
+        """The data file `path` in the log of the table in this folder, with `size` bytes.
+
+        If `size` is None, it may be looked up; raises FileNotFoundError when the file is gone then.
+        """
 
     def put(self, file: str, record: Record) -> None:
-        """Write a file, or write it anew; whole and durable on return."""
+        """Writes or overwrites a file; complete and durable on return."""
 
     def claim(self, file: str, record: Record) -> bool:
-        """`put` a file that the caller may write: whoever holds a lock may any, others one that nobody wrote. False, and
-        nothing is written, for any other."""
+        """`put` for a file that the caller may write; returns False without writing for any other file.
+
+        With a lock the caller may write every file. Without locks, only a file that does not exist yet.
+        """
 
     def drop(self, file: str) -> None:
-        """Remove a file, if it is there."""
+        """Removes a file, if it exists."""
 
     def clear(self) -> None:
-        """Remove everything in it."""
+        """Removes everything in it."""
 
     def is_link_outside(self, root: Any, /) -> bool:
-        """True when it is a link to what lies outside of `root`."""
+        """True when it is a link to something outside `root`."""
 
     def hold(self, lane: str) -> LaneHold:
-        """Take the lane whose lock this is; `Fenced` when somebody else has it and that can be told now."""
+        """Locks the lane with this lock file. Raises `Fenced` when another instance is known to hold it."""
 
 
 class LocalFolder(PosixPath):
-    """A `Folder` on a local disk. A lane is held by a lock of the operating system."""
+    """A `Folder` on a local disk. A lock of the operating system protects a lane."""
 
     @property
     def uri(self) -> str:
@@ -119,7 +126,6 @@ class LocalFolder(PosixPath):
 
     @property
     def options(self) -> dict[str, str] | None:
-        """None are needed."""
         return None
 
     def has_table(self) -> bool:
@@ -148,7 +154,7 @@ class LocalFolder(PosixPath):
         return found.st_ino, found.st_mtime_ns
 
     def locate(self, path: str, size: int | None) -> FileLocation:  # noqa: ARG002
-        """Paths are URLs, most often relative to the table."""
+        """Paths are URLs, usually relative to the table."""
         place = unquote(urlsplit(path).path) if path.startswith("file:") else str(self / unquote(path))
         return cast(FileLocation, Path(place))
 
@@ -156,7 +162,7 @@ class LocalFolder(PosixPath):
         write_json(self / file, record)
 
     def claim(self, file: str, record: Record) -> bool:
-        """Who calls holds the lane's lock, so what is there is an orphan."""
+        """The caller holds the lane's lock, so an existing file is an orphan."""
         write_json(self / file, record)
         return True
 

@@ -1,4 +1,4 @@
-"""Where things lie in a lake."""
+"""The layout of a lake."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ HOME = "_replicator"
 
 
 class Lake:
-    """A folder of Delta tables and, in `_replicator`, of what replicator remembers about them."""
+    """A folder of Delta tables. Its folder `_replicator` has the state of replicator."""
 
     def __init__(self, root: Folder) -> None:
         self.root = root
 
     @classmethod
     def at(cls, path: str, storage: Storage | None = None) -> Lake:
-        """The lake at a local path, a `file://` URL or an `s3://` URL, which `storage` says how to reach. ConfigProblem for
-        another kind of store."""
+        """The lake at a local path, a `file://` URL or an `s3://` URL. `storage`: the access to an object
+        store.
+
+        Raises ConfigProblem for another kind of store.
+        """
         if is_local(path):
             return cls(local_folder(path))
-        from .stored_folder import StoredFolder  # noqa: PLC0415 - a client that a local lake does without
+        from .stored_folder import StoredFolder  # noqa: PLC0415 - a local lake does not need this client
 
         return cls(StoredFolder.at(path, storage or Storage()))
 
@@ -40,7 +43,7 @@ class Lake:
         return folder
 
     def refuse_collision(self, name: str) -> None:
-        """Raise Fatal when the lake has a table whose name differs from `name` in case only."""
+        """Raises Fatal when the lake has a table whose name differs from `name` only in case."""
         wanted = encode_name(name)
         for other in self.folders():
             if other.name != wanted and other.name.casefold() == wanted.casefold():
@@ -50,7 +53,7 @@ class Lake:
                 )
 
     def folders(self) -> Iterator[Folder]:
-        """The folders that hold tables, by name."""
+        """The folders of tables, by name."""
         yield from (folder for folder in self.root.tables() if folder.name != HOME)
 
     def positions(self, pipeline: str, lane: str) -> Folder:
@@ -58,13 +61,13 @@ class Lake:
         return self._state_folder("positions", pipeline, lane)
 
     def other_writers(self, lane: Lane) -> list[Folder]:
-        """The folders of position files of other lanes, of this pipeline or another, that wrote the table of `lane`."""
+        """The position folders of other lanes, of any pipeline, that wrote the table of `lane`."""
         own, pipelines = self.positions(lane.pipeline, lane.id), self._state_folder("positions").folders()
         homes = (home for pipeline in pipelines for home in pipeline.folders())
         return [home for home in homes if home != own and decode_name(home.name).partition(".")[2] == lane.into]
 
     def refuse_other_writer(self, lane: Lane) -> None:
-        """Raise ConfigProblem when another lane wrote the table: each of the two would write every row."""
+        """Raises ConfigProblem when another lane wrote the table, because both would write every row."""
         for home in self.other_writers(lane):
             pipeline, other = decode_name(home.parent.name), decode_name(home.name)
             raise ConfigProblem(
@@ -74,20 +77,20 @@ class Lake:
             )
 
     def hold(self, lane: Lane) -> LaneHold:
-        """Take a lane for this instance; `Fenced` when another one has it and that can be told now."""
+        """Locks a lane for this instance. Raises `Fenced` when another instance is known to hold it."""
         return self._state_folder("locks", lane.pipeline, lane.id).hold(lane.id)
 
     def tombstones(self, table: str) -> Folder:
-        """The Delta table of a target's remembered deletes."""
+        """The side table of a target: a Delta table of its tombstones."""
         return self._state_folder("tombstones", table)
 
     @property
     def transactions(self) -> Folder:
-        """The Delta table that says up to which transactions tables are complete."""
+        """The Delta table of completeness watermarks."""
         return self.root / HOME / "transactions"
 
     def schemas(self, table: str) -> Folder:
-        """The folder of the source schemas a target was made ready for."""
+        """The folder of a target's schema versions."""
         return self._state_folder("schemas", table)
 
     def _state_folder(self, kind: str, *names: str) -> Folder:
@@ -103,7 +106,7 @@ def is_local(path: str) -> bool:
 
 
 def local_folder(path: str) -> LocalFolder:
-    """The folder at a local path or `file://` URL; ConfigProblem for anything else."""
+    """The folder at a local path or `file://` URL. Raises ConfigProblem for anything else."""
     if "://" not in path:
         return LocalFolder(Path(path).expanduser().absolute())
     url = urlsplit(path)

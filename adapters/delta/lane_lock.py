@@ -1,4 +1,4 @@
-"""One writer per lane on a local lake: an OS lock, which the kernel frees when its holder dies."""
+"""One writer per lane on a local lake: a lock of the operating system, which is released when its holder dies."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from replicator.domain.errors import Fenced
 
 
 class LaneLock:
-    """Holds the lock from construction to `release`. Raises `Fenced`, naming the holder, when another instance has it.
+    """Holds the lock from construction to `release`. Raises `Fenced`, with the holder, when another instance
+    has it.
 
-    The file stays behind: removing it could leave two holders of two files of one name.
+    The file stays: without it, two instances could lock two files of the same name.
     """
 
     def __init__(self, path: Path, lane: str) -> None:
@@ -35,16 +36,16 @@ class LaneLock:
             raise
 
     def expect(self, version: int) -> None:
-        """See `folders.LaneHold.expect`: the lock keeps others out."""
+        """Does nothing: the lock keeps others out."""
 
     def note_commit(self, version: int) -> None:
-        """See `folders.LaneHold.note_commit`."""
+        """Does nothing."""
 
     def doubt(self, version: int) -> None:
-        """See `folders.LaneHold.doubt`."""
+        """Does nothing."""
 
     def release(self) -> None:
-        """Free the lock; may be called twice."""
+        """Releases the lock; may be called twice."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

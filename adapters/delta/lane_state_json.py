@@ -1,4 +1,4 @@
-"""A lane's state as JSON, as it stands in position files."""
+"""A lane's state as JSON, for position files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ from replicator.domain.sequence import Sequence, SequenceValue
 
 
 def state_to_json(state: LaneState) -> dict[str, object]:
-    """Every field of `state`; bytes in a sequence become {"base64": ...}. `reached` only where there is a watermark,
-    `cuts` where a history was truncated, `beside` where it counts, `read_elapsed` where something is still to be taken,
-    and of deletes that are forgotten only where there are some."""
+    """Every field of `state`; bytes in a sequence become {"base64": ...}.
+
+    Some keys are optional:
+
+    - `reached`: only with a watermark.
+    - `cuts`: only if an scd2 target was truncated.
+    - `beside`: only with a side table version.
+    - `took`: only while side tables must still be copied.
+    - The keys of `retention`: only after a purge, or before one.
+    """
     return {
         "position": state.position.to_json(),
         "high": _sequence_to_json(state.max_sequence),
@@ -32,7 +39,8 @@ def state_to_json(state: LaneState) -> dict[str, object]:
 
 
 def state_from_json(data: Mapping[str, Any]) -> LaneState:
-    """What `state_to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
+    """Parses the result of `state_to_json`. Raises KeyError, TypeError, ValueError or AttributeError for
+    anything else."""
     state = LaneState(
         position=Position.from_json(data["position"]),
         max_sequence=_sequence_from_json(data["high"]),

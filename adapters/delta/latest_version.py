@@ -1,4 +1,4 @@
-"""A Delta table whose newest version is asked for time and again, while others write it."""
+"""Caches the newest version of a Delta table that others write."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from .tables import open_table
 
 
 class LatestTable:
-    """The table in a folder, which `opens_condition` opens. Not safe for use from several threads."""
+    """The table in a folder, opened with `opens`. Not safe for use from several threads."""
 
     def __init__(self, folder: Folder, opens: Callable[[], DeltaTable] | None = None) -> None:
         self.log = folder / "_delta_log"
         self._opens = opens or partial(open_table, folder)
         self._table: DeltaTable | None = None
         self.seen: tuple[str, object] = ("", None)
-        """The commit that the table stands at, and what tells it from one that takes its place."""
+        """The last known commit, and a stamp that distinguishes it from a later file with the same name."""
 
     def newest(self) -> DeltaTable:
-        """The table at its newest version: the same object, which moves on, unless the table that it was is gone, or the
-        commit that it stands at was cleaned up. Who moves it says so by `set_current`, or it is opened anew."""
-        table, self._table = self._table, None  # One that cannot be moved on is opened anew the next time.
+        """The table at its newest version.
+
+        The same object is updated, unless the table was replaced or its last known commit was cleaned up. A
+        caller that commits with it calls `set_current`; otherwise the table is opened again.
+        """
+        table, self._table = self._table, None  # If the update fails, the table is opened again next time.
         if table is None or not self._is_unchanged(table):
             table = self._opens()
         elif self.log.has_file(commit_file_name(table.version() + 1)):
@@ -36,11 +39,11 @@ class LatestTable:
         return table
 
     def set_current(self, table: DeltaTable) -> None:
-        """This is the table now, right after a commit, or opened."""
+        """Stores the table after a commit, or after it was opened."""
         self._table, self.seen = table, self.commit(table.version())
 
     def commit(self, version: int) -> tuple[str, object]:
-        """The commit of that version, and what tells it from one that takes its place."""
+        """The commit of that version, and a stamp that distinguishes it from a later file with the same name."""
         name = commit_file_name(version)
         return name, self.log.stamp(name)
 
@@ -49,7 +52,7 @@ class LatestTable:
         return stamp is not None and commit == commit_file_name(table.version()) and self.log.stamp(commit) == stamp
 
     def release(self) -> None:
-        """Open the table anew the next time: who has it may keep it as it is."""
+        """Opens the table again next time; the caller may keep the current object."""
         self._table = None
 
 

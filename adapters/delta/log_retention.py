@@ -1,4 +1,4 @@
-"""What the records of an event log say of their times, and which are removed by it."""
+"""The times of records in an event log, and the deletion of old records."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ def read_newest_time(table: DeltaTable, since: Position, below: Position) -> dat
 
 @dataclass(frozen=True)
 class LogTruncation:
-    """Removes the records below `cuts`, and says so in the same commit, as transactions of applications of their own: these
-    are in the table's log for as long as it is there, and go along with every copy of it."""
+    """Deletes the records below `cuts`.
+
+    The same commit stores the cuts as transactions of their own applications. They stay in the table's log, and
+    in every copy of it.
+    """
 
     cuts: Mapping[TopicPartition, int]
 
@@ -41,13 +44,15 @@ class LogTruncation:
 
 
 def removal_app_id(place: TopicPartition) -> str:
-    """The application whose transaction says below which offset records of a partition were removed."""
+    """The application of the transaction that stores the offset below which a partition's records were deleted."""
     return f"replicator/removed/{place.topic}/{place.partition}"
 
 
 def find_cuts(table: DeltaTable, below: Position, came_before: datetime) -> dict[TopicPartition, int]:
-    """Below which offsets records may go: those that all came before that moment, and lie below `below`. The last record of
-    a partition stays, and partitions of which nothing goes are left out."""
+    """The offsets below which records may be deleted: all arrived before `came_before`, and are below `below`.
+
+    The last record of a partition stays. Partitions without deletions are left out.
+    """
     found = {place: _find_cut(table, place, end, came_before) for place, end in below.items()}
     return {place: cut for place, cut in found.items() if cut is not None}
 

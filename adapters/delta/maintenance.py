@@ -1,4 +1,4 @@
-"""Keeps a table that is committed to thousands of times cheap to read and to merge into."""
+"""Compacts and vacuums tables with many commits, so that reads and merges stay cheap."""
 
 from __future__ import annotations
 
@@ -29,28 +29,32 @@ log = logging.getLogger(__name__)
 
 EVERY_COMMITS = 50
 ATTEMPTS = 8
-"""How often a compaction is begun again because others commit to the table."""
+"""How often a compaction is repeated after commits of others."""
 FEWEST_FILES = 16
 SMALL_BYTES = FILE_BYTES // 4
 
 
 @dataclass(frozen=True, slots=True)
 class VacuumSchedule:
-    """`every`: the seconds from one vacuum of a table to the next; 0 means that there is none. `retain`: for how many
-    seconds it leaves files that the newest version does not need; by default as the table's properties say."""
+    """When to vacuum.
+
+    `every`: the seconds between two vacuums of a table; 0: never. `retain`: how many seconds to keep files that
+    the newest version does not need; by default the table's properties decide.
+    """
 
     every: float = 0
     retain: float | None = None
 
 
 class TableMaintenance:
-    """Compacts the small files of a table now and then, and vacuums it, in the lane's own turn, after its commit.
+    """Compacts the small files of a table from time to time, and vacuums it, after a commit of the lane.
 
-    Bounded: only files below the size that tables aim at are rewritten. Checkpoints and the clean-up of old log
-    entries are done by delta-rs as part of a commit, by the table's own properties.
+    Only files below the target size are rewritten. delta-rs writes checkpoints and cleans up the log during
+    commits, by the table's properties.
 
-    `every`: how many commits there are from one look at the files to the next; 0 means that there is none. `writer`:
-    delta-rs by default. `vacuum`: by default there is none.
+    - `every`: the number of commits between two checks of the files; 0: never.
+    - `writer`: by default delta-rs.
+    - `vacuum`: by default never.
     """
 
     def __init__(
@@ -59,11 +63,11 @@ class TableMaintenance:
         self._every = every
         self._vacuum = vacuum or VacuumSchedule()
         self._looked: dict[str, float] = {}
-        """When tables were vacuumed here: a vacuum that finds nothing commits nothing."""
+        """When this process vacuumed tables: a vacuum that finds nothing makes no commit."""
         self.writer = writer or DeltaRsTableWriter()
 
     def after_commit(self, table: DeltaTable, number: int) -> None:
-        """After the commit of that number, of all there ever were: every so many-th may compact. `table` is current
+        """Called after the lane's commit `number`. May compact after every `every` commits. `table` is current
         afterwards."""
         if self._every and not number % self._every and _is_scattered(table):
             self._run_tolerant(table, lambda: self.writer.compact(table))
@@ -71,12 +75,12 @@ class TableMaintenance:
             self.vacuum(table)
 
     def is_due(self, table: DeltaTable) -> bool:
-        """Whether the table is to be vacuumed now, as its log says when that was done last, by whomever of us."""
+        """True when the last vacuum in the table's log, by any instance, is old enough."""
         last = max(self._looked.get(table.table_uri, 0), table.transaction_version(VACUUMED) or 0)
         return bool(self._vacuum.every) and time.time() - last >= self._vacuum.every
 
     def vacuum(self, table: DeltaTable) -> None:
-        """Vacuum it, whether that is due or not. `table` is current afterwards."""
+        """Vacuums the table, due or not. `table` is current afterwards."""
         retain = self._vacuum.retain
         try:
             self._run_tolerant(table, lambda: self.writer.vacuum(table, retain))
@@ -89,18 +93,18 @@ class TableMaintenance:
         try:
             act()
         except (CommitFailedError, LostRace):
-            # Somebody else rewrote the files first; the next turn looks again.
+            # Somebody else rewrote the files first; the next turn tries again.
             table.update_incremental()
         except (DeltaError, OSError, FileGone) as error:
             if not is_gone(error):
                 raise
-            # The commit is there. A write that needs the file says so, if it is still missing then.
+            # The lane's commit succeeded. A write that needs the file will raise, if the file is still missing.
             log.warning("A table was not compacted, or not vacuumed: %s", first_line(error))
             table.update_incremental()
 
 
 def compact_table(path: Folder, name: str, writer: TableWriter | None = None) -> CompactionResult | None:
-    """Compact the table at `path` now, beside whoever writes it; None where there is none."""
+    """Compacts the table at `path` now, in parallel to its writers; None when there is no table."""
     writer = writer or DeltaRsTableWriter()
     with translate_errors(name):
         for _ in range(ATTEMPTS):
@@ -122,7 +126,7 @@ def compact_table(path: Folder, name: str, writer: TableWriter | None = None) ->
 def vacuum_table(
     path: Folder, name: str, retain: timedelta | None, *, dry_run: bool, writer: TableWriter | None = None
 ) -> VacuumResult | None:
-    """Vacuum the table at `path` now, beside whoever writes it; None where there is none."""
+    """Vacuums the table at `path` now, in parallel to its writers; None when there is no table."""
     with translate_errors(name):
         if not has_table(path):
             return None
@@ -131,7 +135,7 @@ def vacuum_table(
 
 
 def _is_scattered(table: DeltaTable) -> bool:
-    """True when compaction would save enough files: those of one partition become few, whatever the others have."""
+    """True when compaction would save enough files, counted per partition."""
     files = pa.table(table.get_add_actions(flatten=True))
     small = files.filter(pc.less(files["size_bytes"], SMALL_BYTES))
     partitions = [name for name in small.column_names if name.startswith("partition.")]

@@ -33,14 +33,14 @@ from .tables import read_schema
 
 WAITING = 128 * 1024 * 1024
 EXHAUSTED = "Resources exhausted"
-"""So says delta-rs of a step that cannot do with its part of the bound."""
+"""The error of delta-rs for a step that needs more than its share of the memory limit."""
 
 
 def write_stage(plan: ApplyPlan, rows: pa.Table, clear: Truncate | None, cuts: Iterable[Truncate] = ()) -> Operation | None:
-    """What stage 4 does with `rows` (types of the table, one row per merge key); None when there is nothing to do.
+    """Stage 4 for `rows` (types of the table, one row per merge key); None when there is nothing to do.
 
-    `clear`: rows of the target below that truncate, or without a sequence, go, in the same commit, or are marked. `cuts`,
-    of a history: the other versions end at the first of these truncates that lies within them.
+    `clear`: the same commit deletes (or marks) the target's rows below this truncate, and rows without a
+    sequence. `cuts`, for scd2: the other versions end at the first of these truncates that lies within them.
     """
     if plan.history is not None:
         return _scd2_stage(plan, rows, sorted(cuts, key=lambda cut: cut.sequence))
@@ -70,7 +70,7 @@ def _scd2_stage(plan: ApplyPlan, rows: pa.Table, cuts: list[Truncate]) -> Operat
 
 
 def _truncate_values(plan: ApplyPlan, cut: Truncate) -> dict[str, str]:
-    """What a truncate writes into a version."""
+    """The values that a truncate writes into a version."""
     names = end_sequence_columns(plan.table.sequence)
     values = {DELTA_RS.quote_name(n): render_constant(v, DELTA_RS) for n, v in zip(names, cut.sequence, strict=True)}
     return values | {DELTA_RS.quote_name(END_AT): _format_time(cut)}
@@ -81,7 +81,7 @@ def _format_time(cut: Truncate) -> str:
 
 
 def append_stage(rows: pa.Table) -> Operation:
-    """An append of `rows`; columns of the table that they lack become null, columns that it lacks are left out."""
+    """An append of `rows`. Missing columns become null; columns that the table does not have are left out."""
 
     return lambda snapshot, attempt: _append_rows(snapshot, attempt.properties, rows)
 
@@ -92,13 +92,13 @@ def _append_rows(snapshot: DeltaTable, properties: CommitProperties, rows: pa.Ta
 
 
 def stored_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """`rows` with the columns of a table: null where they lack them, without those that the table lacks."""
+    """`rows` with exactly the columns of a table. Missing columns are null."""
     known = [rows[f.name] if f.name in rows.column_names else pa.nulls(rows.num_rows, f.type) for f in schema]
     return pa.table(known, schema=schema)
 
 
 def delete_all(snapshot: DeltaTable, attempt: Attempt) -> None:
-    """An `Operation` that removes every row."""
+    """An `Operation` that deletes every row."""
     snapshot.delete(commit_properties=attempt.properties)
 
 
@@ -113,14 +113,20 @@ def _add_clearing(merger: TableMerger, plan: ApplyPlan, clear: Truncate | None) 
 
 
 def memory_bound(source: pa.Table) -> int:
-    """Bytes that may wait in memory between the steps of a merge of these rows, which are there twice. Without it
-    the table's rows wait in memory as far as reading is ahead of writing; with it they do in files."""
+    """The limit in bytes for data that waits between the steps of a merge of these rows, which are in memory
+    twice.
+
+    Without a limit, rows of the table wait in memory when reading is faster than writing. With it, they wait in
+    files.
+    """
     return WAITING + 2 * int(source.nbytes)
 
 
 def remove_key(row: pa.Table) -> Callable[[DeltaTable, Attempt | None], None]:
-    """An `Operation` of delta-rs that removes the rows with that key, also of a table of no lane. Streamed, for otherwise
-    delta-rs writes the values that it looks for into the log."""
+    """An `Operation` of delta-rs that deletes the rows with that key, also in a table without a lane.
+
+    It streams, because otherwise delta-rs writes the searched values into the log.
+    """
     same = " AND ".join(f"t.{DELTA_RS.quote_name(name)} = s.{DELTA_RS.quote_name(name)}" for name in row.column_names)
 
     def remove(snapshot: DeltaTable, attempt: Attempt | None) -> None:
@@ -141,8 +147,11 @@ def remove_key(row: pa.Table) -> Callable[[DeltaTable, Attempt | None], None]:
 
 @dataclass(frozen=True)
 class Merge:
-    """An `Operation`: the plan's clauses on `source`, and what `more` adds, as one merge. What cannot be done within the
-    bound is done without it. Of a table without rows there is nothing to be met: what a merge would insert is appended."""
+    """An `Operation`: the plan's clauses on `source`, and the clauses of `more`, as one merge.
+
+    If the memory limit is too small, the merge is repeated without it. For a table without rows, the inserts
+    are appended.
+    """
 
     plan: ApplyPlan
     source: pa.Table
@@ -153,7 +162,7 @@ class Merge:
         if can_insert_as_is(plan) and is_empty(snapshot):
             _append_rows(snapshot, properties, self.inserted_rows)
             return
-        # What making the rows took is not kept while the merge needs as much again.
+        # Free unused memory first, because the merge needs as much again.
         pa.default_memory_pool().release_unused()
         try:
             self.more(_create_merger(snapshot, properties, plan, source, memory_bound(source))).execute()
@@ -164,17 +173,17 @@ class Merge:
 
     @property
     def inserted_rows(self) -> pa.Table:
-        """What there is of a table without rows after it, for a plan that takes rows as they are."""
+        """The rows that an empty table has afterwards, for a plan that inserts rows unchanged."""
         return self.source.filter(pc.not_equal(self.source[OP], Op.DELETE.value))
 
 
 def is_empty(snapshot: DeltaTable) -> bool:
-    """Whether the table has no file."""
+    """True when the table has no file."""
     return not pa.table(snapshot.get_add_actions()).num_rows
 
 
 def can_insert_as_is(plan: ApplyPlan) -> bool:
-    """Whether a merge leaves in a table without rows those that are no deletes, as they are."""
+    """True when a merge into an empty table inserts all rows but deletes, unchanged."""
     inserts = [clause for clause in plan.clauses if not clause.matched]
     as_it_is = tuple((column.name, value_of(column.name)) for column in plan.target)
     return [(clause.when, clause.assign) for clause in inserts] == [(NOT_DELETE, as_it_is)]
@@ -212,7 +221,7 @@ def _add_clause(merger: TableMerger, clause: Clause) -> TableMerger:
 
 
 def delete_where(condition: str) -> Operation:
-    """An `Operation` that removes the rows for which the condition holds."""
+    """An `Operation` that deletes the rows for which the condition is true."""
 
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
         snapshot.delete(condition, commit_properties=attempt.properties)

@@ -1,4 +1,4 @@
-"""What older versions of a Delta table still hold, and their end."""
+"""Old versions of a Delta table: their data, and their removal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGE_DATA, LOG = "_change_data", "_delta_log"
 MARKS = "deletionVectors"
 OWN_FILE = re.compile(rf"(?:{CHANGE_DATA}/)?(?:[^/]+=[^/]*/)*[^/]+\.parquet\Z")
 OWN_RANDOM_FILE = re.compile(rf"(?:{CHANGE_DATA}/)?\w\w/[^/]+\.parquet\Z")
-"""In a table with random folders."""
+"""For a table with random folders."""
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class SparkNeeded(Fatal):
 
 
 def refuse_unknown_files(table: DeltaTable) -> None:
-    """Raise SparkNeeded for a table with deletion vectors or liquid clustering."""
+    """Raises SparkNeeded for a table with deletion vectors or liquid clustering."""
     found = {MARKS, CLUSTERING} & {*(table.protocol().reader_features or ()), *(table.protocol().writer_features or ())}
     if found:
         what = "deletion vectors" if MARKS in found else "liquid clustering"
@@ -45,11 +45,12 @@ def refuse_unknown_files(table: DeltaTable) -> None:
 def vacuum_files(
     table: DeltaTable, hours: int | None, done: CommitProperties | None = None, *, dry_run: bool = False
 ) -> int:
-    """Delete files that the newest version does not need, and has not needed for so many hours; by default for as long as
-    the table's properties say. How many.
+    """Deletes files that the newest version has not needed for `hours`; by default the table's properties
+    decide.
 
-    Also files that the log does not name: of attempts that died, and those whose removal it does not tell any more, which it
-    ceases to do when they are old enough to be deleted. But for a folder that holds files of others too."""
+    Returns the number of files. It also deletes files that the log does not name: those of failed attempts, and
+    removed files that the log has already dropped. If the folder has files of others, it keeps unnamed files.
+    """
     refuse_unknown_files(table)
     look = partial(table.vacuum, hours, enforce_retention_duration=False, dry_run=True)
     found = look(full=True)
@@ -72,16 +73,19 @@ def _is_own(table: DeltaTable, file: str) -> bool:
 
 
 def describe_old_versions(path: Folder, table: DeltaTable) -> str:
-    """Where older versions of a table still hold what was removed, for people; empty where there are none."""
+    """Where old versions of a table still contain deleted rows, for people; empty when there are none."""
     kept = table.metadata().configuration.get(RETENTION, "7 days").removeprefix("interval ")
     return f"older versions of the Delta table {path} (its files are kept for {kept}, and then until it is vacuumed)"
 
 
 def end_versions(path: Folder, table: DeltaTable, moved: Callable[[], None] = lambda: None) -> str:
-    """Remove every file that the newest version does not need, and the log of the versions before it, with the statistics
-    that name values. Readers of older versions fail from then on. Nothing is done for a table of which delta-rs does not
-    know all files, or which it does not write: what ends these is told. `moved` is called when the table has got a version
-    whose rows are the same, before an older one is gone."""
+    """Deletes every file that the newest version does not need, and the log of older versions with its
+    statistics.
+
+    Readers of older versions fail from then on. If delta-rs does not know all files of the table, nothing is
+    deleted, and the result names the command that does it. `moved` is called after each new version with the
+    same rows, before an old one is deleted.
+    """
     try:
         vacuum_files(table, 0)
     except SparkNeeded:
@@ -95,7 +99,7 @@ def end_versions(path: Folder, table: DeltaTable, moved: Callable[[], None] = la
     finally:
         table.alter.set_table_properties({LOG_RETENTION: before})
         moved()
-    # Of the versions that are gone: delta-rs leaves them, also what Spark keeps of each version, statistics included.
+    # delta-rs leaves change data and Spark's .crc files of deleted versions, which include statistics.
     (path / CHANGE_DATA).clear()
     commits = path / LOG
     for name in commits.files():

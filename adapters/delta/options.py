@@ -1,4 +1,4 @@
-"""Options of what writes into a lake, and of one table in it."""
+"""Options of sinks in a lake, and of one table in it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ class _StrictOptions(BaseModel):
 
 
 class LakeOptions(_StrictOptions):
-    """`path`: a local folder, `file://` or `s3://` URL. `storage`: what reaches an object store. `compact_every`,
-    `vacuum_every` and `vacuum_retain` (seconds): see `TableMaintenance`."""
+    """The options of a sink in a lake.
+
+    `path`: a local folder, `file://` or `s3://` URL. `storage`: the access to an object store. `compact_every`,
+    `vacuum_every` and `vacuum_retain` (seconds): see `TableMaintenance`.
+    """
 
     path: str
     storage: Storage | None = None
@@ -31,7 +34,7 @@ class LakeOptions(_StrictOptions):
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
-        """The options, or ConfigProblem naming each that is missing, unknown or of the wrong type."""
+        """The options. Raises ConfigProblem with the name of each missing, unknown or invalid option."""
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
@@ -43,7 +46,7 @@ class LakeOptions(_StrictOptions):
 
     @property
     def lake(self) -> Lake:
-        """The lake that they name; ConfigProblem where it cannot be."""
+        """The lake at `path`. Raises ConfigProblem when it is not possible."""
         return Lake.at(self.path, self.storage)
 
     @property
@@ -53,17 +56,17 @@ class LakeOptions(_StrictOptions):
 
 
 class MirrorOptions(LakeOptions):
-    """Of a sink of mirrors. `schema`: of Spark's catalog, in which its tables have names; other engines have no catalog, and
-    leave it aside."""
+    """Options of a mirror sink. `schema`: the schema of Spark's catalog for its tables. Other engines ignore it."""
 
     schema_name: str | None = Field(None, alias="schema", pattern=r"^[A-Za-z0-9_]+$")
 
 
 class TableOptions(_StrictOptions):
-    """What the `to` entry of a lane says of its table.
+    """The options of a lane's table, from its `to` entry.
 
-    `partition_by`, `cluster_by`: columns of the source. `change_data_feed`, `deletion_vectors`: switched on by true, from
-    then on. `compact_every`, `vacuum_every`, `vacuum_retain`: instead of the lake's.
+    - `partition_by`, `cluster_by`: columns of the source.
+    - `change_data_feed`, `deletion_vectors`: true switches them on permanently.
+    - `compact_every`, `vacuum_every`, `vacuum_retain`: override those of the lake.
     """
 
     partition_by: tuple[str, ...] = ()
@@ -76,7 +79,7 @@ class TableOptions(_StrictOptions):
 
     @classmethod
     def from_lane(cls, lane: Lane) -> TableOptions:
-        """The options of the lane, or ConfigProblem naming each that is unknown or of the wrong type, and the line."""
+        """The options of the lane. Raises ConfigProblem with each unknown or invalid option, and the line."""
         try:
             return cls.model_validate(dict(lane.options))
         except ValidationError as error:
@@ -86,7 +89,7 @@ class TableOptions(_StrictOptions):
 
 
 def config_location(lane: Lane) -> str:
-    """Where an option of the lane may stand, for people."""
+    """Where an option of the lane can be set, for people."""
     return f"{lane.config_line or f'the entry of lane {lane.id}'}, its table or `defaults`"
 
 

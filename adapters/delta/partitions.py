@@ -1,8 +1,8 @@
-"""Partitions of a table: which columns and values may make them, and which of them a batch can meet.
+"""Partitions of a table: suitable columns and values, and the partitions that a batch can match.
 
-A batch is looked for in some partitions only where the partition's column is part of the key. A row whose key stays is then
-in the partition it was in, and the old key of one that moved is known. In a table partitioned by another column the row of a
-key may be in any partition, so all are looked at.
+Partitions are skipped only when the partition column is part of the key. Then a row stays in its partition as
+long as its key does, and the old key of a key change is known. Otherwise the row of a key may be in any
+partition.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from .types import storage_type
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 LONGEST_NAME = 255
 Partitions = Mapping[str, list[object]]
-"""Columns by which a table is partitioned, and the values to look at."""
+"""Partition columns, and the values to read."""
 
 MOST_LOOKED_FOR = 1000
-"""Values of a partition's column in one batch from which on all partitions are looked at."""
+"""If a batch has more values of a partition column than this, all partitions are read."""
 
 
 def partition_columns(table: DeltaTable) -> list[str]:
-    """The columns that the table is partitioned by."""
+    """The partition columns of the table."""
     return list(table.metadata().partition_columns)
 
 
 def check_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
-    """The columns of `partition_by` under the names that a table keeps them by. ConfigProblem for one that the source does
-    not have, or whose values cannot make partitions."""
+    """The columns of `partition_by` under their stored names.
+
+    Raises ConfigProblem for a column that the source does not have, or whose values cannot name partitions.
+    """
     which = "only text, whole numbers, booleans and dates can make partitions"
 
     def is_usable(kept: pa.Field) -> bool:
@@ -52,7 +54,7 @@ def check_partitions(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list
 
 
 def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]) -> None:
-    """Raise ConfigProblem when the table is there with other partitions than `wanted`, if any are."""
+    """Raises ConfigProblem when the existing table has other partitions than `wanted`, if any are wanted."""
     found = partition_columns(table)
     if wanted and set(found) != set(find_stored_names(wanted, [f.name for f in table.schema().fields])):
         there = f"is partitioned by {', '.join(found)}" if found else "has no partitions"
@@ -65,7 +67,7 @@ def refuse_other_partitions(table: DeltaTable, lane: Lane, wanted: Sequence[str]
 
 
 def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
-    """Raise Fatal when a file of the table has a path that delta-rs would not find again when it removes the file."""
+    """Raises Fatal when a file of the table has a path that delta-rs cannot find again when it removes the file."""
     if partition_columns(table) and not all(path.isascii() for path in _list_paths(table)):
         raise Fatal(
             f"table {name} has files that another writer put into folders with letters outside ASCII: delta-rs cannot "
@@ -76,7 +78,7 @@ def refuse_foreign_paths(table: DeltaTable, name: str) -> None:
 
 
 def split_unnameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Rows to write whose values can name the partitions that `columns` make, and the rest as `conform.REJECTED`."""
+    """Rows to write whose values can name partitions of `columns`, and the rest as `conform.REJECTED`."""
     rejected = []
     for name in columns:
         if name not in rows.column_names or not t.is_string(rows[name].type):
@@ -89,7 +91,7 @@ def split_unnameable(rows: pa.Table, plan: ApplyPlan, columns: Sequence[str]) ->
 
 
 def refuse_unnameable(source: DeltaTable, partitions: Sequence[str]) -> None:
-    """Raise Unfit when a row of `source` has a text that cannot name one of these partitions."""
+    """Raises CheckpointUnsupported when a row of `source` has a text that cannot name one of these partitions."""
     texts = [f.name for f in read_schema(source) if f.name in partitions and t.is_string(f.type)]
     for batch in pa.RecordBatchReader.from_stream(source.scan(columns=texts)) if texts else ():
         for name in texts:
@@ -104,31 +106,32 @@ def _mask_unnameable(value: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 
 def max_text_bytes(name: str) -> int:
-    """The most bytes of a text in the partition column `name`: each may become three in the name of a folder."""
+    """The maximum length of a text in the partition column `name`. Each byte may become three in the folder's
+    name."""
     return (LONGEST_NAME - 1 - 3 * len(name.encode())) // 3
 
 
 def unnameable_reason(name: str) -> str:
-    """The reason of a row whose text cannot name a partition."""
+    """The reason for a row whose text cannot name a partition."""
     sentence = f"the text of column {name!r} cannot name a partition: it is empty, too long, or reserved"
     return out_of_range_reason(sentence)
 
 
 def list_prunable_columns(table: DeltaTable, plan: ApplyPlan) -> list[str]:
-    """The columns by whose values partitions can be left out, under the names that the table keeps."""
+    """The columns by which partitions can be skipped, under their stored names."""
     keys = plan.table.keys
     kept = {f.name: storage_type(f.type) for f in pa.schema(table.schema().to_arrow())}
     return [name for name in partition_columns(table) if name in keys and _can_partition(kept[name])]
 
 
 def select_few_values(values: Partitions) -> Partitions:
-    """Those columns by whose values partitions may be left out: few of them, and none that is null, which no comparison
-    finds."""
+    """The columns by which partitions can be skipped: those with few values and without NULL, which no
+    comparison finds."""
     return {name: among for name, among in values.items() if 0 < len(among) <= MOST_LOOKED_FOR and None not in among}
 
 
 def old_key_column(plan: ApplyPlan, key: str) -> str:
-    """The column of a rows frame that holds this part of the old key."""
+    """The column of a rows frame with this column of the old key."""
     return dict(zip(plan.table.keys, old_key_columns(plan), strict=True))[key]
 
 

@@ -1,8 +1,10 @@
-"""Where each lane of a lake stands: one file per commit, numbered by the txn version that makes it valid.
+"""The positions of a lake's lanes: one file per commit, named by the txn version that makes it valid.
 
-A commit with txn version n is preceded by file n, so a file without its commit is an attempt that died, or that may still
-commit. Who holds the lane's lock replaces such an orphan. Where there are no locks (an object store) a number is of whom
-created its file, and others take the next one: a file is written once, and says what the commit of its number did.
+File n is written before the commit with txn version n. A file without its commit is from a failed attempt, or
+from one that may still commit. The holder of the lane's lock replaces such an orphan.
+
+Without locks (in an object store) a number belongs to the writer that created its file, and others use the next
+number. A file is written once, and describes the commit of its number.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class PositionRecord:
-    """What the commit `version` makes true. `state` is None after a reset. `attempt` is also in the commit, and tells it
-    apart from other attempts at the same version."""
+    """The content of the position file of commit `version`.
+
+    `state` is None after a reset. `attempt` is also in the commit, and distinguishes it from other attempts at
+    this version.
+    """
 
     version: int
     state: LaneState | None
@@ -36,15 +41,17 @@ class PositionRecord:
 
 
 class PositionFiles:
-    """The position files of one lane in `folder`. Who calls holds the lane, except for `read_record`."""
+    """The position files of one lane in `folder`. The caller holds the lane, except for `read_record`."""
 
     def __init__(self, folder: Folder, lane: str) -> None:
         self._folder = folder
         self._lane = lane
 
     def announce(self, version: int, state: LaneState | None, span: Span | None) -> PositionRecord:
-        """Write the file of a commit before it; durable on return. Its number is `version`, or a later one where that file
-        is not this writer's to replace."""
+        """Writes the file of a commit before the commit; durable on return.
+
+        Its number is `version`, or a later one if this writer may not replace that file.
+        """
         attempt = uuid4().hex
         text = {
             "format": FORMAT,
@@ -57,11 +64,11 @@ class PositionFiles:
         return PositionRecord(version, state, span, attempt)
 
     def has_version(self, version: int) -> bool:
-        """True when file `version` is there: of a commit, or an orphan."""
+        """True when file `version` exists: of a commit, or an orphan."""
         return self._folder.has_file(_file_name(version))
 
     def read_record(self, version: int) -> PositionRecord:
-        """File `version`, whose commit the caller has seen. DataLoss when it is not there, or is not what was written."""
+        """File `version`, whose commit the caller has read. Raises DataLoss when it is missing or damaged."""
         try:
             data = json.loads(self._folder.load(_file_name(version)))
             self._refuse_newer(version, data["format"])
@@ -72,7 +79,7 @@ class PositionFiles:
             raise self._lost_error(version, "is damaged") from error
 
     def prune(self, version: int) -> None:
-        """Remove all but the newest files up to `version`."""
+        """Removes all but the newest files up to `version`."""
         for file in self._folder.files():
             number = file.removesuffix(".json")
             if number.isdecimal() and int(number) <= version - KEPT:

@@ -1,4 +1,4 @@
-"""Tables of a Delta protocol that this program does not write: refused before anything is tried."""
+"""Refuses tables with a Delta protocol that this program cannot write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from replicator.domain.errors import Fatal
 
 READER, WRITER = 3, 7
 IDENTITY_COLUMNS = 6
-"""The writer version that brings identity columns without naming them."""
+"""The writer version that includes identity columns without naming them."""
 
 FEATURES = frozenset(
     {
@@ -25,21 +25,24 @@ FEATURES = frozenset(
         "variantType-preview",
     }
 )
-"""Table features under which delta-rs commits. It says "somebody else committed first" of any other, so others must not
-get that far. On Spark too: tables are widened, cleared and compacted by delta-rs there."""
+"""Table features with which delta-rs commits.
+
+For any other feature it reports "somebody else committed first", so such tables are refused earlier. This also
+applies to Spark, where delta-rs widens, clears and compacts tables.
+"""
 
 CLUSTERING = "clustering"
 CLUSTERED = frozenset({CLUSTERING, "domainMetadata"})
-"""What liquid clustering takes: such tables are for Spark alone."""
+"""The features of liquid clustering: only Spark can write such tables."""
 
 
 def is_clustered(table: DeltaTable) -> bool:
-    """True when delta-rs commits nothing to the table for its clustering."""
+    """True when delta-rs cannot commit to the table because of its clustering."""
     return CLUSTERING in (table.protocol().writer_features or ())
 
 
 def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATURES) -> None:
-    """Raise Fatal, naming what is not among `features` or otherwise newer, when the table has a protocol that cannot be
+    """Raises Fatal, with the reason, when the table's protocol or features (other than `features`) cannot be
     written."""
     protocol = table.protocol()
     unknown = sorted({*(protocol.writer_features or ()), *(protocol.reader_features or ())} - features)
@@ -57,7 +60,7 @@ def refuse_newer(table: DeltaTable, name: str, features: frozenset[str] = FEATUR
 
 
 def unwritable_error(name: str, what: str) -> Fatal:
-    """The error to raise for a table that needs `what`."""
+    """The error for a table that needs `what`."""
     return Fatal(
         f"table {name} has {what} of the Delta protocol, which replicator cannot write; nothing was written",
         next_step="Update replicator, or drop the feature from the table; or give the lane another table with `into`.",

@@ -1,8 +1,10 @@
 """Folders of a lake in an object store.
 
-There are no locks, so who writes is told apart in two ways. A number of a lane belongs to whoever was first to create its
-position file; the file of an attempt that died stays, and the next attempt takes the next number. And an instance that sees
-that somebody else committed for a lane since it took it is fenced.
+There are no locks, so two rules separate writers:
+
+- A number of a lane belongs to the first writer that creates its position file. The file of a failed attempt
+  stays, and the next attempt uses the next number.
+- An instance is fenced when it finds a commit of another instance for a lane that it holds.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from .folders import LaneHold, Record
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bucket:
-    """A bucket and what reaches it."""
+    """A bucket and its client."""
 
     name: str
     store: Any = field(repr=False)
@@ -44,7 +46,7 @@ class StoredFolder:
 
     @classmethod
     def at(cls, path: str, storage: Storage) -> StoredFolder:
-        """The folder at `s3://BUCKET/KEY`; ConfigProblem for the URL of another kind of store."""
+        """The folder at `s3://BUCKET/KEY`. Raises ConfigProblem for the URL of another kind of store."""
         name, key = split_url(path)
         return cls(Bucket(name, S3Store(name, **storage.to_obstore()), storage), key)
 
@@ -53,7 +55,7 @@ class StoredFolder:
 
     @property
     def name(self) -> str:
-        """See `Folder.name`; that of the bucket, where it is the whole of it."""
+        """See `Folder.name`. For a whole bucket, the bucket's name."""
         return self.key.rpartition("/")[2] or self.bucket.name
 
     @property
@@ -72,7 +74,7 @@ class StoredFolder:
         return StoredFolder(self.bucket, f"{self.key}/{name}".lstrip("/"))
 
     def has_table(self) -> bool:
-        """See `Folder.has_table`: a version or a checkpoint of one."""
+        """See `Folder.has_table`: true when there is a commit or a checkpoint."""
         with _translate_errors(self):
             log = self / "_delta_log"
             return any(page for page in obstore.list(self.bucket.store, f"{log.key}/", chunk_size=1))
@@ -124,7 +126,7 @@ class StoredFolder:
             try:
                 obstore.put(self.bucket.store, key, text, mode="create")
             except AlreadyExistsError:
-                # A request that is sent again finds what it wrote itself.
+                # A repeated request finds the file of its first try.
                 return bytes(obstore.get(self.bucket.store, key).bytes()) == text
         return True
 
@@ -138,7 +140,7 @@ class StoredFolder:
                 obstore.delete(self.bucket.store, [file["path"] for file in page])
 
     def is_link_outside(self, _: Any, /) -> bool:
-        """See `Folder.leaves`: there are no links."""
+        """See `Folder.is_link_outside`: there are no links."""
         return False
 
     def hold(self, lane: str) -> LaneHold:
@@ -146,8 +148,7 @@ class StoredFolder:
 
 
 class LaneWatch:
-    """A `LaneHold` where there are no locks: what tells that there are two instances is a commit that this one has not
-    made."""
+    """A `LaneHold` without locks: a commit that this instance did not make shows that there is another instance."""
 
     def __init__(self, lane: str) -> None:
         self._lane = lane
@@ -170,7 +171,6 @@ class LaneWatch:
         self._doubted = version
 
     def release(self) -> None:
-        """See `LaneHold.release`: nothing is kept."""
         self._last = None
 
 
@@ -180,7 +180,7 @@ def _to_json(record: Record) -> bytes:
 
 @contextmanager
 def _translate_errors(folder: StoredFolder, *, writes: bool = False) -> Iterator[None]:
-    """Raises the program's own errors, but for FileNotFoundError of a file that is read."""
+    """Raises errors of this program, except FileNotFoundError for a file that is read."""
     try:
         yield
     except (BaseError, FileNotFoundError) as error:

@@ -1,4 +1,4 @@
-"""Queries over Delta tables: now or then, with a condition that can read nothing but the table."""
+"""Queries over current and old versions of Delta tables. Conditions can read only the table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .tables import has_table, open_table, read_schema
 def read_table(
     path: Folder, name: str, *, version: int | None, as_of: datetime | None, where: str | None, limit: int | None
 ) -> pa.Table:
-    """See `ports.reader.Reader.read`; `path` is the table's folder. Columns have the names that the source gives them."""
+    """See `ports.reader.Reader.read`; `path` is the table's folder. Columns have their source names."""
     table = open_at(path, name, version=version, as_of=as_of)
     schema = to_source_names(read_schema(table))
     scan = pa.RecordBatchReader.from_stream(table.scan())
@@ -35,13 +35,13 @@ def read_table(
 
 
 def read_columns(path: Folder, name: str, version: int) -> pa.Schema:
-    """The columns that `read_table` finds at a version."""
+    """The columns of `read_table` at a version."""
     return to_source_names(read_schema(open_at(path, name, version=version, as_of=None)))
 
 
 @contextmanager
 def translate_missing_files(name: str, table: DeltaTable) -> Iterator[None]:
-    """Fatal where data files of that version of a table were cleaned away."""
+    """Raises Fatal when data files of that version of a table are deleted."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -54,24 +54,25 @@ def translate_missing_files(name: str, table: DeltaTable) -> Iterator[None]:
 
 
 def _is_gone(error: Exception) -> bool:
-    """Whether delta-rs says that a file is not there, through whatever read it."""
+    """True when delta-rs reports that a file is missing, through any reader."""
     return "Object Store error" in str(error) and "not found" in str(error)
 
 
 def to_source_names(schema: pa.Schema) -> pa.Schema:
-    """The columns under the names that the source gives them."""
+    """The columns under their source names."""
     return pa.schema([field.with_name(source_name(field.name)) for field in schema])
 
 
 def table_name(folder: Folder) -> str:
-    """The name under which the table in `folder` was created."""
+    """The original name of the table in `folder`."""
     if is_hashed(folder.name):
         return open_table(folder).metadata().name or folder.name
     return decode_name(folder.name)
 
 
 def open_at(path: Folder, name: str, *, version: int | None, as_of: datetime | None) -> DeltaTable:
-    """The table as it is, or at a version, or at the version of a time. Fatal where there is none."""
+    """The table at its newest version, at `version`, or at the version of a time. Raises Fatal when there is
+    none."""
     if not has_table(path):
         raise Fatal(f"there is no table {name!r} in the lake", next_step="`replicator status` lists the targets.")
     if version is not None and as_of is not None:
@@ -87,7 +88,8 @@ def open_at(path: Folder, name: str, *, version: int | None, as_of: datetime | N
 
 
 def _open_version(path: Folder, version: int | None) -> DeltaTable:
-    """The table at that version, or the newest; ValueError for one to come, which delta-rs would look for one by one."""
+    """The table at that version, or at the newest. Raises ValueError for a future version, which delta-rs would
+    search one by one."""
     table = open_table(path)
     if version is None:
         return table
@@ -97,7 +99,8 @@ def _open_version(path: Folder, version: int | None) -> DeltaTable:
 
 
 def _load_version_at(table: DeltaTable, moment: datetime) -> None:
-    """Load the version of that time; ValueError for a time before the first one, for which delta-rs gives the first."""
+    """Loads the version of that time. Raises ValueError for a time before the first version; delta-rs would
+    load the first."""
     if moment.timestamp() * 1000 < min(entry["timestamp"] for entry in table.history()):
         raise ValueError("the table is younger")
     table.load_as_version(moment)

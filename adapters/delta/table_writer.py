@@ -1,4 +1,4 @@
-"""What is done to a table beside writing the rows of a batch, and by delta-rs."""
+"""Changes to a table besides the rows of a batch, and their implementation by delta-rs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ from .protocol import FEATURES
 from .tables import FILE_BYTES
 
 VACUUMED = "replicator-vacuum"
-"""In a table's log: the transaction whose version is the time of our last vacuum, in seconds since 1970."""
+"""A transaction in a table's log. Its version is the time of our last vacuum, in seconds since 1970."""
 HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """A column that a table is to have, and what it is called now. `emptied`: its values go; where `while_null` names a
-    column, only in rows in which that is NULL."""
+    """A new column of a table, and its current name.
+
+    `emptied`: its values are removed; with `while_null`, only in rows where that column is NULL.
+    """
 
     was: str
     field: pa.Field
@@ -41,49 +43,59 @@ class TargetColumn:
 
 
 class TableWriter(Protocol):
-    """Changes a table that is there. The snapshot that it is given is current afterwards."""
+    """Changes an existing table. The given snapshot is current afterwards."""
 
     features: frozenset[str]
-    """The table features under which it commits."""
+    """The table features with which it commits."""
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
-        """Add nullable columns of stored types (`types`)."""
+        """Adds nullable columns of stored types (`types`)."""
 
     def set_properties(self, table: DeltaTable, properties: Mapping[str, str]) -> None:
-        """Set properties that every writer keeps."""
+        """Sets properties that every writer supports."""
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
-        """Write every row anew with these columns, which hold every value, in one commit."""
+        """Rewrites every row with these columns, which fit all values, in one commit."""
 
     def replace_with(
         self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
     ) -> Operation:
-        """A `commits.Operation` that lets a table have these columns of `source`, and its rows instead of its own, in these
-        `partitions`; by default in those of `source`."""
+        """A `commits.Operation` that replaces a table's columns and rows by these columns of `source` and its
+        rows.
+
+        `partitions`: the new partition columns; by default those of `source`.
+        """
 
     def mark_deletes(self, table: DeltaTable) -> bool:
-        """From now on deleted rows are marked; False where this writer cannot do that."""
+        """Marks deleted rows from now on; False when this writer cannot do that."""
 
     def cluster(self, table: DeltaTable, columns: Sequence[str]) -> bool:
-        """From now on rows are clustered by these columns, which have statistics; False where this writer cannot do that."""
+        """Clusters rows by these columns, which have statistics, from now on; False when this writer cannot do
+        that."""
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
         """A `commits.Operation` that changes no row."""
 
     def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
-        """A `commits.Operation` that removes the marked rows whose deletes are forgotten."""
+        """A `commits.Operation` that deletes the marked rows whose tombstones are purged."""
 
     def remove_key(self, row: pa.Table) -> Operation:
-        """A `commits.Operation` that removes the rows with the key in `row`, out of the files too."""
+        """A `commits.Operation` that deletes the rows with the key in `row`, also from the files."""
 
     def compact(self, table: DeltaTable) -> None:
-        """Rewrite small files as few larger ones. `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when
-        somebody else committed first."""
+        """Rewrites small files as fewer large ones.
+
+        Raises `deltalake.exceptions.CommitFailedError` or `commits.LostRace` when somebody else committed
+        first.
+        """
 
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
-        """Delete the files in the table's folder that the newest version does not need and has not needed for `retain`
-        seconds, in whole hours rounded up; by default for as long as the table's properties say. How many these are; None
-        where that is not known. `old_versions.SparkNeeded` where this writer does not know all files of the table."""
+        """Deletes files in the table's folder that the newest version has not needed for `retain` seconds.
+
+        Seconds are rounded up to whole hours; by default the table's properties decide. Returns the number of
+        files, None when it is not known. Raises `old_versions.SparkNeeded` when this writer does not know all
+        files of the table.
+        """
 
 
 class DeltaRsTableWriter:
@@ -91,7 +103,7 @@ class DeltaRsTableWriter:
 
     features = FEATURES
     compacted = WRITER
-    """How files are written that several become."""
+    """The properties of compacted files."""
 
     def add_columns(self, table: DeltaTable, columns: pa.Schema) -> None:
         added = DeltaSchema.from_arrow(columns)
@@ -101,21 +113,21 @@ class DeltaRsTableWriter:
         table.alter.set_table_properties(dict(properties))
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
-        """Rows pass through memory by the batch."""
+        """Rows are streamed through memory."""
         overwrite_table(table, table, columns)
 
     def replace_with(
         self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
     ) -> Operation:
-        """Rows pass through memory by the batch."""
+        """Rows are streamed through memory."""
         return lambda snapshot, attempt: overwrite_table(snapshot, source, columns, attempt.properties, partitions)
 
     def mark_deletes(self, _: DeltaTable, /) -> bool:
-        """Not by delta-rs, which would add unrelated features."""
+        """False: delta-rs would add unrelated features."""
         return False
 
     def cluster(self, _: DeltaTable, __: Sequence[str], /) -> bool:
-        """Not by delta-rs."""
+        """False: delta-rs cannot cluster."""
         return False
 
     def commit_nothing(self, snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -154,8 +166,10 @@ def overwrite_table(
     properties: CommitProperties | None = None,
     partitions: Sequence[str] | None = None,
 ) -> None:
-    """Let `table` have these columns, with the rows of `source`, in one commit; in these `partitions`, by default in those
-    of `source`. Rows pass through memory by the batch."""
+    """Gives `table` these columns and the rows of `source`, in one commit. Rows are streamed through memory.
+
+    `partitions`: the new partition columns; by default those of `source`.
+    """
     schema = pa.schema([kept.field for kept in columns])
     rows = pa.RecordBatchReader.from_stream(source.scan())
     batches = (pa.record_batch([_column_values(batch, kept) for kept in columns], schema=schema) for batch in rows)

@@ -1,4 +1,4 @@
-"""Delta tables as this project creates, opens and widens them."""
+"""Creates, opens and widens the Delta tables of this project."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ STATISTICS = "delta.dataSkippingStatsColumns"
 STATISTICS_COLUMNS = 32
 FILE_SIZE = "delta.targetFileSize"
 FILE_BYTES = 32 * 1024 * 1024
-"""A merge rewrites every file that holds one of its rows, so files are kept smaller than for tables that only grow."""
+"""A merge rewrites every file that contains one of its rows, so files are smaller than for append-only tables."""
 RANDOM_FOLDERS = "delta.randomizeFilePrefixes"
-"""Spark then puts no value of a row into the path of a file. delta-rs spells the path of a file that Spark named by a value
-outside ASCII in another way when it removes the file, so the file would stay, and its rows be there twice."""
+"""With it, Spark writes no row values into file paths.
+
+delta-rs spells a path with a value outside ASCII differently when it removes Spark's file. The file would stay,
+and its rows would be duplicates.
+"""
 FORGETS_TXN = "delta.setTransactionRetentionDuration"
 CHANGE_DATA_FEED = "delta.enableChangeDataFeed"
 DELETION_VECTORS = "delta.enableDeletionVectors"
@@ -31,7 +34,7 @@ OWN_KINDS = {
     "a dead-letter store": {"event_id", "lane", "stage", "code", "sentence", "key_hash"},
     "a store of events": {"event_id", "aggregate_type", "aggregate_id", "event_version"},
 }
-"""Tables of this program that are no mirrors, by columns that all of the kind have."""
+"""Tables of this program that are not mirrors, with the columns that identify each kind."""
 
 
 def has_table(path: Folder) -> bool:
@@ -45,7 +48,7 @@ def open_table(path: Folder, version: int | None = None) -> DeltaTable:
 
 
 def read_schema(table: DeltaTable) -> pa.Schema:
-    """The table's columns with the Arrow types that delta-rs reads them as; binary and text without view types."""
+    """The table's columns with the Arrow types that delta-rs reads; binary and text without view types."""
     schema = pa.schema(table.schema().to_arrow())
     return pa.schema([pa.field(f.name, storage_type(f.type), f.nullable) for f in schema])
 
@@ -60,11 +63,11 @@ def create_table(
     first: Collection[str] = (),
     remark: str | None = None,
 ) -> None:
-    """Create the table at `path` as version 0, all columns nullable, with the stored types of `types`.
+    """Creates the table at `path` as version 0. All columns are nullable, with the stored types of `types`.
 
-    No deletion vectors and no type widening, so that every engine can write it. Statistics leave out what delta-rs
-    cannot write exactly, and begin with the columns `first`. Names are taken as they are (see `column_names`). `remark` is
-    the table's description.
+    It has no deletion vectors and no type widening, so that every engine can write it. Statistics leave out
+    columns that delta-rs cannot write exactly, and start with the columns `first`. Names are not encoded (see
+    `column_names`). `remark` is the table's description.
     """
     refuse_names(name, columns)
     schema = pa.schema([pa.field(c.name, storage_type(c.type)) for c in columns])
@@ -85,9 +88,9 @@ def create_table(
 
 
 def find_missing_columns(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> pa.Schema:
-    """The columns of `columns` that `table` lacks, by stored names and types.
+    """The columns of `columns` that `table` lacks, with stored names and types.
 
-    Columns there are keep their types; Fatal when one of them cannot take the values it is meant for.
+    Existing columns keep their types. Raises Fatal when one of them cannot store its values.
     """
     schema = read_schema(table)
     columns = stored_columns(columns, schema.names)
@@ -102,8 +105,8 @@ def find_missing_columns(table: DeltaTable, name: str, columns: tuple[Column, ..
 
 
 def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
-    """Raise Fatal for a column without a name, with a NUL in it (which delta-rs would cut it at), or whose name differs from
-    another's in case only."""
+    """Raises Fatal for a column name that is empty, contains NUL (where delta-rs would cut it), or differs from
+    another only in case."""
     seen: dict[str, str] = {}
     for column in columns:
         if not column.name:
@@ -120,9 +123,10 @@ def refuse_names(name: str, columns: tuple[Column, ...]) -> None:
 
 
 def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> None:
-    """Raise Fatal when the settings of an existing table would make us lose rows or positions.
+    """Raises Fatal when the settings of an existing table would lose rows or positions.
 
-    That is: it forgets transactions, it has statistics of long decimals, or columns that we do not fill must not be null.
+    That is: it forgets transactions, it has statistics of long decimals, or it requires values in columns that
+    we do not fill.
     """
     settings = table.metadata().configuration
     _refuse_own(read_schema(table), name, columns)
@@ -144,7 +148,7 @@ def refuse_unsafe(table: DeltaTable, name: str, columns: tuple[Column, ...]) -> 
 
 
 def _refuse_own(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> None:
-    """Raise ConfigProblem for a table of this program that is of another kind than `columns`."""
+    """Raises ConfigProblem for a table of this program of another kind than `columns`."""
     for kind, marks in OWN_KINDS.items():
         if marks <= set(schema.names) and not marks <= {c.name for c in columns}:
             raise ConfigProblem(
@@ -164,7 +168,7 @@ def _refuse_types(schema: pa.Schema, name: str, columns: tuple[Column, ...]) -> 
 
 
 def columns_with_statistics(table: DeltaTable) -> list[str]:
-    """The columns of which writers keep statistics, by the table's properties."""
+    """The columns with statistics, by the table's properties."""
     settings = table.metadata().configuration
     if STATISTICS in settings:
         return [part.strip().strip("`") for part in settings[STATISTICS].split(",")]
@@ -184,13 +188,13 @@ def _refuse_statistics(table: DeltaTable, name: str) -> None:
 
 
 def can_have_statistics(field: pa.Field) -> bool:
-    """True when readers may safely skip files by the column, and the property that lists such columns can spell its name."""
+    """True when readers may safely skip files by the column, and the statistics property can spell its name."""
     return field.name.replace("_", "a").isalnum() and field.name.isascii() and has_exact_statistics(field.type)
 
 
 def statistics_columns(schema: pa.Schema, partition_by: list[str], first: Collection[str]) -> str:
-    """The columns `first` and as many of the others that can have statistics as there may be; not columns of partitions,
-    which are in no file."""
+    """The columns with statistics: `first`, then others up to the limit. Partition columns are left out, as
+    files do not contain them."""
     plain = [f.name for f in schema if f.name not in partition_by and can_have_statistics(f)]
     ours = [n for n in plain if n.startswith("_cdc_seq_")]
     theirs = sorted((n for n in plain if n not in ours), key=lambda n: n not in first)

@@ -1,7 +1,7 @@
-"""How Arrow types are kept in Delta tables. The one place that decides it.
+"""The Delta type of each Arrow type. Only this module decides it.
 
 Delta has no unsigned integers, no time of day, no duration, decimals of at most 38 digits and timestamps in
-microseconds. What it lacks is kept without loss in another type:
+microseconds. Such values are stored without loss in another type:
 
 | Arrow | Delta | form |
 | --- | --- | --- |
@@ -17,10 +17,10 @@ microseconds. What it lacks is kept without loss in another type:
 | decimal, scale above precision | decimal(s, s) | the number |
 | decimal of more than 38 digits | string | the number, with all its digits and no exponent |
 | fixed-size and large binary, views | binary | the bytes |
-| large string, views, dictionary, extension | as the type they stand for | |
+| large string, views, dictionary, extension | as the type they represent | |
 | null | string | always null |
 
-Lists, structs and maps keep their shape, with the types inside them kept likewise.
+Lists, structs and maps stay what they are, with inner types by the same rules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from replicator.domain.errors import Fatal
 from ..arrow.decimals import cast_digits
 
 EXACT_DECIMAL_DIGITS = 15
-"""delta-rs writes decimal statistics as JSON floats, which are exact up to so many digits; beyond, readers skip rows."""
+"""delta-rs writes decimal statistics as JSON floats, which are exact only up to this number of digits. Beyond,
+readers skip rows."""
 
 _LATEST = {"s": "24:00:00", "ms": "24:00:00.000", "us": "24:00:00.000000", "ns": "24:00:00.000000000"}
 
@@ -45,7 +46,8 @@ _INTEGERS = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.in
 
 
 def storage_type(arrow: pa.DataType) -> pa.DataType:
-    """The Arrow type of the Delta column that keeps values of `arrow` (table above); Fatal for a type it does not name."""
+    """The Arrow type of the Delta column that stores values of `arrow` (table above). Raises Fatal for other
+    types."""
     for applies, kept in _RULES:
         if applies(arrow):
             return kept(arrow)
@@ -119,9 +121,9 @@ _RULES: tuple[tuple[Callable[[Any], bool], Callable[[Any], pa.DataType]], ...] =
 
 
 def has_exact_statistics(kept: pa.DataType) -> bool:
-    """True when the statistics delta-rs writes for a column of this stored type are safe to skip files by.
+    """True when files can safely be skipped by delta-rs's statistics for a column of this stored type.
 
-    Not for decimals of more digits than a float has, nor for floats, whose NaN has no place in an order.
+    False for decimals with more digits than a float, and for floats, because NaN has no order.
     """
     if t.is_decimal(kept):
         return bool(kept.precision <= EXACT_DECIMAL_DIGITS)
@@ -130,7 +132,8 @@ def has_exact_statistics(kept: pa.DataType) -> bool:
 
 
 def can_accept(kept: pa.DataType, arrow: pa.DataType) -> bool:
-    """True when an existing column of type `kept` can take values of `arrow`, each without loss or else rejected."""
+    """True when an existing column of type `kept` can store values of `arrow`, each without loss or else
+    rejected."""
     new = storage_type(arrow)
     if kept.equals(new) or t.is_null(arrow):
         return True
@@ -145,15 +148,15 @@ def can_accept(kept: pa.DataType, arrow: pa.DataType) -> bool:
 
 
 def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
-    """`column` brought nearer to `kept` where Arrow's own cast would refuse or spoil what fits.
+    """`column` converted towards `kept` where Arrow's own cast would refuse or damage values that fit.
 
-    The rest is left to `adapters.arrow.conform`, which rejects values that do not fit.
+    `adapters.arrow.conform` does the rest, and rejects values that do not fit.
     """
     arrow = column.type
     if isinstance(arrow, pa.BaseExtensionType):
         column, arrow = pc.cast(column, arrow.storage_type), arrow.storage_type
     if t.is_integer(arrow) and t.is_decimal(kept):
-        # Arrow compares the widest value of the integer type with the precision, not the values there are.
+        # Arrow compares the precision with the range of the integer type, not with the actual values.
         return pc.cast(column, pa.decimal128(20 if arrow == pa.uint64() else 19, 0))
     if t.is_time(arrow) and t.is_string(kept):
         return _time_to_text(column)
@@ -161,8 +164,11 @@ def to_storage(column: pa.ChunkedArray, kept: pa.DataType) -> pa.ChunkedArray:
 
 
 def restore_type(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray:
-    """`column`, as a table keeps values of `arrow`, brought so near to that type that Arrow's own cast does the rest, or
-    tells what has no way back: the other way round than `to_storage`."""
+    """The reverse of `to_storage`: converts `column`, stored for `arrow`, so far that Arrow's own cast does the
+    rest.
+
+    That cast also fails for values that cannot be converted back.
+    """
     if isinstance(arrow, pa.BaseExtensionType):
         return restore_type(column, arrow.storage_type)
     if t.is_time(arrow) and t.is_string(column.type):
@@ -173,14 +179,14 @@ def restore_type(column: pa.ChunkedArray, arrow: pa.DataType) -> pa.ChunkedArray
 
 
 def to_storable(rows: pa.Table) -> pa.Table:
-    """The rows in types in which a Delta table keeps them."""
+    """The rows in types that a Delta table can store."""
     kinds = [pa.field(f.name, storage_type(f.type)) for f in rows.schema]
     columns = [cast_digits(to_storage(column, f.type), f.type) for column, f in zip(rows.columns, kinds, strict=True)]
     return pa.Table.from_arrays(columns, schema=pa.schema(kinds))
 
 
 def mask_impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """True for times of day outside 00:00:00 to 24:00:00, which Arrow can hold; None when there are none."""
+    """True for times of day outside 00:00:00 to 24:00:00, which Arrow allows; None when there are none."""
     if not t.is_time(column.type):
         return None
     number = _to_ticks(column)
@@ -189,14 +195,14 @@ def mask_impossible(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 
 
 def _time_to_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times as text. 24:00:00 is a time in PostgreSQL; Arrow has no text for it."""
+    """Times as text. 24:00:00 is a time in PostgreSQL, but Arrow has no text for it."""
     text = pc.cast(column, pa.string())
     at_end = pc.equal(_to_ticks(column), _midnight(column.type))
     return pc.if_else(at_end, pa.scalar(_LATEST[column.type.unit]), text) if pc.any(at_end).as_py() else text
 
 
 def _text_to_time(column: pa.ChunkedArray, time: pa.DataType) -> pa.ChunkedArray:
-    """Times of the texts that `_time_to_text` made; 24:00:00 is one."""
+    """The times of texts by `_time_to_text`, including 24:00:00."""
     per_second = _midnight(time) // 86_400
     hours, minutes, seconds = (pc.cast(pc.utf8_slice_codeunits(column, at, at + 2), pa.int64()) for at in (0, 3, 6))
     fraction = pc.utf8_slice_codeunits(column, 9, 18)

@@ -1,4 +1,4 @@
-"""Where a lane stood at each version of its table, as the commits say."""
+"""The position of a lane at each version of its table, from the table's commits."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from replicator.domain.policy.plan import LaneState
 from replicator.domain.position import Position
 
 ATTEMPT = "replicatorAttempt"
-"""Names the attempt in the commit's own record, so that a commit whose answer was lost is known again."""
+"""The attempt in the commit's metadata. It identifies a commit whose answer was lost."""
 STANDING = "replicatorPosition"
-"""In a commit's own record: the lane, and its position with that commit."""
+"""In the commit's metadata: the lane, and its position after the commit."""
 USER_METADATA = "userMetadata"
-"""Where Spark keeps what a writer says of its commit."""
+"""The key under which Spark stores a writer's commit metadata."""
 SAME_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
 """Operations whose versions have the rows of the version before."""
 
 
 def encode_position(app: str, state: LaneState | None) -> str:
-    """What the commit of a lane says of where it stands; of none after a reset."""
+    """The position in a lane's commit; null after a reset."""
     return json.dumps([app, None if state is None else state.position.to_json()], separators=(",", ":"))
 
 
 def read_version_positions(table: DeltaTable, app: str) -> Iterator[tuple[int, Position]]:
-    """The versions of the table that commits of the lane `app` made, and compaction and vacuum behind them, the newest
-    first, with the lane's position there. What other commits changed is not known, so their versions are left out."""
+    """Versions of the table with the position of the lane `app`, the newest first.
+
+    They are the lane's commits, and compactions and vacuums after them. Other commits may change rows, so their
+    versions are left out.
+    """
     found: list[tuple[int, Position]] = []
     at: Position | None = None
     for entry in sorted(table.history(), key=lambda entry: entry["version"]):

@@ -1,4 +1,4 @@
-"""What computes projections, by engine."""
+"""Projectors, which compute gold tables, by engine."""
 
 from .local import LocalProjector
 

@@ -1,4 +1,4 @@
-"""Data files: what the log says of them, by which those are found that may hold some rows."""
+"""Data files and their statistics in the log, which show the files that may contain some rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import unquote
 from replicator.domain.projection import Groups
 
 FEW_BYTES, FEW_ROWS = 16 * 1024 * 1024, 250_000
-"""Of files, and in them: reading rows as they are asked for holds as many, a file's own groups of rows being larger."""
+"""Limits in bytes and rows for files whose rows are held in memory. A streaming read holds as much, because a
+row group is larger."""
 
 
 class ColumnBounds(NamedTuple):
-    """Of a column in a file: its rows, what its values lie between, and the count of its nulls; None where they are not
-    known."""
+    """Statistics of a column in a file: rows, minimum, maximum and nulls; None where they are not known."""
 
     rows: int | None
     low: Any = None
@@ -25,13 +25,13 @@ class ColumnBounds(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """True when every value that the column has in it is known to lie between `low` and `high`, or to be null."""
+        """True when every value of the column is known to be null, or between `low` and `high`."""
         return (self.low is not None and self.high is not None) or (self.rows is not None and self.nulls == self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file of a version: `path` as the log spells it, the values of its partition, and the bounds of a column."""
+    """A file of a version: `path` as the log spells it, its partition values, and the bounds of a column."""
 
     path: str
     size: int
@@ -40,25 +40,27 @@ class DataFile:
 
     @property
     def relative_path(self) -> str:
-        """Where it lies in the table's folder."""
+        """Its path in the table's folder."""
         return unquote(self.path)
 
 
 def has_few_rows(files: Sequence[DataFile]) -> bool:
-    """Whether the rows of all these files may be held in memory: queries over them there take half the time. A file may have
-    far more rows than its size tells."""
+    """True when the rows of all these files may be held in memory, where queries take half the time.
+
+    Rows count besides bytes, because a small file can have many rows.
+    """
     sizes, rows = [file.size for file in files], [file.bounds.rows for file in files]
     return sum(sizes) <= FEW_BYTES and None not in rows and sum(n for n in rows if n is not None) <= FEW_ROWS
 
 
 def mask_candidates(bounds: Iterable[ColumnBounds], groups: Groups) -> list[bool]:
-    """For each file, whether it may have rows whose value of the column is one of `groups`."""
+    """For each file: may it have rows with one of `groups` in the column?"""
     wanted, with_null = sorted(group for group in groups if group is not None), None in groups
     return [not one.is_exact or (with_null and one.nulls != 0) or _is_wanted(one, wanted) for one in bounds]
 
 
 def has_only_groups(files: Iterable[DataFile], groups: Groups) -> bool:
-    """Whether all rows of these files are known to have a value of the column that is one of `groups`."""
+    """True when all rows of these files are known to have one of `groups` in the column."""
     return all(_is_of_one_group(file.bounds, groups) for file in files)
 
 
@@ -73,6 +75,6 @@ def _is_wanted(one: ColumnBounds, wanted: Sequence[Any]) -> bool:
     if low is None or not wanted:
         return False
     if type(low) is not type(wanted[0]):
-        return True  # Values of another type may be equal in the eyes of the query.
+        return True  # The query may treat values of another type as equal.
     first = bisect_left(wanted, low)
     return first < len(wanted) and bool(wanted[first] <= one.high)

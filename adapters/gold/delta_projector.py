@@ -1,4 +1,5 @@
-"""What projectors of every engine do: find tables, their versions and records, and make the table of a projection ready."""
+"""The common methods of projectors: find tables, their versions and records, and prepare the table of a
+projection."""
 
 from __future__ import annotations
 
@@ -51,8 +52,11 @@ T = TypeVar("T")
 
 
 class DeltaProjector:
-    """`ports.projector.Projector` for tables in Delta; an engine says how rows are compared and computed. Options:
-    `sinks`, by name what the tables of projections and of their inputs lie in (`LakeOptions`)."""
+    """`ports.projector.Projector` for tables in Delta. An engine adds the comparison and the computation of
+    rows.
+
+    Options: `sinks`, by name the lakes of projections and of their inputs (`LakeOptions`).
+    """
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
@@ -63,17 +67,17 @@ class DeltaProjector:
             name: TableMaintenance(said.compact_every, writer, said.vacuum) for name, said in self._lakes.items()
         }
         self._targets: dict[str, tuple[DeltaTable, int] | None] = {}
-        """By projection its table, and the version, that `last` saw."""
+        """By projection its table, and the version that `last` read."""
         self._written: dict[str, LatestTable] = {}
         self._read: dict[str, SnapshotCache] = {}
-        """By URI, the tables that were looked at. Versions of inputs are kept for the next refresh, which compares with what
-        the last one read."""
+        """The cached tables by URI. Input versions are kept for the next refresh, which compares with the last
+        one read."""
         self._looked: dict[str, Future[DeltaTable | None]] = {}
-        """By projection its table, as it was when the inputs were looked at."""
+        """By projection its table, read together with the inputs."""
         self._said: dict[str, tuple[tuple[str, object], RefreshRecord]] = {}
-        """By projection the last commit that was made here, as `LatestTable` knows it, and what it said."""
+        """By projection the last commit of this process, as `LatestTable` stores it, and its record."""
         self._beside = ThreadPoolExecutor(1, "refresh")
-        """For what is done while the thread of who calls does something else."""
+        """Runs work in parallel to the caller's thread."""
         self.looked_up: Callable[[], None] = lambda: None
         """Called before a commit; for tests of races."""
 
@@ -81,7 +85,7 @@ class DeltaProjector:
         return self._input_folder(sink, table).uri
 
     def reads(self, projection: Projection) -> InputVersions:
-        """The table is looked at meanwhile, for `last`."""
+        """Also reads the table meanwhile, for `last`."""
         looking = self._start_lookup(projection)
         try:
             found = self._read_newest(projection)
@@ -132,7 +136,7 @@ class DeltaProjector:
             return ReplaceResult(version, rows)
 
     def let_go(self) -> None:
-        """See `ports.projector.Projector.let_go`: versions of a lake are kept by their table. The newest stay known."""
+        """See `ports.projector.Projector.let_go`. The newest versions stay cached."""
         for one in self._read.values():
             one.drop_older()
 
@@ -147,22 +151,23 @@ class DeltaProjector:
             return end_versions(folder, open_table(folder)) if has_table(folder) else ""
 
     def close(self) -> None:
-        self._beside.shutdown(cancel_futures=True)  # Looks at tables that nobody will ask for.
+        self._beside.shutdown(cancel_futures=True)  # Cancels reads that nobody needs.
         for known in (self._targets, self._written, self._read, self._looked, self._said):
             known.clear()
 
     def _compute_and_commit(self, projection: Projection, work: RefreshWork, record: RefreshRecord) -> tuple[int, int]:
-        """Compute and commit; the version, and the rows that were written."""
+        """Computes and commits; returns the version, and the number of rows written."""
         raise NotImplementedError
 
     def _is_group_type(self, projection: Projection, values: Iterable[object]) -> bool:
-        """Whether values are of the type that the table's groups have; equal ones of two types are not found again."""
+        """True when the values have the type of the table's groups. Equal values of two types would not be
+        found again."""
         found = self._read_group_type(projection)
         kind = None if found is None else python_type(found)
         return all(type(value) is kind for value in values if value is not None)
 
     def _read_group_type(self, projection: Projection) -> pa.DataType | None:
-        """The type of the groups in the table; None where it is not there."""
+        """The type of the table's groups; None when the table does not exist."""
         table = self._get_target(projection)
         return None if table is None else group_column(projection, read_schema(table)).type
 
@@ -171,21 +176,24 @@ class DeltaProjector:
         return lake.root if table is None else lake.table(table)
 
     def _snapshots_of(self, folder: Folder) -> SnapshotCache:
-        """Of an input."""
+        """The cached versions of an input."""
         return self._read.setdefault(folder.uri, SnapshotCache(folder))
 
     def _target_folder(self, projection: Projection) -> Folder:
         return self._input_folder(projection.sink, projection.into)
 
     def _start_lookup(self, projection: Projection) -> Future[DeltaTable | None]:
-        """Have the other thread look at the table. Right after a commit nobody waits for that: the table goes on to it while
-        nothing is refreshed, and who looks next finds out again what went wrong."""
+        """Reads the table in the other thread.
+
+        After a commit nobody waits for it: it updates the table while nothing is refreshed, and a later read
+        finds an error again.
+        """
         return self._beside.submit(self._read_newest_target, projection)
 
     def _read_newest_target(self, projection: Projection) -> DeltaTable | None:
         try:
             table = self._latest_target(projection).newest()
-        except TableNotFoundError:  # So are folders called that may not be looked into.
+        except TableNotFoundError:  # Also raised for folders without access.
             if has_table(self._target_folder(projection)):
                 raise
             return None
@@ -202,7 +210,7 @@ class DeltaProjector:
             self._said[projection.name] = (commit, record)
 
     def _get_target(self, projection: Projection) -> DeltaTable | None:
-        """The table as `last` saw it; Retryable where it has moved on since."""
+        """The table that `last` read. Raises Retryable if it has newer commits."""
         if projection.name not in self._targets:
             self.last(projection)
         table, version = self._targets[projection.name] or (None, None)
@@ -211,7 +219,7 @@ class DeltaProjector:
         return table
 
     def _get_existing_target(self, projection: Projection) -> DeltaTable:
-        """The same, where `last` has found a record in it."""
+        """The same table, for a projection with a record."""
         table = self._get_target(projection)
         if table is None:
             raise Fatal(f"table {projection.label} is gone", next_step="Refresh again.")
@@ -219,7 +227,8 @@ class DeltaProjector:
 
     @contextmanager
     def _run_in_background(self, does: Callable[[], T]) -> Iterator[Future[T]]:
-        """What is done in another thread; it has ended when this has, and its errors are those of its result."""
+        """Runs `does` in another thread, which has ended at the end of the block. Its errors are raised by the
+        result."""
         coming = self._beside.submit(does)
         try:
             yield coming
@@ -227,8 +236,10 @@ class DeltaProjector:
             wait([coming])
 
     def _prepare_target(self, projection: Projection, schema: pa.Schema, work: RefreshWork) -> DeltaTable:
-        """The table for rows of these stored types: made when it is not there; Fatal where only some groups are to be
-        replaced and it has other columns."""
+        """The table for rows of these stored types; created if it does not exist.
+
+        Raises Fatal when only some groups are replaced and the table has other columns.
+        """
         refuse_group_type(projection, schema)
         table = self._get_target(projection)
         if table is None:
@@ -246,7 +257,7 @@ class DeltaProjector:
         return table
 
     def _commit_record(self, projection: Projection, record: RefreshRecord) -> tuple[int, int]:
-        """Commit the record alone."""
+        """Commits only the record."""
         table = self._get_existing_target(projection)
         self.looked_up()
         said = commit_properties(table, projection, record)
@@ -256,8 +267,10 @@ class DeltaProjector:
         return version, 0
 
     def _finish_commit(self, projection: Projection, table: DeltaTable, version: int) -> None:
-        """After the commit of that version: it is durable, and the table is compacted now and then. `table` may be at the
-        version before; whoever asks for the newest one moves it on."""
+        """Makes the commit of that version durable, and compacts the table from time to time.
+
+        `table` may still be at the version before; a later read updates it.
+        """
         folder = self._target_folder(projection)
         if isinstance(folder, LocalFolder):
             sync_commit(folder, version)
@@ -272,25 +285,25 @@ class DeltaProjector:
             self._latest_target(projection).set_current(table)
 
     def _has_sized_files(self, projection: Projection, table: DeltaTable) -> bool:  # noqa: ARG002
-        """True where refreshes themselves see to the sizes of files, and compaction would undo what they are for."""
+        """True when refreshes control the sizes of files, which compaction would undo."""
         return False
 
 
 def advance_to(table: DeltaTable, version: int) -> None:
-    """Have the table at a version that there is by now."""
+    """Updates the table to an existing version."""
     if table.version() < version:
         table.update_incremental()
-    if table.version() != version:  # Somebody else has committed since.
+    if table.version() != version:  # Somebody else has committed meanwhile.
         table.load_as_version(version)
 
 
 def other_columns_error(projection: Projection) -> Fatal:
-    """The error for rows of some groups that are not like those of the others."""
+    """The error for rows of some groups with other columns than the table."""
     return Fatal(f"the query of {projection.name} gives other columns than its table has", next_step=REFRESH_FULL)
 
 
 def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
-    """The error for an input that nobody has made yet."""
+    """The error for an input that does not exist yet."""
     return Fatal(
         f"projection {projection.name} reads {one.label}, which is not there yet",
         next_step="Run the pipeline that writes it first.",
@@ -298,7 +311,7 @@ def missing_input_error(projection: Projection, one: ProjectionInput) -> Fatal:
 
 
 def refuse_missing_keys(projection: Projection, columns: Iterable[str]) -> None:
-    """Raise Fatal when the rows of a query do not have the columns of `keys`."""
+    """Raises Fatal when the rows of a query lack columns of `keys`."""
     there = {name.lower() for name in columns}
     for name in projection.keys:
         if name.lower() not in there:
@@ -309,7 +322,7 @@ def refuse_missing_keys(projection: Projection, columns: Iterable[str]) -> None:
 
 
 def repeated_keys_error(projection: Projection) -> Fatal:
-    """The error for rows that share their key."""
+    """The error for several rows with the same key."""
     return Fatal(
         f"the query of projection {projection.name} gives several rows with the same {', '.join(projection.keys)}",
         next_step=f"Correct the query, or `keys` ({projection.config_line}).",
@@ -317,5 +330,5 @@ def repeated_keys_error(projection: Projection) -> Fatal:
 
 
 def _first_columns(projection: Projection) -> list[str]:
-    """The columns whose statistics come first."""
+    """The columns with the first statistics."""
     return [name for name in (projection.partition_by, *projection.keys) if name]

@@ -1,4 +1,4 @@
-"""Queries of projections in DuckDB: over versions of tables, whole or by groups."""
+"""Queries of projections in DuckDB over versions of tables, for all rows or by groups."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ..sql.dialect import DUCKDB
 
 GROUPS = "_groups"
 Rows: TypeAlias = ds.Scanner | pa.Table
-"""Rows that can be read any number of times."""
+"""Rows that can be read repeatedly."""
 
 q = DUCKDB.quote_name
 
 
 def describe_query_error(query: str) -> str:
-    """Why DuckDB does not read a query; empty when it does."""
+    """The reason why DuckDB cannot parse a query; empty when it can."""
     try:
         duckdb.extract_statements(query)
     except duckdb.Error as error:
@@ -38,7 +38,7 @@ def _error_text(error: Exception) -> str:
 
 @contextmanager
 def open_query_session(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection; what it cannot do is a Fatal of the projection `name`."""
+    """A connection. Its errors are raised as Fatal for the projection `name`."""
     with open_session() as connection:
         try:
             yield connection
@@ -50,24 +50,27 @@ def open_query_session(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 ADDED = "_change_type IN ('insert', 'update_postimage')"
-"""Rows of a change data feed that are there after the change; the others were there before."""
+"""Rows of a change data feed that exist after the change. The others existed before."""
 
 
 def find_differing_groups(
     connection: duckdb.DuckDBPyConnection, sides: tuple[Rows, Rows], names: Mapping[str, str], key: str | None, most: int
 ) -> list[Any]:
-    """The groups of which rows differ between two sides, at most one more than `most`; without a key something where any
-    differ. `names`: the columns that are compared, and what the query calls them."""
+    """The groups with different rows on two sides, at most `most` + 1. Without a key, one element if any row
+    differs.
+
+    `names`: the compared columns, and their names in the query.
+    """
     sums = []
     for sign, rows in zip("-+", sides, strict=True):
         connection.register(f"_rows_{sign}", rows)
         of_side = f"SELECT {_column_list(names)} FROM {q(f'_rows_{sign}')}"
         listed = _comparable_columns(names, rows.schema if isinstance(rows, pa.Table) else rows.projected_schema)
         each = f"SELECT {key or 'TRUE'} AS _group, {', '.join(_row_hashes(listed))} FROM ({of_side})"
-        # Sides are summed alone: a sign for each row takes twice the time.
+        # Each side is summed on its own: a sign per row takes twice the time.
         of_group = f"{sign}count(*) AS _number, {sign}sum(_one) AS _ones, {sign}sum(_other) AS _others"
         sums.append(f"SELECT _group, {of_group} FROM ({each}) GROUP BY _group")
-    # The same rows on both sides have the same sums; others have them once in 2^64.
+    # Equal rows on both sides have equal sums. Different rows have equal sums once in 2^64.
     unlike = "sum(_number) <> 0 OR sum(_ones) <> 0 OR sum(_others) <> 0"
     text = f"SELECT _group FROM ({' UNION ALL '.join(sums)}) GROUP BY _group HAVING {unlike} LIMIT {most + 1}"
     return [one for (one,) in connection.execute(text).fetchall()]
@@ -76,8 +79,8 @@ def find_differing_groups(
 def find_changed_groups(
     connection: duckdb.DuckDBPyConnection, feed: pa.Table, names: Mapping[str, str], key: str | None, most: int
 ) -> list[Any]:
-    """As `find_differing_groups`, of the rows of a change data feed: what is there as often after the changes as before is
-    the same."""
+    """See `find_differing_groups`, for the rows of a change data feed. A row that is as frequent after the
+    changes as before is unchanged."""
     connection.register("_feed", feed)
     columns = f"SELECT {_column_list(names)}, _change_type FROM _feed"
     often = f"sum(CASE WHEN {ADDED} THEN 1 ELSE -1 END) <> 0"
@@ -90,14 +93,19 @@ def find_changed_groups(
 
 
 def _row_hashes(listed: str) -> tuple[str, str]:
-    """Two for each row. They begin with a number of their own, and are hashed twice: what DuckDB makes of small numbers, of
-    0 above all, and of several columns, adds up to the same more often than by chance."""
+    """Two hashes for each row.
+
+    They start with different numbers and are hashed twice. DuckDB's hashes of small numbers (above all 0) and
+    of several columns have equal sums more often than by chance.
+    """
     return f"hash(hash(1, {listed})) AS _one", f"hash(hash(2, {listed})) AS _other"
 
 
 def _comparable_columns(names: Mapping[str, str], schema: pa.Schema) -> str:
-    """The columns, so that DuckDB makes the same of equal values only: nested ones as text, since it makes the same of NULL,
-    of an empty list, and of one of NULL."""
+    """The columns in a form in which DuckDB hashes only equal values alike.
+
+    Nested columns are text, because DuckDB's hashes of NULL, an empty list and a list of NULL are equal.
+    """
     nested = {name for stored, name in names.items() if pa.types.is_nested(schema.field(stored).type)}
     return ", ".join(f"CAST({q(name)} AS VARCHAR)" if name in nested else q(name) for name in names.values())
 
@@ -109,7 +117,7 @@ def _column_list(names: Mapping[str, str]) -> str:
 def register_rows(
     connection: duckdb.DuckDBPyConnection, name: str, rows: Any, names: Mapping[str, str], within: str | None
 ) -> None:
-    """Have queries find those `rows` that are under a condition, or all, as the table `name`. Of rows, the columns are those
+    """Registers `rows` as the table `name`, or those that meet the condition `within`. Their columns are those
     of `names`."""
     if within is None and all(stored == named for stored, named in names.items()):
         connection.register(name, rows)
@@ -120,20 +128,22 @@ def register_rows(
 
 
 def register_groups(connection: duckdb.DuckDBPyConnection, groups: Groups, kind: pa.DataType) -> None:
-    """Have `groups_condition` mean these."""
+    """Registers the groups for `groups_condition`."""
     named = pa.array([group for group in groups if group is not None], kind)
     connection.register(GROUPS, pa.table({"value": named}))
 
 
 def groups_condition(key: str, groups: Groups) -> str:
-    """The condition that a row is of a group that was offered. NULL is asked for apart, so that others are looked up and not
-    compared with every group."""
+    """The condition that a row belongs to a registered group.
+
+    NULL has its own condition, so that other groups are looked up instead of compared one by one.
+    """
     named = f"({key}) IN (FROM {GROUPS})"
     return f"({named} OR ({key}) IS NULL)" if None in groups else named
 
 
 def run_query(connection: duckdb.DuckDBPyConnection, query: str, column: str | None, groups: Groups | None) -> pa.Table:
-    """The rows of a query: of these groups, which were offered, or all, in the order of `column` where it is named."""
+    """The rows of a query: of registered groups, or all, ordered by `column` if it is given."""
     if groups is None:
         which = "" if column is None else f" ORDER BY {q(column)} NULLS FIRST"
     else:
@@ -147,7 +157,7 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: str, column: str | N
         )
         found = found.project(", ".join(columns))
     rows = found.to_arrow_table()
-    # Not by DuckDB, which would think the query over once more.
+    # Cast in Arrow, because DuckDB would plan the query again.
     for at, kind in enumerate(kinds):
         if kind == "HUGEINT":
             rows = rows.set_column(at, rows.field(at).name, _narrow_sums(rows.column(at), rows.field(at).name))
@@ -155,8 +165,11 @@ def run_query(connection: duckdb.DuckDBPyConnection, query: str, column: str | N
 
 
 def filter_groups(rows: pa.Table, column: str, groups: Groups) -> pa.Table:
-    """Those of the rows whose value of a column of theirs is one of the groups; meant for where that is nearly always true
-    of all, and nobody has asked DuckDB. Fatal where they have no such column."""
+    """The rows with one of the groups in `column`, for rows where nearly all have one and DuckDB did not
+    filter.
+
+    Raises Fatal when they lack the column.
+    """
     named = next((name for name in rows.column_names if name.lower() == column.lower()), None)
     if named is None:
         raise Fatal(f"the query gives no column {column!r}", next_step="Correct `partition_by`, or the query.")
@@ -167,7 +180,7 @@ def filter_groups(rows: pa.Table, column: str, groups: Groups) -> pa.Table:
 
 
 def _narrow_sums(sums: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Sums of whole numbers, which have 128 bits here, in the 64 bits that they have on other engines."""
+    """Sums of integers, which have 128 bits in DuckDB, in 64 bits as on other engines."""
     try:
         return sums.cast(pa.int64())
     except pa.ArrowInvalid as error:

@@ -1,8 +1,12 @@
-"""Tables whose files hold ranges of a column's values, so that the rows of some values are replaced by rewriting few files.
+"""Tables whose files contain ranges of a column's values, so that few files are rewritten to replace some
+values.
 
-delta-rs replaces rows by condition, but puts what stays of several files into one, which then has to be rewritten for any
-value. Here files that lie beside each other are rewritten together, in order, and cut where they were. Nothing relies on the
-order of a table that somebody else wrote: then more files may hold a value, and all of them are rewritten.
+delta-rs can replace rows by a condition, but writes the remaining rows of several files into one. That file
+must then be rewritten for any value. Here, neighbouring files are rewritten together, in order, and cut at the
+same values.
+
+Nothing depends on the order in a table that somebody else wrote. There, more files may contain a value, and all
+of them are rewritten.
 """
 
 from __future__ import annotations
@@ -31,28 +35,28 @@ from .data_files import DataFile, has_few_rows, mask_candidates
 from .table_version import TableVersion
 
 MOST_FILES = 1000
-"""Files that a table has about, until they are as large as those of other tables."""
+"""The approximate number of files of a table, until its files have the usual size."""
 SMALLEST = 512 * 1024
-"""Bytes: smaller files cost more to write and to keep than they save."""
+"""Bytes. Smaller files cost more to write and to keep than they save."""
 AT_ONCE = 2 * FILE_BYTES
-"""Bytes of files from which on no more are rewritten together: their rows are held in memory."""
+"""Bytes of files above which no further file is added to a rewrite, because its rows are held in memory."""
 LARGEST_FILE = 256 * 1024 * 1024
-"""Bytes of a file that is rewritten here; of larger ones rows should not be held in memory."""
+"""Bytes. The rows of a larger file should not be held in memory, so it is not rewritten here."""
 FILES_TOO_MANY = 2
-"""How many times as many files as there should be lead to a rewriting of all."""
+"""All files are rewritten if there are this many times more than there should be."""
 SAMPLE, SAMPLE_BYTES = 20_000, 16 * 1024 * 1024
-"""Rows by which those of a table are judged, and how many bytes of memory they may have."""
+"""Rows of a sample that represents a table, and its maximum of bytes in memory."""
 MOST_COMPRESSED = 8
-"""How many times as many bytes of a file delta-rs may hold before they are compressed."""
+"""The maximum ratio of uncompressed to compressed bytes in a file of delta-rs."""
 LIKE_OTHERS: Mapping[str, Any] = {"compression": "snappy", "store_schema": False}
-"""How files are written here, as delta-rs does."""
+"""Options for files, as delta-rs writes them."""
 LONGEST_BOUND = 64
-"""Letters of a text that is told as a bound."""
+"""The maximum length of a text in statistics."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Files that lie beside each other, and the values from `low` on (None: all that are lower than those of the next)."""
+    """Neighbouring files, and their values from `low` on. None: all values below those of the next range."""
 
     low: Any
     files: tuple[DataFile, ...]
@@ -60,26 +64,28 @@ class FileRange:
 
 @dataclass(frozen=True, slots=True)
 class GroupRewrite:
-    """How the rows of some values of a column are replaced."""
+    """How to replace the rows of some values of a column."""
 
     column: str
     groups: Groups
     file_ranges: Sequence[FileRange]
     rows: int
-    """Of a file, about."""
+    """Approximate rows per file."""
 
     staying_rows: Iterable[pa.Table]
-    """Of each stretch, the rows that are of none of the groups. Read once."""
+    """For each file range, the rows outside the groups. Read once."""
 
 
 def file_bytes(table_bytes: int) -> int:
-    """How large the files of a table of that size should be."""
+    """The size of files in a table of that size."""
     return max(SMALLEST, min(FILE_BYTES, table_bytes // MOST_FILES))
 
 
 def scale_bytes(rows: pa.Table) -> int:
-    """What delta-rs is to be told, for files with these rows to be of the right size: it counts bytes as they are before
-    they are compressed."""
+    """The target file size for delta-rs so that files with these rows have the right size.
+
+    delta-rs counts bytes before compression.
+    """
     if not rows.num_rows:
         return FILE_BYTES
     number = max(1, min(SAMPLE, SAMPLE_BYTES * rows.num_rows // max(1, rows.nbytes)))
@@ -95,14 +101,14 @@ def scale_bytes(rows: pa.Table) -> int:
 
 
 def sort_by_group(rows: pa.Table, column: str) -> pa.Table:
-    """The rows in the order in which files hold them, NULL first."""
+    """The rows in the order of files, NULL first."""
     return rows.take(pc.sort_indices(rows, sort_keys=[(column, "ascending", "at_start")]))
 
 
 def find_file_ranges(files: Sequence[DataFile], groups: Groups) -> list[FileRange]:
-    """What has to be rewritten to replace the rows of these groups, and where rows of new groups belong."""
+    """The file ranges to rewrite to replace the rows of these groups, and to add rows of new groups."""
     order = sorted((f for f in files if f.bounds.low is not None), key=lambda f: f.bounds.low)
-    # Files without bounds are always touched; those that hold NULL alone may stay, and come before them.
+    # Files without bounds are always rewritten. Files with only NULL may stay, and are sorted before them.
     order = sorted((f for f in files if f.bounds.low is None), key=lambda f: not f.bounds.is_exact) + order
     lows = [f.bounds.low for f in order if f.bounds.low is not None]
     unknown = len(order) - len(lows)
@@ -115,13 +121,13 @@ def find_file_ranges(files: Sequence[DataFile], groups: Groups) -> list[FileRang
 
 
 def _count_files(files: Sequence[DataFile]) -> int:
-    """How many files there should be, and a few."""
+    """How many files there should be, with a margin."""
     size = sum(file.size for file in files)
     return size // file_bytes(size) + 8
 
 
 def _rows_per_file(files: Sequence[DataFile]) -> int:
-    """How many rows a file should have, by those that there are."""
+    """How many rows a file should have, by the existing files."""
     size, rows = sum(file.size for file in files), sum(file.bounds.rows or 0 for file in files)
     return max(1, rows * file_bytes(size) // size) if rows else 100_000
 
@@ -144,7 +150,7 @@ KNOWN_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
 
 
 def has_plain_features(table: DeltaTable) -> bool:
-    """True where files may be added and removed without further ado."""
+    """True when files can be added and removed without special rules."""
     settings, protocol = table.metadata(), table.protocol()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     more = any(name.startswith(("delta.constraints.", "delta.columnMapping.")) for name in settings.configuration)
@@ -153,8 +159,8 @@ def has_plain_features(table: DeltaTable) -> bool:
 
 
 def plan_rewrite(version: TableVersion, column: str, groups: Groups) -> GroupRewrite | None:
-    """What is to be rewritten to replace the rows of these groups; None where `replace_groups` cannot do that, or not in the
-    memory that it may take."""
+    """The rewrite that replaces the rows of these groups; None when `replace_groups` cannot do it in its memory
+    limit."""
     if not has_plain_features(version.table):
         return None
     files = version.files(column)
@@ -178,8 +184,11 @@ def _read_staying_rows(version: TableVersion, found: Sequence[FileRange], column
 
 
 def replace_groups(version: TableVersion, rows: pa.Table, what: GroupRewrite, said: CommitProperties) -> int:
-    """Replace the rows of the groups by `rows`, in one commit on exactly this version; its number, which `version.table` is
-    not at yet. CommitFailedError when somebody else committed first."""
+    """Replaces the rows of the groups by `rows`, in one commit on exactly this version.
+
+    Returns the version of the commit, which `version.table` does not have yet. Raises CommitFailedError when
+    somebody else committed first.
+    """
     actions: list[AddAction | RemoveAction] = []
     writer = _FileWriter(version, what)
     shares = _assign_rows(what.file_ranges, sort_by_group(rows.cast(version.schema), what.column), what.column)
@@ -192,7 +201,7 @@ def replace_groups(version: TableVersion, rows: pa.Table, what: GroupRewrite, sa
 
 
 def _assign_rows(found: Sequence[FileRange], rows: pa.Table, column: str) -> Iterator[tuple[FileRange, pa.Table]]:
-    """Each stretch, and those of the rows (in order) that belong to it."""
+    """Each file range, with its part of the rows, which are in order."""
     values, nulls = rows[column].combine_chunks(), rows[column].null_count
     places = range(nulls, len(values))
     begins = [
@@ -211,7 +220,7 @@ def _remove_action(file: DataFile) -> RemoveAction:
 
 
 class _FileWriter:
-    """Writes data files of a table, which are part of it once what it gives is committed."""
+    """Writes data files of a table. They belong to the table once the returned actions are committed."""
 
     def __init__(self, version: TableVersion, what: GroupRewrite) -> None:
         self._filesystem: fs.FileSystem = version.without_files.filesystem
@@ -220,7 +229,7 @@ class _FileWriter:
         self._told = [f.name for f in version.schema if f.name in covered and _has_bounds(f.type)]
 
     def write(self, rows: pa.Table) -> Iterator[AddAction]:
-        """Files with these rows, cut into some of about equal length."""
+        """Writes these rows into files of about equal length."""
         number = max(1, round(rows.num_rows / self._rows))
         cuts = [rows.num_rows * at // number for at in range(number + 1)]
         for begin, end in pairwise(cuts):
@@ -237,7 +246,7 @@ class _FileWriter:
 
 
 def _has_bounds(kind: pa.DataType) -> bool:
-    """Whether bounds of such a column are the same in JSON for every reader."""
+    """True when the JSON bounds of such a column are the same for every reader."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date(kind))
 
 

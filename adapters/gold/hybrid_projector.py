@@ -1,4 +1,4 @@
-"""Projectors whose inputs, and whose tables, may be in PostgreSQL, beside those in lakes."""
+"""Projectors with inputs and tables in lakes and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from .postgres_tables import PostgresTables
 
 
 class HybridProjector(DeltaProjector):
-    """`DeltaProjector`; among its sinks may be some in PostgreSQL (see `TableLocations`): rows from there, and a result
-    that goes there, are held in memory."""
+    """`DeltaProjector` whose sinks may also be in PostgreSQL (see `TableLocations`).
+
+    Rows from PostgreSQL, and results for it, are held in memory.
+    """
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
         given = options.get("sinks")
@@ -53,7 +55,7 @@ class HybridProjector(DeltaProjector):
         return self._tables.replace(projection, work, record, rows)
 
     def versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.versions`; PostgreSQL keeps none."""
+        """See `ports.projector.Projector.versions`. PostgreSQL has no old versions."""
         return "" if projection.sink in self._places else super().versions(projection)
 
     def end_versions(self, projection: Projection) -> str:
@@ -72,7 +74,7 @@ class HybridProjector(DeltaProjector):
             super().close()
 
     def _compute_in_memory(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> pa.Table:
-        """The rows of the groups, or all, as the query names their columns."""
+        """The rows of the groups, or all, with the query's column names."""
         raise NotImplementedError
 
     def _read_newest_target(self, projection: Projection) -> DeltaTable | None:

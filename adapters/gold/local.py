@@ -1,4 +1,4 @@
-"""Projections in this process: DuckDB over Arrow's datasets, written by delta-rs."""
+"""Projections in this process: DuckDB over Arrow datasets, written by delta-rs."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from .version_diff import VersionDiff, diff_versions, map_columns, scan_columns
 
 
 class LocalProjector(HybridProjector):
-    """`ports.projector.Projector` in this process; options as `HybridProjector`. A result is held in memory."""
+    """`ports.projector.Projector` in this process; options of `HybridProjector`. A result is held in memory."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)
         self._ahead = ReadAhead(self._beside)
         self._rewritten: dict[str, TableVersion] = {}
-        """By projection the version of its table that was the newest when its groups were last replaced."""
+        """By projection the newest version of its table at the last replacement of groups."""
 
     @staticmethod
     def unreadable(query: str) -> str:
         return describe_query_error(query)
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.find_affected_groups`; what has changed in PostgreSQL is not known."""
+        """See `ports.projector.Projector.find_affected_groups`. Changes in PostgreSQL are not known."""
         if one.sink in self._places:
             return None
         known = self._snapshots_of(self._input_folder(one.sink, one.table))
@@ -114,8 +114,10 @@ class LocalProjector(HybridProjector):
     def _find_differing_groups(
         self, connection: duckdb.DuckDBPyConnection, found: VersionDiff, key: str | None, most: int
     ) -> list[Any] | None:
-        """See `find_differing_groups`; None where a file that went is gone by now. Where files are few those that have
-        come are read meanwhile: what is computed anew is in them."""
+        """See `find_differing_groups`; None when a removed file does not exist any more.
+
+        If the files are small, the added ones are read in parallel, because they contain the rows to compute.
+        """
         names = found.names
         coming = self._ahead.start(found.new, found.added, names) if found.has_few_rows else None
         feed = found.read_feed()
@@ -134,8 +136,10 @@ class LocalProjector(HybridProjector):
     def _read_rows(
         self, version: TableVersion, one: ProjectionInput, groups: Groups, names: Mapping[str, str]
     ) -> tuple[Rows, bool]:
-        """The rows of a version, without files that have none of the groups, where the key is a column and that can be
-        told; and whether rows of other groups may be among them."""
+        """The rows of a version for the groups, and True if they may include rows of other groups.
+
+        Files without rows of the groups are skipped, if the key is a column and statistics show it.
+        """
         stored = {source_name(name).lower(): name for name in version.schema.names}
         column = None if one.key is None else stored.get(one.key.column or "")
         files = version.files() if column is None else version.find_candidate_files(column, groups)
@@ -152,8 +156,10 @@ class LocalProjector(HybridProjector):
     def _register_input(
         self, one: ProjectionInput, record: RefreshRecord, groups: Groups | None
     ) -> tuple[Any, Mapping[str, str], bool]:
-        """The rows of an input, to be read any number of times, what the query calls their columns, and whether rows of
-        other groups may be among them."""
+        """The rows of an input, which can be read repeatedly, and the query's names of their columns.
+
+        The last value is True if rows of other groups may be among them.
+        """
         if one.sink in self._places:
             table = self._inputs.read_rows(one)
             return table, {name: name for name in table.column_names}, True
@@ -169,7 +175,7 @@ class LocalProjector(HybridProjector):
         """The rows of the groups, or all."""
         with open_query_session(projection.name) as connection:
             offered = [(one, *self._register_input(one, record, groups)) for one in projection.inputs]
-            # Where no others are read, what comes of the rows is looked at: a condition takes DuckDB a millisecond.
+            # Without rows of other groups only the result is filtered, because a condition takes DuckDB a millisecond.
             within = groups if any(others for *_, others in offered) else None
             if within is not None:
                 register_groups(connection, within, self._read_group_type(projection) or pa.string())
@@ -189,8 +195,12 @@ class LocalProjector(HybridProjector):
 
 @dataclass(frozen=True, slots=True)
 class ReplacementPlan:
-    """How the rows of some groups will be replaced, whatever they are: the condition that they are under, and how files are
-    rewritten where that can be done here; and what the commit says of itself."""
+    """How to replace the rows of some groups, for any new rows.
+
+    - `condition`: selects the rows.
+    - `rewriting`: the file rewrite, if it is possible.
+    - `said`: the properties of the commit.
+    """
 
     version: TableVersion
     condition: str
@@ -199,7 +209,7 @@ class ReplacementPlan:
 
 
 def _replace_groups(table: DeltaTable, rows: pa.Table, how: ReplacementPlan) -> int:
-    """The version that the commit made."""
+    """Replaces the rows; returns the version of the commit."""
     if how.rewriting is not None:
         return replace_groups(how.version, rows, how.rewriting, how.said)
     write_deltalake(
@@ -213,12 +223,12 @@ def _groups_condition(one: ProjectionInput, groups: Groups | None) -> str | None
 
 
 def _to_storable(rows: pa.Table) -> pa.Table:
-    """The rows as a Delta table keeps them."""
+    """The rows in the types and with the names of a Delta table."""
     return to_storable(rows).rename_columns([stored_name(name) for name in rows.column_names])
 
 
 def _replace_all(table: DeltaTable, rows: pa.Table, projection: Projection, said: CommitProperties) -> None:
-    """Replace every row. Where there are groups the rows come in their order, and files hold ranges of them."""
+    """Replaces every row. With groups, rows are in their order, and files contain ranges of groups."""
     size = FILE_BYTES if projection.partition_by is None else scale_bytes(rows)
     write_deltalake(
         table,

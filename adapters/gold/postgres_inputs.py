@@ -14,8 +14,11 @@ from .postgres_snapshot import PostgresSnapshot
 
 
 class PostgresInputs:
-    """Versions and rows of inputs: those of a projection that are in one database are of one moment, which is held from
-    `read_versions` until `release`. A database keeps no earlier versions, so there is nothing to compare a version with."""
+    """Versions and rows of inputs.
+
+    The inputs of a projection in one database are read in one snapshot, from `read_versions` until `release`. A
+    database has no old versions, so versions cannot be compared.
+    """
 
     def __init__(self, places: TableLocations) -> None:
         self._places = places
@@ -37,7 +40,7 @@ class PostgresInputs:
         return found
 
     def read_rows(self, one: ProjectionInput) -> pa.Table:
-        """The rows of the version that `read_versions` found, in the columns that the query may look at."""
+        """The rows of the version that `read_versions` found, with the columns that the query may read."""
         place = self._locate(one)
         return self._moments[place.dsn].read_rows(place, one.columns)
 

@@ -1,4 +1,4 @@
-"""Tables in PostgreSQL that refreshes of projections write: what is remembered of them, and how their rows are replaced."""
+"""Tables in PostgreSQL that projections write: the records of refreshes, and the replacement of rows."""
 
 from __future__ import annotations
 
@@ -37,14 +37,19 @@ REFRESHES = sa.Table(
     sa.Column("record", pg.JSONB, nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
 )
-"""The last refresh of each table, written with its rows. `number` counts refreshes; `relation` is the table's oid; `others`
-says that somebody else has written to it since; `columns` are its names and types."""
+"""The last refresh of each table, written with its rows.
+
+- `number`: counts refreshes.
+- `relation`: the table's oid.
+- `others`: somebody else has written to the table since.
+- `columns`: its names and types.
+"""
 CREATE_REFRESHES = sa.schema.CreateTable(REFRESHES, if_not_exists=True)
 
 GUARD = "refresh_is_not_all"
-"""The trigger of a table, and its function: whoever writes to the table waits for a refresh at work, and is noted."""
+"""A table's trigger and its function. Other writers wait for a running refresh, and are recorded."""
 OWN = "replicator.refreshing"
-"""The setting by which the function knows a refresh; it holds the table's oid."""
+"""The setting by which the function recognises a refresh; it contains the table's oid."""
 MAKE_GUARD = (
     f"CREATE FUNCTION _replicator.{GUARD}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
     "SET search_path = pg_catalog, pg_temp AS $$ BEGIN "
@@ -73,7 +78,7 @@ NOTE = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class RefreshedTable:
-    """A table as the catalogue has it: `remark`, what it says of itself; `guarded`: writes of others are noted."""
+    """A table in the catalogue. `remark`: its comment. `guarded`: writes of others are recorded."""
 
     oid: int
     remark: str
@@ -83,7 +88,7 @@ class RefreshedTable:
 
 @dataclass(frozen=True, slots=True)
 class LastRefresh:
-    """What the last refresh noted of its table."""
+    """The record of the last refresh of a table."""
 
     relation: int
     number: int
@@ -94,26 +99,26 @@ class LastRefresh:
 
 @dataclass(frozen=True, slots=True)
 class RefreshState:
-    """A table and what is known of its last refresh; None where there is none."""
+    """A table and its last refresh; None if they do not exist."""
 
     table: RefreshedTable | None
     last: LastRefresh | None
 
     @property
     def number(self) -> int:
-        """How many refreshes there were."""
+        """The number of refreshes."""
         return self.last.number if self.last else 0
 
     @property
     def valid_refresh(self) -> LastRefresh | None:
-        """The last refresh, where the table's rows are still those that it left."""
+        """The last refresh, if the table's rows have not changed since."""
         table, last = self.table, self.last
         same = table is not None and last is not None and table.guarded and table.oid == last.relation and not last.others
         return last if same else None
 
 
 def read_refresh_state(cursor: psycopg.Cursor, place: TableLocation, *, lock: bool = False) -> RefreshState:
-    """How a table stands. `lock`: until the transaction ends nobody else refreshes it or writes to it."""
+    """The state of a table. With `lock`, nobody else refreshes it or writes to it until the transaction ends."""
     if lock:
         cursor.execute(LOCK, (f"replicator refresh {place.relation}",))
     (known,) = cursor.execute(KNOWN).fetchone() or (False,)
@@ -129,7 +134,7 @@ def read_refresh_state(cursor: psycopg.Cursor, place: TableLocation, *, lock: bo
 
 
 def find_conversions(schema: pa.Schema, label: str) -> dict[str, tuple[str, ColumnConversion]]:
-    """By column its type in PostgreSQL, and how values get into it. Fatal for a type that has none."""
+    """By column its PostgreSQL type and the conversion to it. Raises Fatal for a type that has none."""
     out = {}
     for field in schema:
         column = Column(field.name, field.type)
@@ -145,7 +150,8 @@ def find_conversions(schema: pa.Schema, label: str) -> dict[str, tuple[str, Colu
 
 
 def create_table(cursor: psycopg.Cursor, place: TableLocation, kinds: Mapping[str, str], remark: str) -> None:
-    """Create the table, and its schema unless it is there (asked first: IF NOT EXISTS needs the right even then)."""
+    """Creates the table, and its schema if it does not exist (IF NOT EXISTS would need the right to create even
+    then)."""
     (there,) = cursor.execute("SELECT to_regnamespace(%s) IS NOT NULL", (quote_name(place.schema),)).fetchone() or (False,)
     if not there:
         _run(cursor, f"CREATE SCHEMA {quote_name(place.schema)}")
@@ -155,7 +161,8 @@ def create_table(cursor: psycopg.Cursor, place: TableLocation, kinds: Mapping[st
 
 
 def diff_columns(found: RefreshState, kinds: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """What a table for columns of these kinds has too much, of what refreshes made, and what it lacks."""
+    """The columns to drop, which refreshes created, and the columns to add, for a table with columns of these
+    kinds."""
     names = found.table.names if found.table else ()
     known = found.last.columns if found.last else {}
     gone = [name for name, kind in known.items() if name in names and kinds.get(name) != kind]
@@ -163,21 +170,22 @@ def diff_columns(found: RefreshState, kinds: Mapping[str, str]) -> tuple[list[st
 
 
 def change_columns(cursor: psycopg.Cursor, place: TableLocation, gone: Sequence[str], added: Mapping[str, str]) -> None:
-    """Have the table, which stays with its grants, other columns; those that are added come last."""
+    """Changes the columns of the table, which keeps its grants. Added columns are last."""
     changes = [f"DROP COLUMN {quote_name(name)}" for name in gone]
     changes += [f"ADD COLUMN {quote_name(name)} {kind}" for name, kind in added.items()]
     _run(cursor, f"ALTER TABLE {place.relation} {', '.join(changes)}")
 
 
 def install_guard(cursor: psycopg.Cursor, place: TableLocation) -> None:
-    """Have writes of others noted, from the commit on. They are made to wait before they lock a row, as a refresh is."""
+    """Records writes of others, from the commit on. The trigger makes them wait before they lock a row, as a
+    refresh does."""
     _run(cursor, f"DROP TRIGGER IF EXISTS {GUARD} ON {place.relation}")
     events = "BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE"
     _run(cursor, f"CREATE TRIGGER {GUARD} {events} ON {place.relation} EXECUTE FUNCTION _replicator.{GUARD}()")
 
 
 def delete_groups(cursor: psycopg.Cursor, place: TableLocation, column: str | None, groups: Groups | None) -> None:
-    """Remove the rows of these groups, which are values of `column`, or all."""
+    """Deletes the rows with these groups in `column`, or all rows."""
     statement = f"DELETE FROM {place.relation}"
     if groups is None or column is None:
         _run(cursor, statement)
@@ -188,7 +196,7 @@ def delete_groups(cursor: psycopg.Cursor, place: TableLocation, column: str | No
 
 
 def insert_rows(cursor: psycopg.Cursor, place: TableLocation, rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> None:
-    """Add rows. Fatal for a value that its column does not hold."""
+    """Inserts rows. Raises Fatal for a value that its column cannot store."""
     wanted = pa.schema([pa.field(name, fits[name].arrow) for name in rows.column_names])
     try:
         cast = rows.cast(wanted)
@@ -199,14 +207,14 @@ def insert_rows(cursor: psycopg.Cursor, place: TableLocation, rows: pa.Table, fi
 
 
 def read_oid(cursor: psycopg.Cursor, place: TableLocation) -> int:
-    """The oid of the table, and this transaction is known as a refresh of it from then on."""
+    """The oid of the table. Marks this transaction as a refresh of it."""
     (oid,) = cursor.execute("SELECT to_regclass(%s)::oid::bigint", (place.relation,)).fetchone() or (0,)
     cursor.execute("SELECT set_config(%s, %s, true)", (OWN, str(oid)))
     return int(oid)
 
 
 def write_refresh(cursor: psycopg.Cursor, place: TableLocation, projection: str, last: LastRefresh) -> None:
-    """Write down what a refresh did."""
+    """Stores the record of a refresh."""
     told = (json.dumps(dict(last.columns)), json.dumps(dict(last.record)))
     cursor.execute(NOTE, (place.relation, projection, last.relation, last.number, *told))
 

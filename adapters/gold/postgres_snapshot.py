@@ -1,4 +1,4 @@
-"""What a database holds at one moment: versions of tables and their rows, in one transaction."""
+"""A snapshot of a database: versions of tables and their rows, in one transaction."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ NO_TABLE = (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)
 
 
 class PostgresSnapshot:
-    """A read-only transaction (REPEATABLE READ) over some tables of a database, which keep their columns meanwhile. Begins
-    at once; errors of the driver leave as the program's own."""
+    """A read-only transaction (REPEATABLE READ) over some tables of a database, whose columns cannot change
+    meanwhile.
+
+    It begins at once. Errors of the driver are raised as errors of this program.
+    """
 
     def __init__(self, dsn: str, places: Sequence[TableLocation]) -> None:
         self._connection: psycopg.Connection | None = None
         self.lacking: list[TableLocation] = []
-        """Places that have no table: one at most, as nothing can be read then."""
+        """Locations without a table: at most one, because nothing can be read then."""
         with _translate_errors("connecting"):
             self._connection = PostgresSession(dsn, "projections").open()
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -47,7 +50,7 @@ class PostgresSnapshot:
             raise
 
     def _lock_tables(self, places: Sequence[TableLocation]) -> None:
-        """Locks come before the first look: a table that is exchanged for another one in between would be found empty."""
+        """Locks the tables before the first read: a table that is swapped in between would be empty."""
         for place in places:
             with _translate_errors(f"reading {place.schema}.{place.table}"):
                 try:
@@ -59,7 +62,7 @@ class PostgresSnapshot:
             self._open_connection.execute(BEGIN.encode(), prepare=False)
 
     def read_version(self, place: TableLocation) -> InputVersion | None:
-        """Which version of a table this moment has; None for a table that nobody who keeps positions has written."""
+        """The version of a table in this snapshot; None for a table that no lane or projection has written."""
         with _translate_errors(f"reading {place.schema}.{place.table}"):
             table, known = self._open_connection.execute(TABLES, (place.relation,)).fetchone() or ("", False)
             if place.events:
@@ -69,19 +72,21 @@ class PostgresSnapshot:
             if not rows:
                 return self._read_refresh(place, table)
         states = [parse_state(state, pipeline, lane) for pipeline, lane, state, _ in rows]
-        # Rows are also applied beside the stream, removed, and loaded again: positions alone do not tell.
+        # Positions are not enough: rows are also written out of band, deleted, and loaded again.
         mark = ", ".join(at.isoformat() for *_, at in rows)
         return InputVersion(table, sum(sum(one.position.values()) for one in states if one), mark)
 
     def _read_refresh(self, place: TableLocation, table: str) -> InputVersion | None:
-        """Which refresh of a projection the table is of; None for a table of nobody."""
+        """The number of the refresh that wrote the table; None if there is none."""
         (known,) = self._open_connection.execute(KNOWN).fetchone() or (False,)
         row = self._open_connection.execute(REFRESH, (place.relation, table)).fetchone() if known else None
         return None if row is None else InputVersion(table, row[0], "changed by others" if row[1] else "")
 
     def read_rows(self, place: TableLocation, columns: Collection[str] | None) -> pa.Table:
-        """The rows of a table, in `columns` (lower case; None: all), of which there is one at least. Types are those of
-        `pg_reader`; the maps of events are maps."""
+        """The rows of a table, with `columns` (lower case; None: all), at least one.
+
+        Types are those of `table_reader`; the maps of events are maps.
+        """
         doing, text = f"reading {place.schema}.{place.table}", f"SELECT * FROM {place.relation}"
         with _translate_errors(doing):
             there = describe_columns(self._open_connection, text)
@@ -90,7 +95,7 @@ class PostgresSnapshot:
         return json_to_maps(found, MAPS) if place.events else found
 
     def close(self) -> None:
-        """Release the connection; may be called twice."""
+        """Closes the connection; may be called twice."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -106,7 +111,7 @@ class PostgresSnapshot:
 
 
 def json_to_maps(rows: pa.Table, names: Collection[str]) -> pa.Table:
-    """The rows with columns of JSON objects as maps of text, as a lake has them."""
+    """The rows with JSON objects in these columns as maps of text, as in a lake."""
     for at, name in enumerate(rows.column_names):
         if name in names:
             values = [None if text is None else _to_items(json.loads(text)) for text in rows[name].to_pylist()]

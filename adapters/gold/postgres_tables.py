@@ -1,4 +1,4 @@
-"""Tables of projections in PostgreSQL: rows and the record of their refresh are one transaction."""
+"""Tables of projections in PostgreSQL. Rows and the record of their refresh are one transaction."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ from .refresh_records import foreign_table_error, group_column, refuse_group_typ
 
 
 class PostgresTables:
-    """The tables of projections in sinks in PostgreSQL. A table that is there stays, with what others have given it: grants,
-    indexes, comments of columns."""
+    """The tables of projections in PostgreSQL sinks.
+
+    An existing table stays, with grants, indexes and comments of columns that others made.
+    """
 
     def __init__(self, places: TableLocations) -> None:
         self._places = places
         self._sessions: dict[str, PostgresSession] = {}
         self._ready: set[str] = set()
-        """Databases that have what refreshes remember."""
+        """Databases that have the tables of refreshes."""
         self._seen: dict[str, RefreshState] = {}
-        """By projection how its table stood when `read_last` looked."""
+        """By projection the state of its table when `read_last` read it."""
 
     def read_last(self, projection: Projection) -> RefreshRecord | None:
         place = self._locate(projection)
@@ -58,7 +60,7 @@ class PostgresTables:
         return RefreshRecord.from_json(found.valid_refresh.record) if found.valid_refresh else None
 
     def read_group_type(self, projection: Projection) -> pa.DataType | None:
-        """The type of the groups as the last refresh had them; None where it is not known."""
+        """The type of the groups at the last refresh; None when it is not known."""
         if projection.name not in self._seen:
             self.read_last(projection)
         last, column = self._seen[projection.name].last, (projection.partition_by or "").lower()
@@ -68,7 +70,7 @@ class PostgresTables:
     def replace(
         self, projection: Projection, work: RefreshWork, record: RefreshRecord, rows: pa.Table | None
     ) -> ReplaceResult:
-        """See `ports.projector.Projector.replace`. `rows`: of the groups of `work`; None where it has none."""
+        """See `ports.projector.Projector.replace`. `rows`: the rows of the groups of `work`; None if it has none."""
         place, doing = self._locate(projection), f"refreshing {projection.label}"
         self._prepare_database(place)
         seen = self._seen.pop(projection.name, None)
@@ -86,7 +88,7 @@ class PostgresTables:
         return ReplaceResult(found.number + 1, 0 if rows is None else rows.num_rows)
 
     def end_versions(self, projection: Projection) -> str:
-        """See `ports.projector.Projector.end_versions`: the space of rows that were replaced is overwritten."""
+        """See `ports.projector.Projector.end_versions`. VACUUM releases the space of replaced rows."""
         place, doing = self._locate(projection), f"vacuuming {projection.label}"
         with self._get_session(place).cursor(doing) as cursor:
             if read_refresh_state(cursor, place).table is not None:
@@ -94,7 +96,7 @@ class PostgresTables:
         return ""
 
     def close(self) -> None:
-        """Release the connections; may be called twice."""
+        """Closes the connections; may be called twice."""
         for session in self._sessions.values():
             session.close()
         self._seen.clear()
@@ -131,8 +133,10 @@ class PostgresTables:
         schema: pa.Schema,
         found: RefreshState,
     ) -> tuple[dict[str, str], int]:
-        """Have the table take rows of that schema; its columns, and its oid. Fatal where only some groups are to be replaced
-        and it has other columns."""
+        """Prepares the table for rows of that schema; returns its columns, and its oid.
+
+        Raises Fatal when only some groups are replaced and the table has other columns.
+        """
         projection, place = of
         refuse_group_type(projection, schema)
         check_columns(schema.names, projection.label)
@@ -150,7 +154,7 @@ class PostgresTables:
         return kinds, oid
 
     def _prepare_database(self, place: TableLocation) -> None:
-        """Make what refreshes remember things in, where it is not there."""
+        """Creates the tables and functions for refreshes if they do not exist."""
         check_table(place.schema, "schema")
         check_table(place.table)
         if place.dsn in self._ready:
@@ -182,4 +186,4 @@ GROUP_TYPES = {
     "BIGINT": pa.int64(),
     "NUMERIC(20, 0)": pa.uint64(),
 }
-"""By the type of a column in PostgreSQL that of its groups."""
+"""The Arrow type of groups, by the column's PostgreSQL type."""

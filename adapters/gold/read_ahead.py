@@ -1,4 +1,4 @@
-"""Rows that a refresh will most likely be over, read while it is found out what it has to be over."""
+"""Reads rows that a refresh will most likely need, while it still finds its groups."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .table_version import TableVersion
 
 
 class ReadAhead:
-    """Has columns of files that have come with a version read by the one thread of `beside`, where nothing waits for another
-    reading. Not safe for use from several threads."""
+    """Reads columns of added files in the single thread of `beside`, where no other read waits. Not safe for
+    use from several threads."""
 
     def __init__(self, beside: Executor) -> None:
         self._beside = beside
         self._begun: dict[TableVersion, tuple[frozenset[str], Future[pa.Table]]] = {}
 
     def start(self, version: TableVersion, rows: ds.FileSystemDataset, names: Collection[str]) -> Future[pa.Table]:
-        """Have these columns of rows of the version read, as `read_columns` does."""
+        """Starts to read these columns of a version's rows, see `read_columns`."""
         coming = self._beside.submit(read_columns, rows, names)
         self._begun[version] = (frozenset(rows.files), coming)
         return coming
@@ -29,8 +29,8 @@ class ReadAhead:
     def take_rows(
         self, version: TableVersion, files: Sequence[DataFile], names: Collection[str]
     ) -> tuple[pa.Table, bool] | None:
-        """These columns of the rows in these files, and whether rows of others are among them; None where they are not read
-        ahead."""
+        """These columns of the rows in these files, and True if rows of other files are among them. None if
+        they were not read ahead."""
         places, coming = self._begun.get(version, (frozenset(), None))
         if coming is None or not places.issuperset(file.relative_path for file in files):
             return None
@@ -38,12 +38,14 @@ class ReadAhead:
         return (found, len(places) > len(files)) if found.column_names == [*names] else None
 
     def release(self) -> None:
-        """Forget what was read, once nothing is being read any more: what was begun last is read last."""
+        """Drops the rows, after all reads have ended."""
         wait(coming for _, coming in self._begun.values())
         self._begun.clear()
 
 
 def read_columns(rows: ds.FileSystemDataset, names: Collection[str]) -> pa.Table:
-    """These columns of the rows, read by this thread: there are others at work. OSError, or ArrowException, where a file
-    cannot be read."""
+    """These columns of the rows, read by this thread, because other threads are busy.
+
+    Raises OSError or ArrowException when a file cannot be read.
+    """
     return rows.to_table(columns=[*names], use_threads=False)

@@ -1,4 +1,4 @@
-"""What a refresh of a projection says of itself in its commit, and the table that it writes."""
+"""The record of a refresh in its commit, and the table of a projection."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from ..delta.version_positions import USER_METADATA
 from ..sql.dialect import Dialect
 
 RECORD = "replicatorRefresh"
-"""Where a commit has its record: by itself, or in what a writer says of its commit."""
+"""The key of the record in a commit, or in a writer's commit metadata."""
 
 REFRESH_FULL = "Compute it whole: `replicator refresh --full`."
 LEAVE_ROWS = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMN", "CREATE TABLE"})
-"""Commits of others after which the rows are still those of the last refresh."""
+"""Operations of others that leave the rows of the last refresh unchanged."""
 
 
 def app_id(projection: Projection) -> str:
-    """The application that a projection's transactions are of."""
+    """The application of a projection's transactions."""
     return f"replicator/projection/{projection.name}"
 
 
 def table_remark(projection: Projection) -> str:
-    """The description of a projection's table, by which it is known again."""
+    """The description of a projection's table, which identifies it."""
     return f"computed by projection {projection.name}"
 
 
 def read_last_record(table: DeltaTable) -> RefreshRecord | None:
-    """What the last refresh said, unless somebody else wrote rows since."""
+    """The record of the last refresh; None if somebody else wrote rows since."""
     for entry in _read_commits(table):
         said = _parse_record(entry)
         if said is not None:
@@ -51,7 +51,7 @@ def read_last_record(table: DeltaTable) -> RefreshRecord | None:
 
 
 def _read_commits(table: DeltaTable) -> Iterator[dict[str, Any]]:
-    """Commits, the last one first. Nearly always that is the one that is wanted, and each is a whole commit to read."""
+    """Commits, the last one first. Nearly always it is the wanted one, and reading a commit is expensive."""
     yield from table.history(1)
     yield from table.history(RECENT)[1:]
 
@@ -65,25 +65,25 @@ def _parse_record(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def commit_properties(table: DeltaTable, projection: Projection, record: RefreshRecord) -> CommitProperties:
-    """What the commit after this snapshot says of itself, for delta-rs, which is not to try again by itself."""
+    """The properties of the commit after this snapshot, for delta-rs, which must not retry by itself."""
     transaction = Transaction(app_id(projection), next_number(table, projection), int(time.time() * 1000))
     said = {RECORD: json.dumps(record.to_json())}
     return CommitProperties(custom_metadata=said, max_commit_retries=0, app_transactions=[transaction])
 
 
 def next_number(table: DeltaTable, projection: Projection) -> int:
-    """The number of the commit after this snapshot, of all refreshes there were."""
+    """The number of the next refresh after this snapshot."""
     return (table.transaction_version(app_id(projection)) or 0) + 1
 
 
 def refuse_others(table: DeltaTable, projection: Projection) -> None:
-    """Raise Fatal for a table in the projection's place that no refresh of it made."""
+    """Raises Fatal for a table that no refresh of the projection created."""
     if table.metadata().description != table_remark(projection):
         raise foreign_table_error(projection)
 
 
 def foreign_table_error(projection: Projection) -> Fatal:
-    """The error for a table in the projection's place that is somebody else's."""
+    """The error for a table with the projection's name that belongs to somebody else."""
     return Fatal(
         f"table {projection.label} is there already, and projection {projection.name} did not make it",
         next_step=f"Give the projection another table with `into` ({projection.config_line}), or move that one.",
@@ -95,7 +95,7 @@ def _find_field(schema: pa.Schema, name: str) -> pa.Field | None:
 
 
 def create_target(folder: Folder, projection: Projection, schema: pa.Schema, first: Iterable[str]) -> DeltaTable:
-    """The projection's table, which is not there yet, without rows."""
+    """Creates the projection's table, without rows."""
     columns = tuple(Column(field.name, field.type) for field in schema)
     create_table(
         folder, projection.into, columns, settings={}, partition_by=[], first=[*first], remark=table_remark(projection)
@@ -104,7 +104,7 @@ def create_target(folder: Folder, projection: Projection, schema: pa.Schema, fir
 
 
 def group_column(projection: Projection, schema: pa.Schema) -> pa.Field:
-    """The column of `partition_by`, as the table has it."""
+    """The column of `partition_by` in the table."""
     found = _find_field(schema, projection.partition_by or "")
     if found is None:
         raise Fatal(f"table {projection.label} has no column {projection.partition_by!r}", next_step=REFRESH_FULL)
@@ -112,12 +112,12 @@ def group_column(projection: Projection, schema: pa.Schema) -> pa.Field:
 
 
 def groups_filter(column: str, groups: Groups, dialect: Dialect) -> str:
-    """The condition that a row is of one of the groups."""
+    """The condition that a row belongs to one of the groups."""
     return groups_filter_on(dialect.quote_name(column), groups, dialect)
 
 
 def groups_filter_on(name: str, groups: Groups, dialect: Dialect) -> str:
-    """`groups_filter` for what is SQL already."""
+    """`groups_filter` for an SQL expression."""
     texts = ", ".join(sorted(group_literal(value, dialect) for value in groups if value is not None))
     parts = [f"{name} IN ({texts})"] if texts else []
     parts += [f"{name} IS NULL"] if None in groups else []
@@ -125,7 +125,7 @@ def groups_filter_on(name: str, groups: Groups, dialect: Dialect) -> str:
 
 
 def group_literal(value: Any, dialect: Dialect) -> str:
-    """A value of a group in a condition."""
+    """A group's value in a condition."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
@@ -134,7 +134,7 @@ def group_literal(value: Any, dialect: Dialect) -> str:
 
 
 def python_type(kind: pa.DataType) -> type | None:
-    """What values of a group of that type are in Python; None for a type that makes no groups."""
+    """The Python type of groups with that Arrow type; None for a type that cannot be a group."""
     found: type | None = None
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         found = str
@@ -148,7 +148,7 @@ def python_type(kind: pa.DataType) -> type | None:
 
 
 def refuse_group_type(projection: Projection, schema: pa.Schema) -> None:
-    """Raise Fatal when the column of `partition_by` is of a type that makes no groups."""
+    """Raises Fatal when the type of the column `partition_by` cannot be a group."""
     if projection.partition_by is None:
         return
     field = _find_field(schema, projection.partition_by)

@@ -1,4 +1,4 @@
-"""Projections on Spark: rows do not pass through the driver."""
+"""Projections on Spark. Rows do not pass through the driver."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ DELETION_VECTORS = "deletionVectors"
 
 
 class SparkProjector(HybridProjector):
-    """`ports.projector.Projector` on Spark; options as `HybridProjector`, `spark` and `stores`. Tables are found, and
-    made, as by the local one, so that the engines may follow each other. The driver reads inputs in PostgreSQL, and writes
-    what goes there."""
+    """`ports.projector.Projector` on Spark; options of `HybridProjector`, `spark` and `stores`.
+
+    Tables are found and created as by the local projector, so a projection can change between engines. The
+    driver reads inputs in PostgreSQL, and writes results for it.
+    """
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._session = split_options_lazily(options)
@@ -47,17 +49,18 @@ class SparkProjector(HybridProjector):
 
     @staticmethod
     def unreadable(query: str) -> str:  # noqa: ARG004
-        """See `ports.projector.Projector.unreadable`: Spark is not started for it."""
+        """See `ports.projector.Projector.unreadable`. Queries are not parsed, because Spark is not started for
+        it."""
         return ""
 
     def find_affected_groups(self, projection: Projection, one: ProjectionInput, since: int, until: int) -> Groups | None:
-        """See `ports.projector.Projector.find_affected_groups`; what has changed in PostgreSQL is not known."""
+        """See `ports.projector.Projector.find_affected_groups`. Changes in PostgreSQL are not known."""
         if one.sink in self._places:
             return None
         folder = self._input_folder(one.sink, one.table)
         known = self._snapshots_of(folder)
         old, new = known.get_earlier(since), known.get_version(until)
-        # delta-rs does not say of which files other rows are marked as deleted.
+        # delta-rs does not list files whose deletion vectors changed.
         if old is None or DELETION_VECTORS in old.features | new.features:
             return None
         files = (old.paths - new.paths, new.paths - old.paths)
@@ -96,7 +99,7 @@ class SparkProjector(HybridProjector):
         return version, number
 
     def _own_session(self) -> SparkSession:
-        """A session with tables of its own, whose names are the same in upper and lower case."""
+        """A session with its own temporary views, whose names are not case-sensitive."""
         spark = self._session.spark.newSession()
         spark.conf.set("spark.sql.caseSensitive", "false")
         return spark
@@ -109,7 +112,7 @@ class SparkProjector(HybridProjector):
         return rows
 
     def _compute(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
-        """The rows of the groups, or all, in the types of the table; kept until they are let go."""
+        """The rows of the groups, or all, in the types of the table; persisted until the caller drops them."""
         found = self._run_query(projection, groups, record)
         kept = [pa.field(stored_name(f.name), storage_type(f.type)) for f in arrow_schema(found.schema)]
         types = spark_schema(pa.schema(kept))
@@ -117,7 +120,7 @@ class SparkProjector(HybridProjector):
         return found.select(wanted).persist()
 
     def _run_query(self, projection: Projection, groups: Groups | None, record: RefreshRecord) -> DataFrame:
-        """The rows of the groups, or all, as the query gives them."""
+        """The result of the query for the groups, or for all rows."""
         spark = self._own_session()
         for one in projection.inputs:
             rows = self._register_input(spark, one, record)
@@ -132,7 +135,7 @@ class SparkProjector(HybridProjector):
         return found
 
     def _register_input(self, spark: SparkSession, one: ProjectionInput, record: RefreshRecord) -> DataFrame:
-        """The rows of an input, in types that a lake has."""
+        """The rows of an input, in types of a lake."""
         if one.sink in self._places:
             return from_arrow(spark, to_storable(self._inputs.read_rows(one)))
         uri = self._input_folder(one.sink, one.table).uri
@@ -165,12 +168,12 @@ def _read_version(spark: SparkSession, uri: str, version: int) -> DataFrame:
 
 
 def _rename_columns(rows: DataFrame) -> DataFrame:
-    """The rows, with the names that the source gives its columns."""
+    """The rows with the source names of columns."""
     return rows.select([column(name).alias(source_name(name)) for name in rows.columns])
 
 
 def _select_columns(rows: DataFrame, columns: Collection[str] | None) -> DataFrame:
-    """The columns that a query may look at, and the file of each row."""
+    """The columns that a query may read, and the file of each row."""
     names = [name for name in rows.columns if columns is None or source_name(name).lower() in columns]
     chosen = [column(name).alias(source_name(name)) for name in names or rows.columns[:1]]
     return rows.select(*chosen, sf.col("_metadata.file_name").alias(FILE))

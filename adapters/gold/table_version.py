@@ -1,4 +1,4 @@
-"""One version of a table: what its log says, asked once, and its rows."""
+"""One version of a table: cached facts of its log, and its rows."""
 
 from __future__ import annotations
 
@@ -20,37 +20,39 @@ from ..delta.tables import read_schema
 from .data_files import ColumnBounds, DataFile, mask_candidates
 
 SPARKS_TIMES = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-"""Spark may write times in a form that Arrow reads as nanoseconds, which end in 2262."""
+"""Spark may write times in a form that Arrow reads as nanoseconds, whose range ends in 2262."""
 NO_FILES = "false"
-"""A condition that leaves out every file."""
+"""A condition that excludes every file."""
 LISTED, PARTITION = ("path", "size_bytes", "num_records"), "partition."
-"""What is said of every file, and how those columns begin that have values of its partition."""
+"""The columns of every file, and the prefix of columns with partition values."""
 
 
 class TableVersion:
-    """The version that `table` is at. After `preload` it may be at a later one, and is then only asked for `changes`, and
-    how files are read."""
+    """The version that `table` has now. After `preload` the table may be at a later version. It is then used
+    only for `changes` and for the way files are read."""
 
     def __init__(self, table: DeltaTable, folder: Folder, like: TableVersion | None = None) -> None:
-        """`like`: an earlier version, of which is taken over how files are read where that is the same."""
+        """`like`: an earlier version. If it reads files in the same way, its reader is used again."""
         self.table = table
         self.number = int(table.version())
         said = table.metadata()
         self.table_id = str(said.id)
-        """What tells the table from another that takes its place."""
+        """Distinguishes the table from another one in the same folder."""
         self.configuration: Mapping[str, str] = said.configuration
         self.partition_columns = frozenset(said.partition_columns)
         protocol = table.protocol()
         self.features = frozenset(protocol.reader_features or ())
-        """What readers have to know (protocol version 3)."""
+        """The features that readers must support (protocol version 3)."""
         self._folder = folder
         self._kind = (folder, self.table_id, protocol.min_reader_version, self.features, self.configuration)
         if like is not None and like._has_same_reader(self):
             self.without_files = like.without_files
 
     def preload(self) -> bool:
-        """Ask now what may be asked later, when `table` is at another version. False where that is not enough: files that
-        lie elsewhere are only found by the table as it is now."""
+        """Reads the facts that may be needed after `table` is at another version.
+
+        False if this is not enough: files outside the folder are found only by the table at this version.
+        """
         return self._is_preloaded
 
     @cached_property
@@ -67,16 +69,16 @@ class TableVersion:
         return frozenset(self._added_files["path"].to_pylist())
 
     def files(self, column: str | None = None) -> list[DataFile]:
-        """Its files, with the bounds of one column; a column of the partition has its value for both."""
+        """Its files, with the bounds of one column. For a partition column, both bounds are its value."""
         return _to_data_files(self._listed_files, _to_bounds(self._added_files, column))
 
     def files_at(self, paths: Collection[str]) -> list[DataFile]:
-        """Those of its files that have these paths, without bounds."""
+        """Its files with these paths, without bounds."""
         found = self._listed_files.filter(pc.is_in(self._listed_files["path"], pa.array([*paths], pa.string())))
         return _to_data_files(found, _to_bounds(found, None))
 
     def find_candidate_files(self, column: str, groups: Groups) -> list[DataFile]:
-        """Those files that may have rows whose value of the column is one of `groups`."""
+        """The files that may have rows with one of `groups` in the column."""
         found = _drop_single_valued(self._added_files, column, groups)
         bounds = _to_bounds(found, column)
         held = mask_candidates(bounds, groups)
@@ -85,14 +87,16 @@ class TableVersion:
         )
 
     def rows(self, files: Sequence[DataFile] | None = None) -> ds.FileSystemDataset:
-        """Its rows, or those of some of its files. DeltaProtocolError where the table has features that Arrow's datasets do
-        not know."""
+        """Its rows, or those of some of its files.
+
+        Raises DeltaProtocolError when the table has features that Arrow datasets do not support.
+        """
         files = self.files() if files is None else files
         if any("://" in file.path for file in files):
             whole, places = self._open_dataset(None), {file.relative_path for file in files}
             kept = [f for f in whole.get_fragments() if f.path in places]
             return ds.FileSystemDataset(kept, whole.schema, whole.format, whole.filesystem)
-        # Making a fragment takes delta-rs long enough (70 us) to tell where a table has thousands of files.
+        # delta-rs takes 70 us per fragment, which is slow for thousands of files.
         empty = self.without_files
         fragments = [
             empty.format.make_fragment(file.relative_path, empty.filesystem, _partition_expression(file, empty.schema))
@@ -101,18 +105,21 @@ class TableVersion:
         return ds.FileSystemDataset(fragments, empty.schema, empty.format, empty.filesystem)
 
     def changes(self, since: int, columns: Sequence[str]) -> pa.RecordBatchReader:
-        """What the change data feed has after the version `since`, up to this one: these columns, and `_change_type`."""
+        """The change data feed after the version `since`, up to this version: these columns, and `_change_type`."""
         feed = self.table.load_cdf(since + 1, self.number, columns=[*columns, "_change_type"])
         return pa.RecordBatchReader.from_stream(feed)
 
     @cached_property
     def without_files(self) -> ds.FileSystemDataset:
-        """`rows` of no file, which says where files are and how they are read."""
+        """`rows` of no file, which has the file system and the reader."""
         return self._open_dataset(NO_FILES)
 
     def _has_same_reader(self, other: TableVersion) -> bool:
-        """Whether `without_files` was asked for, and is the same of another version: asking takes a millisecond. What reads
-        from an object store belongs to its own version."""
+        """True when `without_files` is cached and valid for another version, because computing it takes a
+        millisecond.
+
+        A reader for an object store belongs to its own version.
+        """
         is_known = "without_files" in vars(self) and isinstance(self._folder, LocalFolder)
         return is_known and self._kind == other._kind and self.schema == other.schema
 
@@ -122,12 +129,12 @@ class TableVersion:
 
     @cached_property
     def _listed_files(self) -> pa.Table:
-        """Without what concerns one column."""
+        """The columns of files without the statistics of single columns."""
         names = [name for name in self._added_files.column_names if name in LISTED or name.startswith(PARTITION)]
         return self._added_files.select(names)
 
     def _open_dataset(self, only: str | None) -> ds.FileSystemDataset:
-        # Arrow's own files need no Python for each read.
+        # Arrow's own file system needs no Python call per read.
         local = (
             fs.SubTreeFileSystem(str(self._folder), fs.LocalFileSystem()) if isinstance(self._folder, LocalFolder) else None
         )
@@ -141,21 +148,23 @@ def _to_bounds(found: pa.Table, column: str | None) -> list[ColumnBounds]:
     if column is not None and PARTITION + column in found.column_names:
         values = found[PARTITION + column].to_pylist()
         return [ColumnBounds(n, v, v, n if v is None else 0) for n, v in zip(rows, values, strict=True)]
-    # A part of a nested column is called as a column with a point in its name would be.
+    # A field of a nested column and a column with a dot in its name have the same spelling here.
     names = [f"{what}.{column}" for what in ("min", "max", "null_count")] if column and "." not in column else [""] * 3
     marks = [found[name].to_pylist() if name in found.column_names else repeat(None, len(rows)) for name in names]
     return [*map(ColumnBounds, rows, *marks)]
 
 
 def _drop_single_valued(found: pa.Table, column: str, groups: Groups) -> pa.Table:
-    """Without files of one value that is none of the groups, where that can be told at once: to look at files one by one
-    takes a millisecond for every thousand."""
+    """Drops files whose only value is not one of the groups, if one comparison over all files shows it.
+
+    Checking files one by one takes a millisecond per thousand.
+    """
     marks = [f"{what}.{column}" for what in ("min", "max", "null_count")]
     if "." in column or not {*marks} <= {*found.column_names}:
         return found
     try:
         wanted = pa.array(group for group in groups if group is not None)
-    except OverflowError:  # Numbers that no file has in 64 bits are looked at one by one.
+    except OverflowError:  # Numbers above 64 bits are compared one by one.
         return found
     if found[marks[0]].type != wanted.type:
         return found

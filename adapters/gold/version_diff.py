@@ -1,4 +1,4 @@
-"""What of two versions of a table may differ: the files that only one has, or what the change data feed has of them."""
+"""The difference of two versions of a table: the files that only one has, or the rows of the change data feed."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from .data_files import has_few_rows
 from .table_version import TableVersion
 
 LONGEST_FEED = 2_000_000
-"""Rows of a change data feed that are held in memory; of more, files are compared."""
+"""The maximum of feed rows to hold in memory. For more, files are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionDiff:
-    """The rows in files of the older version alone, and those in files of the newer one: rows that were only moved to
-    another file are in both. `names`: the columns that are compared, as they are stored and as the source calls them."""
+    """The rows in files of only the older version, and in files of only the newer one.
+
+    A row that was moved to another file is in both. `names`: the compared columns, by stored name and source
+    name.
+    """
 
     old: TableVersion
     new: TableVersion
     removed: ds.FileSystemDataset
     added: ds.FileSystemDataset
     has_few_rows: bool
-    """See `data_files.has_few_rows`, of all these files together."""
+    """See `data_files.has_few_rows`, for all these files together."""
     names: Mapping[str, str]
 
     @property
@@ -43,8 +46,10 @@ class VersionDiff:
         return self.old.paths == self.new.paths
 
     def read_feed(self) -> pa.Table | None:
-        """What the change data feed has between the versions, with `_change_type`; None where it was not on, is not there
-        any more, or is too long to be held."""
+        """The change data feed between the versions, with `_change_type`.
+
+        None when it was off, was cleaned up, or is too long for memory.
+        """
         if self.old.configuration.get(CHANGE_DATA_FEED) != ON:
             return None
         batches, rows = [], 0
@@ -55,12 +60,15 @@ class VersionDiff:
                 if rows > LONGEST_FEED:
                     return None
         except (DeltaError, OSError, pa.ArrowException):
-            return None  # It was off for a while, or its files are cleaned away.
+            return None  # It was off for some time, or its files are deleted.
         return self._to_stored_values(pa.Table.from_batches(batches)) if batches else None
 
     def _to_stored_values(self, feed: pa.Table) -> pa.Table:
-        """A partition has no empty text, which means NULL in its place (Delta's protocol, "Partition Value Serialization");
-        delta-rs gives rows so, but not those of a feed."""
+        """Replaces empty text in partition columns by NULL, as Delta stores it ("Partition Value
+        Serialization").
+
+        delta-rs does this for rows, but not for rows of a feed.
+        """
         for at, name in enumerate(feed.column_names):
             if name in self.new.partition_columns and pa.types.is_string(self.new.schema.field(name).type):
                 values = feed.column(at).cast(pa.string())
@@ -69,7 +77,7 @@ class VersionDiff:
 
 
 def open_earlier(folder: Folder, version: int) -> TableVersion | None:
-    """A version before the newest; None where the table's log does not reach back to it any more."""
+    """A version before the newest; None when the table's log does not contain it any more."""
     try:
         return TableVersion(open_table(folder, version), folder)
     except DeltaError as error:
@@ -79,27 +87,31 @@ def open_earlier(folder: Folder, version: int) -> TableVersion | None:
 
 
 def map_columns(schema: pa.Schema, columns: Collection[str] | None) -> dict[str, str]:
-    """Of `columns` (lower case; None: all) those that there are, as they are stored and as the source calls them; one at
-    least."""
+    """The existing columns among `columns` (lower case; None: all), by stored name and source name; at least one."""
     named = {name: source_name(name) for name in schema.names}
     found = {stored: name for stored, name in named.items() if columns is None or name.lower() in columns}
     return found or dict([*named.items()][:1])
 
 
 def scan_columns(rows: ds.Dataset, names: Collection[str]) -> ds.Scanner:
-    """These columns of the rows, to be read any number of times. Conditions are not for Arrow: it does not compare text
-    in files whose writer took another form of text than the table has."""
+    """These columns of the rows, which can be read repeatedly.
+
+    Arrow gets no conditions: it cannot compare text in files whose text type differs from the table's.
+    """
     return rows.scanner(columns=[*names])
 
 
 def diff_versions(old: TableVersion, new: TableVersion, columns: Collection[str] | None) -> VersionDiff | None:
-    """The files that differ, as to `columns` (lower case; None: all). None when the columns themselves differ, or files of
-    the older version were cleaned away. DeltaProtocolError as `TableVersion.rows`."""
+    """The files that differ, for `columns` (lower case; None: all).
+
+    None when the columns themselves differ, or files of the older version are deleted. Raises
+    DeltaProtocolError as `TableVersion.rows`.
+    """
     if _column_types(old.schema, columns) != _column_types(new.schema, columns):
         return None
     gone, come = old.files_at(old.paths - new.paths), new.files_at(new.paths - old.paths)
     removed = old.rows(gone)
-    # Where the table was put back from a copy the older version is another's, though the feed may have one of its number.
+    # After a restore from a copy, the older version is a different one, although the feed may have its number.
     if _is_incomplete(removed):
         return None
     return VersionDiff(old, new, removed, new.rows(come), has_few_rows([*gone, *come]), map_columns(new.schema, columns))

@@ -1,8 +1,8 @@
-"""A connection whose waits for an answer end.
+"""A connection that stops waiting when the server will not answer.
 
-The network layer does not notice a middlebox that keeps a connection open and forwards nothing on it: the middlebox's own
-kernel acknowledges every packet. And a statement may rightly take long. So after a time without a byte a second connection
-looks whether the server still works on the statement.
+A middlebox may keep a connection open and forward nothing. TCP does not notice it, because the middlebox
+acknowledges every packet. And a statement may take long for good reason. So after some time without a byte, a
+second connection checks that the server still works on the statement.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ import psycopg
 T = TypeVar("T")
 
 LOOK_AFTER = 30.0
-"""Seconds without a byte after which the server is asked, and again each time after so many."""
+"""Seconds without a byte before the first check, and between checks."""
 SURE_AFTER = 3.0
-"""What one look finds is true if another one so much later finds it too: an answer may have been on its way."""
+"""Seconds until a second check must confirm the first, because an answer may have been on its way."""
 HURRIED = 2.0
-"""The first look when the program is to end."""
+"""Seconds without a byte before the first check when the program ends."""
 LOOK_SECONDS = 10.0
-"""How long a look may take."""
+"""How long a check may take."""
 ANSWER_SECONDS = 300.0
-"""The limit, unless something else is configured."""
+"""The default limit."""
 
 LOOK = """
 SELECT state = 'active' AND wait_event_type IS DISTINCT FROM 'Client',
        (SELECT bytes_processed FROM pg_catalog.pg_stat_progress_copy AS copy WHERE copy.pid = session.pid)
 FROM pg_catalog.pg_stat_activity AS session WHERE pid = %s"""
-"""A server process that waits for its client, while this waits for it, has a client that it cannot reach, unless more of a
-COPY arrives meanwhile: slow networks have much of it on its way."""
+"""If the server process waits for its client while the client waits for it, it cannot reach the client.
+
+Exception: it receives more data of a COPY meanwhile. A slow network may have much of it on its way.
+"""
 
 Silence = Callable[[float], None]
-"""Told how long there has been no byte; raises to end the wait."""
+"""Called with the seconds without a byte; raises to end the wait."""
 
 
 def limit_waits(gen: Generator[Any, Any, T], silence: Silence) -> Generator[Any, Any, T]:
-    """The driver's generator of one exchange with the server, ended by `silence`."""
+    """The driver's generator for one exchange with the server, ended by `silence`."""
     try:
         wants = next(gen)
         since = time.monotonic()
@@ -55,9 +57,13 @@ def limit_waits(gen: Generator[Any, Any, T], silence: Silence) -> Generator[Any,
 
 
 class TimeoutConnection(psycopg.Connection):
-    """A connection that closes itself when nobody will answer on it, with OperationalError. `limit`: seconds without a byte
-    after which nobody will, where that cannot be found out. `hurry`: set when the program is to end. Without `limit_waits`
-    every answer has to come within seconds."""
+    """A connection that closes itself with OperationalError when the server will not answer.
+
+    - `limit`: seconds without a byte, after which it closes if the server's activity cannot be read.
+    - `hurry`: set when the program ends.
+
+    Before `limit_waits` is called, every answer must arrive within seconds.
+    """
 
     limit: float | None = None
     hurry: threading.Event
@@ -67,7 +73,7 @@ class TimeoutConnection(psycopg.Connection):
     _hurried = False
 
     def limit_waits(self, limit: float, hurry: threading.Event) -> None:
-        """From now on answers may take longer. The process is asked for, as a pooler gives its own number for it."""
+        """Allows longer answers from now on. The process number is queried, because a pooler reports its own."""
         (self._pid,) = self.execute("SELECT pg_backend_pid()").fetchone() or (0,)
         self.limit, self.hurry = limit, hurry
 
@@ -100,9 +106,11 @@ class TimeoutConnection(psycopg.Connection):
 
 
 def read_backend_activity(dsn: str, password: str, pid: int) -> tuple[bool | None, int | None]:
-    """Whether the server's process `pid` works on a statement, and how many bytes of a COPY it has read. None when it
-    cannot be asked, and without a COPY."""
-    # A connection for commands of replication could not be asked so.
+    """True if the server process `pid` works on a statement, and the bytes of a COPY that it has read.
+
+    The first value is None if the server cannot be queried, the second without a COPY.
+    """
+    # A replication connection cannot run this query.
     more: dict[str, Any] = {**psycopg.conninfo.conninfo_to_dict(dsn), **({"password": password} if password else {})}
     more.pop("replication", None)
     try:

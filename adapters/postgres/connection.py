@@ -1,4 +1,4 @@
-"""One connection that is opened when needed and opened again after it broke."""
+"""A connection that is opened when needed, and opened again after it broke."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .answer_timeout import ANSWER_SECONDS, TimeoutConnection
 from .errors import is_row_refusal, is_session_lost, translate_error
 
 TOLD_TWICE = "error ignored terminating"
-"""The driver warns so of an error in a pipeline that it raises too, and that is translated here."""
+"""The start of a driver's warning about a pipeline error that it also raises, and that is translated here."""
 
 OLDEST_SERVER = 150_000
 SETTINGS = {
@@ -46,7 +46,7 @@ KEEPALIVE: dict[str, Any] = {
 }
 GONE_WITHIN_MS = 5_000
 PREPARED = 2_000
-"""Statements kept ready per connection: a few per lane."""
+"""Prepared statements per connection: a few per lane."""
 
 
 def is_first_time(record: logging.LogRecord) -> bool:
@@ -58,13 +58,13 @@ logging.getLogger("psycopg").addFilter(is_first_time)
 
 
 def application_name(role: str) -> str:
-    """How this process shows in pg_stat_activity: who holds a lane can be told from it."""
+    """The name of this process in pg_stat_activity. It identifies the holder of a lane."""
     return f"replicator {role} {platform.node()[:24]}/{os.getpid()}"[:63]
 
 
 @contextmanager
 def planner_hints(cursor: psycopg.Cursor, *, bulk: bool) -> Iterator[None]:
-    """Large statements may join by scanning; small ones look rows up by index, which is how the session is set."""
+    """Allows large statements to join by scans. Small ones look rows up by index, which is the session's default."""
     for value in ("on", "off"):
         if bulk:
             cursor.execute(
@@ -75,11 +75,12 @@ def planner_hints(cursor: psycopg.Cursor, *, bulk: bool) -> Iterator[None]:
 
 
 class PostgresSession:
-    """A lazily opened connection in autocommit mode, used by one block at a time, whichever thread it runs in.
+    """A lazily opened connection in autocommit mode, used by one block at a time, in any thread.
 
-    `generation` counts connections: what lives in one (locks, temporary tables) is gone when it changes. After an
-    error in which the session is at fault (`errors.ENDS_SESSION`) another one is opened. Errors of the driver leave as
-    the program's own; row errors (`errors.is_row_refusal`) pass unchanged.
+    - `generation` counts connections. Locks and temporary tables are lost when it changes.
+    - After an error that ends the session (`errors.ENDS_SESSION`), another connection is opened.
+    - Errors of the driver are raised as errors of this program. Row errors (`errors.is_row_refusal`) are not
+      translated.
     """
 
     def __init__(self, dsn: str, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
@@ -93,7 +94,7 @@ class PostgresSession:
         self._turn = threading.RLock()
 
     def open(self, *, autocommit: bool = False) -> psycopg.Connection:
-        """A new connection with this program's settings, not shared with anybody. Raises the driver's errors."""
+        """A new connection with this program's settings, not shared. Raises the driver's errors."""
         given = str(psycopg.conninfo.conninfo_to_dict(self.dsn).get("options") or "")
         options = " ".join([given, *(f"-c {name}={value.replace(' ', '')}" for name, value in SETTINGS.items())])
         connection = TimeoutConnection.connect(
@@ -111,19 +112,19 @@ class PostgresSession:
         return connection
 
     def limit_waits(self, connection: TimeoutConnection) -> None:
-        """Limit the waits of a connection in autocommit mode as those of `open` are."""
+        """Limits the waits of a connection in autocommit mode, as `open` does."""
         connection.limit_waits(self._answer_timeout, self._hurry)
 
     @property
     def connection(self) -> psycopg.Connection:
-        """The connection, opened when there is none that works."""
+        """The connection; opened if there is none that works."""
         if self._connection is None or self._connection.closed:
             self._connection = self._reconnect()
             self.generation += 1
         return self._connection
 
     def ensure_connection(self) -> int:
-        """Open the connection if need be; returns its generation."""
+        """Opens the connection if necessary; returns its generation."""
         with self._translate_errors("connecting"):
             return self.generation if self.connection else 0
 
@@ -139,7 +140,8 @@ class PostgresSession:
         return connection
 
     def _terminate_predecessor(self, connection: psycopg.Connection) -> None:
-        """Our previous backend may not know yet that we are gone; it must not commit behind our back, nor keep our locks."""
+        """Ends our previous backend. It may not have noticed the lost connection, and must not commit or keep
+        our locks."""
         if self._last is not None:
             connection.execute(
                 "SELECT pg_terminate_backend(pid, %s) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s",
@@ -148,14 +150,16 @@ class PostgresSession:
 
     @contextmanager
     def cursor(self, doing: str) -> Iterator[psycopg.Cursor]:
-        """A cursor outside a transaction; errors of the driver are translated."""
+        """A cursor outside a transaction. Errors of the driver are translated."""
         with self._turn, self._translate_errors(doing), self.connection.cursor() as cursor:
             yield cursor
 
     @contextmanager
     def transaction(self, doing: str) -> Iterator[psycopg.Cursor]:
-        """A cursor for one transaction, which the caller begins and commits (so that both can share a round trip with other
-        statements); rolled back when the block raises or leaves it open."""
+        """A cursor for one transaction. It is rolled back when the block raises or leaves it open.
+
+        The caller sends BEGIN and COMMIT, so that both can share a round trip with other statements.
+        """
         with self._turn, self._translate_errors(doing):
             connection = self.connection
             try:
@@ -185,11 +189,11 @@ class PostgresSession:
             raise translate_error(error, doing) from error
 
     def hurry(self) -> None:
-        """The program is to end: waits for an answer that will not come end within seconds. From any thread."""
+        """Ends waits for missing answers within seconds, because the program ends. Safe from any thread."""
         self._hurry.set()
 
     def close(self) -> None:
-        """End the connection and with it its locks; may be called twice, and used again afterwards."""
+        """Closes the connection and with it its locks. May be called twice; the session can be used again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,4 +1,5 @@
-"""Tables of a target: read from the catalogue, created, widened. SQLAlchemy quotes every name and renders every type."""
+"""Tables of a target: reads them from the catalogue, creates and widens them. SQLAlchemy quotes names and
+renders types."""
 
 from __future__ import annotations
 
@@ -31,15 +32,15 @@ from .types import AnyType, ColumnConversion, find_conversion, new_type
 log = logging.getLogger(__name__)
 DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 FILL = 80
-"""Percent of a page that inserts fill in a mirror: updates that stay on their page took 0.7 of the time (measured)."""
+"""Percent of a page that inserts fill in a mirror. Updates within a page took 0.7 of the time (measured)."""
 
 DDL_LOCK = 7_310_579_104_522_119_013
-"""Advisory lock under which this program creates things, because IF NOT EXISTS alone still races."""
+"""Advisory lock under which this program creates objects, because IF NOT EXISTS alone is not safe against races."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExistingTable:
-    """A table as the catalogue describes it. `unique`: the column sets that are unique, the primary key included."""
+    """A table in the catalogue. `unique`: the unique column sets, including the primary key."""
 
     columns: dict[str, ReflectedColumn]
     unique: tuple[frozenset[str], ...]
@@ -47,15 +48,18 @@ class ExistingTable:
 
 
 class Catalogue:
-    """DDL and reflection over a connection of their own, closed after each use; with `keeps_open` only by `close`: who makes
-    a thousand tables would open as many."""
+    """DDL and reflection over a connection of their own.
+
+    It is closed after each use. With `keeps_open` only `close` closes it, so that a thousand new tables need
+    one connection.
+    """
 
     def __init__(self, session: PostgresSession, *, keeps_open: bool = False) -> None:
         pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if keeps_open else {"poolclass": sa.NullPool}
         self._engine = sa.create_engine("postgresql+psycopg://", creator=session.open, **pool)
 
     def close(self) -> None:
-        """End the connection; may be called twice, and used again afterwards."""
+        """Closes the connection. May be called twice; the catalogue can be used again."""
         self._engine.dispose()
 
     @contextmanager
@@ -65,7 +69,7 @@ class Catalogue:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(DDL_LOCK)))
                 yield connection
         except sa.exc.DBAPIError as error:
-            self.close()  # The session may be at fault.
+            self.close()  # The session may be the cause.
             if isinstance(error.orig, psycopg.Error):
                 raise translate_error(error.orig, doing) from error
             raise
@@ -80,11 +84,15 @@ class Catalogue:
         remark: str | None = None,
         versions: Sequence[SchemaVersion] = (),
     ) -> ExistingTable:
-        """The table with every column of `plan.target`: created with the comment `remark`, widened, or as it is. Fatal when
-        it does not suit.
+        """The table with every column of `plan.target`: created with the comment `remark`, widened, or
+        unchanged.
 
-        `versions`: the new ones, for which a table that is there is reshaped.
-        `gone` is raised instead of creating a table whose rows should be there. The names must have passed `pg_names`."""
+        - `versions`: new schema versions, for which an existing table is reshaped.
+        - `gone`: raised instead of creating a table whose rows should exist.
+
+        Raises Fatal when the table is not suitable. The names must have passed `check_table` and
+        `check_columns`.
+        """
         with self._connect(f"preparing table {schema}.{table}") as connection:
             create_schema(connection, schema)
             refuse_kind(connection, schema, table, plan)
@@ -106,8 +114,10 @@ class Catalogue:
         return found
 
     def create_own_tables(self, doing: str, statements: Sequence[sa.schema.CreateTable], schema: str) -> None:
-        """Create those of this program's own tables in `schema` that are not there, in one transaction (asked first, because
-        IF NOT EXISTS needs the right to create even then)."""
+        """Creates this program's own tables in `schema` if they do not exist, in one transaction.
+
+        Existing tables are read first, because IF NOT EXISTS needs the right to create even then.
+        """
         with self._connect(doing) as connection:
             create_schema(connection, schema)
             there = set(sa.inspect(connection).get_table_names(schema))
@@ -115,7 +125,7 @@ class Catalogue:
                 connection.execute(statement)
 
     def read_columns(self, schema: str, table: str) -> dict[str, AnyType] | None:
-        """The columns of a table or view with their types, in order; None when there is no such table."""
+        """The columns of a table or view with their types, in order; None when it does not exist."""
         with self._connect(f"describing {schema}.{table}") as connection, _ignore_unknown_types():
             inspector = sa.inspect(connection)
             if table not in {*inspector.get_table_names(schema), *inspector.get_view_names(schema)}:
@@ -123,21 +133,21 @@ class Catalogue:
             return {c["name"]: c["type"] for c in inspector.get_columns(table, schema=schema)}
 
     def list_tables(self, schema: str) -> list[str]:
-        """Names of the tables and views in `schema`."""
+        """The names of the tables and views in `schema`."""
         with self._connect(f"listing schema {schema}") as connection:
             inspector = sa.inspect(connection)
             return sorted([*inspector.get_table_names(schema), *inspector.get_view_names(schema)])
 
 
 def create_schema(connection: sa.Connection, schema: str) -> None:
-    """Create `schema` unless it is there (asked first, because IF NOT EXISTS needs the right to create even then)."""
+    """Creates `schema` if it does not exist. IF NOT EXISTS would need the right to create even then."""
     if not sa.inspect(connection).has_schema(schema):
         connection.execute(sa.schema.CreateSchema(quoted_name(schema, quote=True)))
 
 
 @contextmanager
 def _ignore_unknown_types() -> Iterator[None]:
-    """SQLAlchemy warns of types it does not know; they take and give text."""
+    """SQLAlchemy warns of unknown types; their values are text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sa.exc.SAWarning)
         yield
@@ -192,7 +202,7 @@ def _widen_table(connection: sa.Connection, schema: str, name: str, missing: Seq
 
 
 def find_conversions(name: str, there: ExistingTable, plan: ApplyPlan) -> dict[str, ColumnConversion]:
-    """How each column of the plan gets into the table; Fatal for the first one that cannot without loss."""
+    """The conversion of each column of the plan. Raises Fatal for the first column without a lossless one."""
     out = {}
     for column in plan.target:
         found: AnyType = there.columns[column.name]["type"]
@@ -232,6 +242,6 @@ def _check_table(name: str, there: ExistingTable, plan: ApplyPlan, existed: bool
 
 
 def is_indexed(there: ExistingTable, plan: ApplyPlan) -> bool:
-    """True when the merge keys, or some of them, are unique, so that each row is found by an index."""
+    """True when some of the merge keys are unique, so that an index finds each row."""
     keys = set(plan.merge_keys)
     return any(u and u <= keys for u in there.unique)

@@ -1,4 +1,4 @@
-"""Rows of one key taken out of tables of a database."""
+"""Deletes the rows of one key from tables of a database."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ PIECE = 5_000
 
 
 def to_target_key(lane: Lane, key: Mapping[str, str]) -> dict[str, str]:
-    """The key, whose columns have these names and texts (`domain.erasures.to_key_texts`) at the source, as the target of
-    `lane` has it."""
+    """The key as the target of `lane` stores it.
+
+    `key`: the names and texts (`domain.erasures.to_key_texts`) of its columns at the source.
+    """
     found = {}
     for name, text in key.items():
         rule = lane.row_transforms.column_transforms.get_rule(name)
@@ -44,8 +46,10 @@ def to_target_key(lane: Lane, key: Mapping[str, str]) -> dict[str, str]:
 
 
 def remove_key(cursor: psycopg.Cursor, relation: str, key: Mapping[str, str]) -> int:
-    """Remove the rows of a table with that key, in the caller's transaction; how many there were, none where there is no
-    such table. A text that is no value of its column is in no row."""
+    """Deletes the rows of a table with that key, in the caller's transaction; returns their number.
+
+    The number is 0 if the table does not exist, or if a text is not a value of its column.
+    """
     kinds = _read_column_types(cursor, relation)
     if kinds is None:
         return 0
@@ -79,7 +83,7 @@ def _read_column_types(cursor: psycopg.Cursor, relation: str) -> dict[str, str] 
 
 
 def read_topic_records(cursor: psycopg.Cursor, relation: str, topics: Sequence[str]) -> Iterator[pa.Table]:
-    """The records of these topics in an event log, as raw frames; in the caller's transaction."""
+    """The records of these topics in an event log, as raw frames, in the caller's transaction."""
     names = ", ".join(f"{quote_name(name)}::text" if name == "headers" else quote_name(name) for name in RAW_COLUMNS)
     with cursor.connection.cursor("records") as rows:
         rows.execute(_escape_percent(f"SELECT {names} FROM {relation} WHERE topic = ANY(%s)"), (list(topics),))
@@ -89,13 +93,13 @@ def read_topic_records(cursor: psycopg.Cursor, relation: str, topics: Sequence[s
 
 
 def empty_records(cursor: psycopg.Cursor, relation: str, event_ids: Sequence[str], error: str) -> None:
-    """Leave of these records of an event log their place and their times, in the caller's transaction."""
+    """Empties these records of an event log, except their positions and times, in the caller's transaction."""
     values = ", ".join(f"{quote_name(name)} = NULL" for name in ERASED_COLUMNS)
     statement = f"UPDATE {relation} SET {values}, error = %s WHERE event_id = ANY(%s)"
     cursor.execute(_escape_percent(statement), (error, list(event_ids)), prepare=False)
 
 
 def _escape_percent(statement: str) -> bytes:
-    """With the signs of percent in names doubled, but for those of parameters."""
+    """The statement with doubled percent signs, except those of parameters."""
     parts = statement.split("%s")
     return "%s".join(part.replace("%", "%%") for part in parts).encode()

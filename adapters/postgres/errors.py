@@ -1,7 +1,7 @@
-"""What an error of the PostgreSQL driver means to the pipeline: try again, stop, or reject a row.
+"""Classifies errors of the PostgreSQL driver: retry, stop, or reject a row.
 
-Sentences never quote the server's message for data errors, because it repeats values of the row. SQLSTATE codes are those of
-the PostgreSQL documentation, appendix A.
+Sentences never quote the server's message for data errors, because it contains values of the row. SQLSTATE
+codes are those of the PostgreSQL documentation, appendix A.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PASSES = {
     "58": "the server could not read or write a file",
     "72": "the transaction read with a snapshot that is too old by now",
 }
-"""What may pass by itself: the SQLSTATE, or its first characters, and why."""
+"""Temporary errors: the SQLSTATE or its first characters, and the reason."""
 
 RELIEF = {
     "53100": "Free space on the server's disk.",
@@ -42,7 +42,7 @@ RELIEF = {
         "WHERE granted AND datname = current_database()`."
     ),
 }
-"""What an operator can do about some of them."""
+"""Next steps for some of them."""
 
 ENDS_SESSION = {
     "08": "nobody knows what the other side still answers",
@@ -53,18 +53,22 @@ ENDS_SESSION = {
     "57P": "the server has ended the session, or is about to",
     "58": "files and locks of the session may be gone",
 }
-"""After these errors another session is opened: in the old one the same would happen again. Locks of the old one are taken
-again, and the epoch says whether somebody else wrote meanwhile (`pg_lanes`)."""
+"""After these errors another session is opened, because the old one would fail again.
+
+Its locks are acquired again, and the epoch shows whether another instance wrote meanwhile (`lane_ownership`).
+"""
 
 STALE_PLAN = "RevalidateCachedQuery"
-"""The server's function that refuses a prepared statement whose columns were changed; the code (0A000) is that of many."""
+"""The server function that refuses a prepared statement after a change of columns. Its code (0A000) has other
+uses, too."""
 
 ROW = ("22", "23", "44", "54000", "P0001")
-"""Data exceptions, constraints, the condition of a view, an index row too large, RAISE in a trigger: the fault lies in a
-row, not in the server."""
+"""Data exceptions, constraints, a view's condition, a too large index row, RAISE in a trigger. The cause is a
+row, not the server."""
 
 BETWEEN_ROWS = frozenset({"23503", "23505", "23P01"})
-"""Constraints between rows: foreign keys, unique and exclusion constraints. Other rows may let the row in later."""
+"""Constraints between rows: foreign keys, unique and exclusion constraints. After changes of other rows the row
+may be accepted."""
 
 ENVIRONMENT = {
     "28": "Correct user and password in `dsn`, or let this role log in (pg_hba.conf).",
@@ -89,10 +93,10 @@ REFUSED = (
     (re.compile(r'FATAL: +database ".*" does not exist'), "3D"),
     (re.compile("FATAL: +permission denied for"), "42501"),
 )
-"""What an error says that comes without its SQLSTATE, as the driver's do before there is a connection."""
+"""Texts of errors without a SQLSTATE, as the driver raises them before there is a connection."""
 
 UNTRUSTED = re.compile(r"certificate|private key file|tlsv?1\S* alert|does not support SSL|SSL was required", re.I)
-"""No connection was made, as one side does not trust the other, or as one wants TLS and the other has none."""
+"""No connection: one side does not trust the other, or one requires TLS and the other has none."""
 TRUST = (
     "Check sslmode, sslrootcert, sslcert and sslkey in `dsn`, that the server's certificate names the host in it, and that "
     "no certificate has expired."
@@ -100,28 +104,28 @@ TRUST = (
 
 
 def is_row_refusal(error: BaseException) -> bool:
-    """True when the database refuses a value or a row, so that the others can still be applied."""
+    """True when the database refuses a value or a row, so that other rows can still be applied."""
     state = getattr(error, "sqlstate", None)
     return isinstance(error, psycopg.Error) and state is not None and state.startswith(ROW)
 
 
 def is_session_lost(error: psycopg.Error) -> bool:
-    """True when the session that met the error is of no more use."""
+    """True when the session of the error cannot be used again."""
     return has_stale_plan(error) or (error.sqlstate or "08").startswith(tuple(ENDS_SESSION))
 
 
 def has_stale_plan(error: psycopg.Error) -> bool:
-    """True when a prepared statement belongs to a table as it was before somebody changed it."""
+    """True when a prepared statement is older than a change of its table."""
     return error.diag.source_function == STALE_PLAN
 
 
 def is_waiting_for_rows(error: psycopg.Error) -> bool:
-    """True when the row may be let in once other rows have changed."""
+    """True when the row may be accepted after changes of other rows."""
     return error.sqlstate in BETWEEN_ROWS
 
 
 def translate_error(error: psycopg.Error, doing: str) -> ReplicatorError:
-    """`error`, met while `doing` (as in "applying lane pg.orders"), in the program's own terms."""
+    """`error`, raised while `doing` (as in "applying lane pg.orders"), as an error of this program."""
     state = error.sqlstate
     if state is None:
         return _translate_connection_error(error, doing)
@@ -129,7 +133,7 @@ def translate_error(error: psycopg.Error, doing: str) -> ReplicatorError:
         return Fatal(f"While {doing}: {describe_refusal(error, ()).sentence}.")
     said = error.diag.message_primary or describe_error_class(error)
     if state == DEPENDED_ON and error.diag.message_detail:
-        said += f": {_to_one_line(error.diag.message_detail)}"  # Names of objects, never a row's values.
+        said += f": {_to_one_line(error.diag.message_detail)}"  # Names of objects, not values of rows.
     sentence = f"PostgreSQL said while {doing}: {said} (SQLSTATE {state})."
     if state.startswith(tuple(PASSES)) or has_stale_plan(error):
         return Retryable(sentence, next_step=RELIEF.get(state, ""))
@@ -141,7 +145,7 @@ def translate_error(error: psycopg.Error, doing: str) -> ReplicatorError:
 
 
 def _translate_connection_error(error: psycopg.Error, doing: str) -> ReplicatorError:
-    """The connection broke or was never made. A server that answered and refused is an environment problem."""
+    """The connection broke or was never made. If the server refused it, this is an environment problem."""
     text = _to_one_line(str(error))
     if UNTRUSTED.search(text):
         return EnvironmentProblem(f"PostgreSQL is not trusted while {doing}: {text}", next_step=TRUST)
@@ -155,15 +159,16 @@ def _translate_connection_error(error: psycopg.Error, doing: str) -> ReplicatorE
 
 
 def _to_one_line(text: str) -> str:
-    """The driver's lines as sentences, each with its end."""
+    """The driver's lines as sentences, each with a full stop."""
     lines = [" ".join(line.split()) for line in text.splitlines()]
     return " ".join(line if line.endswith((".", "?", "!", ":")) else f"{line}." for line in lines if line)
 
 
 def describe_refusal(error: psycopg.Error, columns: Iterable[str]) -> Reject:
-    """Why the database refuses one row: the kind of error and the column or constraint, never the value.
+    """The reason why the database refuses a row: the kind of error and the column or constraint, never the
+    value.
 
-    `columns` are the names that the error's context may mention.
+    `columns`: the names that the error's context may contain.
     """
     diag = error.diag
     where = _describe_name("column", diag.column_name or _find_column(diag.context, columns))
@@ -179,7 +184,7 @@ def _describe_name(what: str, name: str | None) -> str:
 
 
 def _find_column(context: str | None, columns: Iterable[str]) -> str | None:
-    """COPY reports `COPY relation, line 3, column price: "value"`; the longest name that matches is the one."""
+    """COPY reports `COPY relation, line 3, column price: "value"`. The longest matching name is the column."""
     found = [name for name in columns if f", column {name}:" in (context or "")]
     return max(found, key=len, default=None)
 

@@ -1,4 +1,4 @@
-"""An event log in PostgreSQL as it is read: where it begins and ends, and its records in order."""
+"""Reads an event log in PostgreSQL: its first and last offsets, and its records in order."""
 
 from __future__ import annotations
 
@@ -28,30 +28,34 @@ from .target_location import TableLocation
 
 Wanted = Callable[[str], bool]
 Stretch = tuple[TopicPartition, int, int]
-"""Of a partition the offsets from one on and below another."""
+"""A partition, its first offset, and the offset after the last."""
 ORDER = 'l.topic COLLATE "C", l."partition", l."offset"'
-"""Topics as bytes, as in every event log, whatever the order of texts in the database."""
+"""Topics are compared as bytes, as in every event log, with any collation of the database."""
 INDEX = '(topic COLLATE "C", "partition", "offset")'
-"""What an index is on that gives records in that order."""
+"""The columns of an index that returns records in that order."""
 PLACED = 'l.topic IS NOT NULL AND l."partition" IS NOT NULL AND l."offset" IS NOT NULL'
 AT_ONCE = 100
-"""Partitions that one statement reads."""
+"""Partitions per statement."""
 FIRST_ROWS, MOST_ROWS, PIECE_BYTES = 64, 512, 4 * 1024 * 1024
-"""Rows that are fetched at once: few at first, and then as many as have that many bytes, as far as those before tell. Never
-so many that large records behind small ones would not fit into memory."""
+"""Rows per fetch: few at first, then as many as fit into PIECE_BYTES by the size of the last ones. The number
+grows slowly, so that large records after small ones fit into memory."""
 TIME = (
     "CASE WHEN l.\"timestamp\" BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00' "
     'THEN (extract(epoch FROM l."timestamp") * 1000000)::int8 END'
 )
-"""The times that a frame can hold, in microseconds."""
+"""The times that a frame can store, in microseconds."""
 COLUMNS = f'l.topic::text, l."partition"::int4, l."offset"::int8, {TIME}, l.headers::text, l.key, l.value'
 MICROSECONDS = pa.schema([pa.field(f.name, pa.int64() if pa.types.is_timestamp(f.type) else f.type) for f in LOGGED])
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What the log was at one moment. `table` and `file` tell it from one that was made anew, and from one that was emptied
-    or written anew. `covered`: how far the lanes that write it have read their streams."""
+    """The log in one snapshot.
+
+    - `table`: changes when the table is recreated.
+    - `file`: changes when the table is emptied or rewritten.
+    - `covered`: the positions of the lanes that write it.
+    """
 
     table: int
     file: int | None
@@ -59,8 +63,11 @@ class LogState:
     bounds: LogBounds
 
     def is_covered_by(self, table: int, file: int | None, covered: Mapping[TopicPartition, int]) -> bool:
-        """Whether what has become of it since is told by how far the lanes are now: they alone write all of it, each record
-        in the transaction that says so, and none has begun anew."""
+        """True when the lanes' positions show everything that changed since.
+
+        Only these lanes write the log, each record in the transaction that stores the position, and no lane has
+        started again.
+        """
         return (
             (table, file) == (self.table, self.file)
             and all(place in covered for place in self.bounds.ends)
@@ -70,8 +77,10 @@ class LogState:
 
 @contextmanager
 def open_snapshot(session: PostgresSession, place: TableLocation) -> Iterator[psycopg.Cursor]:
-    """A cursor that sees the log as it is when the block begins, however long that takes. EnvironmentProblem where there is
-    none; the driver's errors are translated."""
+    """A cursor with the snapshot at the start of the block, for any duration.
+
+    Raises EnvironmentProblem when the log does not exist. The driver's errors are translated.
+    """
     doing = f"reading the event log {place.schema}.{place.table}"
     try:
         with session.transaction(doing) as cursor:
@@ -81,7 +90,7 @@ def open_snapshot(session: PostgresSession, place: TableLocation) -> Iterator[ps
                 )
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-            # Before the moment is taken: a table that is emptied by TRUNCATE is empty for all moments.
+            # Lock before the snapshot is taken: after a TRUNCATE the table is empty in all snapshots.
             cursor.execute(f"LOCK TABLE {place.relation} IN ACCESS SHARE MODE".encode())
             yield cursor
     except psycopg.Error as error:
@@ -89,14 +98,17 @@ def open_snapshot(session: PostgresSession, place: TableLocation) -> Iterator[ps
 
 
 def has_table(cursor: psycopg.Cursor, place: TableLocation) -> bool:
-    """Whether there is such a table."""
+    """True when the table exists."""
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (place.relation,)).fetchone() or (False,)
     return bool(there)
 
 
 def read_log_state(cursor: psycopg.Cursor, place: TableLocation, wanted: Wanted, known: LogState | None = None) -> LogState:
-    """The log, of the topics that are wanted, as the cursor sees it. ConfigProblem for a table that is none. `known`, an
-    earlier look, saves another one at all records."""
+    """The log of the wanted topics, in the snapshot of the cursor. With `known`, an earlier state, it need not
+    scan all records.
+
+    Raises ConfigProblem for a table that is not an event log.
+    """
     table, file = _read_identity(cursor, place)
     covered = _read_covered(cursor, place, wanted)
     if known is not None and known.is_covered_by(table, file, covered):
@@ -120,8 +132,11 @@ def read_records(
     since: datetime | None,
     until: datetime | None,
 ) -> Iterator[pa.Table]:
-    """The records of these stretches as raw frames, a few at a time, by topic, partition and offset, each once; of those
-    that tell their time at the source such as lie in the period."""
+    """The records of these offset ranges as raw frames, a few at a time, by topic, partition and offset, each
+    once.
+
+    Of records with a time at the source, only those in the period.
+    """
     every = sorted(stretches)
     last: list[Any] = []
     for at in range(0, len(every), AT_ONCE):
@@ -147,7 +162,7 @@ def _render_select(
 
 
 def _fetch_frames(cursor: psycopg.Cursor, statement: bytes) -> Iterator[pa.Table]:
-    """The server keeps the rows, sorted, and gives a few at a time."""
+    """Fetches a few rows at a time from a server-side cursor."""
     count = FIRST_ROWS
     with cursor.connection.cursor("records", binary=True) as rows:
         rows.execute(statement)
@@ -160,7 +175,7 @@ def _fetch_frames(cursor: psycopg.Cursor, statement: bytes) -> Iterator[pa.Table
 
 
 def _read_identity(cursor: psycopg.Cursor, place: TableLocation) -> tuple[int, int | None]:
-    """What tells the table from others, and its content from another one. ConfigProblem unless it has the columns."""
+    """The ids of the table and of its file. Raises ConfigProblem unless it has the columns of an event log."""
     row = cursor.execute(
         "SELECT c.oid::int8, pg_relation_filenode(c.oid)::int8, array(SELECT attname::text FROM pg_attribute "
         "WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) FROM pg_class c WHERE c.oid = %s::regclass",
@@ -206,7 +221,7 @@ def _select_by_scan(place: TableLocation) -> str:
 
 
 def _select_by_index(place: TableLocation) -> str:
-    """From each partition right to the next one, and of each the two ends: not through its records."""
+    """Jumps from each partition to the next, and reads only both ends of each."""
     first = f'SELECT l.topic COLLATE "C" AS topic, l."partition" AS number FROM {place.relation} AS l WHERE {PLACED}'
     behind = '(l.topic COLLATE "C", l."partition") > (p.topic, p.number)'
     one = f'SELECT {{}}(l."offset")::int8 FROM {place.relation} AS l WHERE l.topic COLLATE "C" = p.topic'
@@ -220,7 +235,7 @@ def _select_by_index(place: TableLocation) -> str:
 
 
 def _is_indexed(cursor: psycopg.Cursor, table: int) -> bool:
-    """Whether there is an index of `INDEX`."""
+    """True when there is an index on `INDEX`."""
     parts = ", ".join(f"pg_get_indexdef(indexrelid, {n}, true)" for n in (1, 2, 3))
     (found,) = cursor.execute(
         f"SELECT EXISTS (SELECT FROM pg_index WHERE indrelid = %s AND indisvalid AND indpred IS NULL "
@@ -231,7 +246,7 @@ def _is_indexed(cursor: psycopg.Cursor, table: int) -> bool:
 
 
 def quote_if_needed(name: str) -> str:
-    """A column of places as the server spells it in definitions."""
+    """A position column as the server spells it in definitions."""
     return quote_name(name) if name == "offset" else name
 
 

@@ -1,4 +1,4 @@
-"""The table of events of a store in PostgreSQL, in a transaction of whoever appends to it."""
+"""The event table of an event store in PostgreSQL, in the transaction of the appending writer."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ TYPES = {
 NAMES = tuple(TYPES)
 MAPS = ("event_data", "metadata")
 EVERYTHING = "replicator events: all"
-"""The lock of all aggregates: shared by who locks some, and alone by who would lock too many."""
+"""The lock of all aggregates. A transaction that locks some aggregates shares it; one with too many takes it
+exclusively."""
 MOST_LOCKS = 500
-"""Aggregates that a transaction locks one by one: a server has room for some thousand locks."""
+"""The maximum of aggregates that a transaction locks one by one: a server has room for a few thousand locks."""
 REFUSAL = "events are appended only"
 
 
@@ -54,8 +55,8 @@ class EventOptions(PostgresServerOptions):
 class EventTable:
     """The table `name` in `schema`. Every call is part of the transaction of its cursor.
 
-    Writers of one aggregate wait for each other, by locks of the transaction; those that do not ask for these are refused by
-    the table's unique index (`psycopg.errors.UniqueViolation`).
+    Writers of one aggregate wait for each other with transaction locks. The table's unique index refuses
+    writers without these locks (`psycopg.errors.UniqueViolation`).
     """
 
     def __init__(self, schema: str, name: str) -> None:
@@ -63,7 +64,7 @@ class EventTable:
         self.relation = sql.Identifier(schema, name)
 
     def append(self, cursor: psycopg.Cursor, events: Sequence[NewEvent]) -> list[AppendedEvent]:
-        """What became of the events, in their order: see `ports.event_store.EventStore.append`."""
+        """The appended events, in order: see `ports.event_store.EventStore.append`."""
         aggregates = sorted({new.aggregate for new in events})
         _lock_aggregates(cursor, aggregates)
         query = sql.SQL("SELECT {} FROM {} WHERE event_id = ANY(%s)").format(column_list(), self.relation)
@@ -76,7 +77,7 @@ class EventTable:
         return done
 
     def read_head(self, cursor: psycopg.Cursor, aggregate: Aggregate) -> AggregateHead:
-        """Where the aggregate stands."""
+        """The head of the aggregate."""
         return self._read_heads(cursor, [aggregate]).get(aggregate, AggregateHead())
 
     def _read_heads(self, cursor: psycopg.Cursor, aggregates: Sequence[Aggregate]) -> dict[Aggregate, AggregateHead]:
@@ -89,11 +90,13 @@ class EventTable:
         return {(kind, of): AggregateHead(version, at) for kind, of, version, at in found.fetchall()}
 
     def ensure(self, cursor: psycopg.Cursor) -> None:
-        """Make schema and table, unless it is there: a role that may only write must not be asked to create. ConfigProblem
-        for another table."""
+        """Creates schema and table if they do not exist. A role that may only write never runs a CREATE.
+
+        Raises ConfigProblem for another kind of table.
+        """
         there = self.read_columns(cursor)
         if not there:
-            # Two that begin at once would both find nothing.
+            # Two processes that start together would both create the table.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('replicator events'))")
             there = self.read_columns(cursor)
         if not there:
@@ -120,7 +123,8 @@ class EventTable:
             cursor.execute(sql.SQL(statement).format(**parts))
 
     def read_columns(self, cursor: psycopg.Cursor) -> set[str]:
-        """Of the table; none when it is not there. By a query, as the server remembers what names stood for before."""
+        """The columns of the table; empty when it does not exist. By a query, because the server caches name
+        look-ups."""
         query = (
             "SELECT attname FROM pg_attribute JOIN pg_class c ON c.oid = attrelid "
             "JOIN pg_namespace n ON n.oid = relnamespace "
@@ -135,8 +139,8 @@ def column_list() -> sql.Composed:
 
 
 def _lock_aggregates(cursor: psycopg.Cursor, aggregates: Sequence[Aggregate]) -> None:
-    """Keep others from these aggregates until the transaction ends. In one order, so that two writers wait for each other in
-    one direction."""
+    """Locks these aggregates until the transaction ends. All writers use the same order, so that they cannot
+    deadlock."""
     if len(aggregates) > MOST_LOCKS:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (EVERYTHING,))
         return

@@ -1,4 +1,4 @@
-"""Arrow columns as JSON text, by kernels over whole columns; for structs, maps and lists that become jsonb."""
+"""Arrow columns as JSON text, with kernels over whole columns; for structs, maps and lists that become jsonb."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ EMPTY = pa.scalar("")
 
 
 def json_text(column: pa.Array) -> pa.Array:
-    """One JSON value per row, `null` for NULL. Bytes are base64, instants ISO 8601, decimals numbers; a float that JSON
-    lacks (NaN, infinity) is text."""
+    """One JSON value per row, `null` for NULL.
+
+    Bytes are base64, timestamps ISO 8601, decimals numbers. A float that JSON does not have (NaN, infinity) is
+    text.
+    """
     return _value(column).fill_null("null")
 
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL keeps beside the targets, in schema `_replicator`: one row per lane, written with the lane's data."""
+"""The tables of schema `_replicator` beside the targets: one row per lane, written with the lane's rows."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ POSITIONS = sa.Table(
     sa.Column("state", pg.JSONB),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
 )
-"""`epoch` counts the writers a lane has had; a writer whose number is not this one has lost the lane. `state` is NULL
-until something was applied. `id` names the lane's table of tombstones."""
+"""`epoch` counts the writers of a lane; a writer with another number has lost the lane. `state` is NULL until
+the first write. `id` is part of the name of the lane's tombstone table."""
 
 SCHEMAS = sa.Table(
     "schemas",
@@ -48,7 +48,7 @@ SCHEMAS = sa.Table(
     sa.Column("columns", pg.JSONB, nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
 )
-"""The columns of each lane's target as last prepared, with their Arrow types: for people and tools."""
+"""The columns of each lane's target at the last `prepare`, with their Arrow types, for people and tools."""
 
 VERSIONS = sa.Table(
     "schema_versions",
@@ -62,7 +62,8 @@ VERSIONS = sa.Table(
     sa.Column("changes", pg.JSONB, nullable=False),
     sa.Column("record", pg.JSONB, nullable=False),
 )
-"""The schemas that each lane has met (`domain.schema_versions`, which wrote `record`); the other columns are for people."""
+"""The schema versions of each lane. `record` is in the format of `domain.schema_versions`; the other columns
+are for people."""
 
 TRANSACTIONS = sa.Table(
     "transactions",
@@ -75,7 +76,7 @@ TRANSACTIONS = sa.Table(
     sa.Column("behind", pg.ARRAY(sa.Text), nullable=False),
     sa.Column("updated_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
 )
-"""For readers: up to which transaction of a source its tables are complete (`domain.transactions.CompletenessWatermark`)."""
+"""For readers: the completeness watermark of each source (`domain.transactions.CompletenessWatermark`)."""
 
 CREATE_TRANSACTIONS = sa.schema.CreateTable(TRANSACTIONS, if_not_exists=True)
 WRITE_COMPLETE = sql.SQL(
@@ -96,8 +97,11 @@ CREATE = tuple(sa.schema.CreateTable(table, if_not_exists=True) for table in (PO
 
 SELECT_STATE = sql.SQL("SELECT state::text FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
 RELATION = "format('%%s/%%s', to_regclass(target)::oid, pg_relation_filenode(to_regclass(target)))"
-"""The table of a lane, and the file of its rows: another table of that name has another number, and after TRUNCATE, as after
-VACUUM FULL or a change of a column's type, the rows are in another file."""
+"""The id of a lane's table and of its file.
+
+A recreated table has another id. After TRUNCATE, VACUUM FULL or a change of a column's type the rows are in
+another file.
+"""
 MOVED = f"to_regclass(target) IS NOT NULL AND state->>'relation' <> {RELATION}"
 HAS_MOVED = sql.SQL(f"SELECT {MOVED} FROM _replicator.positions WHERE pipeline = %s AND lane = %s")
 NOTE_RELATION = sql.SQL(
@@ -113,7 +117,7 @@ WRITE_STATE = sql.SQL(
     "WHERE pipeline = %s AND lane = %s"
 )
 TOUCH_STATE = sql.SQL("UPDATE _replicator.positions SET updated_at = now() WHERE pipeline = %s AND lane = %s")
-"""After rows were changed that no record changed: who computes something from them is to see it."""
+"""Run after a change of rows without a record, so that projections of these rows notice it."""
 OWN_LANE = sql.SQL(
     "INSERT INTO _replicator.positions AS p (pipeline, lane, target, epoch, writer) VALUES (%s, %s, %s, 1, %s) "
     "ON CONFLICT (pipeline, lane) DO UPDATE SET target = excluded.target, epoch = p.epoch + 1, writer = excluded.writer "
@@ -142,7 +146,7 @@ WRITE_VERSION = sql.SQL(
 
 
 def read_schema_versions(cursor: psycopg.Cursor, lane: Lane) -> list[SchemaVersion]:
-    """The schemas that a lane has met, by number; DataLoss when they are not what this program writes."""
+    """The schema versions of a lane, by number. Raises DataLoss when they are damaged."""
     (there,) = cursor.execute("SELECT to_regclass('_replicator.schema_versions') IS NOT NULL").fetchone() or (False,)
     rows = cursor.execute(READ_VERSIONS, (lane.pipeline, lane.id)).fetchall() if there else []
     try:
@@ -155,7 +159,7 @@ def read_schema_versions(cursor: psycopg.Cursor, lane: Lane) -> list[SchemaVersi
 
 
 def write_schema_version(cursor: psycopg.Cursor, lane: Lane, version: SchemaVersion) -> None:
-    """Write down a schema that the lane has met, or write it anew."""
+    """Writes or overwrites a schema version of the lane."""
     record = version_to_json(version)
     position, changes = json.dumps(record["position"]), json.dumps(record["changes"])
     told = (version.number, version.state, version.at, position, changes, json.dumps(record))
@@ -163,28 +167,30 @@ def write_schema_version(cursor: psycopg.Cursor, lane: Lane, version: SchemaVers
 
 
 def write_schema_versions(cursor: psycopg.Cursor, lane: Lane, versions: Sequence[SchemaVersion]) -> None:
-    """Write down those that are not there as they are."""
+    """Writes the versions that are new or different."""
     for version in select_new(versions, read_schema_versions(cursor, lane)) if versions else ():
         write_schema_version(cursor, lane, version)
 
 
 def read_state(cursor: psycopg.Cursor, pipeline: str, lane: str) -> LaneState | None:
-    """The state of a lane; None when it has none, or when no lane ever was in this database. DataLoss as `parse_state`."""
+    """The state of a lane; None when it has none, or the database has no lanes. Raises DataLoss as `parse_state`."""
     (exists,) = cursor.execute("SELECT to_regclass('_replicator.positions') IS NOT NULL").fetchone() or (False,)
     row = cursor.execute(SELECT_STATE, (pipeline, lane)).fetchone() if exists else None
     return parse_state(row[0] if row else None, pipeline, lane)
 
 
 def withdraw_completeness(cursor: psycopg.Cursor, lane: Lane) -> None:
-    """Say of the lane's source that no transaction is known to be complete: the lane lacks something from now on. Not for an
-    event log, which is no table of its."""
+    """Withdraws the completeness watermark of the lane's source, because the lane lacks rows from now on.
+
+    Does nothing for an event log, which is not a table of the source.
+    """
     (there,) = cursor.execute("SELECT to_regclass('_replicator.transactions') IS NOT NULL").fetchone() or (False,)
     if there and lane.table:
         cursor.execute(TAKE_BACK, (lane.id, lane.pipeline, lane.source))
 
 
 def parse_state(text: str | None, pipeline: str, lane: str) -> LaneState | None:
-    """The state that a lane's row holds; None for none. DataLoss when it is not what this program writes."""
+    """The state in a lane's row; None for none. Raises DataLoss when it is damaged."""
     try:
         return None if text is None else state_from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -212,7 +218,8 @@ def state_to_json(state: LaneState) -> str:
 
 
 def state_from_json(data: Mapping[str, Any]) -> LaneState:
-    """Read what `state_to_json` wrote. KeyError, TypeError, ValueError or AttributeError for anything else."""
+    """Parses the result of `state_to_json`. Raises KeyError, TypeError, ValueError or AttributeError for
+    anything else."""
     state = LaneState(
         Position.from_json(data["position"]),
         _sequence_from_json(data["high"]),

@@ -1,6 +1,7 @@
-"""Arrow columns as text that PostgreSQL's input functions read, a whole column at a time.
+"""Arrow columns as text for PostgreSQL's input functions, a whole column at a time.
 
-`text_column` returns a column that `pyarrow.csv` writes correctly by itself: numbers stay numbers, everything else is text.
+`text_column` returns a column that `pyarrow.csv` writes correctly: numbers stay numbers, everything else is
+text.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def text_column(column: pa.Array, form: str = PLAIN_FORM) -> pa.Array:
 
 
 def plain_text(column: pa.Array) -> pa.Array:
-    """Scalars. Floats keep their shortest exact form, with `nan`, `inf` and `-inf`, which PostgreSQL takes."""
+    """Scalars. Floats have their shortest exact form, with `nan`, `inf` and `-inf`, which PostgreSQL accepts."""
     if pa.types.is_dictionary(column.type):
         return plain_text(column.dictionary_decode())
     for holds, make in PLAIN:
@@ -41,7 +42,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def bytes_text(column: pa.Array) -> pa.Array:
-    r"""Bytes in the hex form, `\x0aff`. One call encodes all values: their places in the buffer just double."""
+    r"""Bytes in the hex form, `\x0aff`. One call encodes all values: their offsets in the buffer double."""
     if not len(column):
         return column.cast(pa.string())
     places = pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, column.buffers()[1]], offset=column.offset)
@@ -54,7 +55,7 @@ def bytes_text(column: pa.Array) -> pa.Array:
 
 
 def array_literal(column: pa.Array) -> pa.Array:
-    """Lists of scalars as `{1,NULL,3}`; everything but numbers and booleans is quoted."""
+    """Lists of scalars as `{1,NULL,3}`. Everything but numbers and booleans is quoted."""
     lists = column.cast(pa.list_(column.type.value_type))
     offsets, values = slice_items(lists)
     items = plain_text(values)
@@ -84,4 +85,4 @@ PLAIN: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], pa.Array]
     (pa.types.is_float16, lambda c: c.cast(pa.float32())),
     (lambda k: pa.types.is_null(k) or _is_text(k), lambda c: c.cast(pa.string())),
 )
-"""Types that CSV does not write as PostgreSQL reads them; all others go as they are."""
+"""Types that CSV writes in another form than PostgreSQL reads. All others stay as they are."""

@@ -1,4 +1,4 @@
-"""Names in PostgreSQL: any characters, but only so many bytes, because the server cuts longer ones without a word."""
+"""Names in PostgreSQL: any characters, but limited bytes, because the server truncates longer names silently."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def quote_name(*parts: str) -> str:
 
 
 def check_table(name: str, what: str = "table") -> None:
-    """Raise ConfigProblem for a name that PostgreSQL would refuse, or cut and so perhaps confuse with another."""
+    """Raises ConfigProblem for a name that PostgreSQL would refuse, or truncate and so perhaps confuse with
+    another."""
     fault = _describe_fault(name)
     if fault:
         raise ConfigProblem(
@@ -29,7 +30,7 @@ def check_table(name: str, what: str = "table") -> None:
 
 
 def check_columns(names: Iterable[str], table: str) -> None:
-    """Raise Fatal for a column name that PostgreSQL would refuse or cut."""
+    """Raises Fatal for a column name that PostgreSQL would refuse or truncate."""
     for name in names:
         fault = _describe_fault(name) or ("is the name of a system column of PostgreSQL" if name in SYSTEM_COLUMNS else "")
         if fault:

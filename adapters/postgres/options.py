@@ -1,4 +1,4 @@
-"""Options of what writes into PostgreSQL."""
+"""Options of sinks in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from .answer_timeout import ANSWER_SECONDS
 
 
 def normalize_dsn(dsn: SecretStr) -> SecretStr:
-    """SQLAlchemy's spelling, with the driver's name in the scheme, is understood too. What libpq cannot read is refused
-    here, as a ValueError, because libpq's own sentence quotes it, password included."""
+    """Also accepts SQLAlchemy's form, with the driver's name in the scheme.
+
+    Raises ValueError if libpq cannot parse it. libpq's own error would quote the DSN with its password.
+    """
     plain = re.sub(r"^(postgres(?:ql)?)\+\w+://", r"\1://", dsn.get_secret_value())
     try:
         conninfo_to_dict(plain)
@@ -35,7 +37,7 @@ class PostgresServerOptions(BaseModel):
 
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> Self:
-        """The options, or ConfigProblem naming each that is missing, unknown or of the wrong type; never a value."""
+        """The options. Raises ConfigProblem with each missing, unknown or invalid option, but never with a value."""
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
@@ -47,7 +49,8 @@ class PostgresServerOptions(BaseModel):
 
 
 class PostgresOptions(PostgresServerOptions):
-    """`schema`: where the tables are. `query_timeout`: seconds a query may take. `answer_timeout`: see `pg_answers`."""
+    """`schema`: the schema of the tables. `query_timeout`: seconds that a query may take. `answer_timeout`: see
+    the module `answer_timeout`."""
 
     schema_name: str = Field("public", alias="schema")
     query_timeout: float = Field(60, gt=0)

@@ -1,4 +1,4 @@
-"""The rows of a query as Arrow, of one moment."""
+"""Reads the rows of a query as Arrow, in one snapshot."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .table_reader import BATCH, Read, read_type, select_expression, to_array
 from .types import AnyType
 
 BEGIN = "SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL cursor_tuple_fraction = 1"
-"""Sessions of this program look small batches up by index; here all rows are read."""
+"""Sessions of this program look up small batches by index. These queries read all rows."""
 NOW = "SELECT (extract(epoch FROM now()) * 1000000)::bigint"
 LISTS = "SELECT oid FROM pg_type WHERE oid = ANY(%s::oid[]) AND typcategory = 'A'"
 AT_FAULT = ("42", "3F", "0A", "25006")
-"""SQLSTATEs of a statement that the server does not take, and of one that would write."""
+"""SQLSTATEs of a statement that the server does not accept, and of one that would write."""
 DENIED = "42501"
 BY_OID: dict[int, type[AnyType]] = {
     16: sa.Boolean,
@@ -41,15 +41,15 @@ BY_OID: dict[int, type[AnyType]] = {
     1083: sa.Time,
     1114: sa.DateTime,
 }
-"""Types by their numbers in pg_type; those with a parameter are in `_column_type`. All others are read as text."""
+"""Types by their numbers in pg_type; types with a parameter are in `_column_type`. All others are read as text."""
 NUMERIC, TIMESTAMPTZ, TIMETZ = 1700, 1184, 1266
 
 
 class SnapshotQuery:
-    """A query that is read whole, over a connection of its own each time.
+    """A query that is read completely, over a new connection each time.
 
-    `text` is a SELECT; `doing` completes "While ..." in sentences. Types are those of `pg_reader`; columns without a type in
-    Arrow, and numbers without a declared precision, are text.
+    `text` is a SELECT; `doing` completes "While ..." in sentences. Types are those of `table_reader`. Types
+    without an Arrow counterpart, and numbers without a declared precision, are text.
     """
 
     def __init__(self, dsn: str, text: str, doing: str) -> None:
@@ -60,27 +60,31 @@ class SnapshotQuery:
         self._ended = threading.Event()
 
     def read_columns(self) -> pa.Schema:
-        """The columns with the types that `read_rows` gives them. Raises as `read_rows` does."""
+        """The columns with the types of `read_rows`. Raises as `read_rows` does."""
         with self._transaction() as connection:
             return self._render_plan(connection)[0]
 
     def read_rows(self) -> tuple[int, pa.Table]:
-        """All rows as they are at one moment (REPEATABLE READ), and that moment by the server's clock, in microseconds since
+        """All rows in one snapshot (REPEATABLE READ), and its time by the server's clock, in microseconds since
         1970.
 
-        Raises Retryable while the server does not answer, ConfigProblem for a query that it does not take or that names two
-        columns alike, EnvironmentProblem where it refuses the role, Fatal for a value that its column's type does not hold.
+        Raises:
+
+        - Retryable while the server does not answer.
+        - ConfigProblem for a query that the server does not accept, or with two columns of the same name.
+        - EnvironmentProblem when the server refuses the role.
+        - Fatal for a value that its column's type cannot store.
         """
         with self._transaction() as connection:
             [moment] = connection.execute(NOW).fetchone() or (0,)
             return moment, read_all_rows(connection, *self._render_plan(connection), self._doing)
 
     def cancel(self) -> None:
-        """End what another thread is reading, now or later: it raises Retryable there."""
+        """Ends a read in another thread, now or later. It raises Retryable there."""
         self._ended.set()
         running = self._running
         if running is not None and not running.closed:
-            with suppress(psycopg.Error):  # A server that is away ends it by itself.
+            with suppress(psycopg.Error):  # An unreachable server ends it anyway.
                 running.cancel_safe(timeout=2)
 
     @contextmanager
@@ -91,7 +95,7 @@ class SnapshotQuery:
                 connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
                 connection.read_only = True
                 self._running = connection
-                connection.execute(BEGIN, prepare=False)  # Several at once cannot be prepared.
+                connection.execute(BEGIN, prepare=False)  # Several statements in one string cannot be prepared.
                 if self._ended.is_set():
                     raise psycopg.errors.QueryCanceled
                 yield connection
@@ -114,7 +118,7 @@ class SnapshotQuery:
 
 
 def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[str, Read]]:
-    """The columns of a query, in order, with how each is read."""
+    """The columns of a query, in order, with the way each is read."""
     with connection.cursor(binary=True) as cursor:
         cursor.execute(f"SELECT * FROM (\n{text}\n) AS q LIMIT 0".encode())
         names = [column.name for column in cursor.description or ()]
@@ -126,15 +130,17 @@ def describe_columns(connection: psycopg.Connection, text: str) -> list[tuple[st
 
 
 def render_select(columns: Sequence[tuple[str, Read]], text: str) -> tuple[pa.Schema, bytes]:
-    """These columns of a query, and the statement that selects them in forms that Arrow builds its types from."""
+    """The schema of these columns, and the statement that selects them in the forms that Arrow converts."""
     schema = pa.schema([pa.field(name, kind) for name, (kind, _) in columns])
     chosen = ", ".join(select_expression(name, how) for name, (_, how) in columns)
     return schema, f"SELECT {chosen} FROM (\n{text}\n) AS q".encode()
 
 
 def read_all_rows(connection: psycopg.Connection, schema: pa.Schema, statement: bytes, doing: str) -> pa.Table:
-    """What a statement of `render_select` gives, in the caller's transaction. Fatal for a value that its column's type
-    does not hold."""
+    """The rows of a statement of `render_select`, in the caller's transaction.
+
+    Raises Fatal for a value that its column's type cannot store.
+    """
     with connection.cursor("snapshot") as cursor:
         cursor.execute(statement, binary=True)
         batches = [_to_batch(rows, schema, doing) for rows in iter(lambda: cursor.fetchmany(BATCH), [])]
@@ -142,7 +148,7 @@ def read_all_rows(connection: psycopg.Connection, schema: pa.Schema, statement: 
 
 
 def table_query(table: str) -> str:
-    """All of a table: `NAME`, or `SCHEMA.NAME`."""
+    """All rows of a table: `NAME`, or `SCHEMA.NAME`."""
     return f"SELECT * FROM {quote_name(*table.split('.', 1))}"
 
 
@@ -155,7 +161,7 @@ def _find_read_type(oid: int, parameter: int, is_list: bool) -> Read:
 
 def _column_type(oid: int, parameter: int) -> AnyType:
     if oid == NUMERIC:
-        # As numeric's own input reads it: 16 bits of precision, 11 of scale with a sign.
+        # The type modifier of numeric: 16 bits of precision, 11 of signed scale.
         given = parameter - 4
         return sa.Numeric(given >> 16 & 0xFFFF, ((given & 0x7FF) ^ 1024) - 1024) if given >= 0 else sa.Numeric()
     if oid in (TIMESTAMPTZ, TIMETZ):
@@ -169,7 +175,7 @@ def _to_batch(rows: Sequence[Sequence[object]], schema: pa.Schema, doing: str) -
         try:
             arrays.append(to_array(values, field.type))
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
-            # Arrow's own sentence has the value in it.
+            # Arrow's own message contains the value.
             raise Fatal(
                 f"While {doing}: column {field.name!r} has a value that {field.type} does not hold.",
                 next_step="Cast it in the query, to text for example, or leave it out.",
@@ -178,7 +184,7 @@ def _to_batch(rows: Sequence[Sequence[object]], schema: pa.Schema, doing: str) -
 
 
 def translate_query_error(error: psycopg.Error, doing: str) -> ReplicatorError:
-    """An error of the server or the driver, met while `doing`, in the terms of who asks a query."""
+    """An error of the server or the driver, raised while `doing`, as an error for the author of the query."""
     state = error.sqlstate or ""
     if is_row_refusal(error):
         return Fatal(

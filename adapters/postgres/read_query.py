@@ -1,4 +1,4 @@
-"""A statement that selects a page of rows: names quoted, values as parameters."""
+"""A statement that selects a page of rows, with quoted names and with values as parameters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPARED = (
     *(sa.Integer, sa.Float, sa.Numeric, sa.Boolean, sa.LargeBinary, sa.DateTime, sa.Date, sa.Time, sa.Enum, sa.String),
     *(sa.Uuid, sa.Interval, pg.INTERVAL, pg.INET, pg.CIDR, pg.MACADDR, pg.OID),
 )
-"""Types whose values the server orders; all others are compared as the text that is shown of them."""
+"""Types that the server orders. All others are compared as their displayed text."""
 CANCELLED = "57014"
 NOT_NULL = (
     "SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid "
@@ -30,7 +30,7 @@ NOT_NULL = (
 
 @dataclass
 class PostgresReadQuery:
-    """The rows of the table `name` of a schema, which has these `columns`, that `wanted` says."""
+    """The rows of `wanted` in the table `name` of a schema, which has these `columns`."""
 
     schema: str
     name: str
@@ -39,11 +39,11 @@ class PostgresReadQuery:
     values: list[object] = field(default_factory=list)
 
     def null_check(self) -> tuple[bytes, tuple[str, str]]:
-        """What asks for the columns that hold no NULL, and its values."""
+        """The query for the columns without NULL, and its values."""
         return NOT_NULL.encode(), (self.schema, self.name)
 
     def render(self, selected: str, certain: Set[str]) -> tuple[bytes, list[object]]:
-        """What selects the expressions `selected`, and its values; columns that are `certain` hold no NULL."""
+        """The statement for the expressions `selected`, and its values. Columns in `certain` contain no NULL."""
         self.values = []
         terms = [self._term(one.column, one.operator, one.value) for one in self.wanted.conditions]
         if self.wanted.start:
@@ -67,7 +67,7 @@ class PostgresReadQuery:
         return f"{self._column(name)} {operator} {self._parameter(value)}"
 
     def _parameter(self, value: pa.Scalar) -> str:
-        """Without a type: the server reads it as one of what it is compared with."""
+        """A parameter without a type: the server uses the type that it is compared with."""
         text = str(plain_text(pa.array([value], value.type))[0].as_py())
         if "\0" in text:
             raise InvalidReadQuery("PostgreSQL holds no text with a NUL character", next_step="Ask for another value.")
@@ -75,9 +75,9 @@ class PostgresReadQuery:
         return "%s"
 
     def _start_condition(self, certain: Set[str]) -> str:
-        """Rows that equal the start in all columns of the order, or come behind it in one and equal it in those before."""
+        """Rows at or after the start, compared column by column in the order."""
         pairs = list(zip(self.wanted.order, self.wanted.start, strict=True))
-        if all(name in certain and value.is_valid for name, value in pairs):  # An index answers this form.
+        if all(name in certain and value.is_valid for name, value in pairs):  # An index supports this form.
             columns = ", ".join(self._column(name) for name, _ in pairs)
             return f"({columns}) >= ({', '.join(self._parameter(value) for _, value in pairs)})"
         terms = [self._equality(pairs)]
@@ -98,7 +98,7 @@ def _escape_pattern(text: str) -> str:
 
 
 def comparison_error(error: BaseException, name: str) -> InvalidReadQuery | None:
-    """The error of a statement of ours whose values the server cannot compare; None for another one."""
+    """The error for values that the server cannot compare; None for another error."""
     state = _sqlstate(error)
     if state.startswith("22") or state in {"42883", "42804"}:
         return InvalidReadQuery(
@@ -109,7 +109,7 @@ def comparison_error(error: BaseException, name: str) -> InvalidReadQuery | None
 
 
 def timeout_error(error: BaseException, name: str, seconds: float) -> ReplicatorError | None:
-    """The error of a statement that took too long; None for another one."""
+    """The error for a statement that took too long; None for another error."""
     if _sqlstate(error) != CANCELLED:
         return None
     return ReadTimeout(

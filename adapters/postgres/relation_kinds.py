@@ -1,4 +1,4 @@
-"""What a target's name stands for: only some kinds of relations can take what a lane writes."""
+"""Checks the kind of a target's relation: only some kinds can store a lane's rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KINDS = {
     "I": "an index",
     "c": "a composite type",
 }
-"""Letters of pg_class.relkind, but for tables."""
+"""Values of pg_class.relkind, except those of tables."""
 
 MERGES_INTO_VIEWS = 170_000
-"""The first server that does."""
+"""The first server version with MERGE into views."""
 
 FOUND = sa.text(
     "SELECT c.relkind::text, current_setting('server_version_num')::int, "
@@ -29,7 +29,7 @@ FOUND = sa.text(
 
 
 def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyPlan) -> None:
-    """Raise ConfigProblem when there is something of that name which cannot take the rows of `plan`."""
+    """Raises ConfigProblem when the relation with that name cannot store the rows of `plan`."""
     found = connection.execute(FOUND, {"schema": schema, "table": table}).first()
     fault = _describe_fault(*found, merges=bool(plan.merge_keys)) if found else ""
     if fault:
@@ -40,7 +40,7 @@ def refuse_kind(connection: sa.Connection, schema: str, table: str, plan: ApplyP
 
 
 def _describe_fault(kind: str, version: int, has_rules: bool, *, merges: bool) -> str:
-    """Rows of an append lane are inserted, so a view or a rule may take them; the others are merged."""
+    """Append lanes insert, so a view or a rule may accept their rows. All other lanes merge."""
     takes = {"r", "p"} | ({"v"} if not merges or version >= MERGES_INTO_VIEWS else set()) | (set() if merges else {"f"})
     if kind not in takes:
         return f"is {KINDS.get(kind, 'no table')}, into which rows cannot be {'merged' if merges else 'inserted'}"

@@ -1,4 +1,4 @@
-"""Columns of a table that are renamed, removed or widened because its source's were."""
+"""Renames, removes and widens columns of a table after its source."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 def reshape_statements(
     schema: str, table: str, types: Mapping[str, AnyType], reshaping: TargetReshape, end: str = ""
 ) -> Iterator[str]:
-    """What is still to be done of `reshaping` to a table whose columns have these `types`. A column that has another type
-    than the one made for its source keeps it. `end`: of a history, the column that is NULL in open versions."""
+    """The rest of `reshaping` for a table whose columns have these `types`.
+
+    A column keeps its type if it is not the one that replicator creates. `end`: for scd2, the column that is
+    NULL in open versions.
+    """
     there, relation = dict(types), quote_name(schema, table)
     for column in (quote_name(name) for name in reshaping.emptied if name in there):
         is_open = f" AND {quote_name(end)} IS NULL" if end else ""
@@ -46,7 +49,7 @@ def reshape_statements(
 
 
 def type_name(kind: AnyType) -> str | None:
-    """The type as SQL; None for one that is unknown here."""
+    """The type as SQL; None for an unknown type."""
     try:
         return str(kind.compile(dialect=DIALECT))
     except sa.exc.CompileError:
@@ -54,7 +57,8 @@ def type_name(kind: AnyType) -> str | None:
 
 
 def reshape_side_table(cursor: psycopg.Cursor, relation: str, reshaping: TargetReshape) -> None:
-    """The same names in a table beside the target, where it is; `tombstones.align_types` gives it the target's types."""
+    """Renames and removes the same columns in a side table, if it exists. `tombstones.align_types` changes its
+    types."""
     names = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     there = {name for (name,) in cursor.execute(names, (relation,)).fetchall()}
     for old, new in reshaping.renames:
@@ -79,8 +83,10 @@ def reshape(
     *,
     end: str = "",
 ) -> bool:
-    """Do it; False when there was nothing to be done. `columns` as SQLAlchemy reflects them. The view that belongs to the
-    table is dropped first, since it holds fast to the types, and made anew by `views.ensure_view`."""
+    """Runs the statements; False when there were none. `columns` as SQLAlchemy reflects them.
+
+    The table's view is dropped first, because it depends on the types. `views.ensure_view` creates it again.
+    """
     types = {name: column["type"] for name, column in columns.items()}
     statements = list(reshape_statements(schema, table, types, reshaping, end))
     driver: Any = connection.connection.driver_connection

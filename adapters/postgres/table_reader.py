@@ -1,4 +1,4 @@
-"""Reads targets back as Arrow tables."""
+"""Reads targets as Arrow tables."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ AS_IS, AS_TEXT = "{0}", "{0}::text"
 
 
 class TableReader:
-    """`ports.reader.SelectsRows` over one schema. Types without an Arrow counterpart come as text; infinite timestamps as
-    the numbers by which they travel (`pg_instants`)."""
+    """`ports.reader.SelectsRows` over one schema.
+
+    Types without an Arrow counterpart are read as text, infinite timestamps as their numbers (`temporal_text`).
+    """
 
     def __init__(self, dsn: str, schema: str, timeout_seconds: float) -> None:
         self._session = PostgresSession(dsn, "query")
@@ -57,7 +59,8 @@ class TableReader:
         where: str | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Reader.read`. `where` runs as one statement in a read-only transaction with a time limit."""
+        """See `ports.reader.Reader.read`. `where` runs as one statement in a read-only transaction with a time
+        limit."""
         if version is not None or as_of is not None:
             raise _no_versions_error(name)
         plans = {column: read_type(found) for column, found in self._read_columns(name).items()}
@@ -66,7 +69,7 @@ class TableReader:
             with self._session.transaction(doing) as cursor:
                 return self._fetch_table(cursor, self._render_query(name, plans, where), limit, plans)
         except Fatal as error:
-            # Without a condition the query is ours, and what is wrong with it is not the reader's doing.
+            # Without a condition the query is ours, so the caller cannot correct it.
             if where is None or not _is_statement_error(error.__cause__):
                 raise
             said = str(error.__cause__).partition("\n")[0]
@@ -88,8 +91,7 @@ class TableReader:
         as_of: datetime | None = None,
         seconds: float | None = None,
     ) -> pa.Table:
-        """See `ports.reader.SelectsRows.select`: one statement, with its values as parameters, in a read-only
-        transaction."""
+        """See `ports.reader.SelectsRows.select`. It is one statement with parameters, in a read-only transaction."""
         if version is not None or as_of is not None:
             raise _no_versions_error(name)
         columns = self._read_columns(name)
@@ -150,7 +152,7 @@ class TableReader:
         return pa.Table.from_batches(batches, schema)
 
     def close(self) -> None:
-        """Release the connection; may be called twice."""
+        """Closes the connection; may be called twice."""
         self._session.close()
 
 
@@ -162,22 +164,22 @@ def _no_versions_error(name: str) -> Fatal:
 
 
 def _is_statement_error(error: BaseException | None) -> bool:
-    """The server could not make sense of the statement (class 42, less missing rights)."""
+    """The server did not understand the statement (class 42 without missing rights)."""
     state = getattr(error, "sqlstate", None) or ""
     return state.startswith("42") and state != "42501"
 
 
 Read = tuple[pa.DataType, str]
-"""The Arrow type of a column, and the SQL template that selects it in a form Arrow builds that type from."""
+"""The Arrow type of a column, and the SQL template that selects it in a form for this type."""
 
 
 def select_expression(name: str, how: str) -> str:
-    """The expression that selects a column as `read_type` says."""
+    """The expression that selects a column with a template of `read_type`."""
     return how.replace("{0}", quote_name(name))
 
 
 def to_array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-    """What was selected so, as a column. Raises what Arrow raises for a value that the type does not hold."""
+    """The selected values as a column. Raises Arrow's error for a value that the type cannot store."""
     t = pa.types
     if t.is_timestamp(kind) or t.is_time(kind):
         return pa.array(values, pa.int64()).cast(kind)
@@ -189,8 +191,10 @@ def to_array(values: Sequence[object], kind: pa.DataType) -> pa.Array:
 
 
 def stored_form(kind: pa.DataType) -> tuple[pa.DataType, str]:
-    """How a column of any type is read whose values came from Arrow values of this one: the type to read it as, from which
-    these are cast, and the SQL template."""
+    """How to read a column whose values were written from this Arrow type.
+
+    Returns the type to read, which can be cast to `kind`, and the SQL template.
+    """
     t = pa.types
     if t.is_timestamp(kind):
         return pa.timestamp("us", kind.tz), MICROS
@@ -205,7 +209,7 @@ def stored_form(kind: pa.DataType) -> tuple[pa.DataType, str]:
 
 
 def read_type(found: AnyType) -> Read:
-    """How a column of that PostgreSQL type is read."""
+    """How to read a column of that PostgreSQL type."""
     if isinstance(found, pg.DOMAIN):
         return read_type(found.data_type)
     if isinstance(found, sa.ARRAY):

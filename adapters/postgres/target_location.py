@@ -1,4 +1,4 @@
-"""Where tables of projections lie in PostgreSQL: those of a sink, an event log, or the store of events."""
+"""Locations of projected tables in PostgreSQL: a sink, an event log, or the event store."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .options import EventLogOptions, PostgresOptions
 
 EVENTS = "event_store"
 HOLDS: Mapping[str, type[Any]] = {"postgres": PostgresOptions, "event_log": EventLogOptions, EVENTS: EventOptions}
-"""By what a place holds (option `holds`) the options that say where."""
+"""The options class for each value of the option `holds`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """A table of a database. `events`: it is the store of events, which no lane needs to have made."""
+    """A table of a database. `events`: it is the event store, which exists without a lane."""
 
     dsn: str
     schema: str
@@ -35,7 +35,7 @@ class TableLocation:
 
     @property
     def url(self) -> str:
-        """Its name for people and for lineage: the server, the database, and the table, without who asks."""
+        """Its name for people and for lineage: server, database and table, without the user."""
         said = conninfo_to_dict(self.dsn)
         host, port = said.get("host") or said.get("hostaddr") or "localhost", said.get("port") or 5432
         database = said.get("dbname") or said.get("user") or ""
@@ -43,7 +43,7 @@ class TableLocation:
 
 
 class TableLocations:
-    """Sinks in PostgreSQL by their names; options `holds` (see `HOLDS`), and those of what it holds."""
+    """Sinks in PostgreSQL by name. Options: `holds` (see `HOLDS`), and the options of its class."""
 
     def __init__(self, sinks: Mapping[str, Mapping[str, object]]) -> None:
         self._said: dict[str, tuple[str, Any]] = {}
@@ -58,7 +58,7 @@ class TableLocations:
         return sink in self._said
 
     def locate(self, sink: str, table: str | None) -> TableLocation:
-        """Where a table of a sink is; None: the sink is one table."""
+        """The location of a sink's table. None: the sink is one table."""
         holds, said = self._said[sink]
         dsn = said.dsn.get_secret_value()
         return TableLocation(dsn, said.schema_name, said.table if table is None else table, holds == EVENTS)

@@ -1,4 +1,4 @@
-"""Dates, times and spans of time as PostgreSQL writes them, including what lies outside the years 1 to 9999."""
+"""Dates, times and durations as PostgreSQL writes them, also outside the years 1 to 9999."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replicator.domain.time_bounds import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US
 DAY = 86_400_000_000
 CYCLE_DAYS, CYCLE_YEARS = 146_097, 400
 INFINITE_MICROS = {9_223_372_036_825_200_000: "infinity", -9_223_372_036_832_400_000: "-infinity"}
-"""What the JDBC driver, and so Debezium, gives for an infinite timestamp, in microseconds since 1970."""
+"""The values of the JDBC driver, and so of Debezium, for an infinite timestamp, in microseconds since 1970."""
 INFINITE_DAYS = {2_147_483_647: "infinity", -2_147_483_648: "-infinity"}
 NANOS = pa.types.is_time64
 
@@ -26,8 +26,10 @@ def instant_expression(micros: int | None) -> str:
 
 
 def instant_text(column: pa.Array) -> pa.Array:
-    """Timestamps as `2024-02-29 12:34:56.789`, without zone: the session's time zone is UTC. Nanoseconds stay as they are,
-    for columns of text."""
+    """Timestamps as `2024-02-29 12:34:56.789`, without zone, because the session's time zone is UTC.
+
+    Nanoseconds are kept, for text columns.
+    """
     local = column.cast(pa.timestamp(column.type.unit))
     if column.type.unit == "ns":
         return local.cast(pa.string())
@@ -41,7 +43,7 @@ def date_text(column: pa.Array) -> pa.Array:
 
 
 def _replace_rare(column: pa.Array, numbers: pa.Array, first: int, last: int, rare: Callable[[int], str]) -> pa.Array:
-    """Arrow's own text where it is also PostgreSQL's, and `rare` one by one for the others."""
+    """Arrow's own text where PostgreSQL has the same, and the result of `rare` for each other value."""
     bounds = pc.min_max(numbers)
     low, high = bounds["min"].as_py(), bounds["max"].as_py()
     if low is None or (low >= first and high <= last):
@@ -69,7 +71,7 @@ def distant_date(days: int) -> str:
 
 
 def _calendar(days: int) -> tuple[str, str]:
-    """`yyyy-mm-dd` and the era of a day since 1970, by moving it whole 400-year cycles into Python's calendar."""
+    """`yyyy-mm-dd` and the era of a day since 1970, moved by whole 400-year cycles into Python's calendar."""
     cycles, within = divmod(days, CYCLE_DAYS)
     near = date(1970, 1, 1) + timedelta(days=within)
     year = near.year + cycles * CYCLE_YEARS
@@ -77,7 +79,7 @@ def _calendar(days: int) -> tuple[str, str]:
 
 
 def time_text(column: pa.Array) -> pa.Array:
-    """Times of day. 24:00:00, which PostgreSQL has and Arrow writes as out of range, is kept."""
+    """Times of day, including 24:00:00, which PostgreSQL has and Arrow writes as out of range."""
     if column.type.unit == "ns":
         return column.cast(pa.string())
     micros = column.cast(pa.time64("us")).cast(pa.int64())
@@ -87,6 +89,6 @@ def time_text(column: pa.Array) -> pa.Array:
 
 
 def duration_text(column: pa.Array) -> pa.Array:
-    """Spans of time as an interval of seconds, exact to the microsecond."""
+    """Durations as an interval of microseconds."""
     micros = column.cast(pa.duration("us")).cast(pa.int64()).cast(pa.string())
     return pc.binary_join_element_wise(micros, pa.scalar(" microseconds"), pa.scalar(""))

@@ -1,13 +1,13 @@
-"""Which PostgreSQL type keeps which value: the one table for new columns, and the rule for columns that are there.
+"""PostgreSQL types of values: the table for new columns, and the rules for existing columns.
 
-New columns, by Arrow type (a source type that says more wins, see `BY_TEXT_KIND`):
+New columns, by Arrow type (a more specific source type has precedence, see `BY_TEXT_KIND`):
 
 | Arrow | PostgreSQL |
 | --- | --- |
 | bool | boolean |
 | int8 int16 uint8 / int32 uint16 / int64 uint32 / uint64 | smallint / integer / bigint / numeric(20,0) |
 | float16 float32 / float64 | real / double precision |
-| decimal(p,s) | numeric(p,s); numeric for one that is text, having too many digits or no scale of its own |
+| decimal(p,s) | numeric(p,s); numeric for one that is text, with too many digits or a variable scale |
 | string | text |
 | binary | bytea |
 | date / time, timestamp up to microseconds | date / time, timestamp, timestamptz when it has a zone |
@@ -38,7 +38,7 @@ t = pa.types
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 DECIMALS = frozenset({VARIABLE_DECIMAL, DECIMAL})
-"""Numbers that are text where no type of Arrow is wide enough, or there is none for any scale."""
+"""Decimals that are text, because no Arrow type is wide enough or the scale varies."""
 INTERVAL = "io.debezium.time.Interval"
 ZONED_TIME = "io.debezium.time.ZonedTime"
 
@@ -51,8 +51,10 @@ BY_TEXT_KIND: dict[str, Callable[[], AnyType]] = {
     "tsvector": pg.TSVECTOR,
     "bytes": lambda: sa.Text(collation="C"),
 }
-"""For columns that arrive as text (`domain.table.TEXT_KINDS`). Xml and Enum stay text: `xml` needs a server built with it,
-an enum its own type."""
+"""For columns whose values are text (`domain.table.TEXT_KINDS`).
+
+Xml and Enum stay text: not every server has `xml`, and an enum needs its own type.
+"""
 
 
 BYTEWISE = frozenset({"C", "POSIX"})
@@ -67,7 +69,7 @@ def new_type(column: Column) -> AnyType:
 
 
 def postgres_type(kind: pa.DataType) -> AnyType:
-    """The first rule that holds for an Arrow type."""
+    """The PostgreSQL type by the first matching rule for an Arrow type."""
     if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
         return pg.ARRAY(postgres_type(kind.value_type)) if _is_scalar(kind.value_type) else pg.JSONB()
     for holds, make in NEW:
@@ -85,12 +87,12 @@ def _is_rounded(kind: pa.DataType) -> bool:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Any of Arrow's types of bytes."""
+    """True for Arrow's binary types."""
     return bool(t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Any of Arrow's types of text, dictionaries of text included."""
+    """True for Arrow's text types, including dictionaries of text."""
     if t.is_dictionary(kind):
         return is_text(kind.value_type)
     return bool(t.is_string(kind) or t.is_large_string(kind) or t.is_string_view(kind))
@@ -117,10 +119,11 @@ NEW: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], AnyType]
 
 @dataclass(frozen=True, slots=True)
 class ColumnConversion:
-    """How values of a source column get into a column of the target.
+    """The conversion from a source column to a target column.
 
-    `arrow`: the type they must be cast to without loss first. `form`: see `pg_literals`. `length`: the most characters the
-    column takes, where PostgreSQL would cut trailing blanks silently.
+    - `arrow`: the type to cast to first, without loss.
+    - `form`: see `literals`.
+    - `length`: the maximum of characters, where PostgreSQL would cut trailing blanks silently.
     """
 
     arrow: pa.DataType
@@ -129,9 +132,11 @@ class ColumnConversion:
 
 
 def find_conversion(column: Column, there: AnyType) -> ColumnConversion | None:
-    """How `column` fits the type a target column has; None when no assignment without loss exists. Values that do not
-    fit are found row by row: by the cast to `ColumnConversion.arrow`, otherwise by the server, which refuses and never
-    rounds."""
+    """The conversion of `column` to a target column's type; None when there is none without loss.
+
+    Unsuitable values are found row by row: by the cast to `ColumnConversion.arrow`, otherwise by the server,
+    which refuses and never rounds.
+    """
     if column.source_type == BYTE_ORDER and getattr(there, "collation", None) not in BYTEWISE:
         return None
     if isinstance(there, sa.ARRAY):
@@ -212,7 +217,7 @@ def _find_time_conversion(column: Column, there: AnyType) -> ColumnConversion | 
 
 
 def _unit(there: AnyType) -> str:
-    """The coarsest Arrow unit that a column of this many fractional digits keeps."""
+    """The coarsest Arrow unit that a column with this many fractional digits can store."""
     digits = getattr(there, "precision", None)
     if digits is None or digits >= 6:
         return "us"
@@ -246,5 +251,5 @@ EXISTING: tuple[tuple[type[AnyType], Callable[[Column, AnyType], ColumnConversio
     (pg.OID, _only(lambda _: False)),
     (pg.MONEY, _only(lambda _: False)),
 )
-"""The first class that matches decides. Types that are not here (uuid, inet, ranges, tsvector ...) take text, which their
-own input function checks."""
+"""The first matching class decides. Other types (uuid, inet, ranges, tsvector ...) accept text, which their
+input function checks."""

@@ -1,4 +1,4 @@
-"""Views of what holds now, in PostgreSQL."""
+"""Views of the current rows, in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ REMARK = "SELECT obj_description(c.oid, 'pg_class') FROM pg_class c WHERE c.oid 
 
 
 def view_name(plan: ApplyPlan, table: str) -> str | None:
-    """The name of the view that belongs to a target; None where the target holds current rows only, or the name would be too
-    long."""
+    """The name of the target's view; None when the target has only current rows, or the name would be too long."""
     view = find_view(plan)
     return f"{table}{view}" if view and len(f"{table}{view}".encode()) <= MAX_BYTES else None
 
 
 def find_own_view(cursor: psycopg.Cursor, schema: str, table: str) -> str | None:
-    """The name of the view that was made for the table, where it is there."""
+    """The name of the existing view that replicator created for the table."""
     for name in (f"{table}{view}" for view in VIEWS):
         row = cursor.execute(REMARK, (quote_name(schema, name),)).fetchone()
         if row is not None and row[0] == OURS.format(table=table):
@@ -35,7 +34,7 @@ def find_own_view(cursor: psycopg.Cursor, schema: str, table: str) -> str | None
 
 
 def render_view(plan: ApplyPlan, schema: str, table: str) -> str | None:
-    """What makes the view, or brings its columns up to date; None where there is to be none."""
+    """The statement that creates or updates the view; None when there is none."""
     name = view_name(plan, table)
     if name is None:
         return None
@@ -45,7 +44,7 @@ def render_view(plan: ApplyPlan, schema: str, table: str) -> str | None:
 
 
 def _is_behind(cursor: psycopg.Cursor, view: str, table: str) -> bool:
-    """Whether the table has columns that the view has not. Without need nobody is asked for the right to make views."""
+    """True when the view lacks columns of the table. Otherwise the right to create views is not needed."""
     lacking = cursor.execute(
         "SELECT FROM pg_attribute a WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
         "AND NOT EXISTS (SELECT FROM pg_attribute v WHERE v.attrelid = %s::regclass AND v.attname = a.attname) LIMIT 1",
@@ -55,8 +54,7 @@ def _is_behind(cursor: psycopg.Cursor, view: str, table: str) -> bool:
 
 
 def ensure_view(cursor: psycopg.Cursor, schema: str, table: str, plan: ApplyPlan) -> None:
-    """Create the view that `view_name` names, or bring its columns up to date. A relation of that name that is not such a
-    view stays as it is."""
+    """Creates or updates the view of `view_name`. Another relation with that name stays unchanged."""
     name, make = view_name(plan, table), render_view(plan, schema, table)
     if name is None or make is None:
         return

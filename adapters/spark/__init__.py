@@ -1,1 +1,1 @@
-"""What the Spark engine, its sources and its sinks share: the session, and how Arrow types travel through Spark."""
+"""Shared by the Spark engine, its sources and sinks: the session, and the conversion of Arrow types."""

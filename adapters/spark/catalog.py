@@ -1,7 +1,7 @@
-"""Tables of a lake under their names in the catalog of the Spark session, and views of what holds now over them.
+"""Tables of a lake under their names in the catalog of the Spark session, and views of their current rows.
 
-A name is a sign on the door: the table is its folder, whoever writes it, and nothing of a name is in the table's log. Hence
-names can be made after the table and removed after it, and are made anew wherever a catalog forgets.
+A name only points to the table's folder, and the table's log does not contain it. So names can be created after
+the table, removed after it, and created again where a catalog has lost them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOUND = "it was there before the lane wrote to it: the table stays, and so does 
 
 @dataclass(frozen=True)
 class CatalogEntry:
-    """What a catalog says of a name. `kind`: VIEW, EXTERNAL or MANAGED."""
+    """The entry of a name in a catalog. `kind`: VIEW, EXTERNAL or MANAGED."""
 
     kind: str
     provider: str | None
@@ -42,9 +42,9 @@ class CatalogEntry:
 
 
 class CatalogNames:
-    """The names of one lake's tables in one schema, by one session. Safe for use from several threads.
+    """The names of one lake's tables in one schema, for one session. Safe for use from several threads.
 
-    Names and views that were not made here stay as they are. A name that somebody gave to the same table is used.
+    Names and views of others stay unchanged. A name that somebody gave to the same table is used.
     """
 
     def __init__(self, session: LazySession, schema: str, folder_of: Callable[[Lane], Folder]) -> None:
@@ -55,11 +55,11 @@ class CatalogNames:
         self._one = threading.Lock()
 
     def catalog_table(self, lane: Lane) -> CatalogTable:
-        """How the table of the lane is called. Needs no session."""
+        """The name of the lane's table. Needs no session."""
         return CatalogTable(self._schema, lane.into, to_spark_path(self._folder_of(lane).uri), ownership_remark(lane))
 
     def refuse_foreign_name(self, lane: Lane, view: str) -> None:
-        """Raise ConfigProblem when the table, or its view, would have the name of something else."""
+        """Raises ConfigProblem when the name of the table, or of its view, belongs to something else."""
         named = self.catalog_table(lane)
         with self._translate_errors(lane):
             table, over = self._read_entry(named), self._read_entry(named, view) if view else None
@@ -73,8 +73,10 @@ class CatalogNames:
                 )
 
     def ensure(self, lane: Lane, view: str) -> None:
-        """Give the lane's table its name and its view, or bring the view's columns up to date. ConfigProblem as of
-        `refuse_foreign_name`."""
+        """Creates the name and the view of the lane's table, or updates the view's columns.
+
+        Raises ConfigProblem as `refuse_foreign_name`.
+        """
         self.refuse_foreign_name(lane, view)
         named = self.catalog_table(lane)
         with self._translate_errors(lane), self._one:
@@ -87,12 +89,13 @@ class CatalogNames:
             self._known.add(_lane_key(lane))
 
     def ensure_once(self, lane: Lane, view: str) -> None:
-        """`ensure`, once, for a lane that need not write anything: the catalog may be one that was empty at the start."""
+        """`ensure`, once, for a lane without new rows, because the catalog may have been empty at the start."""
         if _lane_key(lane) not in self._known:
             self.ensure(lane, view)
 
     def list_artifacts(self, lane: Lane, *, stays: bool) -> Sequence[LaneArtifact]:
-        """The names that were made for the lane's table; `stays`: the table is not removed with the lane."""
+        """The names that replicator created for the lane's table. `stays`: the table is not removed with the
+        lane."""
         with self._translate_errors(lane):
             named = self.catalog_table(lane)
             return [
@@ -101,7 +104,7 @@ class CatalogNames:
             ]
 
     def remove_names(self, lane: Lane) -> None:
-        """Remove them: that of the table only once the table is gone. May be repeated."""
+        """Removes the names; the table's name only after the table. May be repeated."""
         with self._translate_errors(lane), self._one:
             named, gone = self.catalog_table(lane), not has_table(self._folder_of(lane))
             for view in self._list_own_names(named):
@@ -125,7 +128,7 @@ class CatalogNames:
             self._run(named.alter_view(view))
 
     def _list_own_names(self, named: CatalogTable) -> Iterator[str]:
-        """Which of the names were made here, views first."""
+        """The names that replicator created, views first."""
         for view in reversed(ALL):
             entry = self._read_entry(named, view)
             if entry is not None and (
@@ -138,11 +141,11 @@ class CatalogNames:
         return entry if entry is not None and _is_view(named, entry) else None
 
     def _is_table(self, named: CatalogTable, entry: CatalogEntry) -> bool:
-        """The entry is of the lane's table, whoever made it."""
+        """The entry points to the lane's table, whoever created it."""
         return entry.kind != VIEW and entry.provider == DELTA and entry.location == self._normalize_location(named.place)
 
     def _read_entry(self, named: CatalogTable, view: str = NONE) -> CatalogEntry | None:
-        """What the catalog says of the name. Asked below SQL: that would look for the table's files too."""
+        """The catalog's entry of the name. It bypasses SQL, which would also read the table's files."""
         java, jvm = self._catalog, self._jvm
         some = jvm.scala.Option.apply
         name = jvm.org.apache.spark.sql.catalyst.TableIdentifier(f"{named.name}{view}", some(self._schema), some(CATALOG))
@@ -160,7 +163,7 @@ class CatalogNames:
         )
 
     def _normalize_location(self, there: Any) -> str:
-        """A place in one spelling: `file:` and its slashes are left out, escapes are what they stand for."""
+        """A location in one spelling: without `file:` and its slashes, and with decoded escapes."""
         uri = self._jvm.org.apache.hadoop.fs.Path(there).toUri()
         scheme, store, path = uri.getScheme(), uri.getAuthority(), uri.getPath()
         return str(path) if scheme in (None, "file") else f"{scheme}://{store or ''}{path}"
@@ -187,7 +190,7 @@ class CatalogNames:
 
 
 def _is_view(named: CatalogTable, entry: CatalogEntry) -> bool:
-    """The entry is a view that was made here over that table."""
+    """The entry is a view that replicator created over that table."""
     return entry.kind == VIEW and entry.remark == named.view_remark
 
 
@@ -200,7 +203,7 @@ def _name_taken_error(lane: Lane, name: str, what: str) -> ConfigProblem:
 
 
 def _option_value(option: Any) -> Any:
-    """What a Scala option holds; None where it is empty."""
+    """The value of a Scala option; None when it is empty."""
     return option.get() if option.isDefined() else None
 
 

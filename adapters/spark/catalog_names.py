@@ -1,4 +1,4 @@
-"""Names in Spark's catalog for the tables of a lake, and views over them: what they are called, and what makes them."""
+"""Names in Spark's catalog for the tables of a lake and their views, and the statements that create them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ..sql.dialect import SPARK
 from ..sql.views import OURS, VIEWS, current_rows_query
 
 CATALOG = "spark_catalog"
-"""The session's own: the only one in which Spark keeps views."""
+"""The session catalog, the only one in which Spark stores views."""
 LONGEST = 200
-"""Of a table's name, so that those of its views are not too long for a Hive metastore either."""
+"""The maximum length of a table's name, so that its views' names are not too long for a Hive metastore."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_]|_(?=x[0-9A-Fa-f]{4}|h[0-9a-f]{32}$)")
 
 
 def catalog_name(table: str) -> str:
-    """`table` as Spark's catalog takes it: of letters, digits and underscores.
+    """`table` as a name in Spark's catalog: letters, digits and underscores.
 
-    Every other character becomes `_xHHHH_`, and so does the underscore of what would read as one. Distinct names stay
-    distinct; of a long one the end is a hash of it all.
+    Every other character becomes `_xHHHH_`. An underscore that looks like the start of such an escape is
+    escaped, too. Distinct names stay distinct. A long name ends with a hash of the whole name.
     """
     whole = _REFUSED.sub(lambda found: f"_x{ord(found[0]):04X}_", table)
     if len(whole) <= LONGEST:
@@ -31,7 +31,7 @@ def catalog_name(table: str) -> str:
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """One table as it is called in `schema`, with the folder where Spark finds it, and what it says of itself there."""
+    """A table's name in `schema`, its location for Spark, and its comment."""
 
     schema: str
     table: str
@@ -53,28 +53,28 @@ class CatalogTable:
 
     @property
     def view_remark(self) -> str:
-        """What a view over it says of itself."""
+        """The comment of its view."""
         return OURS.format(table=self.name)
 
     def query(self, view: str) -> str:
-        """What the view gives."""
+        """The query of the view."""
         return current_rows_query(view, SPARK, self.quote_name())
 
     def create_schema(self) -> str:
-        """Makes the schema."""
+        """Creates the schema."""
         return f"CREATE SCHEMA IF NOT EXISTS {SPARK.quote_name(CATALOG)}.{SPARK.quote_name(self.schema)}"
 
     def create_table(self) -> str:
-        """Gives the table that is there its name."""
+        """Creates the name of the existing table."""
         remark, place = SPARK.text(self.remark), SPARK.text(self.place)
         return f"CREATE TABLE {self.quote_name()} USING delta COMMENT {remark} LOCATION {place}"
 
     def create_view(self, view: str) -> str:
-        """Makes the view."""
+        """Creates the view."""
         return f"CREATE VIEW {self.quote_name(view)} COMMENT {SPARK.text(self.view_remark)} AS {self.query(view)}"
 
     def alter_view(self, view: str) -> str:
-        """Brings its columns up to date."""
+        """Updates the view's columns."""
         return f"ALTER VIEW {self.quote_name(view)} AS {self.query(view)}"
 
     def stages(self, view: str) -> Mapping[str, str]:
@@ -84,4 +84,4 @@ class CatalogTable:
 
 
 ALL = ("", *VIEWS)
-"""Every name that a table may have made for it."""
+"""The suffixes of all names of a table."""

@@ -1,4 +1,4 @@
-"""Sinks of this process as targets of Spark's frames."""
+"""In-process sinks as targets of Spark frames."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from .types import arrow_schema
 
 
 class DriverSink:
-    """`ports.sink.Sink` over Spark's frames by a sink of this process: the driver collects the rows of a write, and commits
-    them. For targets in which every row is to be looked at in order."""
+    """`ports.sink.Sink` over Spark frames: the driver collects the rows of a write, and an in-process sink
+    commits them.
+
+    For targets that need every row in order.
+    """
 
     frame = DataFrame
 

@@ -1,4 +1,5 @@
-"""Spark's errors as the program's own. What may pass by itself is known by name; anything else is fatal."""
+"""Translates Spark's errors into errors of this program. Temporary errors are listed by name; all others are
+fatal."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ PASSING = (
     "cancelled as part of cancellation of all jobs",
     "org.apache.hadoop.fs.s3a.AWSClientIOException",
     "software.amazon.awssdk.core.exception.SdkClientException",
-    # A Hive metastore that does not answer: at the first question, and at a later one.
+    # A Hive metastore that does not answer the first request, or a later one.
     "Unable to instantiate org.apache.hadoop.hive.ql.metadata.SessionHiveMetaStoreClient",
     "org.apache.thrift.transport.TTransportException",
 )
-"""An executor or a server that went away, a disk that is full, a writer that was faster."""
+"""A lost executor or server, a full disk, or another writer that committed first."""
 OF_STORES = (
     (("s3a.UnknownStoreException",), "the bucket of a sink does not exist", "Create it, or correct `path` of the sink."),
     (
@@ -45,20 +46,20 @@ OF_STORES = (
     ),
     (("s3a.AWSRedirectException", "s3a.AWSBadRequestException"), "the object store of a sink cannot answer", ASK),
 )
-"""What is said of a store that will not do by itself what was asked, as Hadoop's file system names it."""
+"""Errors of an object store that do not recover by themselves, by the exceptions of Hadoop's file system."""
 OWN = re.compile(r"^(?:\S*\.)?(ConfigProblem|EnvironmentProblem|Retryable): (.+)$", re.MULTILINE)
-"""What this program said itself, on an executor."""
+"""An error of this program on an executor."""
 OWN_KINDS: dict[str, type[ReplicatorError]] = {
     kind.__name__: kind for kind in (ConfigProblem, EnvironmentProblem, Retryable)
 }
 GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\] .*?(\w+:/\S+)\. ")
-"""A data file that a version of a table names, by its place, in which characters are escaped."""
+"""A missing data file of a table version, by its location, with escaped characters."""
 DIED = "Python worker exited unexpectedly"
 STOPPED = ("Cannot call methods on a stopped SparkContext", "SparkContext was shut down")
 
 
 def translate_error(error: Exception, doing: str) -> ReplicatorError:
-    """The error to raise instead of `error`, which came while `doing`. Never holds a row's values."""
+    """The error to raise instead of `error`, which occurred while `doing`. It never contains a row's values."""
     text = str(error)
     if isinstance(error, Py4JNetworkError) or any(sign in text for sign in STOPPED):
         return EnvironmentProblem(
@@ -81,7 +82,7 @@ def translate_error(error: Exception, doing: str) -> ReplicatorError:
 
 
 def _translate_file_error(text: str, doing: str, cause: str) -> ReplicatorError | None:
-    """The error of a file that is gone, or of a store that gives none."""
+    """The error for a missing file, or for a store that refuses access."""
     if gone := GONE.search(text):
         return FileGone(f"a data file is gone while {doing}: {unquote(gone[1])}", next_step=RESTORE)
     for signs, sentence, step in OF_STORES:
@@ -91,7 +92,8 @@ def _translate_file_error(text: str, doing: str, cause: str) -> ReplicatorError 
 
 
 def _find_innermost(text: str) -> str:
-    """The last cause in a Java stack trace, by its class, or the first line. The words of an exception may quote data."""
+    """The class of the last cause in a Java stack trace, or the first line. Messages are left out, because they
+    may quote data."""
     causes = CAUSE.findall(text)
     if not causes:
         return text.strip().split("\n", 1)[0].split(":", 1)[0][:200]
@@ -100,7 +102,7 @@ def _find_innermost(text: str) -> str:
 
 @contextmanager
 def translate_errors(doing: str) -> Iterator[None]:
-    """Raises what `translate_error` makes of an error of Spark or of its JVM."""
+    """Raises the result of `translate_error` for an error of Spark or of its JVM."""
     try:
         yield
     except ReplicatorError:

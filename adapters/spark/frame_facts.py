@@ -1,4 +1,4 @@
-"""What the driver knows of a frame's rows from a job that has run anyway, so that it need not ask again."""
+"""Facts about a frame's rows that the driver knows from an earlier job, so that it need not run another one."""
 
 from __future__ import annotations
 
@@ -20,9 +20,17 @@ ROWS, KNOWN = "_replicator_rows", "_replicator_known"
 
 @dataclass(frozen=True, slots=True)
 class FrameFacts:
-    """A changes frame: how many `rows`; per partition the `first` offset and the `end` after the last (a folded frame lies
-    within these); the columns that some change did not send (`unsent`), and how many changes lack any (`partial`), are a
-    half of a key change (`halves`; of a folded frame at most so many), its create half (`moves`), or a truncate."""
+    """Facts about a changes frame.
+
+    - `rows`: the number of changes.
+    - `first`, `end`: per partition the first offset, and the offset after the last. A folded frame lies within
+      these.
+    - `unsent`: the columns that some change did not send.
+    - `partial`: how many changes have missing values.
+    - `halves`: how many changes are a half of a key change; for a folded frame an upper bound.
+    - `moves`: how many are the create half of a key change.
+    - `truncates`: how many are truncates.
+    """
 
     rows: int = 0
     first: Position = field(default_factory=Position)
@@ -47,19 +55,19 @@ class FrameFacts:
 
 
 def set_row_count(frame: DataFrame, rows: int) -> DataFrame:
-    """`frame`, of which the number of rows is known."""
+    """`frame`, with its number of rows as an attribute."""
     setattr(frame, ROWS, rows)
     return frame
 
 
 def count_rows(frame: DataFrame) -> int:
-    """The number of rows, by a job where it is not known."""
+    """The number of rows; by a job if it is not known."""
     known: int | None = getattr(frame, ROWS, None)
     return frame.count() if known is None else known
 
 
 def set_facts(frame: DataFrame, known: FrameFacts | None) -> DataFrame:
-    """`frame`, of which that much is known; nothing where `known` is None."""
+    """`frame`, with these facts as an attribute; unchanged if `known` is None."""
     if known is not None:
         setattr(frame, KNOWN, known)
         set_row_count(frame, known.rows)
@@ -67,14 +75,14 @@ def set_facts(frame: DataFrame, known: FrameFacts | None) -> DataFrame:
 
 
 def get_facts(*frames: DataFrame) -> FrameFacts | None:
-    """What is known of the frames together; None where nothing is known of one of them."""
+    """The combined facts of the frames; None if those of one frame are not known."""
     each: Sequence[FrameFacts | None] = [getattr(frame, KNOWN, None) for frame in frames]
     found = [one for one in each if one is not None]
     return reduce(lambda a, b: a + b, found, FrameFacts()) if len(found) == len(each) else None
 
 
 def collect_facts(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], FrameFacts]:
-    """What is to be known of a changes frame, for each combination of `by` in it. One job."""
+    """The facts of a changes frame, for each combination of `by`. One job."""
     out: dict[tuple[object, ...], FrameFacts] = {}
     for row in group_facts(changes, *by).collect():
         group = tuple(row)[: len(by)]
@@ -83,7 +91,8 @@ def collect_facts(changes: DataFrame, *by: Column) -> dict[tuple[object, ...], F
 
 
 def group_facts(changes: DataFrame, *by: Column, more: Sequence[Column] = ()) -> DataFrame:
-    """A row for each combination of `by` and each partition, with what `to_facts` reads, and `more`."""
+    """One row for each combination of `by` and each partition, with the input of `to_facts`, and the columns
+    `more`."""
     moved = column(OLD_KEY).isNotNull() if OLD_KEY in changes.columns else sf.lit(False)
     half = sf.coalesce(column(KEY_CHANGE_DELETE), sf.lit(False)) | moved if KEY_CHANGE_DELETE in changes.columns else moved
     return changes.groupBy(*by, TOPIC, PARTITION).agg(
@@ -100,7 +109,7 @@ def group_facts(changes: DataFrame, *by: Column, more: Sequence[Column] = ()) ->
 
 
 def to_facts(row: Row) -> FrameFacts:
-    """What a row of `group_facts` says."""
+    """The facts in a row of `group_facts`."""
     at = TopicPartition(row[TOPIC], row[PARTITION])
     return FrameFacts(
         row["rows"],

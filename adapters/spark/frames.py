@@ -1,4 +1,4 @@
-"""Frames that are kept in Spark's storage while something derived from them is in use."""
+"""Frames in Spark's storage, which are kept while a derived frame is in use."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pyspark.sql import functions as sf
 from .types import arrow_schema, from_spark, spark_schema, to_spark
 
 KEPT = "_replicator_kept"
-"""Attribute of a frame: what must stay in storage as long as it is in use."""
+"""Attribute of a frame: the stored frames that it needs."""
 
 
 _UNUSED: deque[DataFrame] = deque()
-"""Frames in storage that nobody holds on to any more."""
+"""Stored frames that nothing needs any more."""
 
 
 class CachedFrame:
-    """One frame in storage. When nobody holds this any more, the frame is dropped before the next one is stored.
+    """One stored frame. After this object is collected, the frame is dropped before the next one is stored.
 
-    Not at once: Python collects what is in cycles at any allocation, thus also while an answer of the JVM is being read,
-    and a call within a call breaks the connection.
+    It is not dropped at once. Python can collect cycles at any allocation, also while an answer of the JVM is
+    read, and a call within a call breaks the connection.
     """
 
     def __init__(self, frame: DataFrame) -> None:
@@ -36,18 +36,19 @@ class CachedFrame:
 
 
 def drop_unused() -> None:
-    """Drop from Spark's storage what nobody holds on to any more."""
+    """Drops stored frames that nothing needs any more."""
     while _UNUSED:
-        # Of a session that has ended there is nothing left to drop.
+        # A session that has ended has no frames to drop.
         with contextlib.suppress(Exception):
             _UNUSED.popleft().unpersist()
 
 
 def cache_frame(frame: DataFrame) -> DataFrame:
-    """`frame`, computed once at its first use. Lost parts are computed again, so it must always give the same rows.
+    """`frame`, computed once at its first use. Lost partitions are computed again, so it must always return the
+    same rows.
 
-    What is derived from it begins at what is stored: Spark would otherwise analyse anew, in every later statement, all that
-    the frame was made of, to find only at the end that it is stored.
+    Derived frames start at the stored data. Otherwise Spark would analyse the whole plan of the frame in every
+    later statement, only to find at the end that it is stored.
     """
     drop_unused()
     frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
@@ -57,7 +58,7 @@ def cache_frame(frame: DataFrame) -> DataFrame:
 
 
 def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
-    """A raw frame, kept in storage, with its number of records and their bytes of keys and values."""
+    """A raw frame in storage, with its number of records and the bytes of their keys and values."""
     frame = cache_frame(frame)
     key, value = (sf.coalesce(sf.sum(sf.length(column(name))), sf.lit(0)) for name in ("key", "value"))
     records, size = frame.agg(sf.count(sf.lit(1)), key + value).collect()[0]
@@ -65,14 +66,14 @@ def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
 
 
 def keep_parents(frame: DataFrame, *parents: DataFrame) -> DataFrame:
-    """`frame`, which holds on to what its parents hold on to."""
+    """`frame`, which also keeps the stored frames of its parents."""
     known = [one for parent in parents for one in getattr(parent, KEPT, ())]
     setattr(frame, KEPT, (*getattr(frame, KEPT, ()), *known))
     return frame
 
 
 def to_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """The same rows as a frame of `spark`: frames of different sessions do not meet in one statement."""
+    """The same rows as a frame of `spark`. One statement cannot contain frames of different sessions."""
     return keep_parents(_from_plan(spark, frame._jdf.logicalPlan()), frame)
 
 
@@ -82,7 +83,7 @@ def _from_plan(spark: SparkSession, plan: Any) -> DataFrame:
 
 
 def column(name: str) -> Column:
-    """The column of exactly that name, whatever characters it holds."""
+    """The column of exactly that name, with any characters."""
     return sf.col(quote_name(name))
 
 
@@ -92,20 +93,24 @@ def quote_name(name: str) -> str:
 
 
 def filter_rows(frame: DataFrame, condition: Column) -> DataFrame:
-    """The rows for which `condition` holds."""
+    """The rows for which `condition` is true."""
     return keep_parents(frame.filter(condition), frame)
 
 
 def map_frame(frame: DataFrame, function: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
-    """`function` over pieces of the frame, in order, on the executors. It gets the Arrow types that the frame stands for and
-    gives rows of `schema`; it may give more or fewer rows than it got."""
+    """Applies `function` to Arrow batches of the frame, in order, on the executors.
+
+    Its input has the Arrow types that the frame represents. It returns rows of `schema`, possibly more or fewer
+    than its input.
+    """
     return flat_map_frame(frame, lambda piece: (function(piece),), schema)
 
 
 def flat_map_frame(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.Table]], schema: pa.Schema) -> DataFrame:
-    """`map_frame` by a function that gives the rows of a piece in several tables, none of which is kept."""
+    """`map_frame` for a function that returns the rows of an Arrow batch in several tables, none of which is
+    kept."""
     given = arrow_schema(frame.schema)
-    # Spark looks for columns by what it reads in their names: quotes, and dots.
+    # Spark would interpret quotes and dots in column names.
     numbered = frame.toDF(*(f"_{number}" for number in range(len(given))))
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
@@ -119,9 +124,9 @@ def flat_map_frame(frame: DataFrame, function: Callable[[pa.Table], Iterable[pa.
 def run_select(
     spark: SparkSession, select: Callable[[Mapping[str, str]], str], relations: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """The statement that `select` makes, over `relations`. What else is in it may hold anything."""
+    """Runs the statement that `select` builds, over `relations`. Its text may contain any characters."""
     tokens = {name: f"_{uuid4().hex}" for name in relations}
-    # Spark's own formatter puts the relations in, and takes every brace for one of its own.
+    # Spark's own formatter inserts the relations, and interprets every brace.
     text = select(tokens).replace("{", "{{").replace("}", "}}")
     for name, token in tokens.items():
         text = text.replace(token, "{" + name + "}")
@@ -130,12 +135,12 @@ def run_select(
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:
-    """The rows of a small frame, in order, in the types they stand for."""
+    """The rows of a small frame, in order, in the types that they represent."""
     return from_spark(frame.toArrow(), arrow_schema(frame.schema))
 
 
 def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
-    """A table as a frame, in order. Without empty pieces: Spark takes one for the end."""
+    """A table as a frame, in order. Empty Arrow batches are left out, because Spark reads one as the end."""
     travelling = to_spark(table)
     pieces = [_compact_buffers(piece) for piece in travelling.to_batches() if piece.num_rows]
     whole = pa.Table.from_batches(pieces, travelling.schema) if pieces else travelling.schema.empty_table()
@@ -144,7 +149,8 @@ def from_arrow(spark: Any, table: pa.Table) -> DataFrame:
 
 
 def _compact_buffers(piece: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows from the beginning of their buffers: Spark cannot take lists with nulls that begin within."""
+    """The same rows with buffers from offset 0, because Spark cannot read lists with nulls that start at
+    another offset."""
     if not any(array.offset for array in piece.columns):
         return piece
     return piece.take(pa.array(range(piece.num_rows), pa.int64()))

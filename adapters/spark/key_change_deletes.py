@@ -1,5 +1,7 @@
-"""Deletes that are of another row than the one which their key has by then: `arrow.key_change_deletes` and
-`sql.key_change_deletes` for frames that stay on the executors."""
+"""Finds deletes that belong to another row than the current row of their key, in frames on the executors.
+
+See `arrow.key_change_deletes` and `sql.key_change_deletes`.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,21 @@ from ..sql.key_change_deletes import other_row_condition
 from .frames import cache_frame, column, filter_rows, keep_parents, quote_name
 
 OTHERS = "_others"
-"""True for a change that is of another row."""
+"""True for a change of another row."""
 
 
 @dataclass(frozen=True)
 class ForeignDeleteTask:
-    """What every task knows; can be pickled."""
+    """The parameters of every task; can be pickled."""
 
     plan: ApplyPlan
     names: tuple[str, ...]
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All changes of some keys, each of which is in no other task: the places of the deletes that are of other rows, and
-        of those that the target is to be asked of."""
+        """The numbers of the deletes of other rows, and of the deletes to compare with the target.
+
+        The input has all changes of some keys. No other task has changes of these keys.
+        """
         pieces = [batch.rename_columns(self.names) for batch in batches]
         if not pieces:
             return
@@ -53,19 +57,22 @@ class ForeignDeleteTask:
 
 
 def is_doubtful(names: Sequence[str]) -> Column:
-    """As `arrow.key_change_deletes.is_doubtful`."""
+    """See `arrow.key_change_deletes.is_doubtful`."""
     given = sf.array_compact(sf.array(*(sf.when(column(n).isNotNull(), sf.lit(n)) for n in names)).cast("array<string>"))
     return sf.coalesce(column(KEY_CHANGE_DELETE) & sf.arrays_overlap(column(UNCHANGED), given), sf.lit(False))
 
 
 def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
-    """Numbered changes with `_outcome`: that of deletes which are of other rows is superseded, and `_moved_to` is true only
-    where the target's row has to be asked. One shuffle by key, of what is looked at."""
+    """Numbered changes with `_outcome`: deletes of other rows are superseded.
+
+    `_moved_to` is true only for deletes to compare with the target's row. One shuffle by key, of the columns
+    that are read.
+    """
     if not can_have_foreign_deletes(plan):
         return marked
     names = (PLACE, *list_read_columns(plan))
     changes = marked.filter((column(OUTCOME) == KEPT) & (column(OP) != Op.TRUNCATE.value))
-    # Spark looks for columns by what it reads in their names: quotes, and dots.
+    # Spark would interpret quotes and dots in column names.
     given = changes.select([column(n).alias(f"_{i}") for i, n in enumerate(names)])
     keys = [f"_{names.index(key)}" for key in plan.table.keys]
     schema = StructType([StructField(PLACE, LongType()), StructField(OTHERS, BooleanType())])
@@ -83,8 +90,8 @@ def mark_foreign_deletes(marked: DataFrame, plan: ApplyPlan) -> DataFrame:
 def drop_foreign_deletes(
     plan: ApplyPlan, facts: Facts, rows: DataFrame, related: DataFrame
 ) -> tuple[DataFrame, int, DataFrame | None]:
-    """The rows of a rows frame that are not deletes of other rows than the target's, how many were, and as rejects those of
-    which that cannot be told."""
+    """Returns the rows without deletes of other rows, the number of such deletes, and the ambiguous deletes as
+    rejects."""
     if not (facts.has_key_changes and asks_target(plan)):
         return rows, 0, None
     left, others = _split_rows(plan, rows, related, doubtful=False)
@@ -95,7 +102,7 @@ def drop_foreign_deletes(
 
 
 def _split_rows(plan: ApplyPlan, rows: DataFrame, related: DataFrame, *, doubtful: bool) -> tuple[DataFrame, DataFrame]:
-    """The rows that are not such, and those that are."""
+    """The rows that are not such deletes, and the deletes."""
     key = f"t.{quote_name(plan.table.keys[0])}"
     marked = rows.alias("r").join(related.alias("t"), sf.expr(other_row_condition(plan, SPARK, doubtful=doubtful)), "left")
     marked = marked.select("r.*", sf.col(key).isNotNull().alias(OTHERS))

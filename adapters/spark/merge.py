@@ -50,7 +50,7 @@ CONFLICTS = (
     exceptions.MetadataChangedException,
     exceptions.ProtocolChangedException,
 )
-"""What Delta raises when somebody else committed first; none of these is a kind of the first in Python."""
+"""Errors of Delta when somebody else committed first. In Python, none is a subclass of the first one."""
 
 
 def write_stage(
@@ -60,8 +60,10 @@ def write_stage(
     partitions: Partitions,
     cuts: Iterable[Truncate] = (),
 ) -> Operation:
-    """What stage 4 does with `rows` (types of the table, one row per merge key), which meet rows of `partitions` alone.
-    `clear`, `cuts`: see `delta.merge.write_stage`."""
+    """Stage 4 for `rows` (types of the table, one row per merge key), which match only rows of `partitions`.
+
+    `clear`, `cuts`: see `delta.merge.write_stage`.
+    """
     cuts = sorted(cuts, key=lambda cut: cut.sequence)
     if not plan.merge_keys:
         return append_stage(rows.select([column(c.name) for c in plan.target]))
@@ -83,7 +85,7 @@ def write_stage(
 
 
 def _truncate_values(plan: ApplyPlan, cut: Truncate) -> dict[str, str | Column]:
-    """What a truncate writes into a version."""
+    """The values that a truncate writes into a version."""
     names = end_sequence_columns(plan.table.sequence)
     values: dict[str, str | Column] = {
         SPARK.quote_name(n): render_constant(v, SPARK) for n, v in zip(names, cut.sequence, strict=True)
@@ -96,12 +98,12 @@ def _format_time(cut: Truncate) -> str:
 
 
 def append_stage(rows: DataFrame) -> Operation:
-    """An append of `rows`, whose columns the table has; others become null."""
+    """An append of `rows`, whose columns the table has. Other columns become null."""
     return lambda snapshot, attempt: _save_rows(rows, "append", {}, snapshot, attempt)
 
 
 def overwrite_stage(rows: DataFrame) -> Operation:
-    """`rows`, and their columns, instead of those of the table."""
+    """Replaces the table's rows and columns by those of `rows`."""
 
     def overwrite(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_changed_table(snapshot, attempt)
@@ -119,7 +121,7 @@ def _save_rows(rows: DataFrame, mode: str, options: Mapping[str, str], snapshot:
 
 
 def clear_stage(session: LazySession) -> Operation:
-    """Removes every row: by delta-rs, which needs no job, where that can write the table."""
+    """Deletes every row. delta-rs does it without a job, if it can write the table."""
 
     def clear(snapshot: DeltaTable, attempt: Attempt) -> None:
         by = delete_stage(session) if is_clustered(snapshot) else delete_all
@@ -129,7 +131,7 @@ def clear_stage(session: LazySession) -> Operation:
 
 
 def delete_stage(session: LazySession, condition: str | None = None) -> Operation:
-    """Removes the rows for which the condition holds, or every row."""
+    """Deletes the rows for which the condition is true, or every row."""
 
     def delete(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_changed_table(snapshot, attempt)
@@ -144,7 +146,8 @@ def delete_stage(session: LazySession, condition: str | None = None) -> Operatio
 
 
 def remove_key_stage(row: DataFrame) -> Operation:
-    """Removes the rows that equal `row` in its columns, out of the files of the table too: none of these is only marked."""
+    """Deletes the rows that equal `row` in its columns, also from the table's files: deletion vectors are not
+    used."""
 
     def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
         refuse_changed_table(snapshot, attempt)
@@ -162,20 +165,23 @@ def remove_key_stage(row: DataFrame) -> Operation:
 
 
 def table_name(uri: str) -> str:
-    """The table at the place that delta-rs calls `uri`, in a statement."""
+    """The table at delta-rs's `uri`, in a statement."""
     return f"delta.{quote_name(to_spark_path(uri))}"
 
 
 def _limit_to_partitions(condition: Column, partitions: Partitions) -> Column:
-    """The condition, and that the table's row is in one of the partitions: of others Spark reads no file."""
+    """The condition, limited to rows of these partitions, so that Spark reads no files of others."""
     for name, values in partitions.items():
         condition = condition & sf.col(f"t.{quote_name(name)}").isin(values)
     return condition
 
 
 def refuse_changed_table(snapshot: DeltaTable, attempt: Attempt) -> None:
-    """Raise LostRace when the table is not what stage 2 read any more: Spark would write to what is there now. In an object
-    store a version can also be another one than it was: there Spark replaces what somebody wrote in the same moment."""
+    """Raises LostRace when the table is not the one that stage 2 read, because Spark would write to the current
+    one.
+
+    In an object store a version can change: Spark replaces a commit that somebody wrote at the same time.
+    """
     now = open_table(attempt.table)
     known = now.version() == snapshot.version()
     if not known or now.transaction_version(attempt.app) != snapshot.transaction_version(attempt.app):
@@ -183,8 +189,11 @@ def refuse_changed_table(snapshot: DeltaTable, attempt: Attempt) -> None:
 
 
 def confirm_commit(snapshot: DeltaTable, attempt: Attempt) -> int:
-    """Spark skips a version that the table has already, without a word: then somebody else was first. The version that the
-    attempt made; `snapshot` is at the newest one, which may be another's."""
+    """Returns the version that the attempt committed. `snapshot` is at the newest one afterwards, which may be
+    another's.
+
+    Raises LostRace if there is none: Spark silently skips a transaction version that the table already has.
+    """
     snapshot.update_incremental()
     for entry in snapshot.history(RECENT):
         if entry.get(USER_METADATA) == attempt.text:
@@ -194,9 +203,12 @@ def confirm_commit(snapshot: DeltaTable, attempt: Attempt) -> int:
 
 @contextmanager
 def commit_session(spark: SparkSession, attempt: Attempt) -> Iterator[SparkSession]:
-    """A session of its own whose commits say what `attempt` says: the settings hold for a whole session, and forgotten ones
-    would make its next commits silent no-ops. An append says it by options instead. Errors are the program's own: a lane
-    tries again after some."""
+    """A session of its own whose commits have the metadata of `attempt`.
+
+    Settings apply to a whole session, and settings that stay would make its next commits silent no-ops. An
+    append has its metadata in options instead. Errors are errors of this program, because a lane retries after
+    some.
+    """
     session = spark.newSession()
     settings = {APP: attempt.app, VERSION: str(attempt.version), METADATA: attempt.text}
     for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""Object stores as Spark reaches them: Hadoop's file system `s3a`."""
+"""Object stores in Spark: Hadoop's file system `s3a`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..object_store.options import CONNECT_SECONDS, RETRIES, SCHEMES, Storage, s
 SIMPLE = "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"
 TEMPORARY = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
 REACHED = "_replicator_reached"
-"""Attribute of a Spark context: how its buckets are reached. Holds secrets."""
+"""Attribute of a Spark context: the access to its buckets. Contains secrets."""
 
 
 def to_spark_path(uri: str) -> str:
-    """What Spark calls the place that delta-rs calls `uri`. Spark takes no escape in it for what it stands for."""
+    """Spark's path for delta-rs's `uri`. Spark does not decode escapes in paths."""
     scheme, separator, rest = uri.partition("://")
     if not separator:
         return uri
@@ -27,8 +27,11 @@ def to_spark_path(uri: str) -> str:
 
 
 def configure_store(spark: SparkSession, folder: Folder, storage: Storage | None) -> None:
-    """Tell the session how to reach the store of `folder`; nothing for a local one. ConfigProblem when another sink reaches
-    the same bucket in another way: Spark knows one per bucket."""
+    """Sets the session's access to the store of `folder`; does nothing for a local folder.
+
+    Raises ConfigProblem when another sink uses the same bucket with other access, because Spark supports one
+    per bucket.
+    """
     if "://" not in folder.uri:
         return
     bucket, _ = split_url(folder.uri)
@@ -59,7 +62,7 @@ def _store_settings(storage: Storage) -> dict[str, str]:
     if storage.endpoint is not None:
         settings["path.style.access"] = "true"
         settings["connection.ssl.enabled"] = str(not storage.endpoint.startswith("http://")).lower()
-    # The lane itself waits and tries again.
+    # The lane retries by itself.
     settings["attempts.maximum"] = settings["retry.limit"] = str(RETRIES)
     settings["connection.establish.timeout"] = str(CONNECT_SECONDS * 1000)
     return settings

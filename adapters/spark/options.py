@@ -1,4 +1,4 @@
-"""Options of Spark, as far as they can be judged without it."""
+"""Checks options of Spark without starting it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FIXED: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.session.timeZone": "UTC",
-    # Columns of a source may differ in case only.
+    # Columns of a source may differ only in case.
     "spark.sql.caseSensitive": "true",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -20,7 +20,7 @@ FIXED: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.stopTimeout": "10s",
 }
-"""What the meaning of the stages rests on. Whoever sets one of these under `spark:` is refused."""
+"""The stages depend on these settings. They are refused under `spark:`."""
 
 
 def find_wrong_options(names: Iterable[str]) -> Sequence[WrongOption]:
@@ -32,6 +32,6 @@ def _check_option(name: str) -> WrongOption | None:
     if name in FIXED:
         return WrongOption(name, "is set by replicator itself", "remove it")
     if not name.startswith(PREFIX):
-        # Spark passes over such a name without a word.
+        # Spark silently ignores such a name.
         return WrongOption(name, f"is none of Spark's: their names begin with '{PREFIX}'", "correct it, or remove it")
     return None

@@ -1,4 +1,4 @@
-"""Leaves out what a lane has applied already."""
+"""Drops rows that a lane has already applied."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from .rows_frame import POSITION
 def drop_applied(
     write: Write[DataFrame], position: Position, names: tuple[str, str, str] = POSITION
 ) -> tuple[DataFrame, int]:
-    """The rows at or above `position`, and how many were below; asked only where the write begins below it.
+    """The rows at or above `position`, and the number of rows below. A job runs only if the write starts below
+    the position.
 
-    `names`: the columns that hold topic, partition and offset.
+    `names`: the columns with topic, partition and offset.
     """
     frame = write.folded.frame
     again = {p: o for p, o in position.items() if write.span.start.get(p, o) < o}

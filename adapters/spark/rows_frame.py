@@ -1,4 +1,4 @@
-"""From a folded frame to the rows frame, as SQL expressions: `adapters.apply.rows_frame` for frames that stay on the
+"""Turns a folded frame into the rows frame: `adapters.apply.rows_frame` as SQL expressions, for frames on the
 executors."""
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ POSITION = (change.TOPIC, change.PARTITION, change.OFFSET)
 
 
 def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFrame:
-    """The rows frame, with the columns that `adapters.apply.rows_frame.to_rows` promises, in the types in which values
-    travel."""
+    """The rows frame with the columns of `adapters.apply.rows_frame.to_rows`, in Spark's types."""
     made = _bookkeeping_columns(plan, applied_at)
     names = [(c.name, made.get(c.name, column(c.name))) for c in plan.target]
     clears = plan.truncates and not plan.has_column_versions
@@ -59,7 +58,7 @@ def to_rows(folded: DataFrame, plan: ApplyPlan, applied_at: datetime) -> DataFra
 
 
 def _needed_names() -> Column:
-    """As `adapters.apply.rows_frame._needed_names`."""
+    """See `adapters.apply.rows_frame._needed_names`."""
     lists = column(change.UNCHANGED)
     spare = sf.array_contains(lists, change.KEEP_EXISTING) & column(change.KEY_CHANGE_DELETE).isNull()
     return sf.when(spare, sf.lit(None)).otherwise(lists)
@@ -83,7 +82,7 @@ def _bookkeeping_columns(plan: ApplyPlan, applied_at: datetime) -> dict[str, Col
 
 
 def _mark_columns() -> dict[str, Column]:
-    """As `adapters.apply.rows_frame._mark_columns`."""
+    """See `adapters.apply.rows_frame._mark_columns`."""
     is_delete = column(change.OP) == change.Op.DELETE.value
     lacking = is_delete & column(change.UNCHANGED).isNotNull()
     return {
@@ -93,7 +92,7 @@ def _mark_columns() -> dict[str, Column]:
 
 
 def _version_columns(table: TableSpec) -> dict[str, Column]:
-    """Every change as the version that it would begin."""
+    """Every change as the version that it would start."""
     count, kinds, kind = table.sequence, table.sequence_types, get_start_type(table)
     lasts = zip(last_sequence_columns(count), change.sequence_columns(count), strict=True)
     return {
@@ -121,14 +120,14 @@ NAMES = "{names}"
 
 
 def incomplete_reason() -> Column:
-    """The reason of a row that cannot be completed, as `sql.reconcile.missing_values_reject` says it."""
+    """The reason why a row cannot be completed, with the text of `sql.reconcile.missing_values_reject`."""
     before, after = str(missing_values_reject([NAMES])).split(NAMES)
     named = sf.concat(sf.lit(before), sf.array_join(column(change.UNCHANGED), ", "), sf.lit(after))
     return sf.when(sf.size(column(change.UNCHANGED)) == 0, sf.lit(str(missing_values_reject([])))).otherwise(named)
 
 
 def to_rejects(*rejected: DataFrame | None) -> DataFrame | None:
-    """Rejected rows by their places, with `_error`; None where there can be none."""
+    """The positions of rejected rows, with `_error`; None when there are none."""
     columns = [column(name) for name in (*POSITION, change.ERROR)]
     known = [frame for frame in rejected if frame is not None]
     if not known:

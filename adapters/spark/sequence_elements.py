@@ -1,5 +1,4 @@
-"""Elements of a sequence as the values they were made of, as SQL expressions: `adapters.arrow.sequence_elements` on the
-executors."""
+"""Converts elements of a sequence back to their values: `adapters.arrow.sequence_elements` as SQL expressions."""
 
 from __future__ import annotations
 
@@ -15,14 +14,14 @@ from .types import spark_type
 
 
 def value_expression(element: Column, kind: pa.DataType) -> Column:
-    """The values that these are the elements of, for a type that `domain.sequence_elements.get_display_type` gives, as
-    they travel."""
+    """The values of these elements, in Spark's types. `kind`: a type of
+    `domain.sequence_elements.get_display_type`."""
     said = get_element(kind)
     match said.form if said else None:
         case ElementForm.HEX:
             return sf.unhex(element)
         case ElementForm.UNSCALED:
-            # 18 digits times 18 digits stay within the 38 that Spark multiplies exactly.
+            # The product of two numbers with 18 digits has at most 38, so Spark computes it exactly.
             unit = sf.lit(Decimal(1).scaleb(-max(kind.scale, 0)))
             return (element.cast("decimal(18,0)") * unit).cast(spark_type(kind))
         case ElementForm.DAY:

@@ -1,4 +1,4 @@
-"""The one place that makes a Spark session."""
+"""Creates the Spark session. No other module does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HERE = "127.0.0.1"
 PACKAGES = ("replicator", "adapters")
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"
-"""Java's own warnings; they would stand in the middle of what a command prints."""
+"""Sends Java's own warnings to stderr, so that they do not mix with the output of a command."""
 SHIPPED = "_replicator_shipped"
 CORES = os.cpu_count() or 1
 DEFAULTS: Mapping[str, str] = {
@@ -39,26 +39,26 @@ DEFAULTS: Mapping[str, str] = {
     # Tables of a small deployment: a task per core instead of Spark's 200 and Delta's 50.
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.databricks.delta.snapshotPartitions": str(CORES),
-    # Into so many tasks a VACUUM splits what it finds, also of a table of ten files: Spark's 10,000 take minutes.
+    # A VACUUM always uses this number of tasks, even for ten files. Spark's 10,000 take minutes.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(8 * CORES),
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
-    # A batch's statements have more than Spark's 100 pieces of code: each was compiled, and warmed up, again in every batch.
+    # A batch needs more than Spark's 100 compiled classes: each was compiled again in every batch.
     "spark.sql.codegen.cache.maxEntries": "5000",
-    # What is kept of a batch is read twice or three times: looking for a shorter form of it costs more than it saves.
+    # Cached frames are read two or three times, so compressing them costs more than it saves.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
 }
 LOCAL: Mapping[str, str] = {
-    # A stage at a time, each planned anew: there is nothing to win from it where shuffles have a task per core.
+    # Adaptive planning gains nothing when shuffles have one task per core.
     "spark.sql.adaptive.enabled": "false",
-    # Where cores are few, one that compiles better code or collects garbage beside the work is a core less for the work.
+    # With few cores, background compilation and garbage collection would use cores that the work needs.
     **({JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseParallelGC"} if CORES <= 4 else {}),
 }
-"""Further defaults where driver and executors are one process."""
+"""Additional defaults when driver and executors are one process."""
 
 
 class LazySession:
-    """The session of this program, made when it is first asked for."""
+    """The session of this program, created at its first use."""
 
     def __init__(self, options: Mapping[str, object], stores: Iterable[str] = ()) -> None:
         self._options = options
@@ -66,12 +66,12 @@ class LazySession:
         self._reached: list[tuple[Folder, Storage | None]] = []
 
     def add_store(self, folder: Folder, storage: Storage | None) -> None:
-        """The session is to reach what lies in `folder`; said before the session is asked for."""
+        """Registers the store of `folder`, before the session is used."""
         self._reached.append((folder, storage))
 
     @cached_property
     def spark(self) -> SparkSession:
-        """ConfigProblem as of `object_stores.configure_store`."""
+        """Raises ConfigProblem as `object_stores.configure_store`."""
         made = open_session(self._options, self._stores)
         for folder, storage in self._reached:
             configure_store(made, folder, storage)
@@ -79,14 +79,16 @@ class LazySession:
 
 
 def split_options(options: Mapping[str, object]) -> tuple[dict[str, object], SparkSession]:
-    """An adapter's own options, and the session that options `spark` (any Spark option) and `stores` (the schemes of the
-    object stores that some adapter of the program reaches) ask for."""
+    """An adapter's own options, and the session for the options `spark` (any Spark option) and `stores`.
+
+    `stores`: the schemes of the object stores that some adapter of the program uses.
+    """
     own, later = split_options_lazily(options)
     return own, later.spark
 
 
 def split_options_lazily(options: Mapping[str, object]) -> tuple[dict[str, object], LazySession]:
-    """As `split_options`, for adapters that can do some of their work without Spark."""
+    """`split_options` for adapters that can do some of their work without Spark."""
     own = dict(options)
     asked, stores = own.pop("spark", None) or {}, own.pop("stores", ())
     if not isinstance(asked, Mapping):
@@ -95,11 +97,12 @@ def split_options_lazily(options: Mapping[str, object]) -> tuple[dict[str, objec
 
 
 def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> SparkSession:
-    """The session of this program, made at the first call with `options` (any Spark option) over the defaults, and with the
-    jars that `stores` need.
+    """The session of this program, created at the first call with `options` (any Spark option) over the
+    defaults.
 
-    Nothing is resolved while it starts: its jars are locked, and on this machine before. Raises `ConfigProblem` for an
-    option that is not the user's to set, `EnvironmentProblem` without a Java that Spark runs on or a jar that is locked.
+    It has the jars that `stores` need. The jars are locked and already on this machine, so nothing is resolved
+    at the start. Raises `ConfigProblem` for an option that users cannot set, and `EnvironmentProblem` without a
+    suitable Java or a locked jar.
     """
     for found in find_wrong_options(options):
         raise ConfigProblem(f"spark option {found.name} {found.problem}", next_step=f"{found.next_step.capitalize()}.")
@@ -122,19 +125,22 @@ def open_session(options: Mapping[str, object], stores: Iterable[str] = ()) -> S
 
 
 def _choose_python(asked: object) -> None:
-    """What executors run. PySpark looks at the environment only; as in `spark-submit`, the option stands above it."""
+    """Sets the executors' Python. PySpark reads only the environment; as in `spark-submit`, the option has
+    precedence."""
     if asked is not None:
         os.environ["PYSPARK_PYTHON"] = str(asked)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def _ship_code(spark: SparkSession) -> None:
-    """Give the executors of a cluster this program's code, once per session. What it needs besides (`msgspec`, `pyarrow`)
-    must be in the Python they run."""
+    """Sends this program's code to the executors of a cluster, once per session.
+
+    Its dependencies (`msgspec`, `pyarrow`) must be in the executors' Python.
+    """
     context = spark.sparkContext
     if _is_local(context.master or "") or getattr(context, SHIPPED, False):
         return
-    # Executors fetch it from there whenever one starts.
+    # Every executor fetches it from there when it starts.
     folder = Path(tempfile.mkdtemp(prefix="replicator-code-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     context.addPyFile(str(zip_packages(folder / "replicator-code.zip")))
@@ -146,7 +152,7 @@ def _is_local(master: str) -> bool:
 
 
 def zip_packages(target: Path) -> Path:
-    """The packages `replicator` and `adapters` as one archive that Python imports from."""
+    """The packages `replicator` and `adapters` as one archive that Python can import."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in PACKAGES:
             for root in map(Path, import_module(package).__path__):

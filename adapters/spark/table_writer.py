@@ -1,4 +1,4 @@
-"""What is done to a table beside writing rows: by Spark where delta-rs does not."""
+"""Changes to a table besides rows, by Spark where delta-rs cannot."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .session import LazySession
 from .types import spark_schema
 
 CUBE_BYTES = 16 * FILE_BYTES
-"""Spark clusters the rows of a group of files anew as long as the group has fewer bytes, 100 GB by default. One turn of a
-lane must be bounded, so groups are smaller here."""
+"""Spark clusters a group of files again while it has fewer bytes, 100 GB by default. Groups are smaller here,
+so that one turn of a lane is bounded."""
 COMPACTION: Mapping[str, str] = {
     "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(CUBE_BYTES),
@@ -38,7 +38,7 @@ COMPACTION: Mapping[str, str] = {
 
 
 class SparkTableWriter(DeltaRsTableWriter):
-    """`delta.table_writer.TableWriter`: by delta-rs, which needs no job, wherever that can write the table."""
+    """`delta.table_writer.TableWriter`. delta-rs, which needs no job, writes all tables that it can write."""
 
     features = FEATURES | CLUSTERED
 
@@ -49,7 +49,7 @@ class SparkTableWriter(DeltaRsTableWriter):
         if not is_clustered(table):
             super().add_columns(table, columns)
             return
-        _ = self._session.spark  # Which writes types down.
+        _ = self._session.spark  # toDDL needs the session.
         added = spark_schema(columns)
         if any("timestamp_ntz" in field.dataType.simpleString() for field in added):
             self.set_properties(table, {"delta.feature.timestampNtz": "supported"})
@@ -63,7 +63,7 @@ class SparkTableWriter(DeltaRsTableWriter):
             super().set_properties(table, properties)
 
     def rewrite(self, table: DeltaTable, columns: Sequence[TargetColumn]) -> None:
-        """By the executors: rows do not pass through the driver."""
+        """Done by the executors: rows do not pass through the driver."""
         types = spark_schema(pa.schema([kept.field for kept in columns]))
         wanted = [_column_values(k).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
         try:
@@ -79,7 +79,7 @@ class SparkTableWriter(DeltaRsTableWriter):
     def replace_with(
         self, source: DeltaTable, columns: Sequence[TargetColumn], partitions: Sequence[str] | None = None
     ) -> Operation:
-        """Of a clustered table by the executors, in one job."""
+        """For a clustered table by the executors, in one job."""
         by_delta_rs = super().replace_with(source, columns, partitions)
         types = spark_schema(pa.schema([kept.field for kept in columns]))
         wanted = [column(k.was).cast(f.dataType).alias(f.name) for k, f in zip(columns, types, strict=True)]
@@ -112,11 +112,11 @@ class SparkTableWriter(DeltaRsTableWriter):
             super().commit_nothing(snapshot, attempt)
 
     def remove_purged(self, plan: ApplyPlan, gone: DeleteHorizon) -> Operation:
-        """By Spark, which knows deletion vectors."""
+        """By Spark, which supports deletion vectors."""
         return delete_stage(self._session, purged_condition(plan, SPARK, gone))
 
     def remove_key(self, row: pa.Table) -> Operation:
-        """Marks of deleted rows are not enough: the rows would stay in their files."""
+        """Deletion vectors are not enough: the rows would stay in their files."""
         by_delta_rs = super().remove_key(row)
 
         def remove(snapshot: DeltaTable, attempt: Attempt) -> None:
@@ -130,7 +130,7 @@ class SparkTableWriter(DeltaRsTableWriter):
         return remove
 
     def compact(self, table: DeltaTable) -> None:
-        """Clusters too."""
+        """Also clusters."""
         if is_clustered(table):
             with self._change_table(table) as spark:
                 for name, value in COMPACTION.items():
@@ -140,7 +140,7 @@ class SparkTableWriter(DeltaRsTableWriter):
             super().compact(table)
 
     def vacuum(self, table: DeltaTable, retain: float | None, *, dry_run: bool = False) -> int | None:
-        """By Spark where delta-rs does not know all files; it says how many in a dry run alone."""
+        """By Spark if delta-rs does not know all files. Spark reports their number only in a dry run."""
         try:
             return super().vacuum(table, retain, dry_run=dry_run)
         except SparkNeeded:
@@ -159,7 +159,8 @@ class SparkTableWriter(DeltaRsTableWriter):
 
     @contextmanager
     def _change_table(self, table: DeltaTable) -> Iterator[SparkSession]:
-        """A session of its own; the snapshot is current afterwards. LostRace when somebody else committed first."""
+        """A session of its own; the snapshot is current afterwards. Raises LostRace when somebody else
+        committed first."""
         with translate_errors(f"changing the table at {table.table_uri}"):
             try:
                 yield self._session.spark.newSession()
@@ -169,7 +170,7 @@ class SparkTableWriter(DeltaRsTableWriter):
 
 
 def _column_values(kept: TargetColumn) -> Column:
-    """The values of a column that is written anew."""
+    """The values of a rewritten column."""
     if not kept.emptied:
         return column(kept.was)
     return when(column(kept.while_null).isNotNull(), column(kept.was)) if kept.while_null else lit(None)

@@ -1,4 +1,4 @@
-"""What frames hold of transactions, found out by jobs that run anyway."""
+"""The transactions in frames, collected by jobs that run anyway."""
 
 from __future__ import annotations
 
@@ -21,31 +21,33 @@ Found = tuple[str, TopicPartition, FrameFacts, Row]
 
 
 def set_topic(frame: DataFrame, topic: str) -> DataFrame:
-    """`frame`, of which is to be found out what it holds of transactions, which are told in `topic`."""
+    """`frame`, with `topic` as the topic of its transaction markers. Its transactions are then collected."""
     setattr(frame, ATTENDED, topic)
     return frame
 
 
 def get_topic(frame: DataFrame) -> str | None:
-    """The topic, where that was asked for."""
+    """The topic, if `set_topic` was called."""
     topic: str | None = getattr(frame, ATTENDED, None)
     return topic
 
 
 def set_markers(raw: DataFrame, marks: Sequence[TransactionMark]) -> None:
-    """Remember what a raw frame tells."""
+    """Stores the transaction markers of a raw frame."""
     setattr(raw, MARKS, tuple(marks))
 
 
 def get_markers(raw: DataFrame) -> Sequence[TransactionMark] | None:
-    """What a raw frame tells; None where that is not known."""
+    """The transaction markers of a raw frame; None if they are not known."""
     marks: Sequence[TransactionMark] | None = getattr(raw, MARKS, None)
     return marks
 
 
 def collect_transaction_facts(changes: DataFrame, fine: Column) -> dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]]:
-    """`frame_facts.collect_facts` by `fine`, and the parts of transactions, of no table yet. One job; the driver gets a
-    row for each transaction in each partition."""
+    """`frame_facts.collect_facts` by `fine`, and the transaction parts without their table.
+
+    One job. The driver reads a row for each transaction in each partition.
+    """
     out: dict[bool, tuple[FrameFacts, Sequence[TransactionPart]]] = {}
     streamed = sf.when(sf.coalesce(column(OP) != Op.READ.value, sf.lit(True)), column(TX))
     for row in group_facts(changes, fine.alias("fine"), streamed.alias("tx"), more=_exact_columns(changes)).collect():
@@ -56,13 +58,13 @@ def collect_transaction_facts(changes: DataFrame, fine: Column) -> dict[bool, tu
 
 
 def set_parts(changes: DataFrame, parts: Sequence[TransactionPart]) -> DataFrame:
-    """`changes`, of which that much is known."""
+    """`changes`, with these transaction parts as an attribute."""
     setattr(changes, PARTS, tuple(parts))
     return changes
 
 
 def get_parts(changes: DataFrame) -> Sequence[TransactionPart]:
-    """The parts in a changes frame, of no table yet; by a job where they are not known."""
+    """The transaction parts of a changes frame, without their table; by a job if they are not known."""
     parts: Sequence[TransactionPart] | None = getattr(changes, PARTS, None)
     if parts is None:
         _, parts = collect_transaction_facts(changes, sf.lit(True)).get(True, (FrameFacts(), ()))
@@ -74,7 +76,7 @@ def _exact_columns(changes: DataFrame) -> list[Column]:
     place = sf.array(*(column(name) for name in names)) if names else sf.array(sf.lit(None).cast("long"))
     identity = sf.xxhash64(*(column(name) for name in identity_columns(changes.columns)))
     return [
-        # Of two that have one hash by chance one is not counted: too few, and never too many.
+        # Of two changes with the same hash one is not counted. The count can be too low, but never too high.
         sf.size(sf.collect_set(identity)).alias("changes"),
         sf.min(place).alias("low"),
         sf.max(place).alias("high"),

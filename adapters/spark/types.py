@@ -1,7 +1,7 @@
-"""Arrow schemas as Spark schemas, and back.
+"""Converts Arrow schemas to Spark schemas, and back.
 
-Spark lacks the same types as Delta does, so values travel through it as Delta tables keep them (`adapters.delta.types`).
-Where that is another type, the field's metadata says which one it stands for.
+Spark lacks the same types as Delta, so values have the types of Delta tables (`adapters.delta.types`). If that
+is another type, the field's metadata contains the original one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STANDS_FOR = "arrow"
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The Spark schema in which rows of `schema` travel."""
+    """The Spark schema for rows of `schema`."""
     return StructType([_spark_field(field) for field in schema])
 
 
@@ -32,12 +32,12 @@ def _spark_field(field: pa.Field) -> StructField:
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """The Spark type in which values of `kind` travel."""
+    """The Spark type for values of `kind`."""
     return from_arrow_type(storage_type(kind), prefer_timestamp_ntz=True)
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that `schema` stands for."""
+    """The Arrow schema that `schema` represents."""
     return pa.schema([pa.field(f.name, _arrow_type(f)) for f in schema])
 
 
@@ -49,18 +49,18 @@ def _arrow_type(field: StructField) -> pa.DataType:
 
 
 def struct_names(schema: StructType, name: str) -> list[str]:
-    """The names inside a column of structs."""
+    """The field names of a struct column."""
     inner: Any = schema[name].dataType
     return list(inner.fieldNames())
 
 
 def to_spark(table: pa.Table) -> pa.Table:
-    """`table` in the types in which it travels. Every value must have one: see `delta.conform.impossible`."""
+    """`table` in Spark's types. It must have no value of `delta.types.mask_impossible`."""
     return to_storable(table)
 
 
 def from_spark(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The values of `schema` out of what travelled."""
+    """The rows from Spark in the types of `schema`."""
     return pa.table([_restore_column(table[f.name], f.type) for f in schema], schema=schema)
 
 
@@ -75,7 +75,7 @@ def _restore_column(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArr
 
 
 def _restore_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A list, struct or map of what arrived in it."""
+    """A list, struct or map in its original type."""
     if pa.types.is_struct(kind):
         parts = [_restore_items(column.field(i), field.type) for i, field in enumerate(kind)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(column))
@@ -88,7 +88,7 @@ def _restore_nested(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _item_type(kind: pa.DataType) -> pa.DataType:
-    """What there is several times; of a map its pairs."""
+    """The type of the items; for a map its pairs."""
     return pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else kind.value_type
 
 
@@ -98,7 +98,7 @@ def _restore_items(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _restore_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Times of day from text. 24:00:00, which Arrow does not read, is the number of units in a day."""
+    """Times of day from text. 24:00:00, which Arrow cannot parse, is the number of units in a day."""
     late = pc.starts_with(column, "24:")
     if not pc.any(late).as_py():
         return _parse_times(column, kind)
@@ -107,7 +107,7 @@ def _restore_times(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArra
 
 
 def _parse_times(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Arrow reads no text as a time of day, but as a moment of a day."""
+    """Arrow cannot parse text as a time of day, so it is parsed as a timestamp."""
     return pc.cast(pc.cast(pc.binary_join_element_wise("1970-01-01", texts, " "), pa.timestamp(kind.unit)), kind)
 
 

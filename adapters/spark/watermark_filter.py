@@ -1,4 +1,4 @@
-"""What a watermark lets in, of Spark's frames: `adapters.apply.watermark_filter` on the executors."""
+"""Filters a batch by its watermark on Spark: `adapters.apply.watermark_filter` for frames on the executors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ from .frames import cache_frame, column, filter_rows, keep_parents, quote_name, 
 
 @dataclass(frozen=True)
 class SparkWatermarkResult:
-    """The changes to write; those that are late, with `_error`, or None, and how many these are; and how many came twice."""
+    """The result of the filter.
+
+    - `rows`: the changes to write.
+    - `late`: the late changes with `_error`, or None; `rejected` is their number.
+    - `duplicates`: how many changes were repeated.
+    """
 
     rows: DataFrame
     late: DataFrame | None = None
@@ -31,7 +36,7 @@ class SparkWatermarkResult:
 
 
 def filter_late(frame: DataFrame, write: Write[Any], state: LaneState) -> SparkWatermarkResult:
-    """As `adapters.apply.watermark_filter.filter_late`."""
+    """See `adapters.apply.watermark_filter.filter_late`."""
     plan, late, rejected = write.plan, None, 0
     if plan.watermark is None:
         return SparkWatermarkResult(frame)
@@ -45,7 +50,7 @@ def filter_late(frame: DataFrame, write: Write[Any], state: LaneState) -> SparkW
 
 
 def _number_rows(frame: DataFrame) -> DataFrame:
-    """With places in arrival order, which is the physical one."""
+    """Adds numbers in arrival order, which is the physical order."""
     return keep_parents(frame.withColumn(PLACE, sf.monotonically_increasing_id()), frame)
 
 
@@ -54,7 +59,7 @@ def _select_rows(rows: DataFrame, frame: DataFrame) -> DataFrame:
 
 
 def _split_late(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[DataFrame, DataFrame, int]:
-    """The changes that are not late, those that are, and how many these are."""
+    """The changes that are not late, the late ones, and their number."""
     micros = f"unix_micros({quote_name(TS)})"
 
     def select(names: Any) -> str:
@@ -67,7 +72,7 @@ def _split_late(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[D
 
 
 def _drop_duplicates(rows: DataFrame, write: Write[Any], state: LaneState) -> tuple[DataFrame, int]:
-    """Every change once, and how many came twice."""
+    """Every change once, and how many were repeated."""
     counted = is_counting_copies(write.plan, state, write.span)
     select = first_places(write.plan, SPARK, counted=counted)
     marked = cache_frame(

@@ -1,1 +1,1 @@
-"""From plans to SQL text, one dialect per engine; shared by engines and sinks."""
+"""Renders plans as SQL text for engines and sinks, in the dialect of each."""

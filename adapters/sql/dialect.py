@@ -1,4 +1,5 @@
-"""What differs between the SQL of the engines. Words only: no dialect changes what a policy means."""
+"""SQL dialects: the differences between the engines' SQL. A dialect changes spelling, never the meaning of a
+policy."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from dataclasses import dataclass, replace
 class Dialect:
     """One SQL dialect.
 
-    `contains` is a template over `list` and `item`: true when a list of text holds an item. `row` names the function that
-    makes a comparable tuple of its arguments, ordered from the left. `overriding` goes before the rows of an INSERT, so that
-    a column that numbers itself takes the given value. `escape`: what goes before a quote and before itself within a text,
-    where it is not the quote that is doubled. `time_template` is a template over `micros`: the text of that time, in UTC.
-    `has_one_relation`: there is one relation, which columns cannot be told by.
+    - `contains`: template over `list` and `item`; true when a list of text contains the item.
+    - `row`: the function that builds a comparable tuple from its arguments, ordered from the left.
+    - `overriding`: text before the rows of an INSERT, so that an identity column accepts the given value.
+    - `escape`: the character before a quote, and before itself, in a text constant. Empty: the quote is
+      doubled.
+    - `time_template`: template over `micros`; the text of that time in UTC.
+    - `has_one_relation`: the statement reads one relation without an alias, so columns have no prefix.
     """
 
     name: str
@@ -26,17 +29,17 @@ class Dialect:
     has_one_relation: bool = False
 
     def quote_name(self, name: str) -> str:
-        """`name` as an identifier, whatever characters it holds."""
+        """`name` as an identifier, with any characters."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
     def text(self, value: str) -> str:
-        """`value` as a constant."""
+        """`value` as a text constant."""
         if not self.escape:
             return text_literal(value)
         return "'" + value.replace(self.escape, self.escape * 2).replace("'", f"{self.escape}'") + "'"
 
     def column(self, relation: str, name: str) -> str:
-        """A column of a relation that this code base named."""
+        """A column of a relation that has a name from this code base."""
         return self.quote_name(name) if self.has_one_relation else f"{relation}.{self.quote_name(name)}"
 
 
@@ -44,7 +47,7 @@ DUCKDB_MOMENT, SPARK_MOMENT = "CAST(make_timestamp({micros}) AS VARCHAR)", "CAST
 DUCKDB = Dialect("duckdb", '"', "list_contains({list}, {item})", "row", time_template=DUCKDB_MOMENT)
 DELTA_RS = Dialect("delta_rs", '"', "array_has({list}, {item})", "struct")
 DELTA_RS_ALONE = replace(DELTA_RS, has_one_relation=True)
-"""Conditions for scans and deletes, where the table has no alias."""
+"""For conditions of scans and deletes, where the table has no alias."""
 SPARK = Dialect(
     "spark",
     "`",
@@ -62,5 +65,5 @@ def quote(name: str, dialect: Dialect) -> str:
 
 
 def text_literal(value: str) -> str:
-    """A text constant, in the form all dialects share (standard-conforming strings)."""
+    """A text constant in the form that all dialects share (standard-conforming strings)."""
     return "'" + value.replace("'", "''") + "'"

@@ -1,7 +1,7 @@
-"""Stage 1 of a plan as SQL over a narrow relation of changes.
+"""Stage 1 of a plan (the fold) as SQL over a narrow relation of changes.
 
-The relation holds, per change: `_i` (its place in arrival order, from 0), the key columns, `_seq_1..n`, `_op`, `_unsent`,
-`_reset`. It may hold folded rows (then `_reset` may be true), which makes the fold composable.
+Columns per change: `_i` (its number in arrival order, from 0), the key columns, `_seq_1..n`, `_op`, `_unsent`
+and `_reset`. Folded rows are also allowed (their `_reset` may be true), so folds can be combined.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ KEPT, EQUAL, BELOW = "kept", "duplicate", "superseded"
 
 
 def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
-    """Per change, in arrival order, `_outcome`: `kept` when it is above the running maximum of its key (and of truncates),
-    `duplicate` when it is equal to it, otherwise `superseded`."""
+    """`_i` and `_outcome` of each change, in arrival order.
+
+    The outcome compares the change with the running maximum of its key and of all truncates:
+
+    - `kept`: above the maximum.
+    - `duplicate`: equal to it.
+    - `superseded`: below it.
+    """
     q = dialect.quote_name
     value = sequence_text(plan, dialect)
     before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -38,9 +44,11 @@ def guard_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 
 
 def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
-    """One row per key: `_last`, the place of its last change, and `_void_writes`, the last place up to which a delete made
-    all values void (null when none did; a delete that leaves its row takes values from before other deletes too). Input:
-    kept changes above the last truncate."""
+    """One row per key over kept changes above the last truncate: `_last` and `_void`.
+
+    `_last` is the number of the key's last change. `_void` is the number of the last change whose values a
+    delete made void, or null. A soft delete keeps its row, so it also uses values from before earlier deletes.
+    """
     q = dialect.quote_name
     place = q(PLACE)
     void = f"max({cut_place(dialect)})"
@@ -53,21 +61,25 @@ def last_select(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 
 
 def cut_place(dialect: Dialect) -> str:
-    """Up to which place a change makes all values void; null when it does not."""
+    """The number of the last change whose values this change makes void; null when it makes none void."""
     q = dialect.quote_name
     place = q(PLACE)
     return f"CASE WHEN {q(OP)} = {dialect.text(Op.DELETE)} THEN {place} WHEN {q(RESET)} THEN {place} - 1 END"
 
 
 def first_select(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
-    """`_last`: the place of the first change of each identity, in arrival order."""
+    """`_last`: the number of the first change of each identity, in arrival order."""
     names = ", ".join(dialect.quote_name(n) for n in identity)
     return f"SELECT min({dialect.quote_name(PLACE)}) AS {LAST}\nFROM {changes}\nGROUP BY {names}\nORDER BY {LAST}"
 
 
 def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], changes: str) -> str:
-    """Adds `_copy`: how many changes of one identity there have been, counted anew in each reading of the source's log. A
-    new reading begins in a partition where the sequence does not rise. The relation also holds `_topic` and `_partition`."""
+    """Adds `_copy`: the running number of a change among changes of equal identity, in one reading of the
+    source's log.
+
+    A new reading starts in a partition where the sequence does not rise. The relation also needs `_topic` and
+    `_partition`.
+    """
     q = dialect.quote_name
     value, log = sequence_text(plan, dialect), f"PARTITION BY {q(TOPIC)}, {q(PARTITION)}"
     before = f"lag({value}) OVER ({log} ORDER BY {q(PLACE)})"
@@ -78,8 +90,12 @@ def copies_select(plan: ApplyPlan, dialect: Dialect, identity: Sequence[str], ch
 
 
 def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
-    """The columns by which two changes are the same; with `counted` the last is that of `copies_select`. Only a plan that is
-    counted has it, and only where all changes come from one partition: of several, one may simply be behind another."""
+    """The columns in which two equal changes agree. With `counted` the last column is `_copy` of
+    `copies_select`.
+
+    Only plans that count copies use `counted`, and only when all changes are from one partition: a second
+    partition may simply be behind the first.
+    """
     sequence = sequence_columns(plan.table.sequence)
     if counted:
         return (*plan.table.column_names, *sequence[:-1], OP, COPY)
@@ -87,10 +103,16 @@ def change_identity(plan: ApplyPlan, *, counted: bool) -> tuple[str, ...]:
 
 
 def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, names: Sequence[str]) -> str:
-    """For keys in `folded` (`_last`, `_void_writes`, key columns): per column of `names` the place of the last change that
-    sent it after `_void_writes`, as `c0`, `c1` ..., null when none did; `m`, the place of the key change its row began
-    with; `w`, the place of the last change that sent all columns; where deletes leave rows, `a`, that of the last one that
-    sent any."""
+    """For each key in `folded` (columns `_last`, `_void`, keys), the numbers of the changes that sent its
+    values.
+
+    Only changes after `_void` count. Numbers are null when there is no such change.
+
+    - `c0`, `c1` ...: the last change that sent the column, in the order of `names`.
+    - `m`: the last key change.
+    - `w`: the last change that sent all columns.
+    - `a`, with soft deletes only: the last change that sent any value.
+    """
     q, c = dialect.quote_name, dialect.column
     alive, unsent = f"c.{q(PLACE)} > COALESCE(f.{VOID}, -1)", c("c", UNCHANGED)
     if plan.soft_deletes:
@@ -110,12 +132,12 @@ def sent_select(plan: ApplyPlan, dialect: Dialect, changes: str, folded: str, na
 
 
 def has_values_condition(dialect: Dialect, unsent: str) -> str:
-    """Where deletes leave rows: false for a delete without values, of the batch or its own."""
+    """For soft deletes: false when the change is a delete without values."""
     return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=dialect.text(KEEP_EXISTING))})"
 
 
 def was_sent_condition(dialect: Dialect, unsent: str, name: str) -> str:
-    """True when a change sent the column; `unsent` is its list of those it did not."""
+    """True when a change sent the column; `unsent` is the change's list of columns that were not sent."""
     return f"({unsent} IS NULL OR NOT {dialect.contains.format(list=unsent, item=dialect.text(name))})"
 
 
@@ -126,5 +148,5 @@ def sequence_text(plan: ApplyPlan, dialect: Dialect) -> str:
 
 
 def keys_text(plan: ApplyPlan, dialect: Dialect) -> str:
-    """The key columns, with commas between."""
+    """The key columns, separated by commas."""
     return ", ".join(dialect.quote_name(k) for k in plan.table.keys)

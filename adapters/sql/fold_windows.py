@@ -1,7 +1,7 @@
-"""Stage 1 of a plan as window functions: for an engine that moves rows by key and then has each key's changes at hand.
+"""Stage 1 of a plan as window functions, for engines that shuffle rows by key.
 
-The same rules as `fold`, whose terms it uses. Every relation holds whole changes with `_i`, their place in arrival order,
-and `_reset`; each SELECT adds columns to what it reads.
+The rules are the same as in `fold`. Every relation holds whole changes with `_i` (number in arrival order) and
+`_reset`. Each SELECT adds columns to its input.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from .fold import (
 )
 
 LIVE = "_live"
-"""True for changes that may become rows: kept, no truncate, above the last one."""
+"""True for changes that can become rows: kept, not a truncate, and above the last truncate."""
 
 
 def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates: bool) -> str:
-    """Adds `_outcome`, as `fold.guard_select`. `truncates`: there may be some, which are to be compared with everything."""
+    """Adds `_outcome`, see `fold.guard_select`. `truncates`: there may be truncates, to compare with changes of
+    all keys."""
     q = dialect.quote_name
     value = sequence_text(plan, dialect)
     before = f"ORDER BY {q(PLACE)} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
@@ -49,7 +50,7 @@ def guarded_select(plan: ApplyPlan, dialect: Dialect, changes: str, *, truncates
 
 
 def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
-    """Adds `_last` and `_void_writes` of each key, as `fold.last_select`, over its live changes."""
+    """Adds `_last` and `_void` of each key, computed from its live changes; see `fold.last_select`."""
     q = dialect.quote_name
     place, over = q(PLACE), f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     void = f"max(CASE WHEN {LIVE} THEN {cut_place(dialect)} END) {over}"
@@ -60,9 +61,14 @@ def last_windows(plan: ApplyPlan, dialect: Dialect, changes: str) -> str:
 
 
 def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequence[str]) -> str:
-    """Adds per column of `names` its last value sent after `_void_writes`, as `_v0`, `_v1` ..., and where that was, as
-    `_p0` ...; the old key of the last key change, as `_m`; `_w`, the place of the last change that sent everything; and,
-    where deletes leave rows, `_a`, that of the last one that sent anything."""
+    """Adds the values that were sent last after `_void`, per key.
+
+    - `_v0`, `_v1` ...: the last sent value of each column of `names`; `_p0` ...: the number of the change that
+      sent it.
+    - `_m`: the old key of the last key change.
+    - `_w`: the number of the last change that sent all columns.
+    - `_a`, with soft deletes only: the number of the last change that sent any value.
+    """
     q = dialect.quote_name
     over = f"OVER (PARTITION BY {keys_text(plan, dialect)})"
     alive = f"{LIVE} AND {q(PLACE)} > COALESCE({VOID}, -1)"
@@ -83,8 +89,11 @@ def sent_windows(plan: ApplyPlan, dialect: Dialect, changes: str, names: Sequenc
 
 
 def first_places(plan: ApplyPlan, dialect: Dialect, *, counted: bool) -> Callable[[str], str]:
-    """Makes, of the name of a relation, the SELECT that adds `_last` to it: the place of the first change that is the same.
-    `counted`: see `fold.change_identity`."""
+    """Returns a function from a relation's name to the SELECT that adds `_last`: the number of the first equal
+    change.
+
+    `counted`: see `fold.change_identity`.
+    """
     identity = change_identity(plan, counted=counted)
 
     def select(changes: str) -> str:
@@ -95,6 +104,6 @@ def first_places(plan: ApplyPlan, dialect: Dialect, *, counted: bool) -> Callabl
 
 
 def first_windows(identity: Sequence[str], dialect: Dialect, changes: str) -> str:
-    """Adds `_last`: the place of the first change of the same identity."""
+    """Adds `_last`: the number of the first change of the same identity."""
     names = ", ".join(dialect.quote_name(n) for n in identity)
     return f"SELECT *, min({dialect.quote_name(PLACE)}) OVER (PARTITION BY {names}) AS {LAST} FROM {changes}"

@@ -1,6 +1,8 @@
-"""Deletes that are of another row than the target's: `arrow.key_change_deletes` where a batch ends between the two.
+"""Finds deletes that belong to another row than the target's row of the same key.
 
-The rows frame says of which deletes the target is to be asked: their own key stands as their old key (`_from_1..n`).
+`arrow.key_change_deletes` does the same within a batch; this module is for batches that end between the two
+changes. The rows frame marks the deletes to compare with the target: their own key is also their old key
+(`_from_1..n`).
 """
 
 from __future__ import annotations
@@ -26,9 +28,15 @@ from .reconcile import greater_condition, old_key_columns
 
 
 def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = False, doubtful: bool = False) -> str:
-    """The delete `r` is of another row than `t`, the target's row of its key, or its version there at the time: a change of
-    the same transaction made that, and it holds other values than the image of the delete. `as_text`: the types may have no
-    equality. `doubtful`: so it may be. Its image may not be whole, or nothing tells of which transaction `t` is."""
+    """True when the delete `r` belongs to another row than `t`, the target's row of its key (or its version at
+    that time).
+
+    A change of the same transaction wrote `t`, and the values of `t` differ from the image of the delete.
+
+    - `as_text`: compares values as text, for types without equality.
+    - `doubtful`: true when this is possible but not certain: the image may be incomplete, or the transaction of
+      `t` is not known.
+    """
     if plan.table.by_tx and not doubtful:
         return "FALSE"
     c, count, keys = dialect.column, plan.table.sequence, plan.table.keys
@@ -64,15 +72,18 @@ def other_row_condition(plan: ApplyPlan, dialect: Dialect, *, as_text: bool = Fa
 
 
 def mask_lookups(plan: ApplyPlan, rows: pa.Table) -> pa.ChunkedArray:
-    """Per row of a rows frame, whether the target is to be asked."""
+    """Per row of a rows frame: must it be compared with the target?"""
     if not asks_target(plan):
         return pa.chunked_array([pa.repeat(False, rows.num_rows)])
     return pc.and_(pc.equal(rows[OP], Op.DELETE.value), pc.is_valid(rows[old_key_columns(plan)[-1]]))
 
 
 def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> tuple[pa.Table, int, pa.Table]:
-    """The rows that are not such, how many were, and those of which that cannot be told. `related`: the target's rows of
-    their keys, more do no harm, with the values of `plan.shown`."""
+    """Returns the rows without deletes of other rows, the number of such deletes, and the ambiguous deletes.
+
+    `related`: the target's rows of these keys with the values of `plan.shown_columns`; additional rows are
+    harmless.
+    """
     if not pc.any(asked := mask_lookups(plan, rows)).as_py():
         return rows, 0, rows.slice(0, 0)
     there: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -95,7 +106,7 @@ def drop_foreign_deletes(plan: ApplyPlan, rows: pa.Table, related: pa.Table) -> 
 
 
 def _can_be_other_row(plan: ApplyPlan, row: dict[str, Any], other: dict[str, Any]) -> bool:
-    """As `other_row_condition`, whatever the values are."""
+    """`other_row_condition` without the comparison of values."""
     names = cdc_sequence_columns(plan.table.sequence)
     mine, starts = tuple(row[n] for n in names), tuple(other[n] for n in names)
     if None in starts or starts >= mine or other.get(CDC_DELETED):

@@ -1,7 +1,14 @@
-"""Stage 3 of a plan as SQL: which folded rows apply, which are stale, which cannot be completed.
+"""Stage 3 of a plan (reconcile) as SQL: which folded rows apply, which are stale, and which cannot be
+completed.
 
-Relations, by alias: `r` the rows frame, `t` the target's row of the same identity, `o` the target's row of the old key,
-`l` the ledger's entry of the key. Verdicts: `apply`, `duplicate`, `superseded`, `incomplete`, `late`.
+Relations by alias:
+
+- `r`: the rows frame.
+- `t`: the target's row of the same identity.
+- `o`: the target's row of the old key.
+- `l`: the tombstone of the key.
+
+Verdicts: `apply`, `duplicate`, `superseded`, `incomplete`, `late`.
 """
 
 from __future__ import annotations
@@ -22,7 +29,7 @@ APPLY, DUPLICATE, SUPERSEDED, INCOMPLETE, LATE = "apply", "duplicate", "supersed
 
 
 def old_key_columns(plan: ApplyPlan) -> tuple[str, ...]:
-    """Names of the old key's columns in the rows frame, in the order of the keys: `_from_1` to `_from_<n>`."""
+    """The old key's columns in the rows frame, in the order of the keys: `_from_1` to `_from_<n>`."""
     return tuple(f"_from_{i}" for i in range(1, len(plan.table.keys) + 1))
 
 
@@ -38,11 +45,12 @@ def reconcile_select(
     forgetting: LatenessLimit | None = None,
     keep: tuple[str, ...] = (),
 ) -> str:
-    """Stage 3 as one SELECT: the columns `keep`, the rows frame with values completed, and `_verdict`.
+    """Stage 3 as one SELECT: the columns `keep`, the rows frame with completed values, and `_verdict`.
 
-    `rows`, `related`, `ledger` are relations as SQL text. `related` holds the target's columns, at least for the keys and
-    old keys in `rows`; `ledger` the key columns and `_cdc_seq_*`, the highest per key. `resent`: see `plan.resent_below`;
-    `forgetting`: `retention.can_be_late`.
+    - `rows`, `related`, `ledger`: relations as SQL text.
+    - `related`: the target's columns, at least for the keys and old keys in `rows`.
+    - `ledger`: the tombstones; key columns and `_cdc_seq_*`, the highest per key.
+    - `resent`: see `get_resent_limit`. `forgetting`: see `find_lateness_limit`.
     """
     q = dialect.quote_name
     names = [
@@ -73,7 +81,7 @@ def reconcile_select(
 
 
 def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | None) -> str:
-    """The LEFT JOINs that stage 3 reads from. `absent` needs none: it asks with EXISTS."""
+    """The LEFT JOINs of stage 3. The guard `absent` has none, because it uses EXISTS."""
     c, out = dialect.column, ""
     keys = plan.table.keys
     if plan.reconcile.guard == "newer":
@@ -88,7 +96,7 @@ def join_clauses(plan: ApplyPlan, dialect: Dialect, related: str, ledger: str | 
 
 
 def _is_lower(plan: ApplyPlan, dialect: Dialect) -> str:
-    """The row of the old key is older than the change; a newer one is another row, which has taken the key since."""
+    """The row of the old key is older than the change. A newer row is another row that uses the key now."""
     names = cdc_sequence_columns(plan.table.sequence)
     mine, theirs = ([dialect.column(relation, n) for n in names] for relation in ("r", "o"))
     return f"({theirs[0]} IS NULL OR {greater_condition(mine, theirs)})"
@@ -140,8 +148,10 @@ def _guard_verdicts(plan: ApplyPlan, dialect: Dialect, related: str, resent: Seq
 
 
 def _equal_condition(plan: ApplyPlan, dialect: Dialect, names: Collection[str]) -> str:
-    """`t` and `r` agree in these columns. Plain equality can use an index; every row has a sequence, but values may be
-    null, and a truncate has no key."""
+    """`t` and `r` agree in these columns.
+
+    Plain equality can use an index. Sequences are never null, but values may be, and a truncate has no key.
+    """
     never_null = set(cdc_sequence_columns(plan.table.sequence))
     equals = {n: "=" if n in never_null else "IS NOT DISTINCT FROM" for n in names}
     return " AND ".join(f"{dialect.column('t', n)} {sign} {dialect.column('r', n)}" for n, sign in equals.items())
@@ -155,7 +165,7 @@ def _ordering_verdicts(plan: ApplyPlan, dialect: Dialect, other: str) -> list[tu
 
 
 def greater_condition(left: list[str], right: list[str]) -> str:
-    """`left` > `right`, both as SQL texts of one tuple each, compared from the left."""
+    """`left` > `right`: two tuples of SQL texts, compared from the left."""
     terms = []
     for i in range(len(left)):
         equal = [f"{a} = {b}" for a, b in zip(left[:i], right[:i], strict=True)]
@@ -164,7 +174,7 @@ def greater_condition(left: list[str], right: list[str]) -> str:
 
 
 def below_condition(dialect: Dialect, relation: str, names: tuple[str, ...], floor: Sequence) -> str:
-    """The tuple of columns is lower than `floor`: what a truncate at `floor` clears."""
+    """The tuple of columns is lower than `floor`: a truncate at `floor` clears it."""
     return greater_condition([render_constant(v, dialect) for v in floor], [dialect.column(relation, n) for n in names])
 
 
@@ -177,16 +187,18 @@ def not_above_condition(dialect: Dialect, relation: str, names: tuple[str, ...],
 
 
 def cleared_condition(plan: ApplyPlan, dialect: Dialect, floor: Sequence) -> str:
-    """A row of `t` that a truncate at `floor` finds: an older one, or one that was there before replication began; where
-    deletes leave rows, a living one."""
+    """A truncate at `floor` clears the row `t`: it is older, or from before replication started. With soft
+    deletes it must also be alive."""
     names = cdc_sequence_columns(plan.table.sequence)
     alive = f"NOT {_marked_condition('t', dialect)} AND " if plan.soft_deletes else ""
     return f"{alive}({dialect.column('t', names[0])} IS NULL OR {below_condition(dialect, 't', names, floor)})"
 
 
 def purged_condition(plan: ApplyPlan, dialect: Dialect, gone: DeleteHorizon) -> str:
-    """A row of a target where deletes leave rows that goes with the deletes that are forgotten: one that such a delete has
-    marked, or such a truncate, which leaves the sequence that the row had."""
+    """With soft deletes: the row is purged together with the tombstones up to `gone`.
+
+    A delete marked the row, or a truncate did (the row then keeps its own sequence).
+    """
     names = cdc_sequence_columns(plan.table.sequence)
     columns, op = [dialect.quote_name(name) for name in names], dialect.quote_name(CDC_OP)
     by_delete = f"{op} = 'd' AND NOT {greater_condition(columns, [render_constant(v, dialect) for v in gone.max_sequence])}"
@@ -198,12 +210,12 @@ def purged_condition(plan: ApplyPlan, dialect: Dialect, gone: DeleteHorizon) -> 
 
 
 def _marked_condition(relation: str, dialect: Dialect) -> str:
-    """The row is there, and deleted. One from before replication began has no mark."""
+    """The row exists and is deleted. A row from before replication started has no mark."""
     return f"COALESCE({dialect.column(relation, CDC_DELETED)}, FALSE)"
 
 
 def missing_values_reject(names: Collection[str]) -> Reject:
-    """The reason of a row without values for these columns; without names, one whose changes sent them one by one."""
+    """The reject of a row without values for `names`. Without names: its changes never sent all columns at once."""
     lacking = ", ".join(names) or "all columns at once"
     return Reject(RejectCode.INCOMPLETE, f"no value was sent for {lacking}, and there is no row to take it from")
 
@@ -213,7 +225,7 @@ def _at_or_below_sequence(plan: ApplyPlan, dialect: Dialect, floor: Sequence) ->
 
 
 def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit, *, ledger: bool) -> str:
-    """The change is as old as deletes that are forgotten, and nothing is known of its key."""
+    """The change is as old as purged tombstones, and its key has neither a row nor a tombstone."""
     key, old = plan.table.keys[0], _at_or_below_sequence(plan, dialect, forgetting.max_purged)
     absent = [f"{dialect.column('t', key)} IS NULL"]
     absent += [cleared_condition(plan, dialect, forgetting.clears)] if forgetting.clears is not None else []
@@ -225,7 +237,7 @@ def _late_condition(plan: ApplyPlan, dialect: Dialect, forgetting: LatenessLimit
 
 
 def render_constant(value: object, dialect: Dialect) -> str:
-    """An element of a sequence as SQL; text is of a row's own."""
+    """An element of a sequence as SQL. Text is a value of a row, so it is quoted for the dialect."""
     if isinstance(value, str):
         return dialect.text(value)
     if isinstance(value, int):
@@ -234,7 +246,7 @@ def render_constant(value: object, dialect: Dialect) -> str:
 
 
 def _incomplete_condition(plan: ApplyPlan, dialect: Dialect) -> str:
-    """Values were not sent, and neither a living row of the old key nor of this key can give them."""
+    """Values were not sent, and no living row of the old key or of this key can provide them."""
     reset = f"COALESCE({dialect.column('r', RESET)}, FALSE)"
     moved, (no_old, no_row) = (
         _key_changed_condition(plan, dialect),
@@ -249,14 +261,16 @@ def _key_changed_condition(plan: ApplyPlan, dialect: Dialect) -> str:
 
 
 def _gone_condition(plan: ApplyPlan, dialect: Dialect, relation: str) -> str:
-    """There is no living row to take values from."""
+    """There is no living row that can provide values."""
     absent = f"{dialect.column(relation, plan.table.keys[-1])} IS NULL"
     return f"({absent} OR {_marked_condition(relation, dialect)})" if plan.soft_deletes else absent
 
 
 def _has_values_condition(plan: ApplyPlan, dialect: Dialect) -> str:
-    """True also for a delete whose values are completed. The changes that sent the others were rejected where there was
-    no living row, so then it brings none."""
+    """Also true for a delete whose values are completed.
+
+    Without a living row, the changes that sent the other values were rejected; the delete then has no values.
+    """
     c = dialect.column
     brings_none = dialect.contains.format(list=c("r", UNCHANGED), item=dialect.text(KEEP_EXISTING))
     no_giver = (

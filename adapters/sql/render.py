@@ -1,4 +1,4 @@
-"""Renders expressions and the write stage of a plan. The only code that turns a policy into SQL."""
+"""Renders expressions and the write stage of a plan. No other code turns a policy into SQL."""
 
 from __future__ import annotations
 
@@ -72,13 +72,14 @@ def _join_terms(terms: list[str], word: str, empty: str) -> str:
 
 
 def merge_condition(plan: ApplyPlan, dialect: Dialect, source: str = "s", target: str = "t") -> str:
-    """Which row of the source meets which row of the target."""
+    """The condition that matches rows of the source with rows of the target."""
     pairs = (f"{dialect.column(target, k)} = {dialect.column(source, k)}" for k in plan.merge_keys)
     return " AND ".join(pairs)
 
 
 def render_merge(plan: ApplyPlan, dialect: Dialect, target: str, source: str) -> str:
-    """Stage 4 as one statement; `target` and `source` are relations as SQL text. Without merge keys, an INSERT."""
+    """Stage 4 as one statement; `target` and `source` are relations as SQL text. Without merge keys it is an
+    INSERT."""
     if not plan.merge_keys:
         return _render_insert(plan, dialect, target, source)
     head = f"MERGE INTO {target} AS t USING {source} AS s ON {merge_condition(plan, dialect)}"

@@ -1,8 +1,8 @@
-"""Stage 3 of a plan that keeps versions, as SQL: the versions of a key are a function of all its changes, by sequence.
+"""Stage 3 of an scd2 plan, as SQL: the versions of a key are a function of all its changes, by sequence.
 
-What is known of a key is spread out as *events*: the changes of the batch, the versions that the target shows (an upsert
-where each begins, a delete where one ended), truncates, and what is remembered beside the target. Window functions over
-each key's events in the order of their sequence then say what is new, which event begins a version, and where it ends.
+All information about a key becomes *events*: the changes of the batch, the versions in the target (an upsert at
+each start, a delete at each end), truncates, and absorbed changes. Window functions over each key's events,
+ordered by sequence, then find new events, the events that start a version, and the ends of versions.
 """
 
 from __future__ import annotations
@@ -22,17 +22,23 @@ from .reconcile import APPLY, DUPLICATE, INCOMPLETE, VERDICT
 from .scd2_events import CHANGE, CUT, KIND, MARK, PLACE, TAKEN, THERE, EventBranches, Scd2Input, Scd2Terms
 
 OPENS, MANY, SILENT = "_cdc__opens", "_cdc__many", "_cdc__silent"
-"""An upsert that begins a version; one whose version has more upserts; a delete that ends no version."""
+"""OPENS: an upsert that starts a version. MANY: its version has more upserts. SILENT: a delete that ends no
+version."""
 
 
 def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
-    """Every event with what is found out about it: its kind, `_place`, `_op`, the keys, `_cdc_seq_*`, `__START_AT`, the
-    carried values (completed), `_verdict` (of changes: apply, duplicate, incomplete), whether it OPENS a version, of
-    MANY (said where columns are not tracked), and is SILENT; whether the target has a version that begins here, and what
-    that was; of sequence, `_place` and untracked columns what the event before says, and the last of the key. Names of what
-    is found out begin with `_cdc__`: no source column's does."""
+    """Every event with the results about it. Names of results start with `_cdc__`, as no source column's name
+    does.
+
+    - The event: its kind, `_place`, `_op`, the keys, `_cdc_seq_*`, `__START_AT`, the carried values
+      (completed).
+    - `_verdict`, for changes: apply, duplicate or incomplete.
+    - OPENS, SILENT, and MANY (only where some columns are not tracked).
+    - Does the target have a version that starts here? If so, its end and its last sequence.
+    - The sequence, `_place` and untracked columns of the event before it, and of the key's last event.
+    """
     text = _Scd2Steps(plan, dialect, known)
-    # Each window is one more pass over all rows: where every change sent everything, some steps are not needed.
+    # Each window is one more pass over all rows. If every change sent all columns, some steps are skipped.
     lives = [("lives", text.number_lives)] if known.missing else []
     filling = (
         [("grouped", text.group_values), ("filled", text.fill_values), ("compared", text.compare_values)]
@@ -48,26 +54,34 @@ def events_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> str:
 
 
 def versions_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
-    """The rows of stage 4, of the relation that `events_select` made: versions that are new or changed, and with `_op` d
-    those that are no more. Columns: `_op`, `_place`, `_cdc__last_place` (where the values of untracked columns are from) and
-    those of the target that are carried."""
+    """The rows of stage 4, from the relation of `events_select`: new and changed versions, and removed versions
+    with `_op` d.
+
+    Columns: `_op`, `_place`, `_cdc__last_place` (the event that gave the untracked columns) and the carried
+    columns of the target.
+    """
     text = _Scd2Steps(plan, dialect, known)
     return text.select_versions(events)
 
 
 def absorbed_select(plan: ApplyPlan, dialect: Dialect, known: Scd2Input, events: str) -> str:
-    """What is to be remembered beside the target, of the relation that `events_select` made: upserts that were taken into a
-    version and, where that loses values, the one it began with; deletes that end no version. Columns: `_op`, `_place`, those
-    of the target that are carried."""
+    """The changes to store as absorbed, from the relation of `events_select`.
+
+    - Upserts that became part of an earlier version. If the version does not keep all values, also its first
+      upsert.
+    - Deletes that end no version.
+
+    Columns: `_op`, `_place`, and the carried columns of the target.
+    """
     text = _Scd2Steps(plan, dialect, known)
     return text.select_absorbed(events)
 
 
 class _Scd2Steps(Scd2Terms):
-    """The parts of the statements above, in their order."""
+    """The steps of the statements above, in their order."""
 
     def window_over(self, *by: str, order: str = "") -> str:
-        """A window over the events of one key that share a verdict, and `by`."""
+        """A window over the events of one key with the same verdict and the same values of `by`."""
         partition = ", ".join([*map(self.q, self.keys), self.q(VERDICT), *map(self.q, by)])
         return f"OVER (PARTITION BY {partition}{' ' + (order or self.order_clause)})"
 
@@ -81,7 +95,7 @@ class _Scd2Steps(Scd2Terms):
 
     @property
     def has_losses(self) -> bool:
-        """A version does not keep all values of the upserts that were taken into it."""
+        """A version does not keep all values of the upserts that it absorbed."""
         return self.plan.history is not None and bool(self.plan.history.untracked)
 
     @property
@@ -90,15 +104,19 @@ class _Scd2Steps(Scd2Terms):
 
     @property
     def is_batch_only(self) -> bool:
-        """There are the changes of the batch and nothing else, each once, as folds leave them but under a watermark."""
+        """The only events are the changes of the batch, each once. A fold guarantees this, except under a
+        watermark."""
         known = self.known
         return known.related is None and not known.absorbed and not known.cuts and self.plan.watermark is None
 
-    # What becomes of them.
+    # Verdicts and completed values.
 
     def rank_events(self, relation: str) -> str:
-        """Of one key and sequence the first counts; what the target has there is known of it. Only what is remembered comes
-        before the version that begins there."""
+        """Of events with equal key and sequence, the first counts. It also gets the target's version at this
+        sequence.
+
+        Only an absorbed change sorts before the version that starts there.
+        """
         same = f"PARTITION BY {self.names((*self.keys, *self.starts))}"
         there = "max({}) OVER (" + same + ")" if self.known.absorbed else "{}"
         known = [f"{there.format(self.q(n))} AS {self.q('_cdc__k' + n)}" for n in self.found_columns]
@@ -109,13 +127,13 @@ class _Scd2Steps(Scd2Terms):
         return f"SELECT *, {', '.join(parts)} FROM {relation}"
 
     def number_lives(self, relation: str) -> str:
-        """A life goes from one delete to the next."""
+        """A life of a key lasts from one delete to the next."""
         deletes = f"CASE WHEN {self.is_delete} AND {self.q('_cdc__nth')} = 1 THEN 1 ELSE 0 END"
         partition = f"PARTITION BY {self.names(self.keys)} {self.frame_so_far}"
         return f"SELECT *, sum({deletes}) OVER ({partition}) AS {self.q('_cdc__life')} FROM {relation}"
 
     def judge_events(self, relation: str) -> str:
-        """A change that did not send everything needs an upsert before it in its life that was there when it came."""
+        """An incomplete change needs an earlier upsert in its life that arrived before it."""
         q = self.q
         again = f"CASE WHEN {q('_cdc__nth')} > 1 THEN {text_literal(DUPLICATE)}"
         if not self.known.missing:
@@ -130,8 +148,8 @@ class _Scd2Steps(Scd2Terms):
         return f"SELECT *, {case} AS {q(VERDICT)} FROM (\n{inner}) AS j"
 
     def place_events(self, relation: str) -> str:
-        """Whether an upsert is the first of its life, and a delete ends no version. Where all was sent the same window tells
-        whether the upsert begins a version."""
+        """Marks the first upsert of each life, and deletes that end no version. If all values were sent, the
+        same window also finds the upserts that start a version."""
         q = self.q
         before = f"lag({q(OP)}) {self.window_over()}"
         nothing = f"COALESCE({before}, {text_literal(Op.DELETE)}) = {text_literal(Op.DELETE)}"
@@ -140,7 +158,7 @@ class _Scd2Steps(Scd2Terms):
         return f"SELECT *, {', '.join(told)}, {self.is_delete} AND {nothing} AS {q(SILENT)} FROM {relation}"
 
     def group_values(self, relation: str) -> str:
-        """Each column that somebody did not send, by the upsert that sent it last."""
+        """Per column with missing values: groups events by the upsert that sent the column last."""
         q = self.q
         parts = []
         for i, name in enumerate(self.known.missing):
@@ -150,7 +168,7 @@ class _Scd2Steps(Scd2Terms):
         return f"SELECT {', '.join(['*', *parts])} FROM {relation}"
 
     def fill_values(self, relation: str) -> str:
-        """With the values that were not sent."""
+        """Fills in the values that were not sent."""
         kept = [n for n in self.list_filled_columns() if n not in self.known.missing]
         given = [
             f"first_value({self.q(name)}) {self.window_over('_cdc__life', f'_cdc__g{i}')} AS {self.q(name)}"
@@ -159,21 +177,22 @@ class _Scd2Steps(Scd2Terms):
         return f"SELECT {', '.join([*map(self.q, kept), *given])} FROM {relation}"
 
     def list_filled_columns(self) -> list[str]:
-        """What goes on from `fill_values`."""
+        """The columns that `fill_values` passes on."""
         known = ["_cdc__k" + n for n in self.found_columns]
         known += ["_cdc__touched"] if self.known.missing else []
         made = [KIND, PLACE, OP, VERDICT, SILENT, "_cdc__first", "_cdc__life", *known]
         return [*made, *self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values]
 
     def compare_values(self, relation: str) -> str:
-        """With the values that were filled in."""
+        """Compares the filled values."""
         return (
             f"SELECT *, "
             f"{', '.join([self.opens_condition(self.q('_cdc__first')), *self.neighbour_columns()])} FROM {relation}"
         )
 
     def opens_condition(self, first: str) -> str:
-        """An upsert that is not the first of its life comes right after another one: no window over a life is needed."""
+        """An upsert that is not the first of its life follows another upsert directly, so no window over a life
+        is needed."""
         pairs = [
             (self.value_expression(n), f"lag({self.value_expression(n)}) {self.window_over()}") for n in self.known.compared
         ]
@@ -184,7 +203,7 @@ class _Scd2Steps(Scd2Terms):
         return f'CAST({self.q(name)} AS TEXT) COLLATE "C"' if name in self.known.as_text else self.q(name)
 
     def neighbour_columns(self) -> list[str]:
-        """What the event before says, and what the last of the key says: see `last_value`."""
+        """The values of the event before, and of the key's last event; see `last_value`."""
         out = []
         for i, n in enumerate(map(self.q, self.ending_columns)):
             out.append(f"lag({n}) {self.window_over()} AS {self.q(f'_cdc__before_{i}')}")
@@ -193,17 +212,17 @@ class _Scd2Steps(Scd2Terms):
 
     @property
     def ending_columns(self) -> tuple[str, ...]:
-        """Of these a version has what its last upsert said."""
+        """A version has the values of its last upsert in these columns."""
         return (*self.starts, PLACE, *self.known.untracked)
 
     def finish_versions(self, relation: str) -> str:
-        """The upsert after one that begins a version is taken into it, unless it begins one."""
+        """Marks an event whose next upsert starts no version of its own and is absorbed."""
         if not self.has_losses:
             return f"SELECT * FROM {relation}"
         taken = f"CASE WHEN {self.is_delete} OR {self.q(OPENS)} THEN 0 ELSE 1 END"
         return f"SELECT *, COALESCE(lead({taken}) {self.window_over()}, 0) = 1 AS {self.q(MANY)} FROM {relation}"
 
-    # What they come to.
+    # Results.
 
     def select_versions(self, events: str) -> str:
         q = self.q
@@ -226,13 +245,14 @@ class _Scd2Steps(Scd2Terms):
         return f"{new} AND ({' OR '.join(changed)})\nUNION ALL\n{of_gone}"
 
     def last_value(self, name: str) -> str:
-        """What the last upsert of a version said: the event before the next version or delete, or the last of the key."""
+        """The value of a version's last upsert: the event before the next version or delete, or the key's last
+        event."""
         i = self.ending_columns.index(name)
         none, final, then = map(self.q, ("_cdc__next_1", f"_cdc__final_{i}", f"_cdc__then_{i}"))
         return f"CASE WHEN {none} IS NULL THEN {final} ELSE {then} END"
 
     def version_row(self, op: str, *, ended: bool) -> str:
-        """A version as the target keeps it; of one that is no more only the key and the sequence count."""
+        """A version as stored in the target. For a removed version only the key and the sequence matter."""
         q = self.q
         last = self.last_value if ended else q
         made = {lasting: last(start) for lasting, start in zip(self.lasts, self.starts, strict=True)}
@@ -245,7 +265,7 @@ class _Scd2Steps(Scd2Terms):
         return ", ".join([*out, *(f"{made.get(name, q(name))} AS {q(name)}" for name in self.carried_columns())])
 
     def carried_columns(self) -> list[str]:
-        """The columns of the target in its order as far as they are carried, then those that are carried besides."""
+        """The carried columns in the order of the target, then carried columns that the target does not have."""
         mine = {*self.keys, *self.starts, START_AT, END_AT, *self.ends, *self.lasts, CDC_UNSENT, *self.known.values}
         target = [c.name for c in self.plan.target if c.name in mine]
         return [*target, *(n for n in self.known.values if n not in target)]

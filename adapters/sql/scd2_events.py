@@ -1,4 +1,4 @@
-"""What is known of the keys in a batch, spread out as events: see `history`."""
+"""The events of the keys in a batch: see `scd2`."""
 
 from __future__ import annotations
 
@@ -24,23 +24,37 @@ from .reconcile import greater_condition, old_key_columns, render_constant
 KIND = "_cdc__kind"
 PLACE = "_place"
 MARK, VERSION, TAKEN, CUT, ENDING, CHANGE = range(6)
-"""Where an event comes from: remembered beside the target, the beginning of a version, the last upsert that was taken into
-it, a truncate, the end of a version, the batch. Of events of one key and sequence the lowest counts."""
+"""The origins of an event, lowest first. Of events with equal key and sequence the lowest counts.
+
+- MARK: an absorbed change.
+- VERSION: the start of a version.
+- TAKEN: the last upsert that a version absorbed.
+- CUT: a truncate.
+- ENDING: the end of a version.
+- CHANGE: a change of the batch.
+"""
 
 THERE = "_cdc__there"
 
 
 @dataclass(frozen=True, slots=True)
 class Scd2Input:
-    """The relations that events come from, as SQL text, and what is to be told apart in them.
+    """The relations that events are read from, as SQL text, and the columns that matter in them.
 
-    `rows`: a rows frame with `_place`, the numbers of its rows from 0. `related`: see `select_candidates` (None where the
-    target is known to have no such version: what it would be compared with is left out then). `absorbed`: what is
-    remembered of these keys (None where nothing can matter), with `_op` and the columns of the target. Both have `_place`,
-    which is negative. `cuts`: truncates at or above `lowest`, the lowest sequence of the batch, each with its event time as
-    SQL text. `values`: the columns to carry besides keys, sequences and operation. `compared`, `untracked`: those of
-    `values` that begin a version, and those that do not. `missing`: those that some event did not send. `moves`: some row
-    has an old key. `as_text`: values that are compared as text. `applied_at`: the value of `_cdc_applied_at`, as SQL.
+    - `rows`: a rows frame with `_place`, the numbers of its rows from 0.
+    - `related`: see `select_candidates`. None if the target has no such version; comparisons with it are then
+      left out.
+    - `absorbed`: absorbed changes of these keys, with `_op` and the columns of the target. None if none can
+      matter.
+    - `_place` of `related` and `absorbed` is negative.
+    - `cuts`: truncates at or above `lowest`, each with its event time as SQL text.
+    - `lowest`: the lowest sequence of the batch.
+    - `values`: the columns to carry besides keys, sequences and operation.
+    - `compared`, `untracked`: the columns of `values` that start a version, and the columns that do not.
+    - `missing`: the columns that some event did not send.
+    - `moves`: some row has an old key.
+    - `as_text`: columns that are compared as text.
+    - `applied_at`: the value of `_cdc_applied_at`, as SQL.
     """
 
     rows: str
@@ -67,9 +81,12 @@ def select_candidates(
     moves: bool,
     cuts: Sequence[SequenceKey] = (),
 ) -> str:
-    """The versions of the keys and old keys in `rows` that end at or above `lowest`, or are open: with these, and no others,
-    changes from `lowest` on can have to do. And as many of the keys of which one of the `cuts`, truncates that came late,
-    cuts a version in two: only the next version tells whether one ended with it or with a delete. `_place` is -1."""
+    """The versions of the keys and old keys in `rows` that are open or end at or above `lowest`. Changes from
+    `lowest` on cannot affect other versions.
+
+    With `cuts` (late truncates): also the versions of keys with a version that a truncate splits. Only the next
+    version shows whether the split one ended with it or with a delete. `_place` is -1.
+    """
     c, q, keys = dialect.column, dialect.quote_name, plan.table.keys
     wanted = f"SELECT {', '.join(map(q, keys))} FROM {rows}"
     if moves:
@@ -88,8 +105,7 @@ def select_candidates(
 
 
 def split_condition(plan: ApplyPlan, dialect: Dialect, cuts: Sequence[SequenceKey]) -> str:
-    """One of the truncates lies within the version `t`, and something that is known of the version above it: an upsert that
-    was taken into it, or its end."""
+    """A truncate lies within the version `t`, below an upsert that it absorbed or below its end."""
     starts, ends, lasts = _version_bounds(plan, dialect)
     within = []
     for cut in cuts:
@@ -100,34 +116,34 @@ def split_condition(plan: ApplyPlan, dialect: Dialect, cuts: Sequence[SequenceKe
 
 
 def overlap_condition(plan: ApplyPlan, dialect: Dialect, lowest: SequenceKey) -> str:
-    """A version of `t` is open, or ended at or above `lowest`."""
+    """The version `t` is open, or ended at or above `lowest`."""
     ends = [dialect.column("t", n) for n in end_sequence_columns(plan.table.sequence)]
     return f"({ends[0]} IS NULL OR NOT {greater_condition([render_constant(v, dialect) for v in lowest], ends)})"
 
 
 def truncate_condition(plan: ApplyPlan, dialect: Dialect, cut: SequenceKey) -> str:
-    """A truncate lies within the version `t`, and nothing that is known of the version lies above it."""
+    """A truncate lies within the open version `t`, and no upsert of the version lies above it."""
     starts, ends, lasts = _version_bounds(plan, dialect)
     at = [render_constant(v, dialect) for v in cut]
     return f"({ends[0]} IS NULL AND {greater_condition(at, starts)} AND NOT {greater_condition(lasts, at)})"
 
 
 def _version_bounds(plan: ApplyPlan, dialect: Dialect) -> tuple[list[str], list[str], list[str]]:
-    """Where the version `t` starts, ends, and the last upsert that it stands for."""
+    """The sequences of the version `t`: its start, its end, and its last upsert."""
     several = (cdc_sequence_columns, end_sequence_columns, last_sequence_columns)
     starts, ends, lasts = ([dialect.column("t", n) for n in names(plan.table.sequence)] for names in several)
     return starts, ends, lasts
 
 
 def carried_columns(plan: ApplyPlan) -> tuple[str, ...]:
-    """The columns of the target besides those by which versions are told and ended."""
+    """The columns of the target without keys, sequences, start and end."""
     count = plan.table.sequence
     made = {*plan.table.keys, *cdc_sequence_columns(count), *end_sequence_columns(count), *last_sequence_columns(count)}
     return tuple(c.name for c in plan.target if c.name not in {*made, START_AT, END_AT, CDC_UNSENT})
 
 
 class Scd2Terms:
-    """The names that the statements share."""
+    """Names that the statements share."""
 
     def __init__(self, plan: ApplyPlan, dialect: Dialect, known: Scd2Input) -> None:
         self.plan, self.dialect, self.known = plan, dialect, known
@@ -142,7 +158,7 @@ class Scd2Terms:
         self.numbers = range(1, count + 1)
 
     def names(self, names: Sequence[str]) -> str:
-        """Columns with commas between."""
+        """Columns separated by commas."""
         return ", ".join(map(self.q, names))
 
     @property
@@ -152,8 +168,8 @@ class Scd2Terms:
 
     @property
     def found_columns(self) -> list[str]:
-        """Whether the target has a version that begins here, where that ends, and the last sequence that it stands for;
-        nothing where it has none at all."""
+        """Columns about the target's version that starts at an event: its existence, its end, and its last
+        sequence. Empty when the target has no versions."""
         if self.known.related is None:
             return []
         return [THERE, *(f"_cdc__was_end_{i}" for i in self.numbers), *(f"_cdc__was_last_{i}" for i in self.numbers)]
@@ -163,7 +179,7 @@ class EventBranches(Scd2Terms):
     """The branches of the relation of events."""
 
     def select(self) -> str:
-        """Every event once per place that it comes from."""
+        """Every event, once per origin."""
         related = self.known.related
         parts = [self.from_rows()]
         parts += (
@@ -176,8 +192,11 @@ class EventBranches(Scd2Terms):
     def render_branch(
         self, kind: int, place: str, op: str, columns: Sequence[str], *, lost: str = "FALSE", there: Sequence[str] = ()
     ) -> str:
-        """One branch: `columns` are the keys, the sequence, START_AT, the unsent names and the values; `there`: of a version
-        that is in the target, where it ends and the last sequence it stands for."""
+        """One branch. `columns`: the keys, the sequence, START_AT, the names that were not sent, and the
+        values.
+
+        `there`: for a version in the target, its end and its last sequence.
+        """
         q = self.q
         named = zip((*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values), columns, strict=True)
         was = ["1", *there] if there else ["0", *["NULL"] * (2 * len(self.starts))]
@@ -186,7 +205,7 @@ class EventBranches(Scd2Terms):
         return f"SELECT {', '.join([*head, *(f'{value} AS {q(name)}' for name, value in named), *known])}"
 
     def from_rows(self) -> str:
-        """The changes of the batch; values of the old key's row filled in."""
+        """The changes of the batch, with missing values filled in from the old key's row."""
         c = self.dialect.column
         moved = f"{c('r', old_key_columns(self.plan)[-1])} IS NOT NULL AND {c('r', CDC_UNSENT)} IS NOT NULL"
         plain = [c("r", n) for n in (*self.keys, *self.starts, START_AT)]
@@ -203,7 +222,7 @@ class EventBranches(Scd2Terms):
         return f"{head}\nFROM {self.known.rows} AS r{join}"
 
     def row_value(self, moved: str, name: str) -> str:
-        """A value of a row whose key changed: where it was not sent, that of the old key's version."""
+        """A value of a row after a key change; if it was not sent, the value of the old key's version."""
         c = self.dialect.column
         if name not in self.known.missing:
             return c("r", name)
@@ -211,7 +230,7 @@ class EventBranches(Scd2Terms):
         return f"CASE WHEN {moved} AND NOT {was_given} THEN {c('o', name)} ELSE {c('r', name)} END"
 
     def from_old_key(self) -> str:
-        """`o` is the version of the old key that ends where `r` begins, or goes on there."""
+        """`o` is the old key's version that ends at `r` or is open there."""
         c = self.dialect.column
         same = [f"{c('o', k)} = {c('r', f)}" for k, f in zip(self.keys, old_key_columns(self.plan), strict=True)]
         mine = [c("r", n) for n in self.starts]
@@ -221,7 +240,7 @@ class EventBranches(Scd2Terms):
         )
 
     def from_versions(self, related: str) -> str:
-        """An upsert where each version begins."""
+        """An upsert at the start of each version."""
         c = self.dialect.column
         columns = [c("t", n) for n in (*self.keys, *self.starts, START_AT, CDC_UNSENT, *self.known.values)]
         there = [c("t", n) for n in (*self.ends, *self.lasts)]
@@ -229,7 +248,7 @@ class EventBranches(Scd2Terms):
         return f"{head}\nFROM {related} AS t"
 
     def from_absorbed(self, related: str) -> str:
-        """What a version holds is what the last upsert left that was taken into it."""
+        """An upsert with the values of each version at its last absorbed upsert."""
         c = self.dialect.column
         columns = [c("t", n) for n in (*self.keys, *self.lasts, START_AT)]
         columns += ["NULL", *(c("t", n) for n in self.known.values)]
@@ -238,7 +257,7 @@ class EventBranches(Scd2Terms):
         return f"{head}\nFROM {related} AS t WHERE {later}"
 
     def from_endings(self, related: str) -> str:
-        """A delete where a version ended; where another begins there, that one counts."""
+        """A delete at the end of each version. If another version starts there, that start counts."""
         c = self.dialect.column
         nothing = ["NULL"] * (1 + len(self.known.values))
         columns = [*(c("t", n) for n in (*self.keys, *self.ends, END_AT)), *nothing]
@@ -246,7 +265,7 @@ class EventBranches(Scd2Terms):
         return f"{head}\nFROM {related} AS t WHERE {c('t', self.ends[0])} IS NOT NULL"
 
     def from_absorbed_table(self, marks: str) -> str:
-        """Of what is remembered, what lies in the versions at hand or above them. One event may be there several times."""
+        """Absorbed changes within the candidate versions or above them. One event may occur several times."""
         c = self.dialect.column
         mine, starts = [c("m", n) for n in self.starts], [c("t", n) for n in self.starts]
         same = " AND ".join(f"{c('t', k)} = {c('m', k)}" for k in self.keys)
@@ -257,7 +276,7 @@ class EventBranches(Scd2Terms):
         return f"{self.render_branch(MARK, c('m', PLACE), c('m', OP), columns)}\nFROM {marks} AS m\nWHERE {wanted}"
 
     def from_truncates(self) -> str:
-        """A truncate is a delete of every key at hand."""
+        """A delete of every candidate key at each truncate."""
         c = self.dialect.column
         cuts = " UNION ALL ".join(self.truncate_row(*cut) for cut in self.known.cuts)
         nothing = ["NULL"] * (1 + len(self.known.values))

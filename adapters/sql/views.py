@@ -1,4 +1,4 @@
-"""Views of what holds now, beside tables that keep more than that: what is the same wherever they are made."""
+"""Views of the current rows of tables that also store old versions or deleted rows. Sinks share these rules."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from replicator.ports.frames import Lane
 from .dialect import Dialect
 
 OURS = "replicator: the rows of {table} that hold now"
-"""What such a view says of itself: one without it is somebody else's."""
+"""The comment of such a view. A view without it belongs to somebody else."""
 CURRENT, LIVING, NONE = "_current", "_living", ""
-"""What is added to the name of a table: of a history, and of one whose deleted rows stay. Others have no view."""
+"""Suffixes of the table's name: for an scd2 target, and for a target with soft deletes. Other targets have no
+view."""
 VIEWS = (CURRENT, LIVING)
 HISTORY = "scd2"
 COLUMNS = {CURRENT: end_sequence_columns(1)[0], LIVING: CDC_DELETED}
-"""The column that tells the rows that hold now."""
+"""The column that identifies current rows."""
 HOLDS = {CURRENT: "IS NULL", LIVING: "IS NOT TRUE"}
 
 
 def find_view(plan: ApplyPlan) -> str:
-    """Which view belongs to a target."""
+    """The suffix of the target's view."""
     return _view_suffix(history=plan.history is not None, soft_deletes=plan.soft_deletes)
 
 
 def find_lane_view(lane: Lane) -> str:
-    """The same before the lane has a plan."""
+    """`find_view` for a lane that has no plan yet."""
     return _view_suffix(history=lane.policy == HISTORY, soft_deletes=lane.row_transforms.soft_deletes)
 
 

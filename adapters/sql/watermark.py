@@ -1,4 +1,4 @@
-"""Which changes come too late for a watermark, as SQL over a relation of changes in arrival order."""
+"""Finds changes that are too late for a watermark, as SQL over changes in arrival order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .dialect import Dialect
 from .fold import PLACE
 
 LATE = "_late"
-"""Why a change is late; null when it is not."""
+"""The reason why a change is late; null when it is not."""
 
 MARK = "_mark"
 EVENT, WATERMARK = "{event}", "{watermark}"
@@ -24,8 +24,9 @@ def late_select(
 ) -> str:
     """Adds `_mark`, the watermark when each change arrived, and `_late`.
 
-    The relation holds `_i`, `_op`, `_ts`, `_topic`, `_partition`; times are in microseconds since 1970, of `_ts` by the
-    expression `micros` where it is no number. `reached`: `LaneState.reached`, for what arrived before the relation.
+    The relation holds `_i`, `_op`, `_ts`, `_topic` and `_partition`. Times are microseconds since 1970.
+    `micros` converts `_ts` where it is not a number. `reached`: `LaneState.max_event_time`, for changes before
+    the relation.
     """
     q = dialect.quote_name
     moment = micros or q(TS)
@@ -41,7 +42,8 @@ def late_select(
 
 
 def _counts_condition(dialect: Dialect) -> str:
-    """The watermark concerns the change: what a snapshot reads has the time of reading, not that of a change."""
+    """The watermark applies to the change. A snapshot row has the time of reading, not of a change, so it is
+    exempt."""
     return f"{dialect.quote_name(OP)} <> {dialect.text(Op.READ)}"
 
 
@@ -55,7 +57,7 @@ def _stored_watermark(dialect: Dialect, reached: Mapping[TopicPartition, int]) -
 
 
 def _reject_expression(dialect: Dialect, lane: str, times: Mapping[str, str]) -> str:
-    """The reject as an expression: the times stand where their names are in its text."""
+    """The reject's text as an expression, with the times in place of their placeholders."""
     parts, rest = [], str(make_late_reject(EVENT, WATERMARK, lane))
     for name, micros in times.items():
         text, rest = rest.split(name, 1)

@@ -1,4 +1,4 @@
-"""What a history does not show of its changes, as a Delta table beside it that is only appended to."""
+"""Changes that an scd2 target does not show, as an append-only side table in Delta."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from .tombstones import exclude_rows, find_highest_truncate, select_applied
 
 
 class DeltaAbsorbedChanges:
-    """Changes that were taken into a version, and deletes that ended none. Who records holds the lane's lock.
+    """The absorbed changes of scd2 targets: upserts within a version, and deletes that ended no version.
 
-    Written before the target's commit, so one may be of an attempt that died: none counts before its record is applied.
+    The caller of `record` holds the lane's lock. Rows are written before the target's commit, so a failed
+    attempt can leave rows behind. A row counts only once its record is applied.
     """
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
@@ -37,8 +38,10 @@ class DeltaAbsorbedChanges:
         self._recording = Lock()
 
     def record(self, lane: Lane, plan: ApplyPlan, marks: pa.Table) -> Sequence | None:
-        """Remember `marks`, with `_op` and the target's columns; their highest sequence. Visible on return. Safe
-        for use from several threads."""
+        """Stores `marks`, with `_op` and the target's columns; returns their highest sequence.
+
+        The rows are visible on return. Safe for use from several threads.
+        """
         if not marks.num_rows:
             return None
         path = self._lake.tombstones(lane.into)
@@ -55,8 +58,12 @@ class DeltaAbsorbedChanges:
     def lookup(
         self, lane: Lane, plan: ApplyPlan, rows: pa.Table, related: pa.Table, applied: Position, *, again: bool = False
     ) -> pa.Table:
-        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
-        what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left."""
+        """The absorbed changes of the keys in `rows` (a rows frame) and `related`, with `_op` and the target's
+        columns.
+
+        Changes of records at or above `applied` are left out. With `again`, changes of the records of `rows`
+        are, too.
+        """
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             table = open_absorbed_changes(path, lane, plan)
@@ -72,7 +79,7 @@ def _both_columns(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
 
 
 def open_absorbed_changes(path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
-    """The table of marks at `path`, with every column of the plan's target."""
+    """The table of absorbed changes at `path`, with every column of the plan's target."""
     columns = (Column(OP, pa.string()), *plan.target)
     if not has_table(path):
         create_table(path, lane.into, columns, settings={}, partition_by=[])

@@ -1,4 +1,4 @@
-"""The first rows of a table, in parts and in one commit."""
+"""The bulk load: the first rows of a table, in slices and one commit."""
 
 from __future__ import annotations
 
@@ -24,29 +24,32 @@ from .staged_write import StagedWrite, advance_state
 
 ROWS = "rows.arrow"
 AT_ONCE = 2
-"""Parts that are staged side by side: DuckDB and Arrow use one thread for each."""
+"""Slices that are staged in parallel. DuckDB and Arrow use one thread for each."""
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 WRITTEN = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 def can_bulk_load(plan: ApplyPlan) -> bool:
-    """Whether rows of the plan are written as they are, each key by itself, and judged in whatever order parts come."""
+    """True when rows of the plan are inserted unchanged, keys are independent of each other, and the order of
+    slices does not matter."""
     return bool(plan.merge_keys) and can_insert_as_is(plan) and not plan.has_column_versions and plan.watermark is None
 
 
 @dataclass(frozen=True)
 class BulkLoad:
-    """What a lane without rows is about to write: `parts` staged one after the other, and what is left of them, kept in
-    `folder` until its commit."""
+    """The bulk load of a lane without rows. `parts` are staged one after the other; their rows are in `folder`
+    until the commit."""
 
     stages: Any
     parts: Iterable[FoldedChanges[Any]]
     folder: Path
 
     def stage_parts(self, snapshot: DeltaTable, write: Write[Any], reject: RejectRows[Any]) -> StagedWrite:
-        """See `sinks.delta.lane.WriteStages.stage`, of all parts. Rejects are durable on return. DataLoss where the table
-        has rows."""
+        """See `sinks.delta.lane.WriteStages.stage`, for all slices. Rejects are durable on return.
+
+        Raises DataLoss when the table has rows.
+        """
         if not is_empty(snapshot):
             raise _not_empty_error(write.lane)
         nothing, schema, facts = LaneState(), read_schema(snapshot), []
@@ -86,7 +89,7 @@ class BulkLoad:
 
 
 def stage_in_parallel(stage: Callable[[Part], Result], parts: Iterable[Part]) -> Iterator[tuple[Part, Result]]:
-    """`stage` of every part, in their order, up to `AT_ONCE` of them at a time."""
+    """`stage` of every slice, in their order, with up to `AT_ONCE` at a time."""
     coming: deque[tuple[Part, Future[Result]]] = deque()
     with ThreadPoolExecutor(AT_ONCE, "stage") as pool:
         for part in parts:

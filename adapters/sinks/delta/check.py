@@ -1,4 +1,4 @@
-"""A folder of Delta tables, on a disk or in an object store."""
+"""Checks a folder of Delta tables, on a disk or in an object store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from .store_check import check_store
 
 
 class DeltaCheck:
-    """`ports.diagnosis.Check`; options `path`, the folder of a lake, an event log or of dead letters, `storage`, what
-    reaches it, and `lanes`: those that have a table of their own."""
+    """`ports.diagnosis.Check` for a folder of Delta tables.
+
+    Options: `path` (the folder of a lake, an event log or dead letters), `storage` (its access), and `lanes`
+    (the lanes with a table of their own).
+    """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

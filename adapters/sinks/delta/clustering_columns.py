@@ -1,4 +1,4 @@
-"""Liquid clustering: by which columns, and the statistics that it takes."""
+"""The columns of liquid clustering, and the statistics that it needs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ WHICH = (
 
 
 def check_clusters(lane: Lane, plan: ApplyPlan, wanted: Sequence[str]) -> list[str]:
-    """The columns of `cluster_by` under the names that a table keeps them by. ConfigProblem for one that the source does not
-    have, or that nothing can be clustered by."""
+    """The columns of `cluster_by` under the names of the table.
+
+    Raises ConfigProblem for a column that the source does not have, or that cannot be clustered.
+    """
     return select_columns(lane, plan, "cluster_by", wanted, fits=can_have_statistics, which=WHICH, stays="clusters")
 
 
 def refuse_partitioned(table: DeltaTable, lane: Lane) -> None:
-    """Raise ConfigProblem when the table has partitions, which Delta does not cluster."""
+    """Raises ConfigProblem when the table has partitions, because Delta does not cluster partitioned tables."""
     if table.metadata().partition_columns:
         raise ConfigProblem(
             f"table {lane.into} is partitioned by {', '.join(table.metadata().partition_columns)}: it cannot be clustered",
@@ -36,7 +38,7 @@ def refuse_partitioned(table: DeltaTable, lane: Lane) -> None:
 
 
 def find_missing_statistics(table: DeltaTable, clusters: Sequence[str]) -> Mapping[str, str]:
-    """The property that a table lacks to be clustered by these columns: Delta clusters by none without statistics."""
+    """The property that a table needs to be clustered by these columns: Delta requires statistics of them."""
     covered = columns_with_statistics(table)
     if set(clusters) <= set(covered):
         return {}

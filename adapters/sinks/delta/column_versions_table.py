@@ -1,4 +1,4 @@
-"""What is kept of the keys of a lane with a sequence for each column, as a Delta table beside the target: one row a key."""
+"""The column versions of a lane with a sequence for each column, as a side table in Delta: one row per key."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from .merge_candidates import lookup_rows
 
 
 class DeltaColumnVersions:
-    """Who writes holds the lane's lock.
+    """The caller of each method holds the lane's lock.
 
-    It is written before the target's commit, which says the version that belongs to it (`LaneState.beside`). What came after
-    that version is of an attempt that died, or of another writer that lost the lane, and is undone before anything is read.
+    The table is written before the target's commit, which stores the version that belongs to it
+    (`LaneState.side_table_version`). Later versions are from a failed attempt, or from another writer that lost
+    the lane. They are undone before anything is read.
     """
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
@@ -36,7 +37,7 @@ class DeltaColumnVersions:
         self._upkeep = TableMaintenance(compact_every)
 
     def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
-        """The table as it was at `version`; None: empty. `kept`: the target's columns. It is the newest one on return."""
+        """The table at `version`, restored as its newest version; None: empty. `kept`: the target's columns."""
         path = self._path(lane)
         with translate_errors(f"tombstones of {lane.into}"):
             if version is None and has_table(path):
@@ -52,16 +53,17 @@ class DeltaColumnVersions:
             if wanted != list(there):
                 DeltaRsTableWriter().rewrite(
                     table, [TargetColumn(f.name, f) for f in wanted]
-                )  # The target's key columns were widened.
+                )  # The target has wider key columns now.
             return table
 
     def lookup(self, table: DeltaTable, wanted: Mapping[str, pa.Array], lane: Lane) -> pa.Table:
-        """The rows of the keys whose columns are among these values, and perhaps others; all rows when `wanted` is empty."""
+        """The rows of the keys with these column values, and perhaps others; all rows when `wanted` is empty."""
         with translate_errors(f"tombstones of {lane.into}"):
             return lookup_rows(table, read_schema(table).names, wanted)
 
     def write(self, table: DeltaTable, rows: pa.Table, lane: Lane) -> int:
-        """Keep `rows`, the key and the text; one without a text is forgotten. The version that this makes."""
+        """Stores `rows` (the key and the text) and returns the new version. A row without a text deletes the
+        stored one."""
         if not rows.num_rows:
             return int(table.version())
         q, keys = DELTA_RS.quote_name, [name for name in rows.column_names if name != BESIDE]

@@ -1,4 +1,4 @@
-"""Rejected records as a Delta table."""
+"""The dead letters as a Delta table."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ LATER_COLUMNS = (
     Column("headers", pa.string()),
     Column("key", pa.binary()),
 )
-"""Tables that were made before have not got them; they get them when they are written to."""
+"""Columns that older tables lack; the next write adds them."""
 COLUMNS = (*FIRST_COLUMNS, *LATER_COLUMNS)
 UNKNOWN = {"source": "", "topic": "", "partition": -1, "offset": -1}
-"""What a letter of before says in the later columns."""
+"""The values of an older dead letter in the later columns."""
 SCHEMA = pa.schema([(c.name, c.type) for c in COLUMNS])
 NAME = "dead_letters"
 GROUP = ("source", "table", "lane")
@@ -69,8 +69,10 @@ Clauses = Callable[[TableMerger], TableMerger]
 
 
 class DeltaDeadLetters:
-    """`ports.dead_letters.DeadLetters`; options `path`, the table's folder, and `compact_every`. One folder per pipeline:
-    letters do not say of which they are."""
+    """`ports.dead_letters.DeadLetters`; options `path` (the table's folder) and `compact_every`.
+
+    Each pipeline needs its own folder, because dead letters do not name their pipeline.
+    """
 
     def __init__(self, options: Mapping[str, object]) -> None:
         said = LakeOptions.from_options(options)
@@ -80,7 +82,7 @@ class DeltaDeadLetters:
         self._turn = threading.RLock()
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """On the disk, not only in the system's memory, when it returns."""
+        """The dead letters are durable on return: on the disk, not only in the system's memory."""
         self._merge_letters(
             _drop_duplicates(letters), SAME, lambda m: m.when_matched_update(SEEN_AGAIN).when_not_matched_insert(FIRST_SEEN)
         )
@@ -119,7 +121,7 @@ class DeltaDeadLetters:
         self._merge_letters(marked, AS_READ, lambda m: m.when_matched_update({'"state"': 's."state"'}))
 
     def remove(self, letters: Sequence[DeadLetter]) -> None:
-        """Files of older versions of the table may still hold them."""
+        """Files of older versions of the table may still contain them."""
         self._merge_letters(letters, AS_READ, lambda m: m.when_matched_delete())
 
     def versions(self) -> str:
@@ -132,15 +134,14 @@ class DeltaDeadLetters:
             return end_versions(self._path, DeltaTable(str(self._path))) if has_table(self._path) else ""
 
     def compact(self) -> CompactionResult | None:
-        """Make few files of small ones; None where there is no table."""
+        """Rewrites small files as few large ones; None when there is no table."""
         return compact_table(self._path, NAME)
 
     def vacuum(self, retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """Delete files that the newest version does not need, as `ports.sink.Vacuums.vacuum`."""
+        """Deletes files that the newest version does not need, see `ports.sink.Vacuums.vacuum`."""
         return vacuum_table(self._path, NAME, retain, dry_run=dry_run)
 
     def close(self) -> None:
-        """See `ports.dead_letters.DeadLetters.close`; nothing is held."""
         with self._turn:
             self._table = None
 
@@ -156,7 +157,7 @@ class DeltaDeadLetters:
                 except CommitFailedError:
                     continue
                 except DeltaError as error:
-                    # Since the last write others may have compacted the table, and deleted the files that it had.
+                    # Since the last write, another process may have compacted the table and deleted its old files.
                     if attempt or not is_gone(error):
                         raise
                     continue
@@ -167,7 +168,8 @@ class DeltaDeadLetters:
         raise Retryable("other writers keep committing to the dead letters")
 
     def _take_snapshot(self) -> DeltaTable:
-        """The snapshot of the last write, or the newest one. Given away: after a failure it is void."""
+        """The snapshot of the last write, or the newest one. It is removed here, because a failure makes it
+        invalid."""
         table, self._table = self._table, None
         if table is not None:
             return table
@@ -208,7 +210,7 @@ def _to_letter(row: dict[str, Any]) -> DeadLetter:
 
 
 def _drop_duplicates(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """One per (event_id, lane): a letter written twice at once is one that was seen twice."""
+    """One dead letter per (event_id, lane), with the sum of the attempts."""
     distinct: dict[tuple[str, str], DeadLetter] = {}
     for letter in letters:
         known = distinct.get((letter.event_id, letter.lane))

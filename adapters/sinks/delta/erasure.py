@@ -1,6 +1,6 @@
-"""Rows of one key taken out of tables of a lake.
+"""Deletes the rows of one key from tables of a lake.
 
-The conditions and the texts of commits go into the table's log, where they stay: so nothing here names a value.
+Conditions and commit texts stay in the table's log, so nothing here may contain a value.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from .merge_candidates import lookup_rows
 
 
 def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]) -> pa.Table | None:
-    """The key, whose columns have these names and texts (`domain.erasures.to_key_texts`) at the source, as the target of
-    `lane` has it: one row with the types of `schema`. None where no row of it can have that key."""
+    """The key as one row with the types of `schema`, as the target of `lane` stores it.
+
+    `key`: the names and texts (`domain.erasures.to_key_texts`) of its columns at the source. None when no row
+    of the target can have that key.
+    """
     columns = {}
     for name, text in key.items():
         rule = lane.row_transforms.column_transforms.get_rule(name)
@@ -42,7 +45,7 @@ def to_key_row(lane: Lane, table: str, schema: pa.Schema, key: Mapping[str, str]
 
 
 def _to_value(text: str, kind: pa.DataType) -> pa.Array | None:
-    """The text as a value of that type; None where it is none."""
+    """The text as a value of that type; None when it is not one."""
     try:
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             return pa.array([bytes.fromhex(text)], kind)
@@ -55,14 +58,14 @@ def _to_value(text: str, kind: pa.DataType) -> pa.Array | None:
 
 
 def count_key_rows(snapshot: DeltaTable, row: pa.Table) -> int:
-    """How many rows have that key."""
+    """The number of rows with that key."""
     names = row.column_names
     found = lookup_rows(snapshot, names, {name: pc.unique(row[name]) for name in names})
     return int(found.num_rows)
 
 
 def blank_records(event_ids: Sequence[str], error: str, columns: Iterable[str]) -> Operation:
-    """An `Operation` that takes these columns from those records of an event log, and has it say `error` of them."""
+    """An `Operation` that empties these columns of the given records of an event log, and sets their `error`."""
     ids = ", ".join(map(text_literal, event_ids))
     values = {DELTA_RS.quote_name(name): "NULL" for name in columns} | {'"error"': text_literal(error)}
 

@@ -1,4 +1,7 @@
-"""Events of an outbox in the table of the store of events: lanes that number them, beside programs that emit their own."""
+"""Outbox events in the Delta table of the event store.
+
+The lanes number the events. Programs that emit their own events can write to the same store.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,14 @@ MOST_HEADS = 100_000
 
 
 class EventLanes(LaneSink[F]):
-    """`ports.sink.Sink` for lanes of an outbox's events over the store of events in `lake`'s folder.
+    """`ports.sink.Sink` for lanes of outbox events over the event store in `lake`'s folder.
 
-    All lanes, and all programs that emit events, append to one table. A commit has events, their versions and the lane's
-    position, and holds only as the next one after the snapshot in which ids and heads were looked up; it carries the
-    store's transaction beside the lane's, by which writers that commit behind others are refused. Positions and locks lie
-    in the table's folder under `_replicator`. `reset` leaves the events, which are known by their ids: read again they
-    change nothing.
+    All lanes, and all programs that emit events, append to one table. A commit has events, their versions and
+    the lane's position. It is valid only directly after the snapshot in which ids and heads were read. It also
+    carries the event store's transaction, which stops writers that append to a newer snapshot.
+
+    Positions and locks are in the table's folder under `_replicator`. `reset` keeps the events: their ids
+    identify them, so reading them again changes nothing.
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
@@ -62,7 +66,7 @@ class EventLanes(LaneSink[F]):
         super().__init__(DeltaLanes(lake, lambda _: lake.root, stages, compact_every=compact_every, writer=writer))
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """Makes the store where it is not there; ConfigProblem for another table."""
+        """Creates the store if it does not exist. Raises ConfigProblem for another kind of table."""
         refuse_policy(lane, plan, POLICIES)
         refuse_options(lane)
         with translate_errors(NAME):
@@ -74,7 +78,10 @@ class EventLanes(LaneSink[F]):
 
 
 class DeltaEventLanes(EventLanes[pa.Table]):
-    """`EventLanes` in process; options as of `DeltaEventStore`, and `limits`, the fields of `domain.events.EventLimits`."""
+    """`EventLanes` in process.
+
+    Options: those of `DeltaEventStore`, and `limits`, the fields of `domain.events.EventLimits`.
+    """
 
     frame = pa.Table
 
@@ -87,7 +94,7 @@ class DeltaEventLanes(EventLanes[pa.Table]):
 
 
 class EventNumbering:
-    """`lane.WriteStages`: on one snapshot looks ids and heads up, and says which events become which versions."""
+    """`lane.WriteStages`: reads ids and heads in one snapshot, and assigns versions to new events."""
 
     def __init__(self, root: Folder, limits: EventLimits) -> None:
         self._root = root
@@ -95,10 +102,10 @@ class EventNumbering:
         self._heads: dict[Aggregate, AggregateHead] = {}
         self._seen: int | None = None
         self.looked_up: Callable[[], None] = lambda: None
-        """Called between looking up and committing; for tests of races."""
+        """Called between reading and committing; for tests of races."""
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
-        """Every event above the position whose id the store does not have, as the next version of its aggregate."""
+        """Stages every event above the position whose id is not stored yet, as the next version of its aggregate."""
         position = Position() if write.out_of_band else state.position
         frame, trimmed = drop_applied(write.folded.frame, position)
         events, rejects = read_new_events(frame, self._limits)
@@ -112,15 +119,15 @@ class EventNumbering:
         return StagedWrite(self._append_operation(new) if new else None, state, counts, rejects)
 
     def clear(self, _: LaneState | None, /) -> Operation | None:
-        """See `sinks.delta.lane.WriteStages.clear`: events stay, whoever stored them."""
+        """See `sinks.delta.lane.WriteStages.clear`. Events stay, whoever stored them."""
         return None
 
     def clear_blindly(self, _: Lane, __: DataLoss, /) -> Operation:
-        """See `sinks.delta.lane.WriteStages.clear_blindly`: events stay."""
+        """See `sinks.delta.lane.WriteStages.clear_blindly`. Events stay."""
         return append_nothing
 
     def _read_heads(self, snapshot: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
-        """Remembered as long as nobody else commits."""
+        """The heads are cached as long as nobody else commits."""
         if self._seen != snapshot.version() or len(self._heads) > MOST_HEADS:
             self._heads = {}
         missing = aggregates - self._heads.keys()
@@ -132,7 +139,7 @@ class EventNumbering:
             properties = attempt.with_transactions([event_table.next_transaction(snapshot)])
             write_deltalake(snapshot, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
             sync_table(self._root, snapshot)
-            # Beside our commit the snapshot may have others by now.
+            # The snapshot may already contain commits of others.
             alone = snapshot.version() == before + 1
             kept = self._heads if self._seen == before else {}
             self._heads, self._seen = ({**kept, **find_heads(events)}, before + 1) if alone else ({}, None)
@@ -141,8 +148,8 @@ class EventNumbering:
 
 
 class SyncedWriter(DeltaRsTableWriter):
-    """Commits that are on the disk before others follow: an event that a program emits is promised to stay, and does with
-    every commit before it."""
+    """Makes each commit durable before the next one. An emitted event must stay, and so must every commit
+    before it."""
 
     def __init__(self, root: Folder) -> None:
         self._root = root
@@ -159,6 +166,6 @@ class SyncedWriter(DeltaRsTableWriter):
 
 
 def sync_table(root: Folder, table: DeltaTable) -> None:
-    """Return when the commit that `table` is at is on the disk; an object store has it there by itself."""
+    """Returns when the commit of `table` is on the disk. An object store does this by itself."""
     if isinstance(root, LocalFolder):
         sync_commit(root, table.version())

@@ -49,23 +49,27 @@ DAY = "date"
 PARTITIONED_BY = ["topic", DAY]
 APPEND_ONLY = "delta.appendOnly"
 IN_BATCHES = WriterProperties(compression="SNAPPY", max_row_group_size=4_096)
-"""Compacted files have the records of one batch after those of another, the newest first or not. Whoever reads the log in
-order can take row groups out of them, but no part of one."""
+"""Small row groups for compacted files.
+
+A compacted file contains batches in any order. A reader that needs order can skip row groups, but cannot read
+part of one.
+"""
 AT_ONCE = 2_000
-"""Records that are emptied in one commit."""
+"""Records that one commit empties."""
 POSITION = ("topic", "partition", "offset")
 POLICIES = frozenset({"event_log"})
 SETTINGS = {APPEND_ONLY: "true", STATISTICS: "partition,offset,timestamp,table,op,seq_1,seq_2,seq_3,seq_4,ts,ingested_at"}
-"""Statistics only of what a query would look for a record by: none of whole documents."""
+"""Statistics only of columns by which queries find records, not of whole documents."""
 
 
 class LogTable(LaneSink[F]):
-    """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log` over the table in `lake`'s folder, but for
-    how rows are appended (`stages`).
+    """`ports.sink.Sink` and `ports.reader.Reader` for lanes of policy `event_log` over the table in `lake`'s
+    folder. `stages` appends the rows.
 
-    The columns of `domain.event_log.EVENT_LOG` and `date`, the UTC day of `timestamp`, or of `ingested_at` for a record
-    without one. All lanes share the table; a lane's rows are those of its topics, and `reset` removes these. Positions and
-    locks lie in the table's folder under `_replicator`, which Delta readers and vacuum leave alone.
+    The columns are those of `domain.event_log.EVENT_LOG` and `date`: the UTC day of `timestamp`, or of
+    `ingested_at` for a record without a timestamp. All lanes share the table. A lane's rows are those of its
+    topics, and `reset` removes these. Positions and locks are in the table's folder under `_replicator`, which
+    Delta readers and vacuum ignore.
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=False, policies=POLICIES)
@@ -107,7 +111,7 @@ class LogTable(LaneSink[F]):
                 yield to_raw(batch)
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
-        """So many records a commit."""
+        """Empties up to `AT_ONCE` records per commit."""
         ids = [f"{topic}-{partition}-{offset}" for topic, partition, offset in places]
         for start in range(0, len(ids), AT_ONCE):
             operation = allow_deletes(blank_records(ids[start : start + AT_ONCE], ERASED_RECORD, ERASED_COLUMNS))
@@ -116,7 +120,7 @@ class LogTable(LaneSink[F]):
             return describe_old_versions(self._lake.root, open_table(self._lake.root)) if has_table(self._lake.root) else ""
 
     def truncate_log(self, lane: Lane, below: Position, came_before: datetime) -> Mapping[TopicPartition, int]:
-        """Files that hold nothing else go once they are a week old."""
+        """Files without other records are deleted once they are a week old."""
         with translate_errors(self._name):
             if not has_table(self._lake.root):
                 return {}
@@ -147,7 +151,7 @@ class LogTable(LaneSink[F]):
             return cut_at_positions(table, topics, at, covered)
 
     def tables(self) -> Sequence[str]:
-        """See `ports.reader.Reader.tables`: one, named as its folder."""
+        """See `ports.reader.Reader.tables`. There is one table, named after its folder."""
         with translate_errors(self._name):
             return [self._name] if has_table(self._lake.root) else []
 
@@ -167,7 +171,7 @@ class LogTable(LaneSink[F]):
 
 
 class DeltaEventLog(LogTable[pa.Table]):
-    """The event log written in process; options `path`, the table's own folder, and as `LakeOptions`."""
+    """The event log, written in process. Options: `path`, the table's own folder, and the other `LakeOptions`."""
 
     frame = pa.Table
 
@@ -178,13 +182,13 @@ class DeltaEventLog(LogTable[pa.Table]):
 
 
 class LogClearing:
-    """The half of `lane.WriteStages` that takes records out of the event log in the folder `root`."""
+    """The methods of `lane.WriteStages` that delete records of the event log in the folder `root`."""
 
     def __init__(self, root: Folder) -> None:
         self._root = root
 
     def clear(self, state: LaneState | None) -> Operation | None:
-        """The records of the lane's topics."""
+        """Deletes the records of the lane's topics."""
         topics = list_topics(state)
         if not topics:
             return None
@@ -192,7 +196,7 @@ class LogClearing:
         return allow_deletes(lambda snapshot, attempt: _delete_rows(snapshot, attempt, condition))
 
     def clear_blindly(self, lane: Lane, why: DataLoss) -> Operation:
-        """Fatal: only a position says which records are of which lane."""
+        """Raises DataLoss: only the position shows which records belong to the lane."""
         raise DataLoss(
             f"{why.sentence}, so the records of lane {lane.id} cannot be told from those of other lanes",
             next_step=f"Restore the file. Or stop the daemon and remove the folder {self._root}: every lane of that event "
@@ -204,7 +208,7 @@ class _LogAppend(LogClearing):
     """`lane.WriteStages` for the event log, in process."""
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
-        """Every row above the position, in order. Redelivery is told by the position alone."""
+        """Stages every row above the position, in order. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
         frame, trimmed = drop_applied(write.folded.frame, state.position, POSITION)
         rows, unfit = conform_to_table(number_rows(_add_days(frame)), read_schema(snapshot))
@@ -217,15 +221,15 @@ def _commit_operation(held: DeltaLane, operation: Operation) -> None:
 
 
 def list_topics(state: LaneState | None) -> list[str]:
-    """The topics of which a lane has written records."""
+    """The topics from which a lane has written records."""
     return sorted({p.topic for p in state.position}) if state is not None else []
 
 
 def allow_deletes(operation: Operation) -> Operation:
-    """The operation on a table that is only appended to."""
+    """The operation on an append-only table."""
 
     def act(snapshot: DeltaTable, attempt: Attempt) -> None:
-        # A table that forbids deletes forbids this one too. Killed in between, `prepare` forbids them again.
+        # An append-only table refuses every delete. After a kill in between, `prepare` makes it append-only again.
         snapshot.alter.set_table_properties({APPEND_ONLY: "false"})
         operation(snapshot, attempt)
         snapshot.alter.set_table_properties({APPEND_ONLY: "true"})
@@ -242,8 +246,10 @@ def _topics_condition(topics: Sequence[str]) -> str:
 
 
 def refuse_stored_records(snapshot: DeltaTable, write: Write[Any], applied: Position) -> None:
-    """Raise DataLoss when the log has records that the write stands for, or later ones, of partitions that the lane begins
-    with it."""
+    """Raises DataLoss when the log already contains records of the write, or later ones.
+
+    This is checked for partitions that the lane starts to read with this write.
+    """
     for place, start in write.span.start.items():
         if place in applied:
             continue
@@ -254,7 +260,7 @@ def refuse_stored_records(snapshot: DeltaTable, write: Write[Any], applied: Posi
 
 
 def _read_ends(snapshot: DeltaTable) -> Position:
-    """Behind the last record of each partition."""
+    """The offset after the last record of each partition."""
     ends: dict[TopicPartition, int] = {}
     for batch in pa.RecordBatchReader.from_stream(snapshot.scan(columns=list(POSITION))):
         found = pa.table(batch).group_by(["topic", "partition"]).aggregate([("offset", "max")])

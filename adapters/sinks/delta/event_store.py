@@ -1,4 +1,4 @@
-"""Events that programs emit, in a Delta table that delta-rs writes."""
+"""The event store: events that programs emit, in a Delta table that delta-rs writes."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ MOST_HEADS = 100_000
 
 
 class DeltaEventStore:
-    """`ports.event_store.EventStore`; options `path`, the table's own folder, `storage` and `compact_every`. Makes the
-    table when it is first written to.
+    """`ports.event_store.EventStore`; options `path` (the table's own folder), `storage` and `compact_every`.
 
-    A commit is refused unless it is the next one after the snapshot in which ids and versions were looked up, so writers of
-    any number may race. Heads of aggregates are remembered as long as nobody else commits.
+    The first write creates the table. A commit is valid only directly after the snapshot in which ids and
+    versions were read, so any number of writers can run. Heads of aggregates are cached as long as nobody else
+    commits.
     """
 
     def __init__(self, options: Mapping[str, object], writer: TableWriter | None = None) -> None:
@@ -57,7 +57,7 @@ class DeltaEventStore:
         self._table: DeltaTable | None = None
         self._heads: dict[Aggregate, AggregateHead] = {}
         self.looked_up: Callable[[], None] = lambda: None
-        """Called between looking up and committing; for tests of races."""
+        """Called between reading and committing; for tests of races."""
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
         if not events:
@@ -97,12 +97,11 @@ class DeltaEventStore:
             ].version
 
     def close(self) -> None:
-        """See `ports.event_store.EventStore.close`; nothing is held."""
         with self._turn:
             self._drop_snapshot()
 
     def _attempt(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
-        """One commit, of all of them, on one snapshot. CommitFailedError when somebody else committed first."""
+        """One commit of all events on one snapshot. Raises CommitFailedError when somebody else committed first."""
         table = self._take_snapshot()
         before = table.version()
         known = event_table.find_known_events(table, events, self._heads)
@@ -113,23 +112,26 @@ class DeltaEventStore:
             transaction = event_table.next_transaction(table)
             self._write(table, event_table.events_to_rows(new), transaction)
             self._upkeep.after_commit(table, transaction.version)
-        # Beside our commit the snapshot may have others by now.
+        # The snapshot may already contain commits of others.
         alone = table.version() == before + bool(new) and len(known.heads) < MOST_HEADS
         self._heads = {**known.heads, **find_heads(new)} if alone else {}
         self._table = table
         return done
 
     def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
-        """Append the rows in one commit, durably, to exactly this snapshot, which is current afterwards; CommitFailedError
-        when it is not the newest any more."""
+        """Appends the rows in one durable commit to exactly this snapshot, which is current afterwards.
+
+        Raises CommitFailedError when the snapshot is not the newest one.
+        """
         properties = CommitProperties(max_commit_retries=0, app_transactions=[transaction])
         write_deltalake(table, rows, mode="append", writer_properties=WRITER, commit_properties=properties)
-        with translate_errors(NAME):  # Not to be taken for a commit that failed.
+        with translate_errors(NAME):  # An error here is not a failed commit.
             if isinstance(self._path, LocalFolder):
                 sync_commit(self._path, table.version())
 
     def _check_landed(self, events: Sequence[NewEvent], error: Exception) -> Sequence[AppendedEvent]:
-        """What became of events after an error that does not tell: that error, unless they are all there."""
+        """The stored events after an error that leaves the result of the commit open. Raises that error unless
+        all are stored."""
         if not has_table(self._path):
             raise translate_error(error, NAME) from error
         stored = event_table.find_known_events(self._open_table(), [prepare_retry(new) for new in events], {}).stored
@@ -138,7 +140,7 @@ class DeltaEventStore:
         return [AppendedEvent(stored[new.event_id], is_new=True) for new in events]
 
     def _take_snapshot(self) -> DeltaTable:
-        """The newest snapshot. Given away: after a failure it is void."""
+        """The newest snapshot. It is removed here, because a failure makes it invalid."""
         table, self._table = self._table, None
         if table is None:
             self._heads = {}

@@ -1,8 +1,8 @@
-"""The table of events that programs emit, in Delta: append-only, partitioned by the type of the aggregate.
+"""The Delta table of the event store: append-only, partitioned by the type of the aggregate.
 
-Whoever writes it commits on exactly the snapshot in which versions and ids were looked up: a commit that finds another one
-before it fails, and everything is looked up anew. Each commit also carries the next transaction of one application, which
-writers that would commit after others (Spark) are refused by.
+A writer commits on exactly the snapshot in which it read versions and ids. If another commit comes first, its
+commit fails, and it reads everything again. Each commit also carries the next transaction of one application.
+It stops writers that would append after another commit (Spark).
 """
 
 from __future__ import annotations
@@ -45,22 +45,24 @@ PROPERTIES = {
     STATISTICS: "event_id,aggregate_id,event_version,created_at",
 }
 MOST_NAMED = 100
-"""Values that a condition names; of more, all rows of the partitions are read and compared here."""
+"""The maximum of values in a condition. For more, all rows of the partitions are read and compared in this
+process."""
 
 
 def prepare_table(path: Folder) -> DeltaTable:
-    """The table, made when it is not there, at its newest version. ConfigProblem for another table."""
+    """The table at its newest version; creates it if it does not exist. Raises ConfigProblem for another kind
+    of table."""
     if not has_table(path):
         try:
             create_table(path, NAME, COLUMNS, settings=PROPERTIES, partition_by=PARTITIONED_BY)
         except DeltaError:
-            if not has_table(path):  # Somebody else made it at the same moment.
+            if not has_table(path):  # Somebody else created it at the same time.
                 raise
     return check_table(open_table(path))
 
 
 def check_table(table: DeltaTable) -> DeltaTable:
-    """The table; ConfigProblem when it is not one of events, or may be rewritten."""
+    """The table. Raises ConfigProblem when it is not an event table, or is not append-only."""
     there = {f.name: f.type for f in read_schema(table)}
     if any(there.get(c.name) != c.type for c in COLUMNS) or table.metadata().partition_columns != PARTITIONED_BY:
         raise ConfigProblem(
@@ -81,7 +83,7 @@ def next_transaction(table: DeltaTable) -> Transaction:
 
 
 def find_known_events(table: DeltaTable, events: Sequence[NewEvent], before: dict[Aggregate, AggregateHead]) -> StoredEvents:
-    """What the snapshot has of these events; `before`: the heads that are known already."""
+    """The stored events and heads of the snapshot for these events. `before`: heads that are already known."""
     asked = {new.event_id for new in events if not new.has_new_id}
     missing = {new.aggregate for new in events} - before.keys()
     return StoredEvents({e.event_id: e for e in _read_by_ids(table, asked)}, {**before, **read_heads(table, missing)})
@@ -97,7 +99,7 @@ def _read_by_ids(table: DeltaTable, ids: set[str]) -> list[Event]:
 
 
 def find_stored_ids(table: DeltaTable, ids: set[str]) -> set[str]:
-    """Those of the ids that the snapshot has. Of all its rows the ids alone are read, and of files that may hold one."""
+    """The ids that the snapshot contains. It reads only the id column, from files that may contain one of them."""
     if not ids:
         return set()
     first, last = text_literal(min(ids)), text_literal(max(ids))
@@ -108,7 +110,7 @@ def find_stored_ids(table: DeltaTable, ids: set[str]) -> set[str]:
 
 
 def read_heads(table: DeltaTable, aggregates: set[Aggregate]) -> dict[Aggregate, AggregateHead]:
-    """Where each of these aggregates stands in the snapshot."""
+    """The head of each of these aggregates in the snapshot."""
     if not aggregates:
         return {}
     types, ids = {kind for kind, _ in aggregates}, {of for _, of in aggregates}

@@ -32,33 +32,35 @@ from .erasure import count_key_rows, to_key_row
 from .staged_write import StagedWrite
 
 ATTEMPTS = 8
-"""How often a write is redone because others commit to its table; then it is left to the caller to try again."""
+"""How often a write is repeated after commits of others, before Retryable is raised."""
 
 Shelf = dict[Folder, DeltaTable]
-"""The snapshots that this process's own commits left, by table; lanes that share a table share them."""
+"""The snapshots after this process's own commits, by table. Lanes with a common table share them."""
 
 
 class WriteStages(Protocol):
-    """Stages 2 to 4 up to the commit, for one kind of target and frame."""
+    """Stages 2 to 4 before the commit, for one kind of target and frame."""
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> StagedWrite:
-        """Read what is needed from `snapshot` and say what to commit on it."""
+        """Reads from `snapshot`, and returns the write to commit on it."""
 
     def clear(self, state: LaneState | None, /) -> Operation | None:
-        """Removes the rows of a lane that stands at `state`; None when it has none."""
+        """Deletes the rows of a lane with this state; None when it has no rows."""
 
     def clear_blindly(self, lane: Lane, why: DataLoss, /) -> Operation:
-        """Removes the rows of a lane whose state cannot be read; Fatal where its rows cannot be told without."""
+        """Deletes the rows of a lane whose state cannot be read. Raises DataLoss when the rows cannot be
+        identified without it."""
 
 
 def open_lane_log(lake: Lake, path: Folder, lane: Lane, nothing: Operation = append_nothing) -> LaneLog:
-    """The transactions of `lane` in the table at `path`; `nothing` commits no rows."""
+    """The transactions of `lane` in the table at `path`. `nothing` commits no rows."""
     positions = PositionFiles(lake.positions(lane.pipeline, lane.id), lane.id)
     return LaneLog(path, lane.pipeline, lane.id, positions, nothing)
 
 
 class DeltaLane:
-    """Writes one lane; holds it from construction to `close`. Raises `Fenced` when another instance holds it."""
+    """Writes one lane, and holds its lock from construction to `close`. Raises `Fenced` when another instance
+    holds it."""
 
     def __init__(
         self, lake: Lake, path: Folder, lane: Lane, stages: WriteStages, shelf: Shelf, *, upkeep: TableMaintenance
@@ -74,7 +76,7 @@ class DeltaLane:
         self._shelf = shelf
 
     def apply(self, write: Write[pa.Table], reject: RejectRows[pa.Table]) -> LaneOutcome:
-        """When others committed meanwhile, stages 2 to 4 are redone on what is there now."""
+        """After a commit of somebody else, stages 2 to 4 are repeated on the new snapshot."""
         with translate_errors(self.lane.into):
             for _ in range(ATTEMPTS):
                 snapshot = self._take_snapshot()
@@ -85,7 +87,7 @@ class DeltaLane:
                 except LostRace:
                     continue
                 except FileGone:
-                    # Somebody else may have rewritten the files and removed them.
+                    # Another process may have rewritten the files and removed the old ones.
                     if not self._log.is_behind(snapshot):
                         raise
                     continue
@@ -114,7 +116,7 @@ class DeltaLane:
         return can_bulk_load(plan) and self.state() is None and is_empty(self.newest())
 
     def record_state(self, state: LaneState | None, write: Operation | None = None) -> None:
-        """Commit `write` (nothing by default) with `state` as the lane's state, whatever it was."""
+        """Commits `write` (nothing by default) with `state` as the lane's new state."""
         with translate_errors(self.lane.into):
             for _ in range(ATTEMPTS):
                 try:
@@ -126,8 +128,10 @@ class DeltaLane:
         raise Retryable(f"other writers keep committing to table {self.lane.into}")
 
     def clear(self) -> None:
-        """Remove the lane's rows and its state, in one commit that leaves a mark in its place: also a state that cannot
-        be read, since this is how the operator repairs it."""
+        """Deletes the lane's rows and its state in one commit.
+
+        It also works when the state cannot be read, because this is how the operator repairs it.
+        """
         with translate_errors(self.lane.into):
             snapshot = self.newest()
             try:
@@ -137,18 +141,18 @@ class DeltaLane:
         self.record_state(None, write)
 
     def state(self) -> LaneState | None:
-        """Where the lane stands."""
+        """The lane's state."""
         with translate_errors(self.lane.into):
             return self._log.state(self.newest())
 
     def erase(self, key: Mapping[str, str], beside: Folder) -> ErasureResult:
-        """First what is beside the table: what is done again then finds the rows."""
+        """Erases in the side table first: a repeated call then still finds the rows."""
         with translate_errors(self.lane.into):
             state, freed, versions = self.state(), 0, []
             if has_table(beside):
                 other = open_table(beside)
                 if state is not None and state.side_table_version not in (None, other.version()):
-                    other.restore(state.side_table_version)  # What came after it is of an attempt that died.
+                    other.restore(state.side_table_version)  # Later versions are from a failed attempt.
                 row = to_key_row(self.lane, self.lane.into, read_schema(other), key)
                 freed = count_key_rows(other, row) if row is not None else 0
                 if row is not None and freed:
@@ -165,25 +169,28 @@ class DeltaLane:
         return ErasureResult(rows, freed, "; ".join(versions))
 
     def end_side_versions(self, beside: Folder) -> str:
-        """End the older versions of what is kept beside the table, but for the one that belongs to its rows: as
+        """Ends the old versions of the side table, except the one of the lane's state; see
         `old_versions.end_versions`."""
         with translate_errors(self.lane.into):
             table, state = open_table(beside), self.state()
             if state is None or state.side_table_version is None:
                 return end_versions(beside, table)
             if state.side_table_version != table.version():
-                table.restore(state.side_table_version)  # What came after it is of an attempt that died.
+                table.restore(state.side_table_version)  # Later versions are from a failed attempt.
             return end_versions(beside, table, lambda: self.record_state(replace(state, side_table_version=table.version())))
 
     def newest(self) -> DeltaTable:
-        """The newest snapshot of the lane's table; Fatal when we cannot write to it, Fenced when another instance has."""
+        """The newest snapshot of the lane's table.
+
+        Raises Fatal when this program cannot write to it, and Fenced when another instance has written it.
+        """
         snapshot = self._log.open()
         refuse_newer(snapshot, self.lane.into, self._writer.features)
         self._hold.expect(self._log.version(snapshot))
         return snapshot
 
     def set_properties(self, wanted: Mapping[str, str]) -> None:
-        """Give the table the properties of these that it has not."""
+        """Sets the properties that the table does not have yet."""
         table = self.newest()
         there = table.metadata().configuration
         missing = {name: value for name, value in wanted.items() if value is not None and there.get(name) != value}
@@ -192,19 +199,20 @@ class DeltaLane:
             self.drop_snapshot()
 
     def drop_snapshot(self) -> None:
-        """Read the table anew next time: its schema has changed."""
+        """Reads the table again at the next use, because its schema has changed."""
         self._shelf.pop(self._path, None)
 
     def close(self) -> None:
-        """Let others have the lane; may be called twice."""
+        """Releases the lane; may be called twice."""
         self._hold.release()
 
     def _take_snapshot(self) -> DeltaTable:
-        """The snapshot that the last commit left, or the newest one. It leaves the shelf: after a failure it is void."""
+        """The snapshot after the last commit, or the newest one. It is removed here, because a failure makes it
+        invalid."""
         kept = self._shelf.pop(self._path, None)
         if kept is None:
             return self.newest()
-        # A lane that shares the table left it, and may have seen there what another instance wrote.
+        # Another lane of this table may have left it, with commits of another instance.
         self._hold.expect(self._log.version(kept))
         return kept
 
@@ -216,7 +224,7 @@ class DeltaLane:
         state = self._purge_state(snapshot, state, write)
         staged = self._stages.stage(snapshot, state, write)
         if staged.counts.rejected:
-            # A row that the newest snapshot would complete must not be rejected for want of it.
+            # The newest snapshot may be able to complete these rows.
             if self._log.is_behind(snapshot):
                 raise LostRace
             reject(self.lane, staged.rejects)
@@ -227,9 +235,11 @@ class DeltaLane:
         return LaneOutcome(position, staged.counts, after.purged_up_to)
 
     def _purge_state(self, snapshot: DeltaTable, state: LaneState, write: Write[Any]) -> LaneState:
-        """The state that the write is judged under. What it forgets more than before is committed first, by itself: only
-        then may it be removed, and that has to be before the write remembers deletes of its own. Marked rows go with that
-        commit."""
+        """The state for this write, after the purge of old tombstones.
+
+        A purge is first committed on its own, together with the deletion of marked rows. Only then may
+        tombstones be removed, and this must happen before the write stores its own.
+        """
         after = advance_purge(write.plan, state, write.at)
         if after == state:
             return state
@@ -243,7 +253,7 @@ class DeltaLane:
             number = self._log.commit(snapshot, state, span, write)
         except Exception:
             if self._log.announced is not None:
-                # The answer may be all that was lost.
+                # Perhaps only the answer was lost.
                 self._hold.doubt(self._log.announced)
             raise
         self._hold.note_commit(number)

@@ -1,8 +1,8 @@
-"""Taking a lane out of a lake: its table, remembered deletes, schemas and positions.
+"""Removes a lane from a lake: its table, tombstones, schemas and positions.
 
-Before anything goes, a mark is put beside the positions, and it goes last. A lane with the mark is half dropped, whatever
-else is still there: nobody reads its state or writes it until the drop is repeated. Hence how far a drop got that was
-killed does not matter, nor that an object store removes files in no order.
+A drop first writes a mark beside the positions, and removes it last. A lane with the mark is half dropped,
+whatever else exists: nobody reads its state or writes it until the drop is repeated. So a drop can be killed at
+any point, and the order in which an object store deletes files does not matter.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from ...delta.tables import has_table, read_schema
 MARK = "dropping.json"
 TABLE_ID = "table"
 WRITTEN = "_cdc_seq_1"
-"""Null in rows that were there before replication began, and in no other."""
+"""Null only in rows from before replication started."""
 
 Kind = Literal["none", "made", "found"]
-"""Of the lane's table: not there or of others, made by this program, or there before the lane wrote to it."""
+"""The origin of the lane's table: it does not exist or belongs to others; this program created it; it existed
+before."""
 
 STAYS = {
     "table": "it was there before the lane wrote to it: the rows that the lane wrote go, the table stays",
     "positions": "the last one stays and says that the lane begins anew, because the log of the table names it",
 }
-"""Why, where the table was found."""
+"""The reasons why artifacts stay if the table existed before."""
 
 
 def refuse_half_dropped(lake: Lake, lane: Lane) -> None:
-    """Raise DataLoss for a lane that a killed drop has left."""
+    """Raises DataLoss for a lane with an unfinished drop."""
     if lake.positions(lane.pipeline, lane.id).has_file(MARK):
         raise DataLoss(
             f"lane {lane.id} was dropped half way: what is still there of it is no state to go on from",
@@ -49,13 +50,13 @@ def refuse_half_dropped(lake: Lake, lane: Lane) -> None:
 
 
 def remove_rows(snapshot: DeltaTable, attempt: Attempt) -> None:
-    """An `Operation` that removes the rows that a lane wrote."""
+    """An `Operation` that deletes the rows that a lane wrote."""
     if WRITTEN in read_schema(snapshot).names:
         snapshot.delete(f'"{WRITTEN}" IS NOT NULL', commit_properties=attempt.properties)
 
 
 class DeltaLaneRemains:
-    """What a lake keeps of one lane. `log`: the lane's transactions in its table."""
+    """The artifacts of one lane in a lake. `log`: the lane's transactions in its table."""
 
     def __init__(self, lake: Lake, lane: Lane, log: LaneLog) -> None:
         self._lake = lake
@@ -67,7 +68,7 @@ class DeltaLaneRemains:
         self._remembered = {"remembered deletes": lake.tombstones(lane.into), "schemas": self._schemas}
 
     def find_kind(self) -> Kind:
-        """Whose the table is. One whose log cannot be read is the lane's when the lane has positions."""
+        """The origin of the table. If its log cannot be read, it belongs to the lane when the lane has positions."""
         if not has_table(self._table):
             return "none"
         try:
@@ -85,7 +86,7 @@ class DeltaLaneRemains:
         kind, positions = self.find_kind(), bool(self._positions.files())
         if kind == "none" and not positions:
             return []
-        # A table that was found keeps a lane that has been dropped in its log.
+        # The log of a table that existed before still names a dropped lane.
         stands = kind != "found" or self._has_position()
         found = {"table": self._table} if stands and kind != "none" else {}
         found |= {what: folder for what, folder in self._remembered.items() if _has_content(folder)}
@@ -95,14 +96,15 @@ class DeltaLaneRemains:
         ]
 
     def refuse_others(self) -> None:
-        """Raise Fatal, before anything is removed, when the table is not the lane's alone, or is a link."""
+        """Raises Fatal, before anything is removed, when another lane also writes the table, or the table's
+        folder is a link."""
         for home in self._lake.other_writers(self._lane):
             other = f"lane {decode_name(home.name)} of pipeline {decode_name(home.parent.name)}"
             raise Fatal(
                 f"table {self._lane.into} is written by {other} too; nothing was removed",
                 next_step=f"If that lane is no more, remove {home}, and repeat.",
             )
-        # Every link leaves the folder in which no table lies.
+        # No table is in HOME, so every link leads out of it.
         if self._table.is_link_outside(self._lake.root / HOME):
             raise Fatal(
                 f"the folder of table {self._lane.into} is a link; nothing was removed",
@@ -110,11 +112,13 @@ class DeltaLaneRemains:
             )
 
     def remove(self, kind: Kind, forget_deletes: Callable[[], None]) -> None:
-        """Everything, for a table that is not `found`; who calls holds the lane. Fenced when another instance wrote it
-        meanwhile, which a lock would have kept from that."""
+        """Removes everything, for a table that is not `found`. The caller holds the lane.
+
+        Raises Fenced when another instance wrote the lane meanwhile, which is possible only without a lock.
+        """
         if not self._positions.has_file(MARK):
             self._positions.put(MARK, {"format": 1, TABLE_ID: self._table_id()})
-        # First: who still writes the lane looks for the file of its last commit before each commit.
+        # First, because a writer of the lane checks the file of its last commit before each commit.
         for file in self._positions.files():
             if file != MARK:
                 self._positions.drop(file)
@@ -129,19 +133,19 @@ class DeltaLaneRemains:
         self._positions.clear()
 
     def remove_side_files(self, forget_deletes: Callable[[], None]) -> None:
-        """What is remembered of the table."""
+        """Removes the tombstones and the schemas."""
         forget_deletes()
         self._schemas.clear()
 
     def _has_position(self) -> bool:
-        """False for a lane that begins anew."""
+        """False for a lane that starts again."""
         try:
             return self._log.state(self._log.open()) is not None
         except DataLoss:
             return True
 
     def _table_id(self) -> str | None:
-        """By which the table is told from another one that somebody puts into its place; None when it cannot be read."""
+        """The id that distinguishes the table from a later one in the same folder; None when it cannot be read."""
         try:
             return str(self._log.open().metadata().id) if has_table(self._table) else None
         except DataLoss:

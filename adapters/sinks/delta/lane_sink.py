@@ -1,4 +1,4 @@
-"""What every sink in a lake does the same way, whatever its lanes hold."""
+"""The common methods of all sinks in a lake."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .lanes import DeltaLanes
 
 
 class LaneSink(Generic[F]):
-    """`ports.sink.Sink` by `lanes`, but for `prepare`.
+    """`ports.sink.Sink` over `lanes`, without `prepare`.
 
-    Every lane commits alone. When one fails, the lanes before it in the same call are applied and stay so: the error
-    carries a note that names them, and giving them again does nothing. Not safe for use from several threads, but for
-    `state`.
+    Every lane commits alone. When one fails, the lanes before it in the same call stay applied. The error has a
+    note that names them, and applying them again changes nothing. Only `state` is safe for use from several
+    threads.
     """
 
     def __init__(self, lanes: DeltaLanes) -> None:
@@ -28,11 +28,11 @@ class LaneSink(Generic[F]):
         return self._lanes.state(lane)
 
     def apply(self, writes: Sequence[Write[F]], reject: RejectRows[F]) -> ApplyOutcome:
-        """See `ports.sink.Sink.apply`; each lane must be prepared."""
+        """See `ports.sink.Sink.apply`. Each lane must be prepared."""
         return self._lanes.apply(writes, reject)
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """Fatal when the lane has no table yet."""
+        """Raises Fatal when the lane has no table yet."""
         self._lanes.skip(lane, state)
 
     def reset(self, lane: Lane) -> None:

@@ -1,4 +1,4 @@
-"""The lanes one sink writes in a lake."""
+"""The lanes that one sink writes in a lake."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ T = TypeVar("T")
 
 
 class DeltaLanes:
-    """What Delta sinks have in common: which lanes they hold, and what is the same for each. `path_of` says where the
-    table of a lane lies; up to `at_once` tables are written side by side; `compact_every`, `vacuum`, `writer`: see
-    `TableMaintenance`."""
+    """The lanes of a Delta sink, and the methods that all Delta sinks share.
+
+    - `path_of`: the folder of a lane's table.
+    - `at_once`: how many tables are written in parallel.
+    - `compact_every`, `vacuum`, `writer`: see `TableMaintenance`.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,10 @@ class DeltaLanes:
         self._writer = writer
 
     def hold(self, lane: Lane) -> DeltaLane:
-        """The lane, locked from now to `close`; `Fenced` when another instance has it, DataLoss when it is half dropped."""
+        """The lane, locked from now to `close`.
+
+        Raises `Fenced` when another instance holds it, and DataLoss when it is half dropped.
+        """
         key = _lane_key(lane)
         if key not in self._held:
             upkeep = self._upkeep(TableOptions.from_lane(lane))
@@ -105,8 +111,10 @@ class DeltaLanes:
                 yield from log.read_version_positions(log.open())
 
     def version(self, lane: Lane) -> int | None:
-        """The version that the lane's table has; None while there is none. Not looked up again where this instance has not
-        written the table: nobody else writes the lane."""
+        """The version of the lane's table; None while there is no table.
+
+        It is cached until this instance writes the table, because nobody else writes the lane.
+        """
         path = self._path_of(lane)
         if path in self._shelf:
             return self._shelf[path].version()
@@ -116,7 +124,7 @@ class DeltaLanes:
         return self._versions[path]
 
     def apply(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """Each lane by itself: an error has a note that names the lanes applied before it."""
+        """Each lane alone. An error has a note that names the lanes applied before it."""
         applied: dict[str, LaneOutcome] = {}
 
         def apply(mine: Sequence[Write[Any]]) -> None:
@@ -149,7 +157,7 @@ class DeltaLanes:
         return list(found.values())
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """Fatal when the lane has no table yet."""
+        """Raises Fatal when the lane has no table yet."""
         with translate_errors(lane.into):
             if not has_table(self._path_of(lane)):
                 raise Fatal(
@@ -167,11 +175,11 @@ class DeltaLanes:
             self._run_briefly(lane, DeltaLane.clear)
 
     def read_remains(self, lane: Lane) -> DeltaLaneRemains:
-        """What the lake keeps of a lane whose table is its own."""
+        """The artifacts of a lane that has its own table."""
         return DeltaLaneRemains(self._lake, lane, open_lane_log(self._lake, self._path_of(lane), lane))
 
     def drop(self, lane: Lane, forget_deletes: Callable[[], None]) -> None:
-        """See `ports.sink.Drops.drop`, of a lane whose table is its own."""
+        """See `ports.sink.Drops.drop`, for a lane with its own table."""
         with translate_errors(lane.into):
             remains = self.read_remains(lane)
             if not remains.list_artifacts():
@@ -196,7 +204,7 @@ class DeltaLanes:
             held.close()
 
     def close(self) -> None:
-        """Release the locks; may be called twice."""
+        """Releases the locks; may be called twice."""
         for held in self._held.values():
             held.close()
         self._held.clear()
@@ -208,7 +216,7 @@ class DeltaLanes:
         return held
 
     def erase(self, lane: Lane, key: Mapping[str, str], beside: Folder) -> ErasureResult:
-        """See `ports.sink.Erases.erase`, of a lane whose table is its own; `beside`: the table that is kept beside it."""
+        """See `ports.sink.Erases.erase`, for a lane with its own table. `beside`: the side table."""
         path = self._path_of(lane)
         with translate_errors(lane.into):
             refuse_half_dropped(self._lake, lane)
@@ -219,7 +227,7 @@ class DeltaLanes:
         return found[0]
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision, forget: Callable[[], None]) -> LaneState:
-        """See `ports.sink.Swaps.swap`, of lanes whose tables are their own; `forget`: see `table_swap.swap_tables`."""
+        """See `ports.sink.Swaps.swap`, for lanes with their own tables. `forget`: see `table_swap.swap_tables`."""
         with translate_errors(lane.into):
             if not has_table(self._path_of(lane)):
                 raise Fatal(f"lane {lane.id} has no table yet", next_step="Start the program, which makes it.")
@@ -245,11 +253,11 @@ class DeltaLanes:
         self._run_briefly(lane, lambda held: restore_lane(self._lake, held, stored, writer))
 
     def run_exclusive(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
-        """Act on a lane that has a table, as the one that writes it."""
+        """Calls `act` with a lane that has a table, as its writer."""
         self._run_briefly(lane, act)
 
     def _run_briefly(self, lane: Lane, act: Callable[[DeltaLane], None]) -> None:
-        """Act on the lane under its lock, which is kept only by who has prepared it."""
+        """Calls `act` with the lane under its lock. The lock stays only if the lane was already held."""
         was_held = _lane_key(lane) in self._held
         self._versions.pop(self._path_of(lane), None)
         held = self.hold(lane)
@@ -261,7 +269,7 @@ class DeltaLanes:
 
 
 def refuse_policy(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None:
-    """ConfigProblem for a policy that a sink does not apply."""
+    """Raises ConfigProblem for a policy that a sink does not apply."""
     if plan.policy not in policies:
         raise ConfigProblem(
             f"the sink of lane {lane.id} does not apply policy {plan.policy!r}",
@@ -270,7 +278,7 @@ def refuse_policy(lane: Lane, plan: ApplyPlan, policies: frozenset[str]) -> None
 
 
 def refuse_options(lane: Lane) -> None:
-    """ConfigProblem for a lane with options, where no table is its own."""
+    """Raises ConfigProblem for a lane with options, for sinks whose lanes share a table."""
     if lane.options:
         raise ConfigProblem(
             f"an event log has no option {sorted(lane.options)[0]!r} for a lane",
@@ -279,7 +287,7 @@ def refuse_options(lane: Lane) -> None:
 
 
 def run_in_parallel(act: Callable[[T], None], items: Sequence[T], at_once: int) -> None:
-    """`act` on every item, up to so many at once; all have ended when the first error is raised."""
+    """Calls `act` for every item, `at_once` in parallel. All calls have ended when the first error is raised."""
     with ThreadPoolExecutor(at_once) as pool:
         running = [pool.submit(act, item) for item in items]
     for done in running:

@@ -1,4 +1,4 @@
-"""Where a moment lies among the records of an event log: two looks at their places and times."""
+"""Finds the log cut of a time in an event log, with two scans of positions and times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ EVERY = 2**63 - 1
 
 
 def cut_at_time(table: DeltaTable, topics: Collection[str], at: datetime, covered: Position) -> LogCut | None:
-    """See `ports.checkpoints.FindsLogCuts.find_cut`. A record that tells no time is of the time of the one before it."""
+    """See `ports.checkpoints.FindsLogCuts.find_cut`. A record without a time has the time of the record before
+    it."""
     early, late = Offsets(), Offsets()
     for place, piece in _read_partitions(table, topics, "ts"):
         of_then = piece.filter(pc.fill_null(pc.less_equal(piece["ts"], at), False))
@@ -51,7 +52,7 @@ def cut_at_positions(
 
 
 def _read_partitions(table: DeltaTable, topics: Collection[str], *more: str) -> Iterator[tuple[TopicPartition, pa.Table]]:
-    """The offsets of the records of some topics, and more columns, piece by piece, each of one partition."""
+    """The offsets of the records of some topics, and the columns `more`, in Arrow batches of one partition each."""
     for topic in sorted(topics):
         scan = table.scan(columns=["partition", "offset", *more], predicate=f'"topic" = {text_literal(topic)}')
         for batch in pa.RecordBatchReader.from_stream(scan):

@@ -1,4 +1,4 @@
-"""Stage 2: the rows of a snapshot that a batch may meet, only the columns and as few rows as stage 3 needs."""
+"""Stage 2: the rows of a snapshot that a batch may match, with only the columns and rows that stage 3 needs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ EVERY_PARTITION: Partitions = {}
 
 
 def read_candidate_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -> pa.Table:
-    """Rows of `snapshot` for every identity and old key in `rows` (a few more may come), as `local_repair` wants them.
+    """The rows of `snapshot` for every identity and old key in `rows` (and perhaps more), for
+    `reconcile_in_process`.
 
-    Streams through the table: memory is bounded by the batch, not by the table.
+    Rows are streamed: memory use depends on the batch, not on the table.
     """
     sequence = cdc_sequence_columns(plan.table.sequence)
     unsent = list_missing_names(rows) if plan.reconcile.complete else []
@@ -49,8 +50,11 @@ def read_candidate_rows(snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table) -
 def read_candidate_versions(
     snapshot: DeltaTable, plan: ApplyPlan, rows: pa.Table, lowest: Sequence, cuts: list[Sequence]
 ) -> pa.Table:
-    """The versions of `snapshot` that `local_history` wants: those of the keys and old keys in `rows` (a few more may come)
-    that are open or end at or above `lowest`, and as many of the keys of which `cuts` cut a version in two."""
+    """The versions of `snapshot` for `scd2_in_process`: of the keys and old keys in `rows` (and perhaps more).
+
+    They are open, or end at or above `lowest`. Also the versions of keys with a version that one of `cuts`
+    splits.
+    """
     wanted = {
         key: _merge_values(rows[key], rows[old]) for key, old in zip(plan.table.keys, old_key_columns(plan), strict=True)
     }
@@ -68,9 +72,11 @@ def lookup_rows(
     partitions: Partitions = EVERY_PARTITION,
     condition: str = "",
 ) -> pa.Table:
-    """`columns` of the rows whose value in each column of `wanted` is among the values given for it, and for which
-    `condition` holds. `partitions`: columns by which the table is partitioned and the values to look at; other partitions
-    are not read."""
+    """`columns` of the rows that have one of the `wanted` values in each column of `wanted`, and for which
+    `condition` holds.
+
+    `partitions`: partition columns and their values to read; other partitions are skipped.
+    """
     schema = pa.schema([read_schema(snapshot).field(c) for c in columns])
     bounds = [_range_condition(name, values) for name, values in wanted.items() if name not in partitions]
     among = [
@@ -78,14 +84,14 @@ def lookup_rows(
     ]
     predicate = " AND ".join(filter(None, (condition, *bounds, *among)))
     reader = pa.RecordBatchReader.from_stream(snapshot.scan(columns=columns, predicate=predicate or None))
-    # A filter on views is not there; and one expression hashes the values once, not once for every batch.
+    # Arrow cannot filter string views. One expression hashes the values once, not once for every batch.
     batches = (piece for batch in reader for piece in pa.Table.from_batches([batch]).cast(schema).to_batches())
     among_them = [pc.field(name).isin(values) for name, values in wanted.items()]
     return Scanner.from_batches(batches, schema=schema, filter=reduce(and_, among_them) if among_them else None).to_table()
 
 
 def _lookup_values(plan: ApplyPlan, rows: pa.Table) -> dict[str, pa.Array]:
-    """Values to look for: those of the keys and old keys, or, for rows that must be absent, of their own sequence."""
+    """The values to search: keys and old keys, or the sequences of rows that must be absent."""
     if plan.reconcile.guard == "absent":
         names = [n for n in cdc_sequence_columns(plan.table.sequence) if n in plan.reconcile.identity]
         names = names[:-1] if plan.reconcile.counted else names
@@ -100,8 +106,10 @@ def _merge_values(key: pa.ChunkedArray, old: pa.ChunkedArray) -> pa.Array:
 
 
 def _range_condition(name: str, values: pa.Array) -> str | None:
-    """The range of whole numbers as a condition, by which files are skipped. Rows without a value pass no range, so none
-    is given when they are looked for too."""
+    """The range of whole numbers as a condition, which skips files.
+
+    None if a NULL is also searched, because rows without a value are in no range.
+    """
     if not pa.types.is_integer(values.type) or not len(values) or values.null_count:
         return None
     ends = pc.min_max(values).as_py()

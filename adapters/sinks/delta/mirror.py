@@ -46,9 +46,10 @@ class DeltaMirror:
         self._histories = DeltaScd2(marks)
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table]) -> StagedWrite:
-        """Everything up to the commit, on the rows of exactly `snapshot`. Deletes are in the ledger on return.
+        """Stages everything before the commit, on the rows of exactly `snapshot`. Tombstones are stored on
+        return.
 
-        The position in the staged state is that of `state`.
+        The position in the staged state is the position of `state`.
         """
         facts, schema = write.folded.facts, read_schema(snapshot)
         frame, trimmed = drop_applied(write.folded.frame, Position() if write.out_of_band else state.position)
@@ -78,17 +79,17 @@ class DeltaMirror:
         )
 
     def clear(self, _: LaneState | None) -> Operation:
-        """Every row: the table belongs to its lane alone."""
+        """Deletes every row: the table belongs to its lane alone."""
         return delete_all
 
     def clear_blindly(self, _: Lane, __: DataLoss) -> Operation:
-        """Every row too."""
+        """Deletes every row, too."""
         return delete_all
 
     def _reconcile(
         self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: pa.Table
     ) -> tuple[pa.Table, pa.Table, Counts]:
-        """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row."""
+        """Stages 2 and 3 if the batch needs them: rows to write, rejects, and the counts of all rows."""
         if not needs_reconcile(write.plan, write.folded.facts, state):
             return rows, REJECTED.empty_table(), Counts(applied=rows.num_rows)
         related = read_candidate_rows(snapshot, write.plan, rows)
@@ -107,7 +108,7 @@ class DeltaMirror:
 
 
 def _to_stored_names(write: Write[pa.Table], frame: pa.Table, schema: pa.Schema) -> tuple[Write[pa.Table], pa.Table]:
-    """The write and its rows under the names that the table keeps columns by."""
+    """The write and its rows with the column names of the table."""
     names = stored_names(write.plan.table.column_names, schema.names)
     if not names:
         return write, frame
@@ -115,7 +116,7 @@ def _to_stored_names(write: Write[pa.Table], frame: pa.Table, schema: pa.Schema)
 
 
 def _split_truncates(frame: pa.Table, plan: ApplyPlan) -> tuple[int, pa.Table]:
-    """How many truncates clear the table, and the rows beside them."""
+    """The number of truncates that clear the table, and the other rows."""
     if not plan.truncates or not frame.num_rows:
         return 0, frame
     rows = frame.filter(pc.not_equal(frame[OP], Op.TRUNCATE.value))
@@ -123,7 +124,7 @@ def _split_truncates(frame: pa.Table, plan: ApplyPlan) -> tuple[int, pa.Table]:
 
 
 def _add_old_keys(schema: pa.Schema, plan: ApplyPlan) -> pa.Schema:
-    """Old keys are compared with keys, so they take the same types."""
+    """The schema with old keys, which have the types of the keys because they are compared with them."""
     pairs = zip(old_key_columns(plan), plan.table.keys, strict=True)
     return pa.schema([*schema, *(pa.field(old, schema.field(key).type) for old, key in pairs)])
 

@@ -1,4 +1,4 @@
-"""What the sinks of mirrors in a lake have in common, whoever writes the rows."""
+"""The common methods of the mirror sinks in a lake, in process and on Spark."""
 
 from __future__ import annotations
 
@@ -62,17 +62,18 @@ POLICIES = frozenset({"scd1", "append", "scd2"})
 
 
 class TombstoneTable(Protocol):
-    """Remembered deletes that can be forgotten."""
+    """Tombstones that can be deleted."""
 
     def drop(self, lane: Lane) -> None:
-        """Forget every delete of this lane's target."""
+        """Deletes all tombstones of this lane's target."""
 
     def reopen(self, lane: Lane) -> None:
-        """Read what is remembered anew next time: its columns have changed."""
+        """Reads the tombstones again at the next use, because their columns have changed."""
 
 
 class MirrorSink(LaneSink[F]):
-    """`ports.sink.Sink` and `ports.reader.SelectsRows` over a lake, but for the stages of a plan and their explanation.
+    """`ports.sink.Sink` and `ports.reader.SelectsRows` over a lake, without the stages of a plan and their
+    explanation.
 
     `tables`, `read` and `select` are safe for use from several threads.
     """
@@ -120,12 +121,12 @@ class MirrorSink(LaneSink[F]):
                 self.remember(lane, version)
 
     def _layout_columns(self, lane: Lane, plan: ApplyPlan) -> tuple[list[str], list[str]]:
-        """The columns by which the lane's options want its files to be laid out. ConfigProblem where these do not suit."""
+        """The partition and cluster columns of the lane's options. Raises ConfigProblem for unsuitable columns."""
         options = TableOptions.from_lane(lane)
         return check_partitions(lane, plan, options.partition_by), check_clusters(lane, plan, options.cluster_by)
 
     def _reshape_table(self, lane: Lane, plan: ApplyPlan, table: DeltaTable, reshaping: TargetReshape) -> bool:
-        """The target, and what is kept beside it."""
+        """Reshapes the target and its side table."""
         if not reshaping:
             return False
         layout = (
@@ -135,7 +136,7 @@ class MirrorSink(LaneSink[F]):
         end = END_AT if plan.history is not None else ""
         done = reshape(table, reshaping, self._writer, TableLayout(lane.into, layout, end))
         beside = self._lake.tombstones(lane.into)
-        kept = replace(reshaping, emptied=())  # What is remembered there is so of its time.
+        kept = replace(reshaping, emptied=())  # Stored side rows keep the values of their time.
         if has_table(beside) and reshape(open_table(beside), kept, DeltaRsTableWriter(), TableLayout(lane.into)):
             self._ledger.reopen(lane)
         return done
@@ -154,7 +155,7 @@ class MirrorSink(LaneSink[F]):
                 self._lake.refuse_other_writer(lane)
 
     def _switch_on(self, lane: Lane, table: DeltaTable, options: TableOptions) -> bool:
-        """Give an existing table what it lacks; true when it may have changed."""
+        """Sets missing properties of an existing table; true when the table may have changed."""
         there = table.metadata().configuration
         clusters = find_stored_names(options.cluster_by, read_schema(table).names)
         wanted = _table_properties(options) | ({RANDOM_FOLDERS: ON} if partition_columns(table) else {})
@@ -177,12 +178,12 @@ class MirrorSink(LaneSink[F]):
             self._transactions.publish(pipeline, complete, {n: v for n, v in versions.items() if v is not None})
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """Fatal when the lane has no table yet."""
+        """Raises Fatal when the lane has no table yet."""
         self._transactions.withdraw(lane)
         super().skip(lane, state)
 
     def reset(self, lane: Lane) -> None:
-        """The table stays, empty, with its history; remembered deletes go."""
+        """The table stays, empty, with its history. Tombstones are deleted."""
         self._transactions.withdraw(lane)
         super().reset(lane)
         self._ledger.drop(lane)
@@ -192,14 +193,14 @@ class MirrorSink(LaneSink[F]):
             return self._lanes.read_remains(lane).list_artifacts()
 
     def drop(self, lane: Lane) -> None:
-        """Of a lane in a local lake its lock file stays: without it two instances could each
-        hold a file of that name."""
+        """In a local lake the lock file of the lane stays: without it two instances could each lock a file of
+        that name."""
         self._transactions.withdraw(lane)
         self._lanes.drop(lane, lambda: self._ledger.drop(lane))
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """The rows are written once more, into new files of the lane's table; older versions of
-        it stay, and `rebuilt` is to be dropped."""
+        """The rows are written again, into new files of the lane's table. Old versions of the table stay, and
+        the caller drops `rebuilt`."""
         self._transactions.withdraw(lane)
         return self._lanes.swap(lane, rebuilt, judge, lambda: self._ledger.reopen(lane))
 
@@ -212,13 +213,12 @@ class MirrorSink(LaneSink[F]):
         self._ledger.reopen(lane)
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """Files that held the rows are written anew; older versions hold them until these
-        end."""
+        """Files with these rows are rewritten. Old versions contain the rows until they end."""
         self._ledger.reopen(lane)
         return self._lanes.erase(lane, key, self._lake.tombstones(lane.into))
 
     def end_versions(self, lane: Lane) -> str:
-        self._transactions.withdraw(lane)  # It names versions.
+        self._transactions.withdraw(lane)  # The row names versions.
         path, beside, left = self._lake.table(lane.into), self._lake.tombstones(lane.into), []
         with translate_errors(lane.into):
             if has_table(beside):
@@ -276,6 +276,6 @@ def _spark_only_error(lane: Lane, option: str, what: str) -> ConfigProblem:
 
 
 def _table_properties(options: TableOptions) -> dict[str, str]:
-    """The properties of a table that `options` ask for and every engine keeps."""
+    """The properties for `options` that every engine supports."""
     settings = {CHANGE_DATA_FEED: ON} if options.change_data_feed else {}
     return settings | ({RANDOM_FOLDERS: ON} if options.partition_by else {})

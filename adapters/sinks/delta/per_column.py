@@ -33,8 +33,10 @@ class DeltaPerColumn:
         self._beside = beside
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: ConformedRows) -> StagedWrite:
-        """See `sinks.delta.lane.WriteStages.stage`. `rows` have their truncates. What is to be kept beside the target is
-        there on return, at the version that the staged state names."""
+        """See `sinks.delta.lane.WriteStages.stage`. `rows` include truncates.
+
+        The side table is written on return, at the version that the staged state names.
+        """
         plan, facts, schema = write.plan, write.folded.facts, read_schema(snapshot)
         table = self._beside.open_table(write.lane, plan, state.side_table_version, schema)
         good, nameless = split_unnameable(rows.conforming, plan, partition_columns(snapshot))
@@ -67,14 +69,14 @@ def select_keys(rows: pa.Table, plan: ApplyPlan, numbers: list[int]) -> pa.Table
 
 
 def _read_candidates(snapshot: DeltaTable, plan: ApplyPlan, keys: pa.Table) -> pa.Table:
-    """The target's rows of these keys (a few more may come): keys and sequences."""
+    """The target's rows of these keys (and perhaps more): keys and sequences."""
     wanted = list_key_values(keys, plan.table.keys)
     near = select_few_values({name: wanted[name].to_pylist() for name in list_prunable_columns(snapshot, plan)})
     return lookup_rows(snapshot, [*plan.table.keys, *cdc_sequence_columns(plan.table.sequence)], wanted, near)
 
 
 def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, beside: pa.Table) -> list[KeyState]:
-    """What the target and the table beside it say of each of `keys`."""
+    """The state of each of `keys`, from the target and the side table."""
     sequence = cdc_sequence_columns(plan.table.sequence)
     places = {name: _match_rows(plan, keys, table) for name, table in (("row", related), ("text", beside))}
     rows = list(zip(*(related[n].to_pylist() for n in sequence), strict=True)) if related.num_rows else []
@@ -88,7 +90,7 @@ def read_key_states(plan: ApplyPlan, keys: pa.Table, related: pa.Table, beside: 
 
 
 def _match_rows(plan: ApplyPlan, keys: pa.Table, table: pa.Table) -> Mapping[int, int]:
-    """Of each row of `keys` the number of the row of `table` with that key, where there is one."""
+    """Maps the number of a row of `keys` to the number of the row of `table` with that key, if there is one."""
     q = DUCKDB.quote_name
     same = " AND ".join(f"k.{q(name)} = t.{q(name)}" for name in plan.table.keys)
     with open_session() as connection:

@@ -1,4 +1,4 @@
-"""Rows of a Delta table that somebody chooses, a page of them at a time."""
+"""Reads selected rows of a Delta table, page by page."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COMPARE: dict[str, Callable[[pc.Expression, pa.Scalar], pc.Expression]] = {
     "is not null": lambda column, _: column.is_valid(),
 }
 KEPT = 50_000
-"""Rows beyond those that are wanted, before the ones that come last are left out."""
+"""How many rows above the limit are collected before the last ones are dropped."""
 
 
 def select_rows(
@@ -40,7 +40,7 @@ def select_rows(
 ) -> pa.Table:
     """See `ports.reader.SelectsRows.select`; `path` is the table's folder.
 
-    The rows stream through: memory is bounded by the page, not by the table. Files are left out by ranges of whole numbers.
+    Rows are streamed: memory use depends on the page, not on the table. Ranges of whole numbers skip files.
     """
     table = open_at(path, name, version=version, as_of=as_of)
     stored = read_schema(table)
@@ -48,7 +48,7 @@ def select_rows(
     wanted = choose(schema)
     if wanted.limit == 0:
         return schema.empty_table()
-    # Arrow takes some names for paths of nested columns.
+    # Arrow reads some names as paths of nested columns.
     numbered = pa.schema([field.with_name(f"c{at}") for at, field in enumerate(schema)])
     names = dict(zip(schema.names, numbered.names, strict=True))
     ranges = _range_conditions(stored, dict(zip(schema.names, stored.names, strict=True)), wanted)
@@ -85,7 +85,7 @@ def _scan_table(table: DeltaTable, schema: pa.Schema, ranges: str, check: Callab
 
 
 def _range_conditions(stored: pa.Schema, names: dict[str, str], wanted: ReadQuery) -> str:
-    """The conditions on whole numbers, by which files are left out: their statistics are exact."""
+    """The conditions on whole numbers, which skip files because their statistics are exact."""
     first = [ReadCondition(wanted.order[0], ">=", wanted.start[0])] if wanted.start else []
     texts = []
     for one in (*wanted.conditions, *first):
@@ -105,7 +105,7 @@ def _filter_expression(wanted: ReadQuery) -> pc.Expression | None:
 
 
 def _start_expression(wanted: ReadQuery) -> pc.Expression:
-    """Rows that equal the start in all columns of the order, or come behind it in one and equal it in those before."""
+    """Rows at or after the start, compared column by column in the order."""
     alike = pc.scalar(True)
     behind = []
     for name, value in zip(wanted.order, wanted.start, strict=True):
@@ -120,7 +120,7 @@ def _is_nan(value: pa.Scalar) -> bool:
 
 
 def _greater_expression(column: pc.Expression, value: pa.Scalar) -> pc.Expression:
-    """Behind it: NaN is behind all numbers, and NULL behind all."""
+    """True after the value. NaN sorts after all numbers, and NULL last."""
     if not value.is_valid:
         return pc.scalar(False)
     if _is_nan(value):

@@ -1,4 +1,4 @@
-"""Leaves out what a lane has applied already."""
+"""Drops rows that a lane has already applied."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ NAMES = (TOPIC, PARTITION, OFFSET)
 
 
 def drop_applied(frame: pa.Table, position: Position, names: tuple[str, str, str] = NAMES) -> tuple[pa.Table, int]:
-    """The rows of `frame` at or above `position`, and how many were below it.
+    """The rows of `frame` at or above `position`, and the number of rows below it.
 
-    `names`: the columns that hold topic, partition and offset.
+    `names`: the columns with topic, partition and offset.
     """
     topic, number, offset = (frame[n] for n in names)
     below = pa.repeat(pa.scalar(False), frame.num_rows)

@@ -1,4 +1,4 @@
-"""A lane that begins with what a lane of another lake has: its rows, what is kept beside them, and where it stands."""
+"""Starts a lane from the stored state of a lane of another lake: rows, side table and position."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def restore_lane(lake: Lake, held: SwapLane, stored: StoredLane, writer: TableWr
 
 
 def open_source_lane(there: Lake, origin: Lane) -> tuple[DeltaTable, LaneState]:
-    """The table of a lane of a snapshot, and its state; Fatal where it has none."""
+    """The table of a lane of a checkpoint, and its state. Raises Fatal when it has none."""
     table = open_table(there.table(origin.into))
     state = open_lane_log(there, there.table(origin.into), origin).state(table)
     if state is None:

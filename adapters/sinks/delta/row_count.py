@@ -1,4 +1,4 @@
-"""How many rows a Delta table has, by its log alone."""
+"""Counts the rows of a Delta table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 
 def count_rows(table: DeltaTable) -> int:
-    """By the statistics of its files; of a table with files that have none, by reading it."""
+    """The number of rows by the statistics of the files in the log. If a file has none, the table is scanned."""
     actions = pa.table(table.get_add_actions(flatten=True))
     counts = actions["num_records"] if "num_records" in actions.column_names else None
     if counts is None or counts.null_count:

@@ -1,4 +1,4 @@
-"""Stages 2 to 4 for tables that keep every version of a row."""
+"""Stages 2 to 4 for tables that store every version of a row."""
 
 from __future__ import annotations
 
@@ -22,8 +22,14 @@ from .staged_write import StagedWrite, advance_state, count_truncates, find_late
 
 @dataclass(frozen=True, slots=True)
 class ConformedRows:
-    """The rows frame of a write as far as it fits the table, with `_place` (their numbers in `frame`); those that do not, as
-    `conform.REJECTED`; how many of the write were applied before; and how many truncates are no rows."""
+    """The rows frame of a write, divided by the types of the table.
+
+    - `frame`: the folded frame.
+    - `conforming`: rows that fit, with `_place` (their numbers in `frame`).
+    - `misfits`: rows that do not fit, as `conform.REJECTED`.
+    - `trimmed`: how many rows were applied before.
+    - `truncates`: how many truncates are not rows.
+    """
 
     frame: pa.Table
     conforming: pa.Table
@@ -33,13 +39,13 @@ class ConformedRows:
 
 
 class DeltaScd2:
-    """Stages the writes of lanes that keep versions."""
+    """Stages the writes of scd2 lanes."""
 
     def __init__(self, marks: DeltaAbsorbedChanges) -> None:
         self._marks = marks
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[pa.Table], rows: ConformedRows) -> StagedWrite:
-        """What is to be remembered beside the target is there on return."""
+        """See `sinks.delta.lane.WriteStages.stage`. Absorbed changes are stored on return."""
         plan, facts = write.plan, write.folded.facts
         good, holes = require_values(rows.conforming, plan, read_schema(snapshot))
         good, nameless = split_unnameable(good, plan, partition_columns(snapshot))
@@ -71,7 +77,7 @@ class DeltaScd2:
     def _read_absorbed_changes(
         self, state: LaneState, write: Write[pa.Table], rows: pa.Table, related: pa.Table
     ) -> pa.Table | None:
-        """What is not shown matters to changes that are late only."""
+        """Absorbed changes matter only for late changes."""
         if state.max_tombstone is None or not has_overlap(write.folded.facts, state):
             return None
         return self._marks.lookup(write.lane, write.plan, rows, related, state.position, again=write.out_of_band)

@@ -1,5 +1,8 @@
-"""What a table becomes when columns of its source were renamed, widened, or are to go. Delta Lake has no such change without
-column mapping and type widening, which not every engine writes: the table is written anew, in one commit."""
+"""Rewrites a table when columns of its source are renamed, widened or removed.
+
+Delta Lake needs column mapping and type widening for this, which not every engine writes. So the table is
+rewritten in one commit.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from ...delta.types import storage_type
 
 @dataclass(frozen=True, slots=True)
 class TableLayout:
-    """The name of a table, and the columns that its files are laid out by, which stay as they are. `end`: of a history, the
-    column that is NULL in open versions."""
+    """The name of a table and its layout columns, which must not change. `end`: for scd2, the column that is
+    NULL in open versions."""
 
     name: str
     layout: tuple[str, ...] = ()
@@ -28,7 +31,7 @@ class TableLayout:
 
 
 def reshape(table: DeltaTable, reshaping: TargetReshape, writer: TableWriter, place: TableLayout) -> bool:
-    """Do to the table what is still to be done of `reshaping`; False when that is nothing. The snapshot is current
+    """Applies the rest of `reshaping` to the table; False when there is nothing to do. The snapshot is current
     afterwards."""
     schema = read_schema(table)
     columns = reshape_columns(schema, reshaping, place.end)
@@ -52,7 +55,7 @@ def reshape(table: DeltaTable, reshaping: TargetReshape, writer: TableWriter, pl
 
 
 def reshape_columns(schema: pa.Schema, reshaping: TargetReshape, end: str = "") -> list[TargetColumn]:
-    """The columns that a table of this schema is to have."""
+    """The new columns of a table with this schema."""
     columns = {f.name: TargetColumn(f.name, f) for f in schema}
     for name in (_find_name(n, columns) for n in reshaping.emptied):
         if name in columns:

@@ -1,4 +1,4 @@
-"""The schemas that a lane has met, one file each, by number: for the lane, for people and for later comparison."""
+"""The schema versions of a lane, one file each, named by number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ...delta.folders import Folder
 
 
 def read_versions(folder: Folder) -> list[SchemaVersion]:
-    """All of `folder`, by number. Files of before there were versions say what people can read, and are left out."""
+    """All versions in `folder`, by number. Files from before there were versions are only for people, and are
+    skipped."""
     texts = [folder.load(name) for name in folder.files() if name.removesuffix(".json").isdecimal()]
     try:
         found = [from_json(record) for record in map(json.loads, texts) if "number" in record]
@@ -24,5 +25,5 @@ def read_versions(folder: Folder) -> list[SchemaVersion]:
 
 
 def write_version(folder: Folder, version: SchemaVersion) -> None:
-    """Write the file of a version, or write it anew."""
+    """Writes or overwrites the file of a version."""
     folder.put(f"{version.number}.json", to_json(version))

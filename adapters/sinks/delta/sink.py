@@ -1,4 +1,4 @@
-"""Delta Lake tables on a disk or in an object store, written in process by delta-rs."""
+"""The Delta sink: tables on a disk or in an object store, written in process by delta-rs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What crosses from the stages of a plan to the commit."""
+"""The result of the stages of a plan, for the commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from ...delta.commits import Operation
 
 @dataclass(frozen=True, slots=True)
 class StagedWrite:
-    """What a lane is about to commit: `write` (None: only the position), the state, and what became of the rows."""
+    """A write to commit: `write` (None: only the position), the new state, and the counts and rejects of its
+    rows."""
 
     write: Operation | None
     state: LaneState
@@ -27,8 +28,10 @@ class StagedWrite:
 def advance_state(
     plan: ApplyPlan, state: LaneState, facts: Facts, recorded: Sequence | None, at: datetime | None = None
 ) -> LaneState:
-    """The lane's state after a write that was made `at`, but for its position; `recorded`: the highest sequence that is
-    remembered beside the target. What was to be forgotten before it is."""
+    """The lane's state after a write at time `at`, without its position.
+
+    `recorded`: the highest sequence that was stored in the side table. A pending purge is done.
+    """
     return replace(
         state,
         max_sequence=find_highest(state.max_sequence, facts.highest),
@@ -42,14 +45,14 @@ def advance_state(
 
 
 def find_new_truncate(facts: Facts, state: LaneState) -> Truncate | None:
-    """The truncate that the target has not seen."""
+    """The truncate, if the target has not applied it."""
     if facts.truncated_at is None or not is_above(facts.truncated_at, state.truncated_at):
         return None
     return Truncate(facts.truncated_at, facts.truncate_time)
 
 
 def count_truncates(facts: Facts, state: LaneState, truncates: int) -> Counts:
-    """What became of the truncates themselves."""
+    """The counts of the truncates."""
     if facts.truncates:
         new = len(find_new_cuts(facts, state))
         return Counts(applied=new, duplicate=truncates - new)
@@ -59,13 +62,13 @@ def count_truncates(facts: Facts, state: LaneState, truncates: int) -> Counts:
 
 
 def find_new_cuts(facts: Facts, state: LaneState) -> list[Truncate]:
-    """The truncates of a history that were not known."""
+    """For scd2: the truncates that the lane has not applied."""
     known = {cut.sequence for cut in state.truncates}
     return [cut for cut in facts.truncates if cut.sequence not in known]
 
 
 def find_late_cuts(facts: Facts, state: LaneState) -> list[Sequence]:
-    """Those that lie below something that was applied before."""
+    """The new truncates at or below the highest applied sequence."""
     return [
         cut.sequence
         for cut in find_new_cuts(facts, state)

@@ -1,4 +1,4 @@
-"""Object stores: whether they answer, and let us in."""
+"""Checks an object store: it answers, and accepts our credentials."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_CREATE = "Use a store that knows conditional writes (`If-None-Match`), as S3 
 
 
 def check_store(name: str, folder: Folder) -> Iterator[Diagnosis]:
-    """Whether the folder can be listed, and whether files can be made in it, each once."""
+    """Checks that the folder can be listed, and that a file can be created exactly once."""
     try:
         tables = len([f for f in folder.folders() if f.name != HOME])
         yield Diagnosis("ok", name, f"{folder} answers; there are {tables} folders in it.")
@@ -27,7 +27,7 @@ def check_store(name: str, folder: Folder) -> Iterator[Diagnosis]:
 
 
 def _check_writable(name: str, folder: Folder) -> Diagnosis:
-    """Whether a file can be made there, and not be made twice; none is left."""
+    """Checks that a file can be created once and not twice. The file is deleted."""
     place, file = folder / HOME / "checks", f"{uuid4().hex}.json"
     try:
         once, twice = place.claim(file, {"once": True}), place.claim(file, {"once": False})

@@ -1,4 +1,4 @@
-"""What a lane of a lake has, in the types that its records had, for targets that are no lakes."""
+"""The stored state of a lane of a lake in the types of its records, for targets outside a lake."""
 
 from __future__ import annotations
 
@@ -37,19 +37,24 @@ class DeltaStoredLane:
         self.versions: Sequence[SchemaVersion] = read_versions(lake.schemas(lane.into))
 
     def rows(self) -> Iterator[pa.Table]:
-        """The rows of its table, with the columns of the plan's target. Unfit where these are not all that it has."""
+        """The rows of its table, with the columns of the plan's target.
+
+        Raises CheckpointUnsupported when the table has other columns.
+        """
         yield from _read_pieces(self._table, self._plan.target)
 
     def side_rows(self) -> Iterator[pa.Table]:
-        """What is kept beside it, as `side_columns`; without what an attempt that died has left. Of a key, or of a change,
-        there may be several rows."""
+        """The rows of the side table, with the columns of `side_columns`, without rows of a failed attempt.
+
+        A key (or for scd2 a change) may have several rows.
+        """
         if has_table(self._side_table):
             table = open_table(self._side_table, self.state.side_table_version)
             yield from _read_pieces(table, side_columns(self._plan), self.state.position)
 
 
 def side_columns(plan: ApplyPlan) -> tuple[Column, ...]:
-    """The columns of what is kept beside the target of a plan; none where nothing is."""
+    """The columns of the side table of a plan; empty when there is none."""
     keys = tuple(plan.table.column(name) for name in plan.table.keys)
     if plan.reconcile.uses_tombstones:
         return (*keys, *list_sequence_columns(plan.table))
@@ -59,7 +64,8 @@ def side_columns(plan: ApplyPlan) -> tuple[Column, ...]:
 
 
 def _read_pieces(table: DeltaTable, columns: Sequence[Column], applied: Position | None = None) -> Iterator[pa.Table]:
-    """The rows of a table as these columns; of `applied` records alone, where they name theirs."""
+    """The rows of a table with these columns. With `applied`, only rows of applied records, if the rows name
+    their records."""
     kept = read_schema(table)
     names = [column.name for column in stored_columns(tuple(columns), kept.names)]
     if set(kept.names) - {EVENT_ID} != set(names) - {EVENT_ID}:

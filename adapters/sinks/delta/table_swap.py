@@ -1,8 +1,8 @@
-"""A table made anew in the place of a lane's own: one commit of the lane has its rows, its columns and its state.
+"""Replaces a lane's table by its rebuild: one commit of the lane has its rows, its columns and its state.
 
-What is kept beside a table (remembered deletes, schemas) is in files of its own. So the state of that commit says where it
-is still to be taken from, and who takes the lane next takes it, before anything else. A mark beside the positions tells
-that there may be such a state; it is put there first and goes last.
+Tombstones and schemas are in other files. So the state of that commit names the table to copy them from, and
+the next holder of the lane copies them before anything else. A mark beside the positions shows that there may
+be such a state. It is written first and removed last.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...delta.tables import has_table, open_table, read_schema
 
 MARK = "swapping.json"
 Forget = Callable[[], None]
-"""Lets go of what this process knows of what is beside a table."""
+"""Drops this process's cached data about side tables."""
 
 
 class SwapLane(Protocol):
@@ -41,19 +41,19 @@ class SwapLane(Protocol):
         """Its table."""
 
     def state(self) -> LaneState | None:
-        """Where it stands."""
+        """Its state."""
 
     def set_properties(self, wanted: Mapping[str, str]) -> None:
-        """Give its table the properties that it has not."""
+        """Sets properties that its table does not have."""
 
     def record_state(self, state: LaneState | None, write: Operation | None = None) -> None:
-        """Commit `write` with this state."""
+        """Commits `write` with this state."""
 
 
 def swap_tables(
     lake: Lake, lanes: tuple[SwapLane, SwapLane], judge: CutoverDecision, writer: TableWriter, forget: Forget
 ) -> LaneState:
-    """See `ports.sink.Swaps.swap`, of two lanes that are held, the second of which has the rows."""
+    """See `ports.sink.Swaps.swap`, for two held lanes. The second one has the new rows."""
     held, rebuilt = lanes
     source, made = rebuilt.newest(), rebuilt.state()
     if made is None:
@@ -69,7 +69,8 @@ def swap_tables(
 
 
 def finish_swap(lake: Lake, held: SwapLane) -> LaneState | None:
-    """Do what is left of a swap, wherever it was killed; the lane's state after it, None where there is none left."""
+    """Finishes a swap that was killed at any point; returns the lane's state after it, None when there is
+    nothing to finish."""
     positions = lake.positions(held.lane.pipeline, held.lane.id)
     if not positions.has_file(MARK):
         return None
@@ -96,7 +97,7 @@ def _refuse_unswappable(held: SwapLane, source: DeltaTable) -> None:
 
 
 def _copy_side_tables(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
-    """The lane's state once it has what was kept beside the table that its rows came from; may be repeated."""
+    """Copies the side tables of the rebuild. Returns the lane's state afterwards; may be repeated."""
     if not has_table(lake.table(state.copied_from)):
         raise DataLoss(
             f"the rows of lane {lane.id} came from table {state.copied_from}, which is gone, and with it what it remembered",
@@ -112,7 +113,8 @@ def _copy_side_tables(lake: Lake, lane: Lane, state: LaneState) -> LaneState:
 
 
 def copy_table(source: Folder, target: Folder, version: int | None, name: str) -> int | None:
-    """Let `target` be what `source` is (at `version`); the version that it has then, None where there is nothing."""
+    """Replaces `target` by `source` (at `version`); returns the new version of `target`, None when `source`
+    does not exist."""
     target.clear()
     if not has_table(source):
         return None

@@ -1,4 +1,4 @@
-"""Remembered deletes of a target, as a Delta table beside it that is only appended to."""
+"""The tombstones of a target, as an append-only side table in Delta."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ from ...sql.reconcile import greater_condition, render_constant
 from .merge_candidates import lookup_rows
 
 EVENT = r"(?s)^(?P<place>.*)-(?P<offset>[0-9]+)$"
-"""The place and the offset in an `_event_id`."""
+"""The partition and the offset in an `_event_id`."""
 
 
 class DeltaTombstones:
-    """`ports.sink.TombstoneStore` in a lake. Who records holds the lane's lock.
+    """`ports.sink.TombstoneStore` in a lake. The caller of `record` holds the lane's lock.
 
-    Deletes are recorded before the target's commit, so an entry may be of an attempt that died, and what came before it
-    may come again without it. Entries therefore name their record (`_event_id`), and do not count before that is applied.
+    Deletes are stored before the target's commit, so a failed attempt can leave tombstones behind. Earlier
+    changes may then be read again without the delete. Therefore tombstones name their record (`_event_id`), and
+    do not count before that record is applied.
     """
 
     def __init__(self, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
@@ -48,8 +49,8 @@ class DeltaTombstones:
         self._highest: dict[Folder, Sequence | None] = {}
 
     def record(self, lane: Lane, plan: ApplyPlan, deletes: pa.Table) -> Sequence | None:
-        """Rows of other operations are left out. Visible on return. Safe
-        for use from several threads."""
+        """Rows of other operations are left out. Tombstones are visible on return. Safe for use from several
+        threads."""
         path = self._lake.tombstones(lane.into)
         with self._recording, translate_errors(f"tombstones of {lane.into}"):
             table = self._open_table(path, lane, plan)
@@ -72,13 +73,13 @@ class DeltaTombstones:
         return _highest_per_key(plan, (exclude_rows(found, keys) if again else found).drop_columns([EVENT_ID]))
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
-        """Files that hold nothing else are removed once they are a week old."""
+        """Files without other tombstones are removed once they are a week old."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             delete_entries(self._open_table(path, lane, plan), plan, high)
 
     def drop(self, lane: Lane) -> None:
-        """Forget every delete of this lane's target."""
+        """Deletes all tombstones of this lane's target."""
         path = self._lake.tombstones(lane.into)
         self._open.pop(path, None)
         self._highest.pop(path, None)
@@ -86,7 +87,7 @@ class DeltaTombstones:
             path.clear()
 
     def reopen(self, lane: Lane) -> None:
-        """Read the entries of this lane's target anew next time."""
+        """Reads the tombstones of this lane's target again at the next use."""
         self._open.pop(self._lake.tombstones(lane.into), None)
 
     def _open_table(self, path: Folder, lane: Lane, plan: ApplyPlan) -> DeltaTable:
@@ -99,7 +100,7 @@ class DeltaTombstones:
 
 
 def select_applied(entries: pa.Table, applied: Position) -> pa.Table:
-    """Those whose record (`_event_id`) lies below `applied`, and those of no record."""
+    """The entries whose record (`_event_id`) is below `applied`, and entries without a record."""
     parts = pc.extract_regex(entries[EVENT_ID], EVENT)
     ends = {f"{p.topic}-{p.partition}": offset for p, offset in applied.items()}
     known = pc.index_in(pc.struct_field(parts, "place"), value_set=pa.array(ends, pa.string()))
@@ -108,26 +109,29 @@ def select_applied(entries: pa.Table, applied: Position) -> pa.Table:
 
 
 def exclude_rows(entries: pa.Table, rows: pa.Table) -> pa.Table:
-    """Those that are not of a record that `rows` are of: an attempt that died may have left them, and the position, which
-    lies above the record anyway, does not tell."""
+    """The entries that are not from the records of `rows`.
+
+    A failed attempt may have left such entries. The position does not show this, because it is above these
+    records anyway.
+    """
     own = pc.unique(_read_event_ids(rows)).cast(entries.schema.field(EVENT_ID).type)
     return entries.filter(pc.invert(pc.is_in(entries[EVENT_ID], value_set=own)))
 
 
 def delete_entries(table: DeltaTable, plan: ApplyPlan, high: Sequence) -> None:
-    """Remove the entries of a ledger that are not above `high`, and the files that hold nothing of it any more."""
+    """Removes the tombstones that are not above `high`, and files without other tombstones."""
     table.delete(old_entries_condition(plan, high))
     vacuum_files(table, None)
 
 
 def old_entries_condition(plan: ApplyPlan, high: Sequence) -> str:
-    """The condition for those."""
+    """The condition for tombstones that are not above `high`."""
     names = [DELTA_RS.quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
     return f"NOT {greater_condition(names, [render_constant(v, DELTA_RS) for v in high])}"
 
 
 def tombstone_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, ...]:
-    """The keys as the target keeps them, where it is there already, and the sequence."""
+    """The keys with the types of the target, if it exists, and the sequence."""
     kept: dict[str, pa.DataType] = {}
     if has_table(lake.table(lane.into)):
         schema = read_schema(open_table(lake.table(lane.into)))
@@ -137,7 +141,7 @@ def tombstone_columns(plan: ApplyPlan, lane: Lane, lake: Lake) -> tuple[Column, 
 
 
 def _to_entries(plan: ApplyPlan, deletes: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The delete rows of a folded frame (`_seq_*`) or of a rows frame (`_cdc_seq_*`) with the ledger's columns."""
+    """The deletes of a folded frame (`_seq_*`) or of a rows frame (`_cdc_seq_*`), with the columns of the table."""
     gone = deletes.filter(pc.equal(deletes[OP], Op.DELETE.value))
     stored = cdc_sequence_columns(plan.table.sequence)
     sent = stored if stored[0] in gone.column_names else sequence_columns(plan.table.sequence)
@@ -167,11 +171,11 @@ def _read_sequences(table: DeltaTable, plan: ApplyPlan) -> pa.Table:
     names = list(cdc_sequence_columns(plan.table.sequence))
     known = read_schema(table)
     found = pa.RecordBatchReader.from_stream(table.scan(columns=names)).read_all()
-    return found.cast(pa.schema([known.field(name) for name in names]))  # Arrow orders no text of the type of views.
+    return found.cast(pa.schema([known.field(name) for name in names]))  # Arrow cannot sort string views.
 
 
 def find_highest_truncate(plan: ApplyPlan, entries: pa.Table) -> Sequence | None:
-    """The highest sequence in a table with `_cdc_seq_*`; None where it has no rows."""
+    """The highest sequence in a table with `_cdc_seq_*`; None when it has no rows."""
     names = cdc_sequence_columns(plan.table.sequence)
     if not entries.num_rows:
         return None

@@ -1,4 +1,4 @@
-"""Up to which transaction of a source the tables of a lake are complete: for readers, in a Delta table of the lake."""
+"""The completeness watermarks of the tables in a lake, for readers, as a Delta table of the lake."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ SCHEMA = pa.schema(
 )
 SHORT = "interval 1 hours"
 SETTINGS = {"delta.logRetentionDuration": SHORT, "delta.deletedFileRetentionDuration": SHORT}
-"""One row is written anew up to once in a second: what it was before is not kept for long."""
+"""A row is rewritten up to once per second, so its old values are not kept for long."""
 VACUUM_EVERY = 500
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedTransaction:
-    """A row. `versions`: by table the version of it in which it has everything up to `transaction` and, where that is
-    `exact`, nothing of a later one."""
+    """A row.
+
+    `versions`: the version of each table that has everything up to `transaction`. If `exact`, it has nothing of
+    later transactions.
+    """
 
     transaction: str | None = None
     ended_at: datetime | None = None
@@ -52,7 +55,7 @@ class PublishedTransaction:
     versions: tuple[tuple[str, int], ...] = ()
 
     def next_row(self, complete: CompletenessWatermark, versions: Mapping[str, int]) -> PublishedTransaction:
-        """What is to be said next. Without another transaction all that is said of this one stays true."""
+        """The next row. Without another transaction, the published one stays valid."""
         again = complete.transaction == self.transaction and (self.exact or not complete.exact)
         if complete.transaction is None or again:
             return replace(self, behind=complete.behind)
@@ -61,9 +64,11 @@ class PublishedTransaction:
 
 
 class TransactionTable:
-    """The Delta table `_replicator/transactions` of a lake: a row per source
-    (`domain.transactions.CompletenessWatermark`), in a partition of its own. Who writes it writes the lanes of the source.
-    Not safe for use from several threads."""
+    """The Delta table `_replicator/transactions` of a lake, with one row per source, each in its own partition.
+
+    A row is a `domain.transactions.CompletenessWatermark`. The writer of the table also writes the lanes of the
+    source. Not safe for use from several threads.
+    """
 
     def __init__(self, lake: Lake) -> None:
         self._path = lake.transactions
@@ -71,7 +76,8 @@ class TransactionTable:
         self._rows: dict[tuple[str, str], PublishedTransaction] = {}
 
     def publish(self, pipeline: str, complete: CompletenessWatermark, versions: Mapping[str, int]) -> None:
-        """Say what is true of tables that are committed, in those `versions`; nothing where it has been said."""
+        """Publishes the watermark of tables that are committed in these `versions`. Writes nothing if the row
+        does not change."""
         with translate_errors(NAME):
             known = self._read_row(pipeline, complete.source)
             row = (known or PublishedTransaction()).next_row(complete, versions)
@@ -79,7 +85,7 @@ class TransactionTable:
                 self._write_row(pipeline, complete.source, row)
 
     def withdraw(self, lane: Lane) -> None:
-        """Say of the lane's source that nothing is known: the lane is about to lack something."""
+        """Withdraws the watermark of the lane's source, because the lane is about to lack rows."""
         with translate_errors(NAME):
             self._rows.pop((lane.pipeline, lane.source), None)
             known = self._read_row(lane.pipeline, lane.source) if has_table(self._path) else None
@@ -105,7 +111,7 @@ class TransactionTable:
     def _write_row(self, pipeline: str, source: str, row: PublishedTransaction) -> None:
         values = {"pipeline": pipeline, "source": source, **asdict(row), "updated_at": datetime.now(UTC)}
         where = f"pipeline = {_quote_text(pipeline)} AND source = {_quote_text(source)}"
-        # Until it is known that it is there, what was there before is not known either.
+        # After an error the content of the table is not known, so nothing is cached until the write succeeds.
         table, self._table = self._open_table(), None
         self._rows.pop((pipeline, source), None)
         try:

@@ -1,4 +1,5 @@
-"""Rows straight into a target in COPY's binary format, which the server takes in with half the work that CSV is."""
+"""COPY in PostgreSQL's binary format, straight into a target. The server needs half the work that it needs for
+CSV."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ ALIKE = frozenset(
         pa.time64("us"),
     }
 )
-"""Types whose every value has a form of as many bytes in the type of PostgreSQL that is called alike."""
+"""Arrow types whose values all have the same binary form in the PostgreSQL type of the same name."""
 FIRST, LAST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
-"""Instants between these are the same in both; beyond, the calendars end, and special values begin, in different places."""
+"""Dates and times between these are equal in Arrow and PostgreSQL. Beyond them, ranges and special values differ."""
 
 
 def can_copy_binary(rows: pa.Table) -> bool:
-    """Whether a column of PostgreSQL that is called like the type takes every value, as it is, in the binary format."""
+    """True when PostgreSQL columns of these types accept every value unchanged in the binary format."""
     return all(column.type in ALIKE or _is_common(column) for column in rows.columns)
 
 
@@ -49,8 +50,10 @@ def _is_common(column: pa.ChunkedArray) -> bool:
 
 
 def copy_binary(cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table) -> None:
-    """Send `rows` into a relation, whose name is given in its parts, and whose columns of these names have the types of the
-    rows; `can_copy_binary` has to hold."""
+    """Copies `rows` into a relation, given by the parts of its name.
+
+    The relation's columns of these names must have the types of `rows`, and `can_copy_binary` must be true.
+    """
     encoder = ArrowToPostgresBinaryEncoder(rows.schema)
     columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(sql.Identifier(*relation), columns)

@@ -1,4 +1,4 @@
-"""A target database: reachable, new enough, and its role may do what a sink does."""
+"""Checks a target database: it is reachable and new enough, and its role has the rights of a sink."""
 
 from __future__ import annotations
 
@@ -45,8 +45,11 @@ SELECT current_user, current_database(), extract(epoch FROM clock_timestamp())::
 
 
 class PostgresCheck:
-    """`ports.diagnosis.Check`; options `dsn`, `schema`, `targets`: names of the tables that lanes write, and `lanes`: those
-    that have a table of their own."""
+    """`ports.diagnosis.Check` for a target database.
+
+    Options: `dsn`, `schema`, `targets` (the tables that lanes write), and `lanes` (the lanes with a table of
+    their own).
+    """
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
@@ -103,7 +106,7 @@ class PostgresCheck:
             yield Diagnosis("error", self._name, sentence, step)
 
     def _check_constraints(self, connection: psycopg.Connection) -> Iterator[Diagnosis]:
-        """Constraints that a row may break only because others are yet to come."""
+        """Warns of constraints that can refuse a row only because other rows are not written yet."""
         for table, constraints, acts in fetch_rows(
             connection, BETWEEN_ROWS, self._schema, [lane.into for lane in self._lanes]
         ):

@@ -1,4 +1,4 @@
-"""Rows that fit the columns of a PostgreSQL table, and those that do not, before the server sees them."""
+"""Separates rows that fit the columns of a PostgreSQL table from rows that do not, before the server reads them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Inside = Callable[[pa.ChunkedArray], pa.ChunkedArray]
 def conform_to_columns(
     rows: pa.Table, fits: Mapping[str, ColumnConversion], *, careful: bool
 ) -> tuple[pa.Table, list[pa.Table]]:
-    """`rows` with the types of `fits`, and those that do not fit, with `_error`.
+    """`rows` with the types of `fits`, and the rows that do not fit, with `_error`.
 
-    `careful`: the server has refused something, so what it would not name is looked for too.
+    `careful`: the server refused a row, so faults that it does not name are searched, too.
     """
     good, bad = conform_rows(rows, pa.schema([pa.field(name, fit.arrow) for name, fit in fits.items()]))
     rejects = [bad]
@@ -35,12 +35,13 @@ def conform_to_columns(
 
 
 def to_rejects(rows: pa.Table, sentence: str) -> pa.Table:
-    """`rows` as rejects, all for the same reason."""
+    """`rows` as rejects with one reason."""
     return rows.append_column(ERROR, pa.repeat(pa.scalar(sentence), rows.num_rows))
 
 
 def _find_faults(rows: pa.Table, fits: Mapping[str, ColumnConversion], careful: bool) -> Iterator[tuple[str, Inside, str]]:
-    """What the server would accept by cutting it, and, with care, what it does not name."""
+    """Faults that the server would hide by truncating a value. With `careful`, also the faults that it does not
+    name."""
     for name, fit in fits.items():
         if fit.length is not None:
             fault = f"is longer than the {fit.length} characters the target takes"

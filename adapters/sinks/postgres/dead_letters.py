@@ -1,4 +1,4 @@
-"""Rejected records as a table of a PostgreSQL database."""
+"""The dead letters as a table of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -36,15 +36,18 @@ MERGED = {"event_id", "lane", "first_seen", "last_seen", "attempts"}
 
 
 class PostgresDeadLetterOptions(PostgresServerOptions):
-    """`schema`: where the table `dead_letters` is. `pipeline`: whose letters are read and written; several may share it."""
+    """`schema`: the schema of the table `dead_letters`. `pipeline`: the owner of the dead letters; pipelines
+    can share a table."""
 
     schema_name: str = Field("_replicator", alias="schema")
     pipeline: str = ""
 
 
 class PostgresDeadLetters:
-    """`ports.dead_letters.DeadLetters`; options `dsn`, `schema` and `pipeline`. Makes its schema and its table when it first
-    writes, unless they are there."""
+    """`ports.dead_letters.DeadLetters`; options `dsn`, `schema` and `pipeline`.
+
+    The first write creates the schema and the table if they do not exist.
+    """
 
     def __init__(self, options: Mapping[str, object]) -> None:
         said = PostgresDeadLetterOptions.from_options(options)
@@ -55,7 +58,8 @@ class PostgresDeadLetters:
         self._made = False
 
     def write(self, letters: Sequence[DeadLetter]) -> None:
-        """See `ports.dead_letters.DeadLetters.write`; committed, whatever the server's `synchronous_commit` says."""
+        """See `ports.dead_letters.DeadLetters.write`. The commit is durable with any `synchronous_commit` of
+        the server."""
         if not letters:
             return
         names = sql.SQL(", ").join(map(sql.Identifier, ("pipeline", *NAMES)))
@@ -67,7 +71,7 @@ class PostgresDeadLetters:
             "INSERT INTO {} AS t ({}) VALUES ({}) ON CONFLICT (pipeline, event_id, lane) DO UPDATE SET {}, "
             "last_seen = greatest(t.last_seen, excluded.last_seen), attempts = t.attempts + excluded.attempts"
         ).format(self._relation, names, values, again)
-        # In one order, so that two writers wait for each other in one direction.
+        # All writers use the same order, so that they cannot deadlock.
         rows = sorted(letters, key=lambda letter: (letter.event_id, letter.lane))
         self._execute("writing dead letters", statement, [(self._pipeline, *_to_row(letter)) for letter in rows])
 
@@ -123,11 +127,11 @@ class PostgresDeadLetters:
         self._made = True
 
     def _create_table(self, cursor: psycopg.Cursor) -> None:
-        """Unless it is there: a role that may only write must not be asked to create."""
+        """Creates the table if it does not exist. A role that may only write never runs a CREATE."""
         if self._made:
             return
         if not self._has_table(cursor):
-            # Two that begin at once would both find nothing.
+            # Two processes that start together would both create the table.
             cursor.execute("SELECT pg_advisory_xact_lock(hashtext('replicator dead letters'))")
             cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(self._schema)))
             columns: list[sql.Composable] = [
@@ -155,14 +159,15 @@ AS_READ = "pipeline = %s AND event_id = %s AND lane = %s AND attempts = %s"
 
 
 def _to_row(letter: DeadLetter) -> tuple[Any, ...]:
-    """As the server takes it: text there has no zero byte."""
+    """The values for the server, whose text cannot contain a zero byte."""
     return tuple(
         value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value for value in astuple(letter)
     )
 
 
 def _filter_conditions(which: DeadLetterFilter) -> tuple[list[sql.SQL], list[Any]]:
-    """What of `DeadLetterFilter` the server can tell, as conditions, and their values; it has other globs."""
+    """The conditions of `DeadLetterFilter` that the server can check, and their values. Globs are checked in
+    this process."""
     found: list[tuple[sql.SQL, Any]] = []
     if which.events:
         found.append((sql.SQL("event_id = ANY(%s)"), sorted(which.events)))

@@ -1,5 +1,7 @@
-"""Events of an outbox in the store of events of a PostgreSQL database: lanes that number them, beside programs that emit
-their own."""
+"""Outbox events in the event store of a PostgreSQL database.
+
+The lanes number the events. Programs that emit their own events can write to the same store.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,13 @@ ATTEMPTS = 10
 
 
 class PostgresEventLanes(PostgresLanes):
-    """`ports.sink.Sink` for lanes of an outbox's events over the table of the store of events; options as of
-    `PostgresEventStore`, and `limits`, the fields of `domain.events.EventLimits`.
+    """`ports.sink.Sink` for lanes of outbox events over the table of the event store.
 
-    One transaction has the events of all writes of a call, their versions and the positions of the lanes. It takes the
-    store's locks of the aggregates before it looks ids and versions up, as whoever emits an event does. `reset` leaves the
-    events, which are known by their ids: read again they change nothing.
+    Options: those of `PostgresEventStore`, and `limits`, the fields of `domain.events.EventLimits`.
+
+    One transaction writes the events of all writes of a call, their versions, and the positions of the lanes.
+    It locks the store's aggregates before it reads ids and versions, as every emitter of events does. `reset`
+    keeps the events: their ids identify them, so reading them again changes nothing.
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=True, policies=POLICIES)
@@ -53,8 +56,11 @@ class PostgresEventLanes(PostgresLanes):
         super().__init__(given.dsn.get_secret_value(), lambda _: (given.schema_name, given.table), "event store")
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """Makes the store where it is not there; ConfigProblem for another table, DataLoss
-        where the lane stands and the table is gone."""
+        """Creates the store if it does not exist.
+
+        Raises ConfigProblem for another kind of table, and DataLoss if the lane has a position but the table is
+        gone.
+        """
         if plan.policy not in POLICIES:
             raise ConfigProblem(
                 f"the store of events does not apply policy {plan.policy!r} of lane {lane.id}",
@@ -83,7 +89,7 @@ class PostgresEventLanes(PostgresLanes):
             try:
                 return self._store_events(writes, reject)
             except UniqueViolation:
-                continue  # An id of another aggregate, stored at this moment: seen by the next look.
+                continue  # Another writer just stored an event with this id; the next attempt reads it.
             except psycopg.Error as error:
                 raise translate_error(error, "storing events of an outbox") from error
         if writes:
@@ -91,7 +97,6 @@ class PostgresEventLanes(PostgresLanes):
         return {}
 
     def _store_events(self, writes: Sequence[Write[pa.Table]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """One transaction for all of them."""
         with self.session.transaction("storing events of an outbox") as cursor:
             self._lanes.reacquire(write.lane for write in writes)
             texts, _ = self._lock_states(cursor, [write.lane for write in writes], careful=False)
@@ -115,7 +120,7 @@ class PostgresEventLanes(PostgresLanes):
         return to_applied(outcomes)
 
     def _read_new_events(self, write: Write[pa.Table], before: LaneState) -> tuple[WriteOutcome, list[NewEvent]]:
-        """What comes of a write, but for its events; and these."""
+        """The outcome of a write without its events, and the events."""
         refuse_gap(write, before.position)
         if is_applied(write, before):
             return WriteOutcome(before, Counts(duplicate=write.folded.rows)), []
@@ -131,4 +136,4 @@ class PostgresEventLanes(PostgresLanes):
         return WriteOutcome(after, counts, [rejects] if rejects.num_rows else []), events
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
-        """Nothing: events stay, whoever stored them."""
+        """Does nothing: events stay, whoever stored them."""

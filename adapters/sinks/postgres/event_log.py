@@ -27,11 +27,11 @@ from .log_cut import cut_at_positions, cut_at_time
 
 
 class PostgresEventLog(PostgresLanes):
-    """`ports.sink.Sink` for lanes whose plan is `domain.event_log.make_event_log_plan()`; options `dsn`, `schema` and
-    `table` (default `cdc_raw.cdc_events`).
+    """`ports.sink.Sink` for lanes whose plan is `domain.event_log.make_event_log_plan()`.
 
-    Every lane appends to the one table, rows and position in one transaction. The table may be there already, with `headers`
-    as jsonb and with columns of its own.
+    Options: `dsn`, `schema` and `table` (default `cdc_raw.cdc_events`). All lanes append to this table, rows
+    and position in one transaction. The table may already exist, with `headers` as jsonb and with additional
+    columns.
     """
 
     capabilities = SinkCapabilities(atomic_across_lanes=True, policies=frozenset({"event_log"}))
@@ -51,7 +51,7 @@ class PostgresEventLog(PostgresLanes):
                 yield from read_topic_records(cursor, quote_name(*self._place(lane)), topics)
 
     def empty(self, lane: Lane, places: Sequence[tuple[str, int, int]]) -> str:
-        """See `ports.sink.ErasesRecords.empty`, in one transaction."""
+        """See `ports.sink.ErasesRecords.empty`. It is one transaction."""
         if places:
             self._acquire(lane)
             with self._exclusive_transaction(lane, "emptying records of") as cursor:
@@ -67,8 +67,10 @@ class PostgresEventLog(PostgresLanes):
             return cut_at_positions(cursor, self._log, topics, at, covered)
 
     def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:
-        """Remove the records of the topics that the lane has applied; other lanes keep theirs. DataLoss when its state, the
-        only thing that says which these are, cannot be read."""
+        """Deletes the records of the topics that the lane has applied. Records of other lanes stay.
+
+        Only the lane's state lists these topics. Raises DataLoss when the state cannot be read.
+        """
         try:
             state = read_state(cursor, lane.pipeline, lane.id)
         except DataLoss as lost:

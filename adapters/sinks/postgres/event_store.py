@@ -1,4 +1,4 @@
-"""Events that programs emit, as a table of a PostgreSQL database."""
+"""The event store: events that programs emit, as a table of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ ATTEMPTS = 10
 
 
 class PostgresEventStore:
-    """`ports.event_store.EventStore`; options `dsn`, `schema` and `table`. Makes schema and table when it first writes,
-    unless they are there; a trigger of the table refuses updates and deletes.
+    """`ports.event_store.EventStore`; options `dsn`, `schema` and `table`.
 
-    Writers of one aggregate wait for each other: see `EventTable`.
+    The first write creates the schema and the table if they do not exist. A trigger of the table refuses
+    updates and deletes. Writers of one aggregate wait for each other: see `EventTable`.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -34,7 +34,8 @@ class PostgresEventStore:
         self._made = False
 
     def append(self, events: Sequence[NewEvent]) -> Sequence[AppendedEvent]:
-        """See `ports.event_store.EventStore.append`; committed, whatever the server's `synchronous_commit` says."""
+        """See `ports.event_store.EventStore.append`. The commit is durable with any `synchronous_commit` of the
+        server."""
         for _ in range(ATTEMPTS if events else 0):
             try:
                 with self._session.transaction("storing events") as cursor:
@@ -45,7 +46,7 @@ class PostgresEventStore:
                     done = self._table.append(cursor, events)
                     cursor.execute("COMMIT")
             except UniqueViolation:
-                continue  # An id of another aggregate, or a writer of its own: seen by the next look.
+                continue  # Another writer just stored an event with this id; the next attempt reads it.
             except psycopg.Error as refused:
                 raise translate_error(refused, "storing events") from refused
             self._made = True

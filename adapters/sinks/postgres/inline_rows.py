@@ -1,6 +1,8 @@
-"""A few rows as one JSON parameter of the statement that writes them: no staging table and no round trip of its own.
+"""A few rows as one JSON parameter of the statement that writes them, without a staging table or another round
+trip.
 
-PostgreSQL's json_populate_record types each value by the target's own column, through the same input functions as COPY.
+PostgreSQL's json_populate_record converts each value to the type of the target's column, with the same input
+functions as COPY.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ INLINE_BYTES = 256 << 10
 
 
 def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> str | None:
-    """The target's columns of `rows` as a JSON array of objects; None when they are too many, or
-    hold what cannot be said so: JSON that is none, or JSON's null."""
+    """The target's columns of `rows` as a JSON array of objects.
+
+    None when there are too many rows, or when they hold invalid JSON or JSON's null.
+    """
     if rows.num_rows > INLINE_ROWS or rows.nbytes > INLINE_BYTES:
         return None
     columns = []
@@ -34,7 +38,7 @@ def rows_to_json(rows: pa.Table, fits: Mapping[str, ColumnConversion]) -> str | 
 
 
 def _to_json_value(text: str | None, fit: ColumnConversion) -> str:
-    """JSON goes in as it is, once it is known to be one whole value: otherwise it could end the row and begin another."""
+    """A value as JSON. A JSON value is parsed first: invalid text could end the row and start another."""
     if text is None:
         return "null"
     if fit.form != JSON_FORM:

@@ -1,7 +1,7 @@
-"""Who may write a lane: a session's advisory lock, and the epoch in the lane's row that every commit checks.
+"""Fencing: a session's advisory lock per lane, and an epoch in the lane's row that every commit checks.
 
-The lock keeps a second instance out while the first lives; the epoch stops a first instance that lost its connection,
-and with it the lock, without noticing.
+The lock keeps a second instance out while the first one lives. The epoch stops an instance that lost its
+connection, and with it the lock, without noticing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...postgres.lane_state import OTHER_WRITER, OWN_LANE
 from ...sql.dialect import text_literal
 
 WAIT = "2s"
-"""How long a lane's lock may be held by a writer that was killed: its server process needs a moment to notice."""
+"""How long to wait for the lock of a killed writer: its server process notices the end of the client late."""
 
 HOLDER = sql.SQL(
     "SELECT a.pid, a.application_name, coalesce(a.client_addr::text, 'local') "
@@ -33,7 +33,8 @@ HOLDER = sql.SQL(
 
 @dataclass
 class OwnedLane:
-    """A lane that this instance writes. `number` is the lane's `positions.id`; the lock lives in one connection."""
+    """A lane that this instance writes. `number` is the lane's `positions.id`. The lock belongs to one
+    connection."""
 
     lane: Lane
     number: int
@@ -42,7 +43,7 @@ class OwnedLane:
 
 
 class LaneOwnership:
-    """The lanes of one sink instance. `one_writer`: no two lanes may write one table."""
+    """The lanes of one sink instance. `one_writer`: two lanes must not write the same table."""
 
     def __init__(self, session: PostgresSession, role: str, *, one_writer: bool) -> None:
         self._session = session
@@ -51,8 +52,11 @@ class LaneOwnership:
         self._owned: dict[str, OwnedLane] = {}
 
     def acquire(self, lane: Lane, target: str, *, removing: bool = False) -> OwnedLane:
-        """Make this instance the lane's writer; Fenced when another one is. Again for the same lane: nothing. ConfigProblem
-        when another lane writes the table, unless this one is only `removing` what is its own."""
+        """Makes this instance the lane's writer. A second call for the same lane changes nothing.
+
+        Raises Fenced when another instance writes the lane. Raises ConfigProblem when another lane writes the
+        table, unless this call is only for `removing` the lane's own data.
+        """
         owned = self._owned.get(lane.id)
         if owned is not None:
             self.reacquire([lane])
@@ -70,8 +74,10 @@ class LaneOwnership:
         return self._owned[lane.id]
 
     def reacquire(self, lanes: Iterable[Lane]) -> None:
-        """Take the locks again that went with a broken connection. The epoch is not raised: whether another instance wrote
-        in between is what comparing it tells."""
+        """Locks the lanes again after a broken connection.
+
+        The epoch stays: comparing it shows whether another instance wrote in between.
+        """
         self._session.ensure_connection()
         for lane in lanes:
             owned = self._owned.get(lane.id)
@@ -83,7 +89,7 @@ class LaneOwnership:
                 owned.generation = self._session.generation
 
     def check_epoch(self, lane: Lane, epoch: int, writer: str) -> None:
-        """Raise Fenced when the lane's row, locked by the caller, names another writer."""
+        """Raises Fenced when the lane's row, locked by the caller, names another writer."""
         if self._owned[lane.id].epoch != epoch:
             raise Fenced(
                 f"lane {lane.id} was taken over by another instance ({writer})",
@@ -91,14 +97,14 @@ class LaneOwnership:
             )
 
     def release(self, lane: Lane) -> None:
-        """Let others have the lane, whose row is gone."""
+        """Releases a lane whose row was removed."""
         owned = self._owned.pop(lane.id, None)
         if owned is not None and owned.generation == self._session.generation:
             with self._session.cursor(f"letting lane {lane.id} go") as cursor:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", (lock_key(lane),))
 
     def discard(self) -> None:
-        """The locks went with the connection, for good."""
+        """Drops all lanes when the connection, and with it the locks, is closed."""
         self._owned.clear()
 
     def _lock(self, cursor: psycopg.Cursor, lane: Lane) -> None:
@@ -117,7 +123,7 @@ class LaneOwnership:
 
 
 def refuse_other_writer(cursor: psycopg.Cursor, lane: Lane, target: str) -> None:
-    """Raise ConfigProblem when another lane writes the table: each of the two would write every row."""
+    """Raises ConfigProblem when another lane writes the table, because both would write every row."""
     row = cursor.execute(OTHER_WRITER, (target, lane.pipeline, lane.id)).fetchone()
     if row is not None:
         raise ConfigProblem(
@@ -126,7 +132,7 @@ def refuse_other_writer(cursor: psycopg.Cursor, lane: Lane, target: str) -> None
 
 
 def describe_conflict(lane: Lane, pipeline: str, other: str) -> str:
-    """What to do about the lane `other` of `pipeline`, which writes the table of `lane`."""
+    """The next step for a table of `lane` that the lane `other` of `pipeline` also writes."""
     place = f"pipeline = {text_literal(pipeline)} AND lane = {text_literal(other)}"
     return (
         f"Name another table with `into`, or another schema or database. If that lane is no more, run DELETE FROM "
@@ -135,7 +141,7 @@ def describe_conflict(lane: Lane, pipeline: str, other: str) -> str:
 
 
 def lock_key(lane: Lane) -> int:
-    """The advisory lock of a lane: 64 bits of a hash, signed."""
+    """The key of a lane's advisory lock: 64 bits of a hash, signed."""
     digest = hashlib.sha256(f"replicator\0{lane.pipeline}\0{lane.id}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 

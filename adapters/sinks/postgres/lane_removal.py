@@ -1,4 +1,4 @@
-"""Taking a lane out of a database: its table, remembered deletes, staging tables, schemas, position; in one transaction."""
+"""Removes a lane from a database in one transaction: its table, tombstones, staging tables, schemas and position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .shared_staging import drop_shared_tables, list_shared_tables
 from .tombstones import tombstones_name
 
 WRITTEN = "_cdc_seq_1"
-"""Null in rows that were there before replication began, and in no other."""
+"""Null only in rows from before replication started."""
 
 TABLE = sql.SQL(
     "SELECT c.relkind::text, obj_description(c.oid, 'pg_class'), "
@@ -35,8 +35,12 @@ FOUND = "it was there before the lane wrote to it: the rows that the lane wrote 
 
 @dataclass(frozen=True)
 class PostgresLaneRemains:
-    """What a database keeps of one lane. `number`: the lane's, None when it has no position; `is_removable`: its table may
-    be removed; `is_written`: its table holds rows that are told to be the lane's, and stays."""
+    """The objects of one lane in a database.
+
+    - `number`: the lane's number; None when it has no position.
+    - `is_removable`: its table may be dropped.
+    - `is_written`: its table stays, but the lane's rows in it can be identified and deleted.
+    """
 
     number: int | None
     is_removable: bool
@@ -45,7 +49,7 @@ class PostgresLaneRemains:
 
 
 class DroppableLanes(PostgresLanes):
-    """`PostgresLanes` whose tables are of one lane each: `ports.sink.Drops`."""
+    """`PostgresLanes` with one table per lane: `ports.sink.Drops`."""
 
     one_writer = True
 
@@ -59,8 +63,8 @@ class DroppableLanes(PostgresLanes):
                 refuse_other_writer(cursor, lane, quote_name(*self._place(lane)))
 
     def erase(self, lane: Lane, key: Mapping[str, str]) -> ErasureResult:
-        """See `ports.sink.Erases.erase`, in one transaction. What the server's own files hold of it is gone once it has
-        vacuumed the table."""
+        """See `ports.sink.Erases.erase`. It is one transaction. The server's files contain the row until the
+        table is vacuumed."""
         if not self.list_artifacts(lane):
             return ErasureResult()
         number, (schema, table) = self._acquire(lane, removing=True), self._place(lane)
@@ -78,8 +82,11 @@ class DroppableLanes(PostgresLanes):
         return [tombstones_name(row[0])] if row else []
 
     def drop(self, lane: Lane) -> None:
-        """All or nothing: a drop that is killed removes nothing. A table that another lane
-        writes, too, stays as it is. Fatal, naming them, when other objects depend on the table."""
+        """Drops all or nothing: a drop that is killed removes nothing.
+
+        A table that another lane also writes stays unchanged. Raises Fatal, with their names, when other
+        objects depend on the table.
+        """
         if not self.list_artifacts(lane):
             return
         self._acquire(lane, removing=True)
@@ -94,7 +101,7 @@ class DroppableLanes(PostgresLanes):
 
 
 def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> PostgresLaneRemains:
-    """What there is of the lane, whose table that is."""
+    """The objects of the lane with this table."""
     (known,) = cursor.execute(KNOWN).fetchone() or (False,)
     row = cursor.execute(SELECT_LANE, (lane.pipeline, lane.id)).fetchone() if known else None
     others = cursor.execute(OTHER_WRITER, (quote_name(schema, table), lane.pipeline, lane.id)).fetchone() if known else None
@@ -113,7 +120,7 @@ def read_remains(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) ->
 
 
 def _list_artifacts(cursor: psycopg.Cursor, number: int, lane: str) -> list[LaneArtifact]:
-    """What belongs to a lane that has a position."""
+    """The artifacts of a lane that has a position."""
     ledger = tombstones_name(number)
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (ledger,)).fetchone() or (False,)
     found = [LaneArtifact("remembered deletes", f"{SCHEMA}.tombstones_{number}")] if there else []

@@ -1,4 +1,4 @@
-"""The sink all PostgreSQL targets share: mirrors and the event log differ only in where a lane's rows go."""
+"""The sink that all PostgreSQL targets share. Mirrors and the event log differ only in the table of a lane."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ from .tombstones import drop_tombstones, ensure_tombstones, tombstones_name
 from .writer import PendingStatements, PostgresWriter, WriteOutcome, refuse_existing_rows
 
 Place = Callable[[Lane], tuple[str, str]]
-"""Schema and table of a lane."""
+"""Returns schema and table of a lane."""
 
 
 class PostgresLanes:
-    """`ports.sink.Sink` on PostgreSQL without its options. One transaction per `apply` for all its writes."""
+    """`ports.sink.Sink` on PostgreSQL, without options. Each `apply` is one transaction for all its writes."""
 
     has_places = True
-    """True where rows that are inserted tell which records they are of."""
+    """True when inserted rows show the record that they are from."""
     one_writer = False
-    """True where each table is of one lane; an event log is of many."""
+    """True when each table belongs to one lane. An event log belongs to many."""
 
     def __init__(self, dsn: str, place: Place, role: str, answer_timeout: float = ANSWER_SECONDS) -> None:
         self.session = PostgresSession(dsn, role, answer_timeout)
@@ -98,7 +98,7 @@ class PostgresLanes:
             relation = quote_name(schema, table)
             drop_shared_tables(cursor, owned.number)
             if new:
-                cursor.execute(NOTE_RELATION, (lane.pipeline, lane.id))  # A column of another type has the rows rewritten.
+                cursor.execute(NOTE_RELATION, (lane.pipeline, lane.id))  # A type change rewrites the table's files.
             for version in new:
                 reshape_side_table(cursor, tombstones_name(owned.number), version.reshaping)
             ledger, as_text, as_is = None, frozenset[str](), False
@@ -131,7 +131,7 @@ class PostgresLanes:
             write_schema_version(cursor, lane, version)
 
     def end_versions(self, lane: Lane) -> str:
-        """See `ports.sink.Erases.end_versions`: the space of removed rows is overwritten."""
+        """See `ports.sink.Erases.end_versions`. VACUUM releases the space of deleted rows."""
         for relation in (quote_name(*self._place(lane)), *self._list_side_tables(lane)):
             with self.session.cursor(f"vacuuming the table of lane {lane.id}") as cursor:
                 (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (relation,)).fetchone() or (False,)
@@ -140,11 +140,11 @@ class PostgresLanes:
         return ""
 
     def _list_side_tables(self, _: Lane, /) -> Sequence[str]:
-        """What is kept beside the lane's table, and is of it alone."""
+        """The side tables of the lane's table that only this lane uses."""
         return ()
 
     def vacuum(self, lane: Lane, _retain: timedelta | None, *, dry_run: bool) -> VacuumResult | None:
-        """The server keeps no versions, and counts no files."""
+        """The server stores no old versions, and does not count files."""
         if self.state(lane) is None:
             return None
         if not dry_run:
@@ -152,7 +152,7 @@ class PostgresLanes:
         return VacuumResult(None)
 
     def prepare_target(self, lane: Lane, plan: ApplyPlan) -> PostgresTarget:
-        """The target of a lane, made ready if it is not."""
+        """The target of a lane; prepares it if necessary."""
         if lane.id not in self._targets:
             self.prepare(lane, plan)
         return self._targets[lane.id]
@@ -177,8 +177,10 @@ class PostgresLanes:
         )
 
     def apply_supplied(self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table]) -> ApplyOutcome:
-        """`apply`, of rows that need not be in this process. First without savepoints; when the database refuses some row,
-        again with them."""
+        """`apply` for rows that may be outside this process.
+
+        The first attempt has no savepoints. If the database refuses a row, the second attempt has them.
+        """
         if not writes:
             return {}
         self._ensure_transactions(writes)
@@ -195,7 +197,7 @@ class PostgresLanes:
     def _attempt_or_undo(
         self, writes: Sequence[Write[RowProvider]], reject: RejectRows[pa.Table], *, careful: bool
     ) -> ApplyOutcome:
-        """An attempt that, when it is rolled back, takes with it the temporary tables it may have made."""
+        """An attempt. A rollback also removes its temporary tables, so `staged` is cleared."""
         try:
             return self._attempt(writes, reject, careful=careful)
         except BaseException:
@@ -245,8 +247,12 @@ class PostgresLanes:
     def _apply_in_turns(
         self, cursor: psycopg.Cursor, apply: Callable[..., WriteOutcome], writes: Sequence[Write[RowProvider]]
     ) -> Iterator[tuple[Lane, WriteOutcome]]:
-        """The writes with care. One whose rows wait for other rows is undone, and done again after the others. When only
-        such writes are left, the first that may not wait loses these rows; RowsWait when all of them may."""
+        """The writes, with savepoints. A write whose rows wait for other rows is undone, and repeated after the
+        others.
+
+        When only such writes are left, the first one without `may_wait` rejects its waiting rows. Raises
+        RowsWait when all of them may wait.
+        """
         left = list(writes)
         while left:
             waiting: dict[str, str] = {}
@@ -277,29 +283,33 @@ class PostgresLanes:
             left = behind
 
     def get_target(self, write: Write[Any]) -> PostgresTarget:
-        """What the lane of the write was prepared for; Fatal when that is another plan."""
+        """The prepared target of the write. Raises Fatal when it was prepared for another plan."""
         target = self._targets.get(write.lane.id)
         if target is None or target.plan != write.plan:
             raise Fatal(f"lane {write.lane.id} was given rows of a plan that it was not prepared for")
         return target
 
     def begin_shared_copy(self, lanes: Sequence[Lane]) -> None:
-        """Before rows are copied by others: Fenced unless this instance still writes the lanes. Removes what was left."""
+        """Removes old staging tables before other processes copy rows. Raises Fenced unless this instance still
+        writes the lanes."""
         self._lanes.reacquire(lanes)
         with self.session.cursor("removing what an earlier batch left") as cursor:
             for lane in lanes:
                 drop_shared_tables(cursor, self._targets[lane.id].number)
 
     def create_shared_table(self, target: PostgresTarget) -> str:
-        """A staging table that every session sees, for one write; see `pg_shared`."""
+        """Creates a staging table for one write that every session sees; see `shared_staging`."""
         with self.session.cursor(f"creating a staging table for lane {target.lane.id}") as cursor:
             return create_shared_table(cursor, target)
 
     def _lock_states(
         self, cursor: psycopg.Cursor, lanes: Sequence[Lane], careful: bool
     ) -> tuple[dict[str, str | None], dict[str, bool]]:
-        """Begin, lock the lanes' rows in one order, and see that they are still this instance's; their states unread, and
-        whether their tables have other files than at their last commit."""
+        """Begins the transaction, locks the lanes' rows in a fixed order, and checks the epochs.
+
+        Returns the stored states as text, and for each lane whether its table's files changed since its last
+        commit.
+        """
         ids = sorted({lane.id for lane in lanes})
         with cursor.connection.pipeline():
             cursor.execute("BEGIN")
@@ -315,8 +325,10 @@ class PostgresLanes:
         return states, moved
 
     def _refuse_emptied(self, cursor: psycopg.Cursor, lane: Lane) -> None:
-        """Raise DataLoss for a table that was truncated, or made anew, by somebody else. One with rows was rewritten only,
-        or restored with them."""
+        """Raises DataLoss for a table that somebody else truncated or recreated.
+
+        A table with rows was only rewritten, or restored with its rows.
+        """
         relation = quote_name(*self._place(lane))
         (filled,) = cursor.execute(f"SELECT EXISTS (SELECT FROM {relation})".encode(), prepare=False).fetchone() or (True,)
         if not filled:
@@ -328,7 +340,7 @@ class PostgresLanes:
         outcomes: Sequence[tuple[Lane, WriteOutcome]],
         complete: Mapping[tuple[str, str], CompletenessWatermark],
     ) -> None:
-        """What still waits, the positions, what is published and the COMMIT, in one round trip."""
+        """Sends pending statements, positions, completeness watermarks and COMMIT in one round trip."""
         cursor = pending.cursor
         with cursor.connection.pipeline():
             pending.send()
@@ -340,7 +352,7 @@ class PostgresLanes:
             cursor.execute("COMMIT")
 
     def skip(self, lane: Lane, state: LaneState) -> None:
-        """DataLoss for a lane that inserts, and would begin before what is in its table."""
+        """Raises DataLoss for a lane that inserts and would start before rows that are already in its table."""
         self._acquire(lane)
         known = self.state(lane) or LaneState()
         with self._exclusive_transaction(lane, "skipping in") as cursor:
@@ -370,13 +382,13 @@ class PostgresLanes:
         return self._lanes.acquire(lane, quote_name(*self._place(lane)), removing=removing).number
 
     def _release(self, lane: Lane) -> None:
-        """After the lane's row was removed: another `prepare` is needed to write it."""
+        """For a lane whose row was removed: it must be prepared again before a write."""
         self._targets.pop(lane.id, None)
         self._lanes.release(lane)
 
     @contextmanager
     def _exclusive_transaction(self, lane: Lane, doing: str, *others: Lane) -> Iterator[psycopg.Cursor]:
-        """A transaction of this instance's lane (and of others), committed when the block ends."""
+        """A transaction over this instance's lane (and `others`). It commits at the end of the block."""
         doing = f"{doing} lane {lane.id}"
         try:
             with self.session.transaction(doing) as cursor:
@@ -386,8 +398,8 @@ class PostgresLanes:
         except psycopg.Error as error:
             raise translate_error(error, doing) from error
 
-    def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:  # noqa: ARG002  (the event log asks)
-        """Remove the lane's rows, in the caller's transaction: all of its table."""
+    def clear(self, cursor: psycopg.Cursor, lane: Lane, relation: str) -> None:  # noqa: ARG002  (the event log uses it)
+        """Deletes all rows of the lane's table, in the caller's transaction."""
         cursor.execute(f"DELETE FROM {relation}".encode(), prepare=False)
 
     def hurry(self) -> None:
@@ -401,12 +413,12 @@ class PostgresLanes:
 
 
 def with_row_provider(write: Write[Any], supply: RowProvider) -> Write[RowProvider]:
-    """The same write of the rows that `supply` gives."""
+    """The same write with the rows of `supply`."""
     return replace(write, folded=replace(write.folded, frame=supply))
 
 
 def collect_completes(writes: Sequence[Write[Any]]) -> dict[tuple[str, str], CompletenessWatermark]:
-    """What the writes publish, by pipeline and source: the last of each counts."""
+    """The completeness watermarks of the writes, by pipeline and source. The last one counts."""
     return {(w.lane.pipeline, w.complete.source): w.complete for w in writes if w.complete}
 
 

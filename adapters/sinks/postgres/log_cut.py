@@ -1,4 +1,4 @@
-"""Where a moment lies among the records of an event log in PostgreSQL: two looks at their places and times."""
+"""Finds the log cut of a time in an event log in PostgreSQL, with two queries over positions and times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_TOPICS = 'l.topic COLLATE "C" = ANY(%s) AND l."partition" IS NOT NULL AND l."
 def cut_at_time(
     cursor: psycopg.Cursor, log: TableLocation, topics: Collection[str], at: datetime, covered: Position
 ) -> LogCut | None:
-    """See `ports.checkpoints.FindsLogCuts.find_cut`; both looks are at the moment that the cursor sees."""
+    """See `ports.checkpoints.FindsLogCuts.find_cut`. Both queries read the snapshot of the cursor."""
     early, late = _read_offsets(
         cursor,
         f'SELECT l.topic::text, l."partition"::int4, max(l."offset") FILTER (WHERE l.ts <= %s)::int8, '
@@ -53,7 +53,7 @@ def _relation_name(log: TableLocation) -> str:
 
 
 def _read_offsets(cursor: psycopg.Cursor, statement: str, given: tuple[object, ...]) -> list[Mapping[TopicPartition, int]]:
-    """Of each column behind the partition those that have one."""
+    """One mapping per column after the partition, of the partitions where the column is not null."""
     rows = cursor.execute(statement.encode(), given).fetchall()
     columns = range(2, len(cursor.description or ()))
     return [{TopicPartition(row[0], row[1]): row[n] for row in rows if row[n] is not None} for n in columns]

@@ -1,5 +1,7 @@
-"""Stages 2 and 3 of a plan with a sequence for each column: what the server knows of the keys of a batch, and what it is to
-keep of them beside the target: one row a key, in the lane's table of tombstones."""
+"""Stages 2 and 3 of a plan with a sequence for each column, with the server's stored state of the batch's keys.
+
+The state is one row per key in the lane's table of tombstones.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from .tombstones import align_types, tombstones_name
 
 
 def ensure_column_versions(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
-    """Create the table unless it is there; returns its name as SQL."""
+    """Creates the table if it does not exist; returns its name as SQL."""
     name, keys = tombstones_name(number), ", ".join(map(quote_name, plan.table.keys))
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     if not there:
@@ -50,8 +52,11 @@ class ServerPerColumn:
         self._keys = list(target.plan.table.keys)
 
     def decide(self, rows: pa.Table, floor: SequenceKey | None, *, truncates: bool) -> tuple[pa.Table, PerColumnDecision]:
-        """Stage 3 of a rows frame with every change; first the frame that the decision's numbers are of. `truncates`: some
-        change is one, which may concern every key."""
+        """Stage 3 of a rows frame with every change. Returns the frame that the decision's row numbers refer
+        to, and the decision.
+
+        `truncates`: the batch contains a truncate, which can affect every key.
+        """
         plan = self._target.plan
         if ROW in rows.column_names:
             rows = rows.drop_columns([ROW])
@@ -61,7 +66,7 @@ class ServerPerColumn:
         return rows, decide_columns(plan, rows, numbers, self._read_key_states(keys), floor)
 
     def store_versions(self, keys: pa.Table, texts: Sequence[str | None]) -> None:
-        """Keep a text for each of `keys`; None forgets what was kept."""
+        """Stores a text for each of `keys`; None deletes the stored text."""
         beside, q = self._target.tombstones, quote_name(BESIDE)
         if not keys.num_rows:
             return
@@ -75,7 +80,7 @@ class ServerPerColumn:
         )
 
     def _read_key_states(self, keys: pa.Table) -> list[KeyState]:
-        """What the target and the table beside it say of each of `keys`."""
+        """The state of each of `keys`, from the target and the side table."""
         sequence = cdc_sequence_columns(self._target.plan.table.sequence)
         same = {a: " AND ".join(f"{a}.{quote_name(k)} = k.{quote_name(k)}" for k in self._keys) for a in ("t", "b")}
         columns = ", ".join(f"t.{quote_name(n)}" for n in sequence)
@@ -93,7 +98,7 @@ class ServerPerColumn:
         return [known[i] for i in range(keys.num_rows)]
 
     def _read_all_keys(self, schema: pa.Schema) -> pa.Table:
-        """The keys of which something is kept, with the types of the rows frame."""
+        """All keys with stored state, with the types of the rows frame."""
         forms = {k: stored_form(schema.field(k).type) for k in self._keys}
         columns = ", ".join(how.replace("{0}", quote_name(k)) for k, (_, how) in forms.items())
         rows = self._run(f"SELECT {columns} FROM {self._target.tombstones}").fetchall()
@@ -102,7 +107,7 @@ class ServerPerColumn:
         return pa.table({k: to_array(each, kind).cast(schema.field(k).type) for (k, (kind, _)), each in read})
 
     def _parameter_relation(self) -> str:
-        """The keys and texts of the parameter, as a relation with the columns of the table beside the target."""
+        """The keys and texts of the parameter, as a relation with the columns of the side table."""
         return f"json_populate_recordset(NULL::{self._target.tombstones}, \0::json)"
 
     def _to_parameter(self, keys: pa.Table, texts: Sequence[str | None]) -> str:
@@ -120,5 +125,5 @@ class ServerPerColumn:
 
 
 def select_changed_keys(rows: pa.Table, done: PerColumnDecision, keys: Sequence[str]) -> pa.Table:
-    """The keys of which something else is to be kept, in the order of `done.beside`."""
+    """The keys whose stored state changes, in the order of `done.column_versions`."""
     return rows.select(list(keys)).take(pa.array(list(done.column_versions), pa.int64()))

@@ -1,7 +1,8 @@
-"""Finds the rows that the database refuses, by halving what fails under savepoints; everything else goes in.
+"""Finds the rows that the database refuses, by bisecting a failed statement under savepoints. All other rows
+are written.
 
-A row may be refused for what another row of the batch still holds: a parent that comes later, or a unique value. Such rows
-are tried again after the others. Rows that exchange values are taken out and put back in one statement.
+Another row of the batch can be the reason: a parent that is written later, or a unique value. Such rows are
+tried again after the others. Rows that swap unique values are deleted and inserted again in one statement.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ UNIQUE = ("23505", "23P01")
 ACTS_ON_OTHERS = sql.SQL(
     "SELECT EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND confrelid = %s::regclass AND confdeltype <> 'a')"
 )
-"""A foreign key whose delete rule does more than look at the end of the statement whether the key is still there."""
+"""True when a foreign key refers to the table with a delete rule other than NO ACTION.
+
+Only NO ACTION waits for the end of the statement and then checks that the key exists.
+"""
 COLUMNS = sql.SQL(
     "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped "
     "AND attgenerated = '' ORDER BY attnum"
@@ -40,7 +44,7 @@ CONSTRAINT = sql.SQL(
 
 @dataclass(frozen=True, slots=True)
 class RefusedRow:
-    """The number of a row that the database refuses, why, and for people what it waits for."""
+    """The number of a row that the database refuses, the error, and for people the reason why it waits."""
 
     number: int
     error: psycopg.Error
@@ -49,24 +53,25 @@ class RefusedRow:
 
     @property
     def waits(self) -> bool:
-        """Other rows may let it in later."""
+        """True when the row may be accepted later, after other rows."""
         return is_waiting_for_rows(self.error)
 
     @property
     def reject(self) -> Reject:
-        """Why the row is refused."""
+        """The reject with the reason."""
         reject = describe_refusal(self.error, self.columns)
         return Reject(reject.code, f"{reject.sentence}; {self.waits_for}") if self.waits_for else reject
 
 
 class RowsWaiting(Exception):
-    """Rows of a write wait for other rows. Holds the sentence of the first."""
+    """Rows of a write wait for other rows. The message is the sentence of the first row."""
 
 
 def copy_with_bisection(
     cursor: psycopg.Cursor, statement: sql.Composed, rows: pa.Table, forms: Sequence[str], *, careful: bool
 ) -> list[RefusedRow]:
-    """COPY `rows`, whose column `_cdc_row` numbers them, but for those it returns. Not careful: refusals are raised."""
+    """Copies `rows`, numbered by their column `_cdc_row`, and returns the refused rows. Without `careful`,
+    refusals are raised."""
     if not careful:
         copy_rows(cursor, statement, rows, forms)
         return []
@@ -80,7 +85,7 @@ def copy_with_bisection(
 def merge_with_bisection(
     cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], *, repaired: bool
 ) -> list[RefusedRow]:
-    """Stage 4 over the rows of these ascending numbers, but for those it returns."""
+    """Stage 4 for the rows with these ascending numbers. Returns the refused rows."""
     refused = _merge(cursor, target, numbers, repaired)
     while waiting := sorted(one.number for one in refused if one.waits):
         left = _merge(cursor, target, waiting, repaired)
@@ -106,10 +111,10 @@ def _merge(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int
 
 
 def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable[int], repaired: bool) -> set[int]:
-    """Of these rows of the target those that could be changed together, since each has what another one is to have.
+    """Applies the changes of rows that swap unique values, and returns their numbers.
 
-    They are deleted and inserted in one statement: at its end every key is there again, so that foreign keys hold. Nothing
-    is done where a foreign key would change or refuse its children at once.
+    It deletes and inserts these rows in one statement. At its end every key exists again, so foreign keys hold.
+    It does nothing when a foreign key would change or refuse child rows at once.
     """
     (acts,) = cursor.execute(ACTS_ON_OTHERS, (target.relation,)).fetchone() or (False,)
     left = sorted(numbers)
@@ -128,7 +133,8 @@ def _swap_rows(cursor: psycopg.Cursor, target: PostgresTarget, numbers: Iterable
 
 
 class _RowSwap:
-    """Rows of the target, each with the number of its staged change, as the changes leave them, in a temporary table."""
+    """A temporary table with rows of the target after their changes. Each row has the number of its staged
+    change."""
 
     def __init__(self, cursor: psycopg.Cursor, target: PostgresTarget, numbers: Sequence[int], repaired: bool) -> None:
         self._cursor = cursor
@@ -145,7 +151,7 @@ class _RowSwap:
         self.numbers: list[int] = [number for (number,) in found]
         names = [quote_name(name) for (name,) in cursor.execute(COLUMNS, (self._relation,)).fetchall()]
         self._columns = ", ".join(names)
-        # A change that deletes takes its row out of the temporary table, so the keys of the target's rows are kept apart.
+        # A delete removes its row from the temporary table, so another table stores the keys of the target's rows.
         self._keys = quote_name(f"moved_{target.number}")
         self._run(f"DROP TABLE IF EXISTS pg_temp.{self._keys}")
         keys = ", ".join(map(quote_name, target.plan.merge_keys))
@@ -154,8 +160,10 @@ class _RowSwap:
             cursor.execute(target.merge(self.numbers, repaired=repaired, into=self._table), prepare=False)
 
     def replace_rows(self, numbers: Sequence[int] | None = None) -> None:
-        """Put them, or those of these ascending numbers, in the place of the target's rows. The count has all of these
-        deleted before the first is inserted."""
+        """Replaces the target's rows by the changed rows, or by those with these ascending numbers.
+
+        The count makes the statement delete all rows before it inserts the first one.
+        """
         some = "" if numbers is None else f" AND {numbers_condition(numbers)}"
         self._run(
             f"WITH gone AS (DELETE FROM {self._relation} AS t USING {self._keys} AS s WHERE {self._same} RETURNING 1) "
@@ -164,7 +172,7 @@ class _RowSwap:
         )
 
     def find_culprits(self) -> list[int]:
-        """Those that cannot go in even when all of them make room. Leaves everything as it is."""
+        """The rows that are refused even when all others are deleted first. Changes nothing."""
         good: list[int] = []
         bad = []
         waiting = [self.numbers]
@@ -179,7 +187,11 @@ class _RowSwap:
         return bad
 
     def _has_collision(self, numbers: Sequence[int]) -> bool:
-        """Foreign keys are looked at last: one that fails, as the rest of the keys is gone, says that nothing collides."""
+        """True when unique values collide.
+
+        Foreign keys are checked last. An error from one means that nothing collides; the other keys are missing
+        in this attempt.
+        """
         self._run("SAVEPOINT attempt")
         try:
             self.replace_rows(numbers)
@@ -196,7 +208,7 @@ class _RowSwap:
 
 
 def _describe_wait(cursor: psycopg.Cursor, target: PostgresTarget, error: psycopg.Error) -> str:
-    """What has to change before the row is let in."""
+    """The condition under which the database accepts the row."""
     if error.sqlstate in UNIQUE:
         return "it waits until another row of the table has other values"
     named = {"t": target.relation, "n": error.diag.constraint_name}
@@ -210,7 +222,7 @@ def _describe_wait(cursor: psycopg.Cursor, target: PostgresTarget, error: psycop
 def _bisect(
     cursor: psycopg.Cursor, attempt: Callable[[int, int], None], numbers: Sequence[int], columns: Sequence[str]
 ) -> list[RefusedRow]:
-    """Runs `attempt` over ranges of places, in order, each whole or in halves."""
+    """Runs `attempt` over index ranges in order. A refused range is halved."""
     refused: list[RefusedRow] = []
     waiting = [(0, len(numbers))] if numbers else []
     while waiting:
@@ -227,7 +239,8 @@ def _bisect(
 
 
 def find_refusal(cursor: psycopg.Cursor, attempt: Callable[[], None]) -> psycopg.Error | None:
-    """Why the database refuses some row of `attempt`, which is then undone; None when it takes them all."""
+    """The error of a row that the database refuses in `attempt`, which is then undone; None when all rows are
+    accepted."""
     cursor.execute("SAVEPOINT part")
     try:
         attempt()

@@ -1,4 +1,4 @@
-"""A lane that begins with what a lane elsewhere has: rows, what is kept beside them, and state, in one transaction."""
+"""Starts a lane from the stored state of another lane: rows, side rows and state, in one transaction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGE = "_replicator_beside"
 
 
 class RestorableLanes(SwappableLanes):
-    """`SwappableLanes` that can begin with what others have: `ports.checkpoints.RestoresState`."""
+    """`SwappableLanes` that can start from a checkpoint: `ports.checkpoints.RestoresState`."""
 
     def restore(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
         target = self.prepare_target(lane, plan)
@@ -44,7 +44,7 @@ class RestorableLanes(SwappableLanes):
 
 @contextmanager
 def _refuse_unconvertible_rows() -> Iterator[None]:
-    """Unfit for a row that the server refuses."""
+    """Raises CheckpointUnsupported for a row that the server refuses."""
     try:
         yield
     except psycopg.Error as error:
@@ -56,7 +56,7 @@ def _refuse_unconvertible_rows() -> Iterator[None]:
 def _copy_rows(
     cursor: psycopg.Cursor, relation: Sequence[str], rows: pa.Table, fits: Mapping[str, ColumnConversion]
 ) -> None:
-    """Rows that all fit, by COPY. Unfit where one does not."""
+    """Copies the rows. Raises CheckpointUnsupported if one does not fit."""
     good, rejects = conform_to_columns(rows, fits, careful=True)
     if rejects:
         raise CheckpointUnsupported(f"has rows that the target would reject ({rejects[0][ERROR][0].as_py()})")
@@ -66,7 +66,7 @@ def _copy_rows(
 
 
 def _copy_side_rows(cursor: psycopg.Cursor, target: PostgresTarget, pieces: Iterable[pa.Table]) -> None:
-    """Of each key, or each change, the row of the highest sequence: by way of a table of the transaction."""
+    """Copies the row with the highest sequence of each key (for scd2, of each change), through a temporary table."""
     names: list[str] = []
     for rows in pieces:
         if not names:

@@ -1,4 +1,4 @@
-"""The folded rows of one write on their way into the lane's staging table, wherever they come from."""
+"""The folded rows of a write, from any origin, on their way into the lane's staging table."""
 
 from __future__ import annotations
 
@@ -28,32 +28,38 @@ EVENT_POSITION = ("topic", "partition", "offset")
 
 
 class TargetRows(Protocol):
-    """Rows that fit the target. Each has a number of its own below `bound`; numbers may be missing."""
+    """Rows that fit the target. Each has a unique number below `bound`; numbers may be missing."""
 
     @property
     def count(self) -> int:
-        """How many they are."""
+        """The number of rows."""
 
     @property
     def bound(self) -> int:
-        """Above every number."""
+        """A limit above every row number."""
 
     def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:
-        """The rows as `rows_to_json`; None when they must go through the staging table."""
+        """The rows as `rows_to_json`; None when they need the staging table."""
 
     def stage(
         self, cursor: psycopg.Cursor, target: PostgresTarget, names: Sequence[str], *, careful: bool
     ) -> list[RefusedRow]:
-        """Put the columns `names` (at least) of the rows into the lane's staging table, but for the rows it returns."""
+        """Writes the columns `names` (at least) of the rows into the lane's staging table. Returns the refused
+        rows."""
 
     def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:
-        """The rows of these numbers as rejects: where each comes from, and as `_error` its sentence."""
+        """The rows with these numbers as rejects: their positions, and as `_error` their sentences."""
 
 
 @dataclass(frozen=True)
 class ProvidedRows:
-    """What a write brings: rows that fit, rejects, how many were applied before or came twice, and how many truncates are
-    no rows."""
+    """The input of a write.
+
+    - `rows`: the rows that fit.
+    - `rejects`: the rows that do not.
+    - `trimmed`: how many rows were applied before or repeated.
+    - `truncates`: how many truncates are not rows.
+    """
 
     rows: TargetRows
     rejects: Sequence[pa.Table]
@@ -67,15 +73,15 @@ class RowProvider(Protocol):
     def provide_rows(
         self, write: Write[RowProvider], before: LaneState, target: PostgresTarget, applied_at: datetime, *, careful: bool
     ) -> ProvidedRows:
-        """The rows above the lane's state. May be asked again, `careful` after the server refused something."""
+        """The rows above the lane's state. After a refusal by the server it is called again, with `careful`."""
 
     def discard(self, cursor: psycopg.Cursor) -> None:
-        """Remove what the server keeps of the supply, in the transaction that applied it."""
+        """Removes the provider's data from the server, in the transaction that applied it."""
 
 
 @dataclass(frozen=True)
 class InMemoryRowProvider:
-    """A `RowProvider` of this process."""
+    """A `RowProvider` in this process."""
 
     frame: pa.Table
 
@@ -94,12 +100,12 @@ class InMemoryRowProvider:
         )
 
     def discard(self, cursor: psycopg.Cursor) -> None:
-        """See `RowProvider.discard`: the server keeps nothing."""
+        """Does nothing: the server stores nothing."""
 
 
 @dataclass(frozen=True)
 class RowsInMemory:
-    """`TargetRows` of this process, numbered by their places."""
+    """`TargetRows` in this process, numbered by their index."""
 
     rows: pa.Table
 

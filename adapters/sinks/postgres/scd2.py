@@ -1,4 +1,4 @@
-"""Stages 2 to 4 of a plan that keeps versions, in the server: the statements, and what they need beside the target."""
+"""Stages 2 to 4 of an scd2 plan in the server: the statements and their side tables."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from .target import ROW, PostgresTarget
 from .tombstones import align_types, tombstones_name
 
 WITHOUT_EQUALITY = ("json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle", "citext")
-"""Types whose values PostgreSQL cannot compare, compares by their size, or takes for equal though they differ."""
+"""Types that PostgreSQL cannot compare, compares by size, or calls equal although they differ."""
 SMALL = 100
-"""Rows of a temporary table up to which an index costs more than it saves."""
+"""Up to this number of rows, an index on a temporary table costs more than it saves."""
 
 
 def ensure_absorbed_changes(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
-    """Create the table of what a history does not show, or add the columns it lacks; returns its name as SQL."""
+    """Creates the table of absorbed changes, or adds missing columns; returns its name as SQL."""
     name = tombstones_name(number)
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     columns = [c.name for c in plan.target]
@@ -71,7 +71,8 @@ def find_columns_without_equality(cursor: psycopg.Cursor, target: str) -> frozen
 
 
 class ServerScd2:
-    """One write of a history, whose rows are in the staging table. The temporary tables are gone with the transaction."""
+    """One write of an scd2 lane whose rows are in the staging table. Its temporary tables end with the
+    transaction."""
 
     def __init__(self, cursor: psycopg.Cursor, target: PostgresTarget, applied_at: datetime) -> None:
         self._cursor = cursor
@@ -81,7 +82,7 @@ class ServerScd2:
         self._events = quote_name(f"events_{target.number}")
 
     def end_versions(self, cuts: Sequence[Truncate]) -> None:
-        """Every version that a truncate lies within ends there."""
+        """Ends every version that contains a truncate, at the truncate."""
         plan, target = self._target.plan, self._target
         for cut in sorted(cuts, key=lambda cut: cut.sequence):
             names = end_sequence_columns(plan.table.sequence)
@@ -93,8 +94,10 @@ class ServerScd2:
     def judge_changes(
         self, lowest: SequenceKey, cuts: Sequence[Truncate], crossing: Sequence[SequenceKey], *, late: bool, moves: bool
     ) -> dict[str, int]:
-        """Relate the staged changes to what is known; how many came to which verdict. `crossing`: truncates that came late.
-        `late`: what is remembered beside the target may matter."""
+        """Computes the events of the staged changes; returns how many changes have which verdict.
+
+        `crossing`: truncates that arrived late. `late`: absorbed changes may matter.
+        """
         plan, target = self._target.plan, self._target
         rows = f"(SELECT s.*, s.{quote_name(ROW)} AS {quote_name(PLACE)} FROM {quote_name(target.stage)} AS s)"
         stage = quote_name(target.stage)
@@ -124,7 +127,7 @@ class ServerScd2:
         return dict(self._run(counted).fetchall())
 
     def read_incomplete(self) -> list[tuple[int, list[str] | None]]:
-        """The numbers of the changes that cannot be completed, and what they lack."""
+        """The numbers of the changes that cannot be completed, and the columns that they lack."""
         query = (
             f"SELECT {quote_name(PLACE)}, {quote_name(CDC_UNSENT)} FROM {self._events} WHERE "
             f"{quote_name(VERDICT)} = '{INCOMPLETE}'"
@@ -138,7 +141,7 @@ class ServerScd2:
         self._run(render_merge(plan, POSTGRES, target.relation, f"({versions})"))
 
     def store_absorbed_changes(self) -> bool:
-        """What the versions do not show; True when there is anything."""
+        """Stores the changes that the versions do not show; True when there are any."""
         names = [OP, *self._target.plan.table.keys, *cdc_sequence_columns(self._target.plan.table.sequence), START_AT]
         columns = ", ".join(map(quote_name, [*names, CDC_UNSENT, *self._known.values]))
         marks = absorbed_select(self._target.plan, POSTGRES, self._known, self._events)
@@ -148,7 +151,7 @@ class ServerScd2:
         return done.rowcount > 0
 
     def _absorbed_select(self) -> str:
-        """What is remembered of the keys at hand."""
+        """The absorbed changes of the batch's keys."""
         names = ", ".join(map(quote_name, self._target.plan.table.keys))
         keys = " UNION ".join(f"SELECT {names} FROM {place}" for place in (quote_name(self._target.stage), self._related))
         marks = f"{self._target.tombstones} AS m JOIN ({keys}) AS s USING ({names})"
@@ -163,7 +166,7 @@ class ServerScd2:
         return tuple(n for n in carried_columns(self._target.plan) if n in found)
 
     def _create_temporary(self, name: str, select: str, *, indexed: Sequence[str] = ()) -> None:
-        """A temporary table. Rows of others are looked up in it by the columns of the index."""
+        """Creates a temporary table, with an index for joins from other rows."""
         self._run(f"DROP TABLE IF EXISTS pg_temp.{name}")
         made = self._run(f"CREATE TEMP TABLE {name} ON COMMIT DROP AS {select}")
         if indexed and made.rowcount > SMALL:

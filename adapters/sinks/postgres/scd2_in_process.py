@@ -1,9 +1,11 @@
-"""Stages 2 to 4 of a plan that keeps versions, with stage 3 in this process: the versions of a batch's keys are read, those
-that begin with a change are copied into the target, and those that were there end, change or go by a merge.
+"""Stages 2 to 4 of an scd2 plan, with stage 3 in this process.
 
-For targets whose columns keep what they are given and compare it as Arrow does, see `has_lossless_columns`: windows over
-whole rows take the server several times as long as DuckDB takes for numbers, and a version that is copied straight in is
-written once.
+It reads the versions of the batch's keys, copies new versions straight into the target, and changes existing
+versions with a merge.
+
+It needs columns that store and compare values as Arrow does, see `has_lossless_columns`. It is faster, because
+the server's windows over whole rows take several times as long as DuckDB's over numbers. A copied version is
+also written only once.
 """
 
 from __future__ import annotations
@@ -35,11 +37,11 @@ from .binary_copy import can_copy_binary, copy_binary
 from .target import PostgresTarget
 
 BULK_KEYS = 50_000
-"""From here on one scan of the target is cheaper than a look-up per key."""
+"""From this number of keys, one scan of the target is cheaper than a look-up per key."""
 PART = 40_000
-"""Changes that are judged at a time, while the server takes in the versions that those before them began."""
+"""The number of changes in a slice. The server writes the versions of one slice while the next is reconciled."""
 PIECE = 16 << 20
-"""Bytes of versions that are read at a time."""
+"""The size in bytes of one read of versions."""
 KEPT: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
@@ -54,7 +56,8 @@ KEPT: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us"),
 }
-"""By PostgreSQL's type the type of Arrow with the same values, told apart alike; a time zone says nothing of a value."""
+"""The Arrow type with the same values and the same equality, per PostgreSQL type. Time zones do not affect
+values."""
 COLUMNS = (
     "SELECT a.attname, t.typname, a.atttypmod, coalesce(c.collisdeterministic, true), r.relkind IN ('r', 'p') "
     "AND NOT r.relrowsecurity FROM pg_attribute a JOIN pg_class r ON r.oid = a.attrelid "
@@ -67,7 +70,7 @@ OPTIONS = csv.ParseOptions(newlines_in_values=True)
 
 
 def has_lossless_columns(cursor: psycopg.Cursor, target: str, kinds: pa.Schema) -> bool:
-    """Every column of these types keeps, and compares, the values of its type of Arrow, and rows may be copied in."""
+    """True when every column stores and compares the values of its Arrow type exactly, and rows can be copied in."""
     there = {name: found for name, *found in cursor.execute(COLUMNS, (target,)).fetchall()}
     return all(field.name in there and _is_lossless(field, *there[field.name]) for field in kinds)
 
@@ -78,7 +81,7 @@ def _is_lossless(field: pa.Field, kind: str, parameter: int, bytewise: bool, pla
     if field.name == CDC_UNSENT:
         return kind == TEXTS
     if pa.types.is_decimal(field.type):
-        # As numeric's own input reads it: 16 bits of precision, then the scale.
+        # The type modifier of numeric: the precision above the low 16 bits, the scale in them.
         declared = divmod(parameter - 4, 1 << 16)
         return kind == "numeric" and declared == (field.type.precision, field.type.scale)
     wanted = pa.timestamp(field.type.unit) if pa.types.is_timestamp(field.type) else field.type
@@ -87,21 +90,24 @@ def _is_lossless(field: pa.Field, kind: str, parameter: int, bytewise: bool, pla
 
 
 class InProcessScd2:
-    """One write of a history, in the caller's transaction, whose changes are in memory."""
+    """One write of an scd2 lane with its changes in memory, in the caller's transaction."""
 
     def __init__(self, cursor: psycopg.Cursor, target: PostgresTarget) -> None:
         self._cursor = cursor
         self._target = target
 
     def judge_parts(self, rows: pa.Table, facts: Facts, cuts: Sequence[Truncate]) -> Iterator[Scd2Result]:
-        """Stages 2 and 3 of a rows frame, for which nothing matters that is remembered; for some keys after the others.
-        `cuts`: all truncates. The staging table is empty, and is left so; the cursor is free while this gives."""
+        """Stages 2 and 3 of a rows frame without relevant absorbed changes, one slice of keys after the other.
+
+        `cuts`: all truncates. The staging table is empty before and after. The cursor is free while a result is
+        yielded.
+        """
         plan, lowest = self._target.plan, facts.lowest
         if plan.history is None or lowest is None:
             raise AssertionError("only histories have versions, and only changes have sequences")
         names = [*plan.table.keys, *(old_key_columns(plan) if facts.has_key_changes else ())]
         bulk = len(_keys(rows, names)) >= BULK_KEYS
-        # One scan serves all keys; and the halves of a change of key are judged together.
+        # One scan serves all keys. The delete and the insert of a key change need the same slice.
         parts = [rows] if bulk or facts.has_key_changes else split_by_key(rows, names, PART)
         judge = partial(compute_versions, plan, plan.history, marks=None, lowest=lowest, cuts=cuts)
         with ThreadPoolExecutor(1, "judging") as beside:
@@ -109,7 +115,7 @@ class InProcessScd2:
             yield from (one.result() for one in coming)
 
     def _read_candidates(self, rows: pa.Table, names: Sequence[str], lowest: SequenceKey, *, bulk: bool) -> pa.Table:
-        """The versions that may matter of the keys in these columns."""
+        """The versions that can matter for the keys in these columns."""
         plan, moves = self._target.plan, len(names) > len(self._target.plan.table.keys)
         self._stage_rows(_keys(rows, names))
         select = select_candidates(
@@ -121,8 +127,11 @@ class InProcessScd2:
         return related
 
     def write_versions(self, judged: Iterator[Scd2Result]) -> list[Scd2Result]:
-        """Stage 4; returns what was judged. A version that begins with a change of the batch was not there: what is there
-        begins at its sequence, and a change that comes to the same sequence is known. The others may have been."""
+        """Stage 4; returns the results.
+
+        A version that starts with a change of the batch did not exist: a change with the sequence of an
+        existing version is a duplicate. The other versions may exist, so they are merged.
+        """
         names, done = list(self._target.fits), []
         for part in judged:
             self._copy_versions(part.write.filter(part.begins).select(names))
@@ -131,7 +140,7 @@ class InProcessScd2:
         return done
 
     def _merge_others(self, others: pa.Table) -> None:
-        """Done for each part, while the next one is judged."""
+        """Merges the other versions of a slice while the next slice is reconciled."""
         if others.num_rows:
             self._stage_rows(others)
             with planner_hints(self._cursor, bulk=others.num_rows >= BULK_KEYS):
@@ -139,7 +148,7 @@ class InProcessScd2:
             self._empty_stage()
 
     def _copy_versions(self, begun: pa.Table) -> None:
-        """Into the target itself."""
+        """Copies new versions straight into the target."""
         relation, names = (self._target.schema, self._target.table), begun.column_names
         if can_copy_binary(begun):
             copy_binary(self._cursor, relation, begun)
@@ -147,7 +156,7 @@ class InProcessScd2:
             copy_rows(self._cursor, copy_statement(relation, names), begun, self._target.list_forms(names))
 
     def store_absorbed_changes(self, marks: pa.Table) -> bool:
-        """Keep what the versions do not show; True when there is anything."""
+        """Stores the changes that the versions do not show; True when there are any."""
         if not marks.num_rows:
             return False
         plan = self._target.plan
@@ -162,7 +171,7 @@ class InProcessScd2:
         self._stage_rows(marks.select(names))
         columns, stage = ", ".join(map(quote_name, names)), quote_name(self._target.stage)
         insert = f"INSERT INTO {self._target.tombstones} ({columns}) SELECT {columns} FROM {stage} ON CONFLICT DO NOTHING"
-        kept = self._cursor.execute(insert.encode(), prepare=False).rowcount  # A cursor has it until its next statement.
+        kept = self._cursor.execute(insert.encode(), prepare=False).rowcount  # Read now: the next statement overwrites it.
         self._empty_stage()
         return kept > 0
 
@@ -179,7 +188,7 @@ class InProcessScd2:
         self._cursor.execute(f"TRUNCATE {quote_name(self._target.stage)}".encode(), prepare=False)
 
     def _read_select(self, select: str, kinds: pa.Schema) -> pa.Table:
-        """The rows of a SELECT with the columns of the target, with their types among `kinds`."""
+        """The rows of a SELECT with the columns of the target, in the types of `kinds`."""
         names = [c.name for c in self._target.plan.target]
         forms = {n: _find_form(kinds.field(n)) for n in names}
         chosen = ", ".join(select_expression(n, how) for n, (_, how) in forms.items())
@@ -189,7 +198,7 @@ class InProcessScd2:
         return pa.concat_tables(pieces) if pieces else schema.empty_table()
 
     def _read_copy(self, copy: str) -> Iterator[bytes]:
-        """What a COPY gives, some rows at a time. Each message of the protocol is one row."""
+        """The output of a COPY, some rows at a time. Each message of the protocol is one row."""
         with self._cursor.copy(copy.encode()) as out:
             piece = bytearray()
             for row in out:
@@ -206,7 +215,7 @@ def _keys(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 Form = tuple[pa.DataType, str]
-"""The type that a column is read as from CSV, and the SQL template that selects it so."""
+"""The type in which a column is read from CSV, and the SQL template that selects it."""
 
 
 def _find_form(field: pa.Field) -> Form:

@@ -1,4 +1,4 @@
-"""Rows into a staging table that every session sees, from any process."""
+"""Copies rows from any process into a staging table that every session sees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from .target import ROW, PostgresTarget
 
 @dataclass(frozen=True)
 class SharedCopy:
-    """What an attempt needs to copy folded rows of one write into its table; can be pickled, and shows no secret."""
+    """The parameters of an attempt to copy folded rows of one write. They can be pickled; the repr shows no
+    secret."""
 
     dsn: str = field(repr=False)
     lane: str
@@ -41,7 +42,7 @@ class SharedCopy:
 
     @classmethod
     def for_table(cls, table: str, target: PostgresTarget, dsn: str, applied_at: datetime) -> SharedCopy:
-        """For rows of the lane that `target` is."""
+        """For rows of the lane of `target`."""
         names = target.list_columns(whole=True)
         forms = (*target.list_forms(names), *target.list_forms([ATTEMPT]))
         columns = (*names, ATTEMPT)
@@ -49,8 +50,11 @@ class SharedCopy:
         return cls(dsn, target.lane.id, table, target.plan, fits, columns, forms, target.event_log, applied_at)
 
     def run(self, pieces: Iterable[pa.Table], part: int, attempt: int) -> CopyResult | None:
-        """Copy all rows of `pieces` of a folded frame, and commit; None when there are none. What does not fit, or what the
-        server refuses, is left out and returned. Raises the program's own errors."""
+        """Copies all slices of a folded frame, and commits; None when there are no rows.
+
+        Rows that do not fit or that the server refuses are returned as rejects. Raises only errors of this
+        program.
+        """
         filled = (piece for piece in pieces if piece.num_rows)
         first = next(filled, None)
         if first is None:
@@ -99,5 +103,5 @@ class SharedCopy:
 
 
 def _merge_rejects(rejects: Sequence[pa.Table], names: Sequence[str]) -> pa.Table | None:
-    """Rejects of all pieces: some have the target's types already, some the source's."""
+    """The rejects of all slices. Some have the target's types, others the source's."""
     return pa.concat_tables([bad.select(names) for bad in rejects], promote_options="permissive") if rejects else None

@@ -1,9 +1,11 @@
-"""Staging tables that every session sees, so that several processes fill one side by side.
+"""Staging tables that every session sees, so that several processes can fill one in parallel.
 
-A write has one of its own in schema `_replicator`: `staging_<number of the lane>_<random>`, unlogged, shaped as the lane's
-staging table and with the column `_cdc_attempt`. Whoever copies rows into it commits by itself, perhaps more than once: a
-task that fails is tried again, and a slow one twice at the same time. Only rows of attempts that were told to have
-succeeded are ever read. What a batch that failed leaves is removed when the lane is prepared, and before its next batch.
+Each write has its own in schema `_replicator`: `staging_<number of the lane>_<random>`. It is unlogged, and has
+the columns of the lane's staging table and `_cdc_attempt`.
+
+Every attempt commits its own rows, perhaps more than once: failed tasks are repeated, and slow tasks can run
+twice at the same time. Only rows of attempts that are reported as successful are read. Tables of a failed batch
+are dropped when the lane is prepared, and before its next batch.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from .row_provider import EVENT_POSITION, ProvidedRows, RowProvider
 from .target import ROW, PostgresTarget
 
 ATTEMPT = "_cdc_attempt"
-"""Which attempt copied a row."""
+"""The attempt that copied a row."""
 
 END_WITHIN_MS = 5_000
 LEFT = sql.SQL("SELECT c.relname FROM pg_class c WHERE c.relnamespace = to_regnamespace({}) AND starts_with(c.relname, %s)")
@@ -45,8 +47,13 @@ END_COPYING = sql.SQL(
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What one attempt brought in: `rows`, numbered below `bound`; rejects, with `_error`; and truncates, which are none.
-    Attempts are to be read in the order of `part`."""
+    """The result of one attempt.
+
+    - `part`: the attempts are read in this order.
+    - `rows`: how many rows were copied, numbered below `bound`.
+    - `truncates`: how many truncates are not rows.
+    - `rejects`: rejects with `_error`.
+    """
 
     part: int
     attempt: int
@@ -57,7 +64,7 @@ class CopyResult:
 
 
 def create_shared_table(cursor: psycopg.Cursor, target: PostgresTarget) -> str:
-    """Create a staging table for one write; returns its name."""
+    """Creates a staging table for one write; returns its name."""
     name = f"{_prefix(target.number)}{secrets.token_hex(6)}"
     shape = target.empty_select(f", NULL::bigint AS {quote_name(ATTEMPT)}")
     cursor.execute(f"CREATE UNLOGGED TABLE {quote_name(SCHEMA, name)} AS {shape}".encode(), prepare=False)
@@ -65,31 +72,34 @@ def create_shared_table(cursor: psycopg.Cursor, target: PostgresTarget) -> str:
 
 
 def copy_role(name: str) -> str:
-    """The role (`connection.PostgresSession`) of who copies into that table, by which it is found."""
+    """The role (`connection.PostgresSession`) of sessions that copy into this table; it identifies them."""
     return name
 
 
 def drop_shared_tables(cursor: psycopg.Cursor, number: int) -> None:
-    """Remove the staging tables of the lane of that number, and end what still copies into them."""
+    """Drops the staging tables of the lane with this number, and ends sessions that still copy into them."""
     for name in list_shared_tables(cursor, number):
         _drop_table(cursor, name)
 
 
 def list_shared_tables(cursor: psycopg.Cursor, number: int) -> list[str]:
-    """The staging tables that are there of the lane of that number."""
+    """The existing staging tables of the lane with this number."""
     return [name for (name,) in cursor.execute(LEFT.format(sql.Literal(SCHEMA)), (_prefix(number),)).fetchall()]
 
 
 def _drop_table(cursor: psycopg.Cursor, name: str) -> None:
-    # A copy that goes on would hold the table: of a task that was given up, or of an instance that is no more.
+    # A copy that still runs locks the table: an abandoned task, or a task of an instance that has ended.
     cursor.execute(END_COPYING.format(sql.Literal(END_WITHIN_MS)), (f"replicator {copy_role(name)} ",))
     cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(SCHEMA, name)), prepare=False)
 
 
 COPIED = "a.first + s.{row}"
 ARRIVED = f'(row_number() OVER (ORDER BY s."{OFFSET}", {COPIED}) - 1)::int'
-"""Numbers of staged rows. What a change of a history did not send comes from one that was there when it came: its rows are
-numbered as they came, not as tasks happened to copy them."""
+"""The numbers of staged rows for scd2, in the order of arrival.
+
+A change with missing values needs a change that arrived before it, so the order in which tasks copied rows is
+not enough.
+"""
 
 
 def _prefix(number: int) -> str:
@@ -97,14 +107,18 @@ def _prefix(number: int) -> str:
 
 
 def reject_columns(*, event_log: bool) -> tuple[str, ...]:
-    """What is told of a rejected row besides why: where it comes from, and of a record what it holds."""
+    """The columns of a rejected row besides the reason: its position, and for a record its key and value."""
     return (*EVENT_POSITION, "key", "value") if event_log else POSITION
 
 
 @dataclass(frozen=True)
 class SharedStaging:
-    """A `RowProvider` and its `Rows`, in a staging table that attempts filled. `before`: the lane's state that it follows;
-    `trimmed`: how many rows were left out because they are below that, or came twice. `late`: rejects of a watermark."""
+    """A `RowProvider` and its `TargetRows`, in a staging table that attempts filled.
+
+    - `before`: the lane's state at the time of copying.
+    - `trimmed`: how many rows were left out, because they are below that state or repeated.
+    - `late`: rejects of a watermark.
+    """
 
     name: str
     before: LaneState
@@ -126,7 +140,7 @@ class SharedStaging:
         *,
         careful: bool,  # noqa: ARG002
     ) -> ProvidedRows:
-        """Values were looked at, and refused by the server, where they were copied from."""
+        """Values were already checked, by this program and by the server, when they were copied."""
         if before != self.before:
             raise Retryable(f"the state of lane {write.lane.id} changed while its rows were copied")
         rejects = [rows for rows in (self.late, *(one.rejects for one in self.attempts)) if rows is not None]
@@ -152,7 +166,7 @@ class SharedStaging:
         return self.firsts[-1]
 
     def inline(self, fits: Mapping[str, ColumnConversion]) -> str | None:  # noqa: ARG002
-        """None: the rows are on the server already."""
+        """None: the rows are already on the server."""
         return None
 
     def stage(
@@ -163,7 +177,7 @@ class SharedStaging:
         *,
         careful: bool,  # noqa: ARG002
     ) -> list[RefusedRow]:
-        """All columns, because rejects are read from there."""
+        """Stages all columns, because rejects are read from the staging table."""
         columns = [name for name in target.list_columns(whole=True) if name != ROW]
         into, given = (sql.SQL(", ").join(sql.Identifier(*p, n) for n in columns) for p in ((), ("s",)))
         query = sql.SQL(
@@ -177,19 +191,19 @@ class SharedStaging:
             given=given,
             shared=sql.Identifier(SCHEMA, self.name),
             attempt=sql.Identifier(ATTEMPT),
-            # Rows that are appended keep their order, in which a column may number itself.
+            # Appended rows keep their order, because an identity column numbers them in it.
             order=sql.SQL("" if target.plan.merge_keys else " ORDER BY 1"),
         )
         with planner_hints(cursor, bulk=True):
             attempts = [one.attempt for one in self.attempts]
             found = cursor.execute(query, (attempts, list(self.firsts[:-1])), prepare=False).rowcount
         if found != self.count:
-            # A server that crashed and came back has emptied its unlogged tables.
+            # A server empties its unlogged tables when it recovers from a crash.
             raise Retryable(f"of {self.count} rows that were copied for lane {target.lane.id} {found} are there")
         return []
 
     def rejects(self, cursor: psycopg.Cursor, target: PostgresTarget, sentences: Mapping[int, str]) -> pa.Table:
-        """See `Rows.rejects`, with the columns `reject_columns`."""
+        """See `TargetRows.rejects`, with the columns `reject_columns`."""
         names = reject_columns(event_log=target.event_log)
         query = sql.SQL("SELECT {}, {} FROM {} WHERE {} = ANY(%s) ORDER BY 1").format(
             sql.Identifier(ROW),

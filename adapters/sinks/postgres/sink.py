@@ -1,4 +1,4 @@
-"""Tables in a schema of a PostgreSQL database."""
+"""The PostgreSQL sink: tables in a schema of a database."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ POLICIES = frozenset({"scd1", "append", "scd2"})
 
 
 class PostgresSink:
-    """`ports.sink.Sink` and `ports.reader.SelectsRows` over `pyarrow.Table`; options `dsn`, `schema` (default `public`),
-    `query_timeout` (seconds, default 60) and `answer_timeout` (seconds, default 300).
+    """`ports.sink.Sink` and `ports.reader.SelectsRows` over `pyarrow.Table`.
 
-    All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named `into`, whatever
-    characters it holds, in at most 63 bytes. Needs PostgreSQL 15.
+    Options: `dsn`, `schema` (default `public`), `query_timeout` (seconds, default 60) and `answer_timeout`
+    (seconds, default 300).
+
+    All writes of one `apply` commit together, with the positions of their lanes. A lane's table is named
+    `into`, with any characters, in at most 63 bytes. Needs PostgreSQL 15.
     """
 
     capabilities = SinkCapabilities(
@@ -70,14 +72,12 @@ class PostgresSink:
         return self.lanes.list_artifacts(lane)
 
     def drop(self, lane: Lane) -> None:
-        """See `ports.sink.Drops.drop`, and `DroppableLanes.drop`."""
         self.lanes.drop(lane)
 
     def refuse_second_writer(self, lane: Lane) -> None:
         self.lanes.refuse_second_writer(lane)
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self.lanes.swap(lane, rebuilt, judge)
 
     def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
@@ -104,7 +104,7 @@ class PostgresSink:
         where: str | None = None,
         limit: int | None = None,
     ) -> pa.Table:
-        """See `ports.reader.Reader.read`; PostgreSQL has no earlier versions."""
+        """See `ports.reader.Reader.read`. PostgreSQL has no old versions."""
         return self._reader.read(name, version=version, as_of=as_of, where=where, limit=limit)
 
     def select(
@@ -116,11 +116,11 @@ class PostgresSink:
         as_of: datetime | None = None,
         seconds: float | None = None,
     ) -> pa.Table:
-        """See `ports.reader.SelectsRows.select`; PostgreSQL has no earlier versions."""
+        """See `ports.reader.SelectsRows.select`. PostgreSQL has no old versions."""
         return self._reader.select(name, choose, version=version, as_of=as_of, seconds=seconds)
 
     def explain(self, lane: Lane, plan: ApplyPlan, fold: Dialect = DUCKDB) -> Mapping[str, str]:
-        """See `ports.sink.Explains`. `fold`: that of the engine."""
+        """See `ports.sink.Explains`. `fold`: the dialect of the engine."""
         view = render_view(plan, self._schema, lane.into)
         stages = explain(plan, POSTGRES, quote_name(self._schema, lane.into), fold=fold)
         return stages if view is None else {**stages, "view": view}

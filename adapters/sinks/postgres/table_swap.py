@@ -1,7 +1,8 @@
-"""A table made anew in the place of a lane's own: renamed, with the lane's state and what it remembers, in one transaction.
+"""Replaces a lane's table by its rebuild: renames it, with the lane's state and tombstones, in one transaction.
 
-What others may have given the old table is given to the new one: owner, grants, comments of columns, storage parameters,
-indexes; views that read it read the new one. What could not be kept so is named, and nothing is done.
+The new table gets the settings that others made on the old one: owner, grants, comments of columns, storage
+parameters and indexes. Views of the old table then read the new one. If something cannot be kept, the swap
+names it and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .shared_staging import drop_shared_tables
 from .tombstones import drop_tombstones, tombstones_name
 
 READERS_SECONDS = 10.0
-"""How long readers that began before the new table was complete are waited for."""
+"""How long to wait for readers that started before the new table was complete."""
 
 EARLIER_READERS = sql.SQL(
     "SELECT a.pid, a.application_name FROM pg_stat_activity a, _replicator.positions p "
@@ -80,11 +81,11 @@ HAS = sql.SQL("SELECT to_regclass(%s) IS NOT NULL")
 
 
 class SwappableLanes(DroppableLanes):
-    """`DroppableLanes` whose tables can be exchanged: `ports.sink.Swaps`."""
+    """`DroppableLanes` with tables that can be swapped: `ports.sink.Swaps`."""
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """Readers wait for the moment of the commit; one that began before the new table was
-        complete, and would find it empty, is waited for."""
+        """Readers wait during the commit. A reader that started before the new table was complete would find it
+        empty, so the swap waits for it."""
         number, other = self._acquire(lane), self._acquire(rebuilt)
         self._await_readers(rebuilt)
         (schema, table), (_, anew) = self._place(lane), self._place(rebuilt)
@@ -111,7 +112,7 @@ class SwappableLanes(DroppableLanes):
         return state
 
     def _await_readers(self, rebuilt: Lane) -> None:
-        """Until nobody reads with a snapshot of before the rows of `rebuilt` were there. Fatal when that takes too long."""
+        """Waits until no snapshot is older than the rows of `rebuilt`. Raises Fatal when that takes too long."""
         end = time.monotonic() + READERS_SECONDS
         while True:
             with self.session.cursor(f"looking for readers before lane {rebuilt.id}") as cursor:
@@ -128,7 +129,7 @@ class SwappableLanes(DroppableLanes):
 
 
 def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: str) -> None:
-    """Raise Fatal for a table that is not the lane's alone, or has what would not be kept."""
+    """Raises Fatal for a table that does not belong to the lane alone, or has objects that the swap would lose."""
     if not read_remains(cursor, lane, schema, table).is_removable:
         raise Fatal(
             f"table {schema}.{table} is not there, or was there before lane {lane.id} wrote it, or another lane does, too",
@@ -147,7 +148,7 @@ def _refuse_unswappable(cursor: psycopg.Cursor, lane: Lane, schema: str, table: 
 
 
 def _swap_tables(cursor: psycopg.Cursor, schema: str, table: str, anew: str, number: int) -> None:
-    """Rename; the old table is removed. The exclusive lock on it is taken as late as can be."""
+    """Renames the tables and drops the old one. The exclusive lock on the old one starts as late as possible."""
     old, new, gone = quote_name(schema, table), quote_name(schema, anew), f"_replaced_{number}"
     view = find_own_view(cursor, schema, anew)
     if view:
@@ -167,7 +168,7 @@ def _swap_tables(cursor: psycopg.Cursor, schema: str, table: str, anew: str, num
 
 
 def _copy_settings(cursor: psycopg.Cursor, old: str, new: str) -> None:
-    """Give the new table what others gave the old one."""
+    """Gives the new table the settings that others made on the old one."""
     owner, options, identity = cursor.execute(LOOKS, (old,)).fetchone() or ("", None, "")
     if (owner,) != (cursor.execute(LOOKS, (new,)).fetchone() or ("",))[:1]:
         _run(cursor, f"ALTER TABLE {new} OWNER TO {quote_name(owner)}")
@@ -184,7 +185,7 @@ def _copy_settings(cursor: psycopg.Cursor, old: str, new: str) -> None:
 
 
 def _create_missing_indexes(cursor: psycopg.Cursor, old: str, new: str, number: int) -> list[tuple[str, str]]:
-    """Make the indexes of the old table that the new one lacks: their names for now, and what they are to be called."""
+    """Creates indexes of the old table that the new one lacks. Returns their temporary and their final names."""
     there = {text for _, _, text in cursor.execute(INDEXES, (new,)).fetchall()}
     made = []
     for at, (name, unique, text) in enumerate(cursor.execute(INDEXES, (old,)).fetchall()):
@@ -195,7 +196,7 @@ def _create_missing_indexes(cursor: psycopg.Cursor, old: str, new: str, number: 
 
 
 def _rename_indexes(cursor: psycopg.Cursor, schema: str, table: str, anew: str) -> None:
-    """Indexes and constraints that are called after the table's former name, as far as their names are free."""
+    """Renames indexes and constraints that contain the table's former name, if the new names are free."""
     relation = quote_name(schema, table)
     for kind, name in cursor.execute(NAMED, {"t": relation, "n": anew}).fetchall():
         wanted = name.replace(anew, table)
@@ -206,7 +207,7 @@ def _rename_indexes(cursor: psycopg.Cursor, schema: str, table: str, anew: str) 
 
 
 def _copy_tombstones(cursor: psycopg.Cursor, number: int, other: int) -> None:
-    """What the other lane remembers is what this one does."""
+    """Replaces the tombstones of this lane by those of the other lane."""
     drop_tombstones(cursor, number)
     name = tombstones_name(other)
     if cursor.execute(HAS, (name,)).fetchone() == (True,):

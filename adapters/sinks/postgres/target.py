@@ -1,7 +1,8 @@
-"""A prepared target: its table, the temporary tables its rows pass through, and the statements that move them.
+"""A prepared target: its table, its temporary tables, and the statements that move rows between them.
 
-Per lane and connection there is one staging table, typed as the target's own columns (so that PostgreSQL checks lengths,
-domains and enums on the way in), and one of the same shape for rows that stage 3 completed.
+Per lane and connection there is one staging table with the types of the target's columns, so that PostgreSQL
+checks lengths, domains and enums early. A second table with the same columns holds the rows that stage 3
+completed.
 """
 
 from __future__ import annotations
@@ -42,17 +43,22 @@ from ...sql.render import render_merge
 from .tombstones import delete_statement, upsert_statement
 
 PLACEHOLDER = "\0rows\0"
-"""Where a statement takes its rows from a parameter; no identifier can hold it."""
+"""Stands for the rows of a parameter in a statement; no identifier can contain it."""
 
 ROW = "_cdc_row"
-"""The number of a row in the batch, by which the server's answers are matched with the rows in memory."""
+"""The number of a row in the batch; it matches the server's answers with the rows in memory."""
 
 
 @dataclass
 class PostgresTarget:
-    """Where the rows of one lane go. `number` names its temporary tables; `indexed`: each row is found by an index;
-    `filled`: the open transaction has put rows into the temporary tables. `without_equality`: columns of a history whose
-    values are compared as text. `is_lossless`: see `pg_versions_here`."""
+    """The destination of one lane's rows.
+
+    - `number`: part of the names of its temporary tables.
+    - `indexed`: an index finds each row.
+    - `filled`: the open transaction has written rows into the temporary tables.
+    - `without_equality`: columns of an scd2 target that are compared as text.
+    - `is_lossless`: see `scd2_in_process`.
+    """
 
     lane: Lane
     plan: ApplyPlan
@@ -71,7 +77,7 @@ class PostgresTarget:
         self._known: dict[object, bytes] = {}
 
     def _render_once(self, key: object, render: Callable[[], str]) -> bytes:
-        """Rendering takes longer than a small write, so each statement is rendered once."""
+        """Renders each statement once, because rendering takes longer than a small write."""
         if key not in self._known:
             self._known[key] = render().encode()
         return self._known[key]
@@ -93,16 +99,16 @@ class PostgresTarget:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The types rows must be cast to before they are sent."""
+        """The Arrow types for rows that are sent to the server."""
         return pa.schema([pa.field(name, fit.arrow) for name, fit in self.fits.items()])
 
     @property
     def event_log(self) -> bool:
-        """The rows are records, not changes: no operation, nothing unsent."""
+        """The rows are records, not changes: they have no operation and no missing values."""
         return self.plan.fold == "none" and not self.plan.table.sequence
 
     def list_columns(self, *, whole: bool) -> list[str]:
-        """The columns to send: what stage 4 needs, or, `whole`, what stage 3 reads too."""
+        """The columns to send: the input of stage 4, and with `whole` also the input of stage 3."""
         plain = [ROW, *([] if self.event_log else [OP]), *self.fits]
         return [*plain, *self._extra_columns()] if whole else plain
 
@@ -121,7 +127,8 @@ class PostgresTarget:
         return copy_statement((self.stage,), names)
 
     def merge(self, numbers: Sequence[int] | None = None, *, repaired: bool = False, into: str | None = None) -> bytes:
-        """Stage 4 over all rows that apply, or over those of these ascending numbers; into the target, or into `into`."""
+        """Stage 4 over all rows that apply, or over the rows with these ascending numbers; into the target, or
+        into `into`."""
         if numbers is None:
             return self._render_once(("merge", repaired), lambda: self._merge([], repaired, self.relation))
         return self._merge([numbers_condition(numbers)], repaired, into or self.relation).encode()
@@ -136,7 +143,7 @@ class PostgresTarget:
         return f"(SELECT * FROM {rows} WHERE {' AND '.join(conditions)})" if conditions else rows
 
     def analyze(self, *, whole: bool, repaired: bool = False) -> bytes:
-        """Statistics of the staging table (or of the completed rows): of what joins look at only."""
+        """ANALYZE of the staging table (or of the completed rows), only for columns that joins use."""
         names = [*(self.plan.merge_keys or (ROW,)), *(old_key_columns(self.plan) if whole else ())]
         names += [VERDICT] if repaired else []
         return (
@@ -152,8 +159,10 @@ class PostgresTarget:
         resent: SequenceKey | None,
         forgetting: LatenessLimit | None = None,
     ) -> bytes:
-        """Stage 3, from the staging table into the table of completed rows. `resent`: see `plan.resent_below`;
-        `forgetting`: `retention.can_be_late`."""
+        """Stage 3, from the staging table into the table of completed rows.
+
+        `resent`: see `get_resent_limit`. `forgetting`: see `find_lateness_limit`.
+        """
         if resent is not None or forgetting is not None:
             return self._reconcile(ledger, floor, resent, forgetting).encode()
         return self._render_once(("repair", ledger, floor), lambda: self._reconcile(ledger, floor, None, None))
@@ -175,25 +184,25 @@ class PostgresTarget:
         return f"INSERT INTO {quote_name(self.completed_table)} {select}"
 
     def delete_foreign_deletes(self) -> bytes:
-        """Take out of the staging table the deletes that are of other rows than the target's."""
+        """Removes deletes of other rows than the target's from the staging table."""
         where = other_row_condition(self.plan, POSTGRES, as_text=True)
         return self._render_once(
             "leave", lambda: f"DELETE FROM {quote_name(self.stage)} AS r USING {self.relation} AS t WHERE {where}"
         )
 
     def select_ambiguous_deletes(self) -> bytes:
-        """The numbers of staged deletes of which it cannot be told whether they are of other rows than the target's."""
+        """The numbers of staged deletes that may belong to another row than the target's."""
         where = other_row_condition(self.plan, POSTGRES, as_text=True, doubtful=True)
         row, stage = quote_name(ROW), quote_name(self.stage)
         return self._render_once("untold", lambda: f"SELECT r.{row} FROM {stage} AS r, {self.relation} AS t WHERE {where}")
 
     def count_verdicts(self) -> bytes:
-        """How many of the completed rows got which verdict."""
+        """The number of completed rows per verdict."""
         query = f"SELECT {quote_name(VERDICT)}, count(*) FROM {quote_name(self.completed_table)} GROUP BY 1"
         return self._render_once("verdicts", lambda: query)
 
     def select_given_up(self) -> bytes:
-        """The rows that cannot be completed or are late: which of the two, and what they lack."""
+        """The rows that are incomplete or late: their numbers, verdicts, and missing columns."""
         columns = f"{quote_name(ROW)}, {quote_name(VERDICT)}, {quote_name(UNCHANGED)}"
         query = (
             f"SELECT {columns} FROM {quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} IN "
@@ -202,15 +211,16 @@ class PostgresTarget:
         return query.encode()
 
     def delete_tombstones(self, high: SequenceKey) -> bytes:
-        """Remove the remembered deletes that are not above `high`."""
+        """Removes the tombstones that are not above `high`."""
         return delete_statement(self.tombstones or "", self.plan, high).encode()
 
     def delete_marked_rows(self, gone: DeleteHorizon) -> bytes:
-        """Remove the marked rows whose deletes are forgotten."""
+        """Removes the marked rows whose tombstones are purged."""
         return f"DELETE FROM {self.relation} WHERE {purged_condition(self.plan, POSTGRES, gone)}".encode()
 
     def clear(self, cut: Truncate) -> bytes:
-        """Remove, or mark, the rows a truncate finds: older ones, and those from before replication began."""
+        """Removes (or marks) the rows that a truncate clears: older rows, and rows from before replication
+        started."""
         found = cleared_condition(self.plan, POSTGRES, cut.sequence)
         if not self.plan.soft_deletes:
             return f"DELETE FROM {self.relation} AS t WHERE {found}".encode()
@@ -218,26 +228,26 @@ class PostgresTarget:
         return f"UPDATE {self.relation} AS t SET {marks} WHERE {found}".encode()
 
     def merge_inline(self) -> bytes:
-        """Stage 4 over rows given as one JSON parameter."""
+        """Stage 4 over rows in one JSON parameter."""
         return self._render_once(
             "merge inline",
             lambda: self._take_rows_from_parameter(render_merge(self.plan, POSTGRES, self.relation, PLACEHOLDER)),
         )
 
     def record_tombstones_inline(self) -> bytes:
-        """`record_tombstones` for rows given as one JSON parameter."""
+        """`record_tombstones` for rows in one JSON parameter."""
         return self._render_once(
             "remember inline", lambda: self._take_rows_from_parameter(self._record_tombstones(f"{PLACEHOLDER} AS r WHERE"))
         )
 
     def _take_rows_from_parameter(self, statement: str) -> str:
-        """The statement with its rows taken from the parameter. The stored operation is the operation of the row."""
+        """The statement with rows from the parameter. The stored operation is also the row's operation."""
         operation = f", r.{quote_name(CDC_OP)} AS {quote_name(OP)}" if CDC_OP in self.fits else ""
         rows = f"(SELECT r.*{operation} FROM json_populate_recordset(NULL::{self.relation}, \0::json) AS r)"
         return statement.replace(PLACEHOLDER, rows).replace("%", "%%").replace("\0", "%s")
 
     def record_tombstones(self, *, repaired: bool) -> bytes:
-        """Record the deletes of the batch in the ledger, the highest sequence per key."""
+        """Stores the deletes of the batch as tombstones, the highest sequence per key."""
         applied = f"{quote_name(self.completed_table)} WHERE {quote_name(VERDICT)} = '{APPLY}' AND"
         return self._render_once(
             ("remember", repaired),
@@ -248,8 +258,8 @@ class PostgresTarget:
         return upsert_statement(self.tombstones or "", self.plan, f"{rows} {quote_name(OP)} = 'd'")
 
     def create_temporary(self, cursor: psycopg.Cursor, generation: int, *, repaired: bool) -> None:
-        """Create the temporary tables that this connection does not have yet, and empty them of what an earlier write of
-        this transaction left."""
+        """Creates the temporary tables that this connection lacks. Empties tables that an earlier write of the
+        transaction filled."""
         wanted = {self.stage: ""} | ({self.completed_table: f", NULL::text AS {quote_name(VERDICT)}"} if repaired else {})
         for name, more in wanted.items():
             if self.staged.get(name) != generation:

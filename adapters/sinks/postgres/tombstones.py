@@ -1,6 +1,6 @@
-"""The tombstone ledger in PostgreSQL: one table per lane in schema `_replicator`, keyed as the target is.
+"""Tombstones in PostgreSQL: one table per lane in schema `_replicator`, with the key of the target.
 
-Its key columns have the target's own types, so that joins use the primary key. It is named by the lane's number, never by
+Its key columns have the target's types, so that joins use the primary key. The lane's number is its name, not
 the target's name, so two lanes never share one.
 """
 
@@ -18,12 +18,12 @@ from ...sql.reconcile import not_above_condition
 
 
 def tombstones_name(number: int) -> str:
-    """The ledger of the lane of that number, as SQL."""
+    """The table of the lane with this number, as SQL."""
     return quote_name(SCHEMA, f"tombstones_{number}")
 
 
 def align_types(cursor: psycopg.Cursor, name: str, target: str) -> None:
-    """Give the columns of a table beside the target the types that the target has for them, which may be wider by now."""
+    """Changes the columns of a side table to the types of the target's columns, which may be wider now."""
     altered = cursor.execute(
         "SELECT m.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a JOIN pg_attribute m USING (attname) "
         "WHERE a.attrelid = %s::regclass AND m.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
@@ -36,7 +36,7 @@ def align_types(cursor: psycopg.Cursor, name: str, target: str) -> None:
 
 
 def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, target: str) -> str:
-    """Create the ledger of a lane unless it is there; returns its name as SQL."""
+    """Creates the lane's table if it does not exist; returns its name as SQL."""
     name = tombstones_name(number)
     (there,) = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,)).fetchone() or (False,)
     if not there:
@@ -53,12 +53,12 @@ def ensure_tombstones(cursor: psycopg.Cursor, number: int, plan: ApplyPlan, targ
 
 
 def drop_tombstones(cursor: psycopg.Cursor, number: int) -> None:
-    """Forget what a lane remembered, and in which columns: under another policy or key it has others."""
+    """Drops the lane's table: under another policy or key it has other columns."""
     cursor.execute(f"DROP TABLE IF EXISTS {tombstones_name(number)}".encode(), prepare=False)
 
 
 def delete_statement(ledger: str, plan: ApplyPlan, high: Sequence) -> str:
-    """Remove the entries that are not above `high`."""
+    """Removes the tombstones that are not above `high`."""
     return (
         f"DELETE FROM {ledger} AS l WHERE "
         f"{not_above_condition(POSTGRES, 'l', cdc_sequence_columns(plan.table.sequence), high)}"
@@ -66,7 +66,7 @@ def delete_statement(ledger: str, plan: ApplyPlan, high: Sequence) -> str:
 
 
 def upsert_statement(ledger: str, plan: ApplyPlan, rows: str) -> str:
-    """Record entries, given as SQL text after FROM; the highest sequence per key stays."""
+    """Stores tombstones, given as SQL text after FROM. The highest sequence per key stays."""
     keys = ", ".join(map(quote_name, plan.table.keys))
     sequence = [quote_name(n) for n in cdc_sequence_columns(plan.table.sequence)]
     columns = f"{keys}, {', '.join(sequence)}"

@@ -1,4 +1,4 @@
-"""Stages 2 to 4 of one write inside the caller's transaction."""
+"""Stages 2 to 4 of one write in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -50,12 +50,13 @@ from .scd2_in_process import InProcessScd2
 from .target import ROW, PostgresTarget
 
 BULK_ROWS = 50_000
-"""From here on one scan of the target is cheaper than a look-up per row; statistics of the staging table then matter."""
+"""From this number of rows, one scan of the target is cheaper than a look-up per row, and the staging table is
+analyzed."""
 
 
 @dataclass
 class WriteOutcome:
-    """What a write came to: the lane's next state, its counts, and the rows it gives up."""
+    """The result of a write: the lane's next state, its counts, and its rejects."""
 
     state: LaneState
     counts: Counts
@@ -63,33 +64,36 @@ class WriteOutcome:
 
 
 class PendingStatements:
-    """Statements that wait for the next round trip, each with one parameter."""
+    """Statements for the next round trip, each with one parameter."""
 
     def __init__(self, cursor: psycopg.Cursor) -> None:
         self.cursor = cursor
         self._statements: list[tuple[bytes, str]] = []
 
     def add(self, statement: bytes, parameter: str) -> None:
-        """Run `statement` later, in its turn."""
+        """Adds `statement` to the end."""
         self._statements.append((statement, parameter))
 
     def send(self) -> None:
-        """Run what waits; within a pipeline without waiting for the answers."""
+        """Runs the pending statements; in a pipeline it does not wait for answers."""
         waiting, self._statements = self._statements, []
         for statement, parameter in waiting:
             self.cursor.execute(statement, (parameter,))
 
     def flush(self) -> None:
-        """Run what waits, before a statement that may depend on it."""
+        """Runs the pending statements before a statement that may depend on them."""
         if self._statements:
             with self.cursor.connection.pipeline():
                 self.send()
 
 
 class PostgresWriter:
-    """One write on its way. With `careful` every step is guarded by a savepoint, and rows that the database refuses are
-    found and left out; without, such a row fails the whole transaction, which is then done again with care. With `patient`
-    rows that wait for other rows are not left out: they raise `RowsWaiting`."""
+    """One write.
+
+    - With `careful`, a savepoint guards every step, and rows that the database refuses are left out as rejects.
+    - Without `careful`, such a row fails the whole transaction, which is then repeated with `careful`.
+    - With `patient`, rows that wait for other rows are not rejected: they raise `RowsWaiting`.
+    """
 
     def __init__(
         self, pending: PendingStatements, target: PostgresTarget, generation: int, *, careful: bool, patient: bool = False
@@ -102,7 +106,7 @@ class PostgresWriter:
         self._careful = careful
 
     def apply(self, write: Write[RowProvider], state: LaneState | None, applied_at: datetime) -> WriteOutcome:
-        """Do the write on top of `state`, the lane's committed state (locked by the caller)."""
+        """Applies the write to `state`, the lane's committed state (locked by the caller)."""
         before = state or LaneState()
         refuse_gap(write, before.position)
         refuse_existing_rows(self._cursor, write.lane, self._target.relation, write.span.start, before.position)
@@ -127,7 +131,7 @@ class PostgresWriter:
         return outcome
 
     def _purge_state(self, write: Write[RowProvider], before: LaneState) -> LaneState:
-        """The state that the write is judged under. What it forgets is gone before anything else is looked at."""
+        """The state for this write, after the purge of old tombstones and marked rows."""
         after = advance_purge(write.plan, before, write.at)
         if after != before and after.purged_up_to is not None and self._target.tombstones is not None:
             self._pending.flush()
@@ -166,7 +170,8 @@ class PostgresWriter:
         outcome: WriteOutcome,
         applied_at: datetime,
     ) -> WriteOutcome:
-        """Stages 2 to 4 of a history. A constraint that refuses a version refuses the write: its neighbours depend on it."""
+        """Stages 2 to 4 for scd2. A constraint that refuses a version refuses the write, because neighbouring
+        versions depend on it."""
         facts, target, rows = write.folded.facts, self._target, entered.rows
         known = {cut.sequence for cut in before.truncates}
         new = [cut for cut in facts.truncates if cut.sequence not in known]
@@ -205,8 +210,8 @@ class PostgresWriter:
     def _write_versions_in_process(
         self, rows: pa.Table, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> WriteOutcome:
-        """Stages 2 to 4 of a history whose stage 3 this process can do. A row that the server refuses has the write done
-        again with care, and in the server."""
+        """Stages 2 to 4 for scd2, with stage 3 in this process. If the server refuses a row, the write is
+        repeated with `careful`, in the server."""
         facts = write.folded.facts
         versions = InProcessScd2(self._cursor, self._target)
         marks = []
@@ -221,8 +226,10 @@ class PostgresWriter:
     def _write_per_column(
         self, entered: ProvidedRows, write: Write[RowProvider], before: LaneState, outcome: WriteOutcome
     ) -> WriteOutcome:
-        """Stages 2 to 4 with a sequence for each column. A constraint that refuses a row refuses the write: several changes
-        may have made it."""
+        """Stages 2 to 4 with a sequence for each column.
+
+        A constraint that refuses a row refuses the write, because the row can be the result of several changes.
+        """
         facts, target = write.folded.facts, self._target
         self._pending.flush()
         rows = self._drop_refused_values(entered.rows, outcome)
@@ -246,7 +253,7 @@ class PostgresWriter:
         return outcome
 
     def _drop_refused_values(self, rows: TargetRows, outcome: WriteOutcome) -> pa.Table:
-        """The changes in memory, without those of which the server refuses a value; found with care only."""
+        """The changes in memory. With `careful`, without changes that have a value the server refuses."""
         if not isinstance(rows, RowsInMemory):
             raise Fatal(f"lane {self._target.lane.id} has sequences per column, which only the local engine keeps")
         if not self._careful:
@@ -259,7 +266,7 @@ class PostgresWriter:
         return changes.rows.filter(left)
 
     def _write_inline(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> bool:
-        """Few rows are written by a statement that waits for the commit, to travel with it."""
+        """Writes few rows with a pending statement, which is sent together with the commit."""
         values = rows.inline(self._target.fits) if self._target.indexed else None
         if values is None:
             return False
@@ -295,7 +302,8 @@ class PostgresWriter:
         return left - superseded - duplicate - given_up
 
     def _delete_foreign_deletes(self, rows: TargetRows, facts: Facts, outcome: WriteOutcome) -> int:
-        """How many staged rows are deletes of other rows than the target's (`departures`), or may be."""
+        """The number of staged deletes that belong, or may belong, to other rows than the target's; see
+        `sql.key_change_deletes`."""
         if not (facts.has_key_changes and asks_target(self._target.plan)):
             return 0
         found = self._cursor.execute(self._target.delete_foreign_deletes(), prepare=False).rowcount
@@ -315,7 +323,7 @@ class PostgresWriter:
         self._unrecord_tombstones(refused, repaired)
 
     def _merge_or_refuse(self, rows: TargetRows, *, repaired: bool, bulk: bool) -> Sequence[RefusedRow]:
-        """Stage 4; the rows that are refused, which are looked for with care only."""
+        """Stage 4; returns the refused rows, which are searched only with `careful`."""
         if not self._careful:
             self._cursor.execute(self._target.merge(repaired=repaired), prepare=not bulk)
             return ()
@@ -326,7 +334,7 @@ class PostgresWriter:
         return refused
 
     def _unrecord_tombstones(self, refused: Sequence[RefusedRow], repaired: bool) -> None:
-        """A delete that the database refused is not remembered."""
+        """A delete that the database refused leaves no tombstone."""
         if refused:
             relation = self._target.completed_table if repaired else self._target.stage
             self._delete_staged(relation, [one.number for one in refused])
@@ -336,7 +344,7 @@ class PostgresWriter:
         self._cursor.execute(query, (numbers,))
 
     def _reject_refused(self, rows: TargetRows, refused: Sequence[RefusedRow], outcome: WriteOutcome) -> int:
-        """Rejects what the database refused; returns how many rows that were."""
+        """Rejects the rows that the database refused; returns their number."""
         if refused:
             sentences = {one.number: str(one.reject) for one in refused}
             _reject(outcome, rows.rejects(self._cursor, self._target, sentences))
@@ -344,14 +352,17 @@ class PostgresWriter:
 
 
 def _row_positions(relation: str) -> str:
-    """The rows of a table that was appended to, each with where its change came from, as it is said in a FROM clause."""
+    """The rows of an appended table, each with the position of its change, for a FROM clause."""
     return f"""(SELECT r.{quote_name(EVENT_ID)} AS event_id, m[1] AS topic, m[2]::int AS partition, m[3]::bigint AS "offset"
         FROM {relation} r, regexp_match(r.{quote_name(EVENT_ID)}, '^(.*)-([0-9]+)-([0-9]+)$') m) places"""
 
 
 def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, start: Position, applied: Position) -> None:
-    """Raise DataLoss when the table of a lane that inserts has what comes from `start` on, or later changes, of partitions
-    that the lane begins there: they would be inserted again."""
+    """Raises DataLoss when rows from `start` on are already in the table of a lane that inserts.
+
+    This is checked for partitions that the lane starts to read there, because these rows would be inserted
+    twice.
+    """
     if lane.policy not in ("append", "event_log"):
         return
     is_log = lane.policy == "event_log"
@@ -377,7 +388,7 @@ def refuse_existing_rows(cursor: psycopg.Cursor, lane: Lane, relation: str, star
 
 
 def refuse_gap(write: Write[Any], applied: Position) -> None:
-    """Raise DataLoss when records between what was applied and this write are missing."""
+    """Raises DataLoss when records between the applied position and this write are missing."""
     gaps = write.span.gaps(applied)
     if gaps:
         first = gaps[0]
@@ -389,7 +400,7 @@ def refuse_gap(write: Write[Any], applied: Position) -> None:
 
 
 def is_applied(write: Write[Any], before: LaneState) -> bool:
-    """Nothing of the write is above the lane's position."""
+    """True when nothing of the write is above the lane's position."""
     return not write.out_of_band and bool(before.position) and not write.span.after(before.position)
 
 
@@ -419,7 +430,7 @@ def _reject(outcome: WriteOutcome, rows: pa.Table) -> None:
 
 
 def _count_truncates(count: int, sequence: Sequence[SequenceValue], floor: Sequence[SequenceValue] | None) -> Counts:
-    """What became of the folded truncate: one that was known, or older than a known one, does nothing."""
+    """The counts of the folded truncates. A truncate at or below an applied one changes nothing."""
     if floor is None or tuple(sequence) > tuple(floor):
         return Counts(applied=count)
     return Counts(duplicate=count) if tuple(sequence) == tuple(floor) else Counts(superseded=count)

@@ -1,5 +1,4 @@
-"""What a history does not show of its changes, written and read on the executors; the same table as
-`sinks.delta.absorbed_changes`'."""
+"""The absorbed changes of scd2 targets on Spark, in the table of `sinks.delta.absorbed_changes`."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ class SparkAbsorbedChanges:
         self._upkeep = TableMaintenance(compact_every)
 
     def record(self, lane: Lane, plan: ApplyPlan, marks: DataFrame) -> bool:
-        """Remember `marks`, with `_op` and columns of the target; True when there are any. Visible on return."""
+        """Stores `marks`, with `_op` and columns of the target; True when there are any. They are visible on
+        return."""
         path = self._lake.tombstones(lane.into)
         marks = keep_parents(marks.drop(PLACE), marks)
         few = marks.limit(THROUGH_DRIVER + 1).toArrow()
@@ -54,8 +54,7 @@ class SparkAbsorbedChanges:
     def lookup(
         self, lane: Lane, plan: ApplyPlan, rows: DataFrame, related: DataFrame, applied: Position, *, again: bool = False
     ) -> DataFrame:
-        """What is remembered of the keys in `rows`, a rows frame, and in `related`, with `_op` and the target's columns;
-        what records at or above `applied` left is not there, nor, with `again`, what those of `rows` left. `_place`: -1."""
+        """See `DeltaAbsorbedChanges.lookup`. `_place` is -1."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             open_absorbed_changes(path, lane, plan)

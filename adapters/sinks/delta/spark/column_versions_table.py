@@ -1,5 +1,4 @@
-"""What is kept of the keys of a lane with a sequence for each column, read and written on the executors; the same table as
-`sinks.delta.column_versions_table`'s."""
+"""The column versions of a lane on Spark, in the table of `sinks.delta.column_versions_table`."""
 
 from __future__ import annotations
 
@@ -37,20 +36,22 @@ class SparkColumnVersions(DeltaColumnVersions):
     def open_table(self, lane: Lane, plan: ApplyPlan, version: int | None, kept: pa.Schema) -> DeltaTable:
         table = super().open_table(lane, plan, version, kept)
         if version is None:
-            # It was made anew, with versions that the one before it had too, and Spark remembers tables by their place.
+            # The table was recreated with old version numbers, and Spark caches tables by their path.
             spark: Any = self._session.spark
             log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
             log.invalidateCache(spark._jsparkSession, spark._jvm.org.apache.hadoop.fs.Path(to_spark_path(table.table_uri)))
         return table
 
     def read_rows(self, table: DeltaTable) -> DataFrame:
-        """All that is kept at the version of `table`: the key and the text."""
+        """All rows at the version of `table`: the key and the text."""
         reader = self._session.spark.read.format("delta").option("versionAsOf", table.version())
         return reader.load(to_spark_path(table.table_uri))
 
     def store(self, table: DeltaTable, rows: DataFrame, count: int, lane: Lane) -> int:
-        """`write` of a frame of so many rows, by delta-rs on the driver where they are few. LostRace when somebody else was
-        first."""
+        """`write` for a frame with `count` rows; small frames are written by delta-rs on the driver.
+
+        Raises LostRace when somebody else committed first.
+        """
         if count <= THROUGH_DRIVER:
             return self.write(table, rows.toArrow(), lane)
         with translate_errors(f"tombstones of {lane.into}"):
@@ -65,7 +66,7 @@ class SparkColumnVersions(DeltaColumnVersions):
 
 
 def _merge_rows(table: SparkTable, rows: DataFrame) -> None:
-    """As `DeltaColumnVersions.write` does it."""
+    """The merge of `DeltaColumnVersions.write`."""
     q, keys = SPARK.quote_name, [name for name in rows.columns if name != BESIDE]
     text = f"s.{q(BESIDE)}"
     merger = table.alias("t").merge(rows.alias("s"), " AND ".join(f"t.{q(k)} = s.{q(k)}" for k in keys))

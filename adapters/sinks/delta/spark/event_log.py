@@ -1,4 +1,4 @@
-"""Records appended to the event log by the executors."""
+"""Executors append records to the event log."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from .lane_sink import SparkLaneSink
 
 
 class SparkLogAppend(LogClearing):
-    """`sinks.delta.lane.WriteStages` for the event log, over Spark's frames."""
+    """`sinks.delta.lane.WriteStages` for the event log, over Spark frames."""
 
     def stage(self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame]) -> StagedWrite:
-        """Every row above the position. Redelivery is told by the position alone."""
+        """Stages every row above the position. Only the position identifies redelivered records."""
         refuse_stored_records(snapshot, write, state.position)
         frame, trimmed = drop_applied(write, state.position, POSITION)
         moment = sf.coalesce(column("timestamp"), column("ingested_at"))
@@ -36,7 +36,7 @@ class SparkLogAppend(LogClearing):
 
 
 class DeltaSparkEventLog(SparkLaneSink, LogTable[DataFrame]):
-    """The event log as one Delta table; options as of `DeltaEventLog`, and `spark`."""
+    """The event log as one Delta table; options of `DeltaEventLog`, and `spark`."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._session = split_options_lazily(options)

@@ -1,4 +1,4 @@
-"""Events that programs emit, written by Spark."""
+"""The event store, written by Spark."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from ..event_table import APP, NAME
 
 
 class SparkEventStore(DeltaEventStore):
-    """As `DeltaEventStore`, with the same table, and commits by Spark; options as there, and `spark`.
+    """`DeltaEventStore` with commits by Spark; its options, and `spark`.
 
-    Spark puts an append behind whatever was committed meanwhile. The commit's transaction keeps it from that: of two of one
-    number the second is refused or skipped, which is noticed.
+    Spark appends after commits that happened meanwhile. The commit's transaction prevents this: of two commits
+    with the same number, the second is refused or skipped, and this is detected.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -34,7 +34,7 @@ class SparkEventStore(DeltaEventStore):
         super().__init__(own, SparkTableWriter(self._session))
 
     def _write(self, table: DeltaTable, rows: pa.Table, transaction: Transaction) -> None:
-        """Also where the snapshot is not the newest any more, by a commit that stored no events."""
+        """Also succeeds when the snapshot is not the newest one, if the newer commits stored no events."""
         attempt = Attempt(APP, transaction.version, str(uuid4()), self._path)
         with translate_errors(f"writing {NAME}"):
             frame = from_arrow(self._session.spark, rows)

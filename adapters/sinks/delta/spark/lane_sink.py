@@ -1,4 +1,4 @@
-"""How sinks in a lake apply writes on Spark."""
+"""The common methods of sinks in a lake on Spark."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ..lane_sink import LaneSink
 
 
 class SparkLaneSink(LaneSink[DataFrame]):
-    """Spark's errors are the program's own. Named first among the bases of a sink, which sets `_session`."""
+    """Translates Spark's errors. It must be the first base class of a sink, which sets `_session`."""
 
     frame = DataFrame
     _session: LazySession
 
     def apply(self, writes: Sequence[Write[DataFrame]], reject: RejectRows[DataFrame]) -> ApplyOutcome:
         with translate_errors(f"writing {', '.join(write.lane.id for write in writes)}"):
-            # Frames bring the session they were made in, which may not know of this sink's store yet.
+            # Frames use the session that created them, which may not have this sink's store yet.
             _ = self._session.spark
             return super().apply(writes, reject)

@@ -1,5 +1,4 @@
-"""Stages 2 to 4 on Spark for tables that mirror a source: `adapters.sinks.delta.mirror` for frames that stay on the
-executors."""
+"""Stages 2 to 4 on Spark for mirror tables: `adapters.sinks.delta.mirror` for frames on the executors."""
 
 from __future__ import annotations
 
@@ -57,11 +56,11 @@ from .scd2 import SparkScd2
 from .tombstones import SparkTombstones
 
 Related = Callable[[], DataFrame]
-"""Reads the rows of stage 2; a batch that needs no repair does without."""
+"""Reads the rows of stage 2, for batches that need stage 3."""
 
 
 class SparkMirror:
-    """`sinks.delta.lane.WriteStages` over Spark's frames. The snapshot is what delta-rs reads of the same table: schema
+    """`sinks.delta.lane.WriteStages` over Spark frames. The snapshot is delta-rs's view of the table: schema
     and version."""
 
     def __init__(
@@ -130,7 +129,7 @@ class SparkMirror:
         *,
         any_rows: bool,
     ) -> StagedWrite:
-        """Of the rows of a history that fit the table."""
+        """Stages the rows of an scd2 lane that fit the table."""
         plan, facts = write.plan, write.folded.facts
         cuts = find_new_cuts(facts, state)
         if not any_rows and not find_late_cuts(facts, state):
@@ -149,28 +148,28 @@ class SparkMirror:
     def _stage_per_column(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, *, any_rows: bool
     ) -> StagedWrite:
-        """Of the rows and truncates that fit the table of a lane with a sequence for each column."""
+        """Stages the rows and truncates that fit the table of a lane with a sequence for each column."""
         plan, facts = write.plan, write.folded.facts
         if not any_rows:
             return StagedWrite(None, advance_state(plan, state, facts, None), Counts(), None)
         good, nameless, bad = _refuse_rows(rows, plan, _partition_refusals(rows, partition_columns(snapshot)))
-        # A truncate may concern rows that the batch does not name.
+        # A truncate affects rows of all partitions.
         partitions = _find_partitions(snapshot, plan, good) if facts.truncated_at is None else {}
         staged = self._columns.stage(snapshot, state, write, good, partitions)
         return replace(staged, counts=staged.counts + Counts(rejected=bad), rejects=nameless)
 
     def clear(self, _: LaneState | None) -> Operation:
-        """Every row: the table belongs to its lane alone."""
+        """Deletes every row: the table belongs to its lane alone."""
         return clear_stage(self._session)
 
     def clear_blindly(self, _: Lane, __: DataLoss) -> Operation:
-        """Every row too."""
+        """Deletes every row, too."""
         return clear_stage(self._session)
 
     def _reconcile(
         self, related: Related, state: LaneState, write: Write[DataFrame], rows: DataFrame, counts: Counts
     ) -> tuple[DataFrame, DataFrame | None, Counts]:
-        """Stages 2 and 3 where they can matter: rows to write, rejects, and what became of every row that fits."""
+        """Stages 2 and 3 if the batch needs them: rows to write, rejects, and the counts of all rows that fit."""
         if not needs_reconcile(write.plan, write.folded.facts, state):
             return rows, None, Counts(applied=counts.applied)
         known = related()
@@ -221,14 +220,14 @@ class SparkMirror:
 
 
 def _count_truncates(plan: ApplyPlan, facts: Facts) -> int:
-    """How many truncates are no rows."""
+    """The number of truncates that are not rows."""
     if plan.has_column_versions:
         return 0
     return len(facts.truncates) or (1 if plan.truncates and facts.truncated_at is not None else 0)
 
 
 def _rename_columns(frame: DataFrame, names: Names) -> DataFrame:
-    """The frame under the names that the table keeps columns by, what it says about columns included."""
+    """The frame with the column names of the table, also within `_unsent` and the old key."""
     unsent = sf.transform(column(UNCHANGED), lambda name: _stored_name(name, names))
     out = []
     for field in frame.schema:
@@ -257,7 +256,7 @@ def _stored_name(name: Any, names: Names) -> Any:
 def _split_misfits(
     rows: DataFrame, plan: ApplyPlan, schema: pa.Schema, total: int
 ) -> tuple[DataFrame, DataFrame | None, Counts]:
-    """The rows that fit the table, the others with `_error`, and how many of `total` these are."""
+    """The rows that fit the table, the others with `_error`, and the counts of both. `total`: the number of rows."""
     fitting = _conform_rows(rows, plan, schema)
     if fitting is None:
         return rows, None, Counts(applied=total)
@@ -267,7 +266,7 @@ def _split_misfits(
 
 
 def _conform_rows(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFrame | None:
-    """Rows with the types of the table, and `_error` where a value does not fit; None where the types are the table's."""
+    """Rows with the types of the table, and `_error` where a value does not fit; None when no type differs."""
     known = {c.name: c.type for c in plan.target} | {
         old: plan.table.column(key).type for old, key in zip(old_key_columns(plan), plan.table.keys, strict=True)
     }
@@ -284,7 +283,8 @@ def _conform_rows(rows: DataFrame, plan: ApplyPlan, schema: pa.Schema) -> DataFr
 
 
 def _conform_batch(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table:
-    """On the executors: rows of `target` and `_error`; of a row that does not fit only the place is known."""
+    """On the executors: rows of `target` with `_error`. A row that does not fit has only its position and
+    operation."""
     good, bad = conform_to_table(number_rows(rows), to)
     good = good.drop_columns([PLACE]).append_column(ERROR, pa.nulls(good.num_rows, pa.string()))
     good = good.select([*target.names, ERROR]).cast(target.append(pa.field(ERROR, pa.string())))
@@ -295,17 +295,17 @@ def _conform_batch(rows: pa.Table, to: pa.Schema, target: pa.Schema) -> pa.Table
 
 
 Refusal = tuple[Column, str]
-"""A condition under which a row cannot be kept, and the reason."""
+"""A condition under which a row cannot be stored, and the reason."""
 
 
 def _null_refusals(rows: DataFrame, snapshot: DeltaTable) -> list[Refusal]:
-    """As `delta.conform.require_values`."""
+    """See `delta.conform.require_values`."""
     strict = [f.name for f in read_schema(snapshot) if not f.nullable and f.name in rows.columns]
     return [(column(n).isNull(), out_of_range_reason(f"column {n!r} of the target must not be null")) for n in strict]
 
 
 def _partition_refusals(rows: DataFrame, partitions: list[str]) -> list[Refusal]:
-    """As `delta.partitions.split_unnameable`."""
+    """See `delta.partitions.split_unnameable`."""
     texts = [n for n in partitions if n in rows.columns and isinstance(rows.schema[n].dataType, StringType)]
     return [(_is_empty_name(n), unnameable_reason(n)) for n in texts]
 
@@ -316,7 +316,7 @@ def _is_empty_name(name: str) -> Column:
 
 
 def _find_partitions(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> Partitions:
-    """The partitions in which the rows of the keys and old keys of `rows` can be, where these tell."""
+    """The partitions that can contain rows of the keys and old keys in `rows`, if these determine them."""
     values = {}
     for name in list_prunable_columns(snapshot, plan):
         old = rows.select(column(old_key_column(plan, name)).alias(name)).dropna()
@@ -326,15 +326,15 @@ def _find_partitions(snapshot: DeltaTable, plan: ApplyPlan, rows: DataFrame) -> 
 
 
 def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> tuple[DataFrame, DataFrame | None, int]:
-    """Rows that none of the conditions holds for, the others with `_error`, and how many these are; deletes that a merge
-    does not keep pass."""
+    """Rows without a refusal, the refused rows with `_error`, and their number. Deletes pass, if the plan
+    merges by key."""
     if not refusals:
         return rows, None, 0
     error = sf.lit(None).cast("string")
     for condition, reason in reversed(refusals):
         error = sf.when(condition, sf.lit(reason)).otherwise(error)
     if plan.soft_deletes:
-        # As `delta.conform.reject_rows`: a delete that brings bad values brings none.
+        # As in `delta.conform.reject_rows`, a delete with bad values counts as a delete without values.
         marks = sf.when((column(OP) == Op.DELETE.value) & error.isNotNull(), sf.lit(None)).otherwise(column(CDC_DELETED))
         rows = keep_parents(rows.withColumn(CDC_DELETED, marks), rows)
     error = sf.when(column(OP) != Op.DELETE.value, error) if plan.merge_keys else error
@@ -343,7 +343,7 @@ def _refuse_rows(rows: DataFrame, plan: ApplyPlan, refusals: list[Refusal]) -> t
 
 
 def _count_rows(rows: DataFrame) -> Counts:
-    """`applied`: the rows that fit; `rejected`: the others. Computes and keeps the rows."""
+    """`applied`: the rows that fit; `rejected`: the others. Computes and caches the rows."""
     error = column(ERROR)
     good, bad = rows.agg(sf.count_if(error.isNull()), sf.count_if(error.isNotNull())).collect()[0]
     return Counts(applied=good, rejected=bad)

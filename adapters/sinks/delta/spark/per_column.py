@@ -1,9 +1,8 @@
-"""Stages 2 to 4 on Spark for tables with a sequence for each column: `adapters.sinks.delta.per_column` for frames that
-stay on the executors.
+"""Stages 2 to 4 on Spark for tables with a sequence for each column, with frames on the executors.
 
-Spark brings together by key what changes, what the target has of these keys, and what is kept of them beside it. Then each
-task decides about the keys in its part, as one process does about all (`apply.per_column_in_process`). Truncates concern
-every key: they are few, and each task has them all.
+Spark shuffles changes, target rows and column versions by key. Each task then decides the keys of its
+partition, as `apply.per_column_in_process` does for all keys. Truncates affect every key. They are few, so each
+task gets all of them.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ from .column_versions_table import SparkColumnVersions
 
 KIND, PLACE = "_cdc_kind", "_cdc_place"
 CHANGE, RELATED, KEPT = "change", "related", "kept"
-"""Kinds of rows that a task gets: changes, with their place in the order of arrival; the target's; those kept beside it."""
+"""Kinds of input rows of a task: changes with their number in arrival order, target rows, and column versions."""
 WRITE, KEEP, TOLD = "write", "keep", "told"
-"""Kinds of rows that it gives: those to be written, those to be kept beside the target, and what became of its changes."""
+"""Kinds of output rows of a task: rows to write, column versions to store, and the counts of its changes."""
 PIECE = 10_000
 
 Read = Callable[[DeltaTable, Partitions], DataFrame]
@@ -47,8 +46,12 @@ Read = Callable[[DeltaTable, Partitions], DataFrame]
 
 @dataclass(frozen=True)
 class PerColumnTask:
-    """What every task knows; can be pickled. `truncates`: rows with their places; `alone`: what becomes of them; `clears`:
-    whether there is any, so that keys count that the batch has no change of."""
+    """The parameters of every task; can be pickled.
+
+    - `truncates`: rows with their numbers in arrival order.
+    - `alone`: the counts of the truncates.
+    - `clears`: there is a truncate, so keys outside the batch count, too.
+    """
 
     plan: ApplyPlan
     floor: Sequence | None
@@ -57,7 +60,7 @@ class PerColumnTask:
     clears: bool
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows of some keys, each of which is in no other task."""
+        """Decides all rows of some keys. No other task has rows of these keys."""
         pieces = list(batches)
         if not pieces:
             return
@@ -84,7 +87,7 @@ class PerColumnTask:
 
 
 def _widen_rows(rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
-    """`rows` as rows of that kind; columns that they lack are null."""
+    """`rows` as rows of that kind. Missing columns are null."""
     count = rows.num_rows
     known = {name: rows[name] for name in rows.column_names} | {KIND: pa.repeat(pa.scalar(kind), count)}
     columns = [known[f.name].cast(f.type) if f.name in known else pa.nulls(count, f.type) for f in schema]
@@ -92,7 +95,8 @@ def _widen_rows(rows: pa.Table, kind: str, schema: pa.Schema) -> pa.Table:
 
 
 class SparkPerColumn:
-    """Stages the writes of lanes with a sequence for each column. `read`: the rows of a snapshot in these partitions."""
+    """Stages the writes of lanes with a sequence for each column. `read`: the rows of a snapshot in these
+    partitions."""
 
     def __init__(self, beside: SparkColumnVersions, read: Read) -> None:
         self._beside = beside
@@ -101,8 +105,10 @@ class SparkPerColumn:
     def stage(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, partitions: Partitions
     ) -> StagedWrite:
-        """Of the rows of a rows frame with its truncates, which fit the table and meet rows of `partitions` alone. What
-        is to be kept beside the target is there on return, at the version that the staged state names."""
+        """Stages a rows frame with its truncates. Its rows fit the table and match only rows of `partitions`.
+
+        The side table is written on return, at the version that the staged state names.
+        """
         plan, facts = write.plan, write.folded.facts
         table = self._beside.open_table(write.lane, plan, state.side_table_version, read_schema(snapshot))
         changes, truncates = _number_rows(rows, plan), None
@@ -128,7 +134,7 @@ class SparkPerColumn:
 
 
 def _number_rows(rows: DataFrame, plan: ApplyPlan) -> DataFrame:
-    """What a task needs of the changes, with their places in arrival order, which is the physical one."""
+    """The columns of the changes that a task needs, with numbers in arrival order, which is their physical order."""
     names = [OP, *(c.name for c in plan.target), UNCHANGED]
     placed = rows.select(sf.monotonically_increasing_id().alias(PLACE), *(column(n) for n in names))
     return cache_frame(keep_parents(placed, rows))
@@ -143,7 +149,7 @@ def _create_task(plan: ApplyPlan, floor: Sequence | None, truncates: pa.Table | 
 
 
 def _decide_by_key(changes: DataFrame, target: DataFrame, beside: DataFrame, deciding: PerColumnTask) -> DataFrame:
-    """What is decided about each key, of which all rows come together."""
+    """The output of the tasks. All rows of a key are in one task."""
     plan = deciding.plan
     keys, names = [column(k) for k in plan.table.keys], list(plan.table.keys)
     wanted = changes.select(keys)
@@ -162,7 +168,7 @@ def _decide_by_key(changes: DataFrame, target: DataFrame, beside: DataFrame, dec
 
 
 def _task_schema(changes: DataFrame) -> StructType:
-    """Of what a task gets and gives."""
+    """The schema of the input and output of a task."""
     plain = [StructField(f.name, f.dataType) for f in changes.schema if f.name != PLACE]
     return StructType(
         [StructField(KIND, StringType()), StructField(PLACE, LongType()), *plain, StructField(BESIDE, StringType())]

@@ -1,5 +1,4 @@
-"""Stages 2 to 4 on Spark for tables that keep every version of a row: `adapters.sinks.delta.scd2` for frames that stay on
-the executors."""
+"""Stages 2 to 4 on Spark for scd2 tables: `adapters.sinks.delta.scd2` for frames on the executors."""
 
 from __future__ import annotations
 
@@ -41,8 +40,13 @@ from .absorbed_changes import SparkAbsorbedChanges
 
 @dataclass(frozen=True, slots=True)
 class SparkScd2Result:
-    """`write`: rows for stage 4. `rejects`: rows that cannot be completed, None where there are none. `counts`: every row.
-    `recorded`: the highest sequence of what is remembered now, None where nothing was added."""
+    """The result of stage 3.
+
+    - `write`: rows for stage 4.
+    - `rejects`: rows that cannot be completed, or None.
+    - `counts`: every row.
+    - `recorded`: the highest sequence of the stored absorbed changes; None if nothing was added.
+    """
 
     write: DataFrame
     rejects: DataFrame | None
@@ -51,7 +55,7 @@ class SparkScd2Result:
 
 
 class SparkScd2:
-    """Stage 3 of lanes that keep versions, up to what is to be written and what is to be remembered."""
+    """Stage 3 of scd2 lanes: the rows to write and the absorbed changes."""
 
     def __init__(self, session: LazySession, marks: SparkAbsorbedChanges) -> None:
         self._session = session
@@ -60,8 +64,7 @@ class SparkScd2:
     def compute_versions(
         self, snapshot: DeltaTable, state: LaneState, write: Write[DataFrame], rows: DataFrame, applied_at: datetime
     ) -> SparkScd2Result:
-        """What becomes of the rows of a rows frame, which fit the table. What is to be remembered beside the target is there
-        on return."""
+        """Stage 3 of a rows frame that fits the table. Absorbed changes are stored on return."""
         plan, facts = write.plan, write.folded.facts
         lowest = facts.lowest or ()
         rows = keep_parents(rows.withColumn(PLACE, column(OFFSET)), rows)
@@ -144,8 +147,10 @@ def _scd2_input(
 def _list_missing_columns(
     plan: ApplyPlan, write: Write[DataFrame], related: DataFrame, marks: DataFrame | None
 ) -> tuple[str, ...]:
-    """The columns that some event did not send. Of the batch that is known; versions and what is remembered are asked only
-    where a change may come before them."""
+    """The columns that some event did not send.
+
+    For the batch this is known. Versions and absorbed changes are read only if a change may come before them.
+    """
     known = get_facts(write.folded.frame)
     found = set(known.unsent) if known is not None else set()
     asked = [] if marks is None else [related, marks]

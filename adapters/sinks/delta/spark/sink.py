@@ -1,4 +1,4 @@
-"""Delta Lake tables written by Spark's executors."""
+"""The Delta sink for Spark: executors write the tables."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from .mirror import SparkMirror
 from .tombstones import SparkTombstones
 
 AT_ONCE = 4
-"""Tables merged side by side: a MERGE spends half its time on one thread of the driver."""
+"""Tables merged in parallel: a MERGE spends half its time on one thread of the driver."""
 
 
 class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
     """`ports.sink.Sink` and `ports.reader.Reader` over `pyspark.sql.DataFrame`; options: see `MirrorOptions`.
 
-    The same tables, positions, locks and remembered deletes as `DeltaRsSink`: the two may follow each other, but for tables
-    with liquid clustering. Others are made and widened by delta-rs on the driver; rows are read and written by the executors
-    alone.
+    Tables, positions, locks and tombstones are the same as those of `DeltaRsSink`, so a lane can change between
+    the two. Tables with liquid clustering are an exception. Other tables are created and widened by delta-rs on
+    the driver; only the executors read and write rows.
 
-    With a `schema` each table has its name there, and its view: from `prepare` on, and of a lane with a position from the
-    first `state`. Both raise what keeps the catalog from that; no row is applied before.
+    With a `schema`, each table and its view have a name in the catalog. `prepare` creates it; for a lane with a
+    position, the first `state` does. Both raise an error if the catalog prevents it; no row is applied before.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -67,16 +67,16 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         super().__init__(lake, lanes, ledger, writer)
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
-        """ConfigProblem when a name in the catalog is somebody else's."""
+        """Raises ConfigProblem when a name in the catalog belongs to somebody else."""
         if self._names is not None:
-            # Before there is a table that has no name.
+            # Checked before the table is created, so that none is left without a name.
             self._names.refuse_foreign_name(lane, find_view(plan))
         super().prepare(lane, plan)
         if self._names is not None:
             self._names.ensure(lane, find_view(plan))
 
     def state(self, lane: Lane) -> LaneState | None:
-        """Every lane is asked for it at the start, also one that then has nothing to write."""
+        """At the start, `state` is called for every lane, also for lanes without new rows."""
         state = super().state(lane)
         if self._names is not None and state is not None:
             self._names.ensure_once(lane, find_lane_view(lane))
@@ -89,12 +89,12 @@ class DeltaSparkSink(SparkLaneSink, MirrorSink[DataFrame]):
         with translate_errors(lane.into):
             kind, there = self._lanes.read_remains(lane).find_kind(), has_table(self._lake.table(lane.into))
         if kind == "none" and there:
-            # The table is of others, who may have it under its name.
+            # The table belongs to others, who may have registered it under its name.
             return found
         return [*found, *self._names.list_artifacts(lane, stays=kind == "found")]
 
     def drop(self, lane: Lane) -> None:
-        """Names go last, when the table is gone."""
+        """Removes the names last, after the table."""
         if not self.list_artifacts(lane):
             return
         super().drop(lane)

@@ -1,4 +1,4 @@
-"""Remembered deletes of a target, written and read on the executors; the same table as `sinks.delta.tombstones`'s."""
+"""The tombstones of a target on Spark, in the table of `sinks.delta.tombstones`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ....spark.session import LazySession
 from ..tombstones import EVENT, delete_entries, tombstone_columns
 
 THROUGH_DRIVER = 10_000
-"""Up to so many deletes of a batch are written by the driver: to append some rows Spark takes 1.8 s, delta-rs 0.1."""
+"""The driver writes up to this number of deletes: an append takes Spark 1.8 s, and delta-rs 0.1 s."""
 
 
 def is_applied(applied: Position) -> Column:
@@ -35,13 +35,14 @@ def is_applied(applied: Position) -> Column:
 
 
 def is_of_others(rows: DataFrame) -> Column:
-    """See `sinks.delta.tombstones.exclude_rows`. A write beside the stream is small."""
+    """See `sinks.delta.tombstones.exclude_rows`. An out-of-band write is small."""
     own = [row[0] for row in rows.select(column(EVENT_ID)).distinct().collect()]
     return ~column(EVENT_ID).isin(own)
 
 
 class SparkTombstones:
-    """`ports.sink.TombstoneStore` over Spark's frames, for rows frames only. Who records holds the lane's lock."""
+    """`ports.sink.TombstoneStore` over Spark frames, for rows frames only. The caller of `record` holds the
+    lane's lock."""
 
     def __init__(self, session: LazySession, lake: Lake, compact_every: int = EVERY_COMMITS) -> None:
         self._session = session
@@ -49,7 +50,7 @@ class SparkTombstones:
         self._upkeep = TableMaintenance(compact_every)
 
     def record(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, facts: Facts) -> Sequence | None:
-        """Remember the deletes among `rows`; an upper bound of the sequences recorded now, None when there are none."""
+        """Stores the deletes among `rows`; returns an upper bound of their sequences, None when there are none."""
         if not (plan.reconcile.uses_tombstones and facts.has_deletes):
             return None
         path = self._ensure_table(lane, plan)
@@ -66,8 +67,10 @@ class SparkTombstones:
         return facts.highest
 
     def lookup(self, lane: Lane, plan: ApplyPlan, rows: DataFrame, applied: Position, *, again: bool = False) -> DataFrame:
-        """The highest remembered sequence of each key; entries of records at or above `applied` are left out, and with
-        `again` those of the records of `rows`."""
+        """The highest sequence of each key. Tombstones of records at or above `applied` are left out.
+
+        With `again`, tombstones of the records of `rows` are left out, too.
+        """
         path = self._ensure_table(lane, plan)
         entries = self._session.spark.read.format("delta").load(to_spark_path(path.uri))
         names = cdc_sequence_columns(plan.table.sequence)
@@ -78,19 +81,19 @@ class SparkTombstones:
         return keep_parents(found.select(columns), rows)
 
     def forget(self, lane: Lane, plan: ApplyPlan, high: Sequence) -> None:
-        """Done by the driver."""
+        """The driver deletes them."""
         path = self._ensure_table(lane, plan)
         with translate_errors(f"tombstones of {lane.into}"):
             delete_entries(open_table(path), plan, high)
 
     def drop(self, lane: Lane) -> None:
-        """Forget every delete of this lane's target."""
+        """Deletes all tombstones of this lane's target."""
         path = self._lake.tombstones(lane.into)
         with translate_errors(f"tombstones of {lane.into}"):
             path.clear()
 
     def reopen(self, lane: Lane) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no table is cached."""
 
     def _ensure_table(self, lane: Lane, plan: ApplyPlan) -> Folder:
         path = self._lake.tombstones(lane.into)

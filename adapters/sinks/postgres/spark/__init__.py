@@ -1,1 +1,1 @@
-"""PostgreSQL as a target of Spark's frames."""
+"""PostgreSQL as a target of Spark frames."""

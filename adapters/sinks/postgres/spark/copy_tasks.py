@@ -1,4 +1,4 @@
-"""The tasks of a Spark job copy a frame into a staging table of PostgreSQL, each its own part."""
+"""Tasks of a Spark job copy a frame into a staging table of PostgreSQL, each one its own partition."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ TOLD = pa.schema(
         pa.field("next_step", pa.string()),
     ]
 )
-"""What a task tells the driver, in one row: a `CopyResult` with its rejects as an Arrow stream, or why it failed."""
+"""The report of a task to the driver, one row: a `CopyResult` with its rejects as an Arrow stream, or its
+failure."""
 
 FAILURES = {kind.__name__: kind for kind in (Retryable, Fatal, EnvironmentProblem)}
 
 
 def copy_in_tasks(frame: DataFrame, copy: SharedCopy) -> list[CopyResult]:
-    """What the attempts brought in that Spark counts as successful, one for each part of the frame that has rows."""
+    """The results of the attempts that Spark counts as successful, one per partition of the frame that has rows."""
     given = arrow_schema(frame.schema)
 
     def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return report_copy(copy, (from_spark(pa.Table.from_batches([batch]), given) for batch in batches))
 
-    # The copying stage is the job's last, so what is collected is of one attempt of each of its tasks.
+    # The copying stage is the last of the job, so each of its tasks has exactly one attempt in the result.
     told_rows = frame.mapInArrow(pieces, spark_schema(TOLD)).toArrow().to_pylist()
     for row in told_rows:
         if row["failure"]:
@@ -48,8 +49,11 @@ def copy_in_tasks(frame: DataFrame, copy: SharedCopy) -> list[CopyResult]:
 
 
 def report_copy(copy: SharedCopy, pieces: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """Runs in a task. An error of the database is told like a result: a task that raises it would be tried again, whatever
-    it is, and Spark would show the driver's words, which may quote a row."""
+    """Runs in a task, and reports an error of the database as a result.
+
+    If the task raised it, Spark would repeat the task for every error, and would show the driver's message,
+    which may quote a row.
+    """
     context = TaskContext.get()
     if context is None:
         raise RuntimeError("rows are copied in the tasks of a job only")

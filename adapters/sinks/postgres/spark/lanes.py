@@ -1,4 +1,4 @@
-"""PostgreSQL as a target of Spark's frames: the executors copy the rows, one transaction applies them."""
+"""PostgreSQL as a target of Spark frames: executors copy the rows, and one transaction applies them."""
 
 from __future__ import annotations
 
@@ -30,15 +30,18 @@ from ..writer import advance_state, is_applied, refuse_gap
 from .copy_tasks import copy_in_tasks
 
 THROUGH_DRIVER = 20_000
-"""Up to so many folded rows of a write are applied by the driver: a job that copies and a table to copy into cost 0.3 s,
-which is as long as the driver takes for these (measured, see decision 14). More would fill the driver's memory."""
+"""The driver applies writes of up to this number of folded rows.
+
+A copy job and its staging table cost 0.3 s, as long as the driver needs for these rows (measured). More rows
+would fill the driver's memory.
+"""
 
 
 class SparkPostgresLanes:
-    """`ports.sink.Sink` over Spark's frames, by the lanes of `PostgresLanes`: the same transaction, tables and positions.
+    """`ports.sink.Sink` over Spark frames, with the transaction, tables and positions of `PostgresLanes`.
 
-    Rows of a write of more than `through_driver` rows stay on the executors, which copy them into a staging table; the
-    driver gets those that are rejected. Each running task holds one connection.
+    Rows of a write with more than `through_driver` rows stay on the executors, which copy them into a staging
+    table. The driver reads only the rejects. Each running task holds one connection.
     """
 
     frame = DataFrame
@@ -54,7 +57,7 @@ class SparkPostgresLanes:
         self._session = session
         self._through_driver = through_driver
         self.capabilities = capabilities
-        # Ids of the lanes whose staging tables hold rows: they are emptied before these lanes are written again.
+        # Ids of the lanes whose staging tables hold rows. These tables are dropped before the lanes' next write.
         self._staging: set[str] = set()
 
     def prepare(self, lane: Lane, plan: ApplyPlan) -> None:
@@ -88,7 +91,7 @@ class SparkPostgresLanes:
         self._lanes.close()
 
     def _with_row_providers(self, writes: Sequence[Write[DataFrame]]) -> list[Write[RowProvider]]:
-        """The writes with their rows in this process or in a staging table."""
+        """The writes, with their rows in this process or in a staging table."""
         targets = [self._lanes.get_target(write) for write in writes]
         lanes = {write.lane.id for write in writes}
         large = any(self._is_large(write) for write in writes)
@@ -118,7 +121,7 @@ class SparkPostgresLanes:
         return write.folded.rows > self._through_driver and not write.plan.has_column_versions
 
     def _copy_shared(self, write: Write[DataFrame], before: LaneState, target: PostgresTarget) -> SharedStaging:
-        """The rows in a staging table, copied there by the executors. No transaction is open meanwhile."""
+        """The rows in a staging table, copied by the executors. No transaction is open meanwhile."""
         table = self._lanes.create_shared_table(target)
         copy = SharedCopy.for_table(table, target, self._lanes.session.dsn, datetime.now(UTC))
         with translate_errors(f"copying rows of lane {write.lane.id}"):
@@ -134,7 +137,7 @@ def _collect_rows(write: Write[DataFrame]) -> InMemoryRowProvider:
         return InMemoryRowProvider(_empty_rows(write))
     with translate_errors(f"collecting rows of {write.lane.id}"):
         rows = to_arrow(write.folded.frame)
-    # Several changes of a key are told apart by which came first, and tasks end in any order.
+    # The first of several changes of a key matters, but tasks end in any order.
     return InMemoryRowProvider(rows.sort_by(OFFSET) if write.plan.history or write.plan.has_column_versions else rows)
 
 

@@ -1,4 +1,4 @@
-"""Tables in a schema of a PostgreSQL database, from Spark's frames."""
+"""The PostgreSQL sink for Spark frames."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from .lanes import THROUGH_DRIVER, SparkPostgresLanes
 
 
 class PostgresSparkSink(SparkPostgresLanes):
-    """`PostgresSink` over `pyspark.sql.DataFrame`; its options, and `spark`. The same tables and positions: the two may
-    follow each other."""
+    """`PostgresSink` over `pyspark.sql.DataFrame`; its options, and `spark`.
+
+    Tables and positions are the same, so a lane can change between the two sinks.
+    """
 
     def __init__(self, options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> None:
         own, session = split_options_lazily(options)
@@ -34,7 +36,6 @@ class PostgresSparkSink(SparkPostgresLanes):
         self._postgres.refuse_second_writer(lane)
 
     def swap(self, lane: Lane, rebuilt: Lane, judge: CutoverDecision) -> LaneState:
-        """See `ports.sink.Swaps.swap`, and `SwappableLanes.swap`."""
         return self._postgres.swap(lane, rebuilt, judge)
 
     def restore_state(self, lane: Lane, plan: ApplyPlan, stored: StoredLane) -> None:
