@@ -17,7 +17,7 @@ from replicator.domain.position import TopicPartition
 
 DECODING = ("route", "learn", "decode")
 """Before anything has moved; after that some records are read again, as after a restart."""
-METHODS = (*DECODING, "unite", "unsettled", "ends", "segments", "fold", "log", "count")
+METHODS = (*DECODING, "unite", "find_open_key_changes", "ends", "segments", "fold", "log", "count")
 TABLES = ("public.items", "public.other")
 REJECTED = (7, 17)
 KEYS = 5

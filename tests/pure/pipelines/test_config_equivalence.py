@@ -86,7 +86,7 @@ def test_a_flow_has_the_settings_and_plans_of_its_config(staff, tmp_path, flow, 
     same(staff.check(), file)
     (code,), (yaml,) = staff.plan(), list_plans(file)
     assert code.pop("flow") == "lake.employees"
-    assert "test_as_the_config_says.py:" in code.pop("config") and "replicator.yaml" in yaml.pop("config")
+    assert "test_config_equivalence.py:" in code.pop("config") and "replicator.yaml" in yaml.pop("config")
     assert code == yaml and code["stages"]
 
 

@@ -98,7 +98,7 @@ def test_a_truncate_that_clears_nothing(monkeypatch):
 
 
 def test_a_tombstone_that_is_lost():
-    caught_by_histories(plans=plant_plan_change(lambda plan: replace(plan, reconcile=replace(plan.reconcile, ledger=False))))
+    caught_by_histories(plans=plant_plan_change(lambda plan: replace(plan, reconcile=replace(plan.reconcile, uses_tombstones=False))))
 
 
 def test_a_duplicate_that_is_appended(monkeypatch):
@@ -240,19 +240,19 @@ def test_a_purged_sequence_that_falls_with_the_clock(monkeypatch):
     forgetting = fakes.advance_purge
 
     def recompute_horizon(plan, state, at):
-        return forgetting(plan, replace(state, forgotten=None), at)
+        return forgetting(plan, replace(state, purged_up_to=None), at)
 
     monkeypatch.setattr(fakes, "advance_purge", recompute_horizon)
     assert_caught(Suite, "test_the_purged_sequence_is_stored")
 
 
 def test_a_watermark_that_restarts_with_each_batch(monkeypatch):
-    monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: facts.reached)
+    monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: facts.max_event_times)
     assert_caught(Suite, "test_late_changes_are_rejected")
 
 
 def test_a_watermark_that_is_never_taken_away(monkeypatch):
-    monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: {**state.reached, **facts.reached})
+    monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: {**state.max_event_time, **facts.max_event_times})
     assert_caught(Suite, "test_a_watermark_may_change")
 
 
@@ -342,6 +342,6 @@ def test_a_stream_that_is_not_cut_for_key_changes():
 
 
 def test_a_key_change_that_is_not_held_together():
-    engine = make_broken_engine(unsettled=lambda self, changes: Position())
+    engine = make_broken_engine(find_open_key_changes=lambda self, changes: Position())
     caught_by_histories(engine=engine)
     assert_caught(suite_of(engine), "test_open_key_changes_are_found")

@@ -48,7 +48,7 @@ def test_nothing_is_planted():
 @pytest.mark.long
 def test_living_rows_that_go(monkeypatch):
     def by_age_alone(plan, row, gone):
-        return plain_plan.get_sequence(plan, row) <= gone.high
+        return plain_plan.get_sequence(plan, row) <= gone.max_sequence
 
     plant_retention_rule(monkeypatch, by_age_alone)
     assert_caught(STORY, HISTORIES)
@@ -66,7 +66,7 @@ def test_rows_that_never_go(monkeypatch):
 
 def test_rows_that_a_truncate_marked_and_that_go_by_their_own_sequence(monkeypatch):
     plant_retention_rule(
-        monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and plain_plan.get_sequence(plan, row) <= gone.high
+        monkeypatch, lambda plan, row, gone: row[CDC_DELETED] and plain_plan.get_sequence(plan, row) <= gone.max_sequence
     )
     assert_caught(STORY)
 
@@ -90,7 +90,7 @@ def test_a_purged_sequence_that_rises_by_deletes_alone(monkeypatch):
 
     def deaf(plan, state, at):
         after = right(plan, state, at)
-        same = state.forgotten and after.purged_up_to and after.purged_up_to.max_sequence == state.forgotten.high
+        same = state.purged_up_to and after.purged_up_to and after.purged_up_to.max_sequence == state.purged_up_to.max_sequence
         return state if same else after
 
     monkeypatch.setattr(fakes, "advance_purge", deaf)

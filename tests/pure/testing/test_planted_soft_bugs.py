@@ -81,7 +81,7 @@ def test_a_delete_that_writes_its_own_image():
 def test_a_truncate_that_removes(monkeypatch):
     def removing(plan, target, row):
         verdict = right(plan, target, row)
-        target.rows = [old for old in target.rows if plain_plan.get_sequence(plan, old) >= target.floor]
+        target.rows = [old for old in target.rows if plain_plan.get_sequence(plan, old) >= target.truncated_at]
         return verdict
 
     right = plain_plan._truncate_rows
