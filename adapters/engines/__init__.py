@@ -1,1 +1,1 @@
-"""Engines: what carries frames from raw records to folded rows."""
+"""Engines: they turn frames of raw records into folded rows."""

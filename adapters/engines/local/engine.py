@@ -1,4 +1,4 @@
-"""The local engine: Arrow tables in one process, DuckDB where rows must be related to each other."""
+"""The local engine: Arrow tables in one process, DuckDB for joins and windows."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from .fold import fold_changes
 from .hash_partitioner import split_by_key_hash
 
 SAMPLE = 100
-"""Records that are shown to a decoder so that it learns a schema."""
+"""Records from which a decoder reads a schema."""
 
 
 class LocalEngine:
-    """`ports.engine.Engine` over `pyarrow.Table`. `options`: `prefetch_depth`, in how many other processes at most what is
-    begun may be decoded (`ports.engine.Prefetches`); these batches are kept until then. Without it the engine keeps
-    nothing."""
+    """`ports.engine.Engine` over `pyarrow.Table`. Option `ahead`: the largest number of worker processes that decode
+    batches in advance (`ports.engine.Prefetches`); the engine keeps these batches until they are requested. Without it
+    the engine has no state."""
 
     frame = pa.Table
     page = None
@@ -159,7 +159,7 @@ class LocalEngine:
         return split_parts(changes, table)
 
     def attend(self, raw: pa.Table, topic: str) -> None:
-        """Nothing to be done."""
+        """Nothing to do."""
 
     def exact_parts(self, changes: pa.Table, table: str) -> Sequence[TransactionPart]:
         return split_exact_parts(changes, table)
@@ -175,7 +175,7 @@ class LocalEngine:
 
 
 def _split_errors(changes: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The changes, and those with an error."""
+    """The valid changes, and the changes with an error."""
     if changes[ERROR].null_count == changes.num_rows:
         return changes, changes.slice(0, 0)
     bad = pc.is_valid(changes[ERROR])
@@ -200,7 +200,8 @@ def _split_runs(raw: pa.Table, routes: pa.Table) -> tuple[RecordSlice[pa.Table],
 
 
 def _split_by_schema(table: str, frame: pa.Table, prints: pa.ChunkedArray) -> list[RecordSlice[pa.Table]]:
-    """Stretches of one fingerprint. With several, partition by partition: interleaved partitions would cut too often."""
+    """Slices with one fingerprint each. With several fingerprints they are cut in each partition separately, because
+    interleaved partitions would make too many slices."""
     if len(pc.unique(prints)) == 1:
         return [RecordSlice(table, prints[0].as_py(), frame)]
     order = pc.sort_indices(frame.select(["topic", "partition", "offset"]), [(n, "ascending") for n in RAW_PLACE])
@@ -218,7 +219,7 @@ def _list_topics(runs: Sequence[RecordSlice[pa.Table]]) -> dict[str, frozenset[s
 
 
 def _widen_frame(part: pa.Table, table: TableSpec) -> pa.Table:
-    """`part` with the columns and types of `table`, the old key's included; columns the part lacks are null."""
+    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
     columns = {}
     for field in changes_schema(table):
         known = part[field.name] if field.name in part.column_names else pa.nulls(part.num_rows, field.type)
@@ -232,7 +233,7 @@ def _list_partitions(changes: pa.Table, position: Position) -> list[tuple[TopicP
 
 
 def _compare_offsets(changes: pa.Table, position: Position, compare: str) -> pa.ChunkedArray | None:
-    """True where a change lies below, or at or above, the position of its partition; None when that is nowhere."""
+    """True for changes below, or at or above, the position of their partition. None if there are no such changes."""
     out = None
     for partition, offset in _list_partitions(changes, position):
         mine = pc.and_(pc.equal(changes[TOPIC], partition.topic), pc.equal(changes[PARTITION], partition.partition))

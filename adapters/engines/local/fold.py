@@ -1,4 +1,4 @@
-"""Stage 1 in process: DuckDB finds row numbers over keys, sequences and flags, Arrow takes the rows.
+"""Stage 1 in one process: DuckDB finds row numbers from keys, sequences and flags, Arrow selects the rows.
 
 DuckDB never sees a value column, so wide tables fold as fast as narrow ones and no value changes its type.
 """
@@ -74,7 +74,7 @@ def _add_reset(changes: pa.Table) -> pa.Table:
 
 
 def _drop_guarded(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
-    """Without what is not above the running maximum of its key."""
+    """Drop changes that are not above the running maximum of their key."""
     with open_session() as connection:
         connection.register("changes", _select_narrow(changes, plan))
         outcome = connection.sql(guard_select(plan, DUCKDB, "changes")).to_arrow_table()[OUTCOME]
@@ -91,7 +91,7 @@ def _select_narrow(changes: pa.Table, plan: ApplyPlan) -> pa.Table:
 
 
 def _last_per_key(kept: pa.Table, plan: ApplyPlan) -> pa.Table:
-    """The last truncate, if any, then one row per key with a change above it."""
+    """The last truncate, if any, then one row for each key with a change above it."""
     truncates, kept = _split_at_truncate(kept, plan)
     if not kept.num_rows:
         return pa.concat_tables([truncates, kept])
@@ -105,7 +105,7 @@ def _last_per_key(kept: pa.Table, plan: ApplyPlan) -> pa.Table:
 
 
 def _drop_spare_old_keys(rows: pa.Table) -> pa.Table:
-    """Old keys only where values must come from their rows."""
+    """Keep old keys only in rows that need values from the old row."""
     moved = rows[OLD_KEY]
     if moved.null_count == rows.num_rows:
         return rows
@@ -113,7 +113,7 @@ def _drop_spare_old_keys(rows: pa.Table) -> pa.Table:
 
 
 def _is_once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
-    """True when no key has two changes, as in a snapshot and in most small batches: there is nothing to relate."""
+    """True if no key has two changes, as in snapshots and most small batches: nothing to fold."""
     keys = rename_plainly(kept.select(list(plan.table.keys)))
     if not all(map(_is_comparable, keys.schema.types)):
         return False
@@ -121,7 +121,7 @@ def _is_once_per_key(kept: pa.Table, plan: ApplyPlan) -> bool:
 
 
 def _is_comparable(kind: pa.DataType) -> bool:
-    """True for types of which Arrow and DuckDB hold the same values to be equal."""
+    """True for types whose values Arrow and DuckDB compare in the same way."""
     same = (pa.types.is_integer, pa.types.is_string, pa.types.is_temporal, pa.types.is_decimal)
     return any(is_kind(kind) for is_kind in same)
 
@@ -147,7 +147,7 @@ def _fold_in_duckdb(kept: pa.Table, plan: ApplyPlan, *, truncated: bool) -> pa.T
 
 
 def _split_at_truncate(kept: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, pa.Table]:
-    """The highest truncate, and the changes above it: of several partitions some may have arrived before it."""
+    """The highest truncate, and the changes above it. Changes of other partitions may have arrived before it."""
     truncates = kept.filter(pc.equal(kept[OP], Op.TRUNCATE.value))
     if not truncates.num_rows:
         return truncates, kept
@@ -173,15 +173,15 @@ def _take_rows(kept: pa.Table, places: pa.Table, *, truncated: bool) -> pa.Table
 
 
 def _list_missing_names(rows: pa.Table, plan: ApplyPlan) -> list[str]:
-    """The columns that may have to be taken from earlier changes: all where a delete leaves its row."""
+    """The columns to fill from earlier changes; all of them if one of the rows is a soft delete."""
     if plan.soft_deletes and pc.any(pc.equal(rows[OP], Op.DELETE.value)).as_py():
         return [c.name for c in plan.table.values]
     return sorted(set(pc.list_flatten(rows[UNCHANGED].combine_chunks()).to_pylist()) - {KEEP_EXISTING})
 
 
 def _complete_rows(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[str], plan: ApplyPlan) -> pa.Table:
-    """Columns that a key's last change did not send, from the last change that did; and the old key of a key change.
-    Deletes keep the image they came with, but where they leave rows."""
+    """Fill values that a key's last change did not contain, from the last change that did. Set the old key of a key
+    change. Deletes keep their own image, except with soft deletes."""
     found = []
     is_delete = pc.equal(rows[OP], Op.DELETE.value)
     unsent = rows[UNCHANGED]
@@ -201,8 +201,8 @@ def _complete_rows(rows: pa.Table, kept: pa.Table, sent: pa.Table, names: list[s
 def _list_still_missing(
     unsent: list[list[str] | None], names: list[str], found: list[list[bool]], whole: list[bool]
 ) -> pa.Array:
-    """Names without a value. Empty, not null, where every value came but no change sent them all: such a row still needs
-    one to be there, as each of its changes does alone."""
+    """The names that are still without a value. Empty, not null, if all values are known but no single change contained
+    them all. Such a row still needs an existing row, as each of its changes does."""
     have = dict(zip(names, found, strict=True)) | {KEEP_EXISTING: [False] * len(whole)}
     left = [None if row is None or whole[i] else [n for n in row if not have[n][i]] for i, row in enumerate(unsent)]
     return pa.array(left, pa.list_(pa.string()))
@@ -213,7 +213,7 @@ def _replace_column(rows: pa.Table, name: str, column: pa.ChunkedArray | pa.Arra
 
 
 def _drop_duplicates(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, Counts]:
-    """Every change once. Under a watermark whatever comes twice is left: the first may be late, and the second not."""
+    """Every change once. Under a watermark all changes stay, because the first may be late when the second is not."""
     if plan.watermark is not None:
         return changes, Counts()
     rows = drop_duplicates(changes, plan, counted=plan.reconcile.counted and _count_partitions(changes) == 1)
@@ -256,8 +256,8 @@ def _has_key_changes(frame: pa.Table, plan: ApplyPlan) -> bool:
 
 
 def _has_doubtful_deletes(frame: pa.Table, plan: ApplyPlan) -> bool:
-    """Some delete is to be asked of the target's row whose image may not be whole, or whose transaction that row does not
-    tell."""
+    """True if a delete must be compared with the target's row: its image may be incomplete, or the row's transaction is
+    unknown."""
     if not asks_target(plan):
         return False
     told = pc.is_valid(frame[KEY_CHANGE_DELETE]) if plan.table.by_tx else is_doubtful(frame, plan.shown_columns)
@@ -270,7 +270,7 @@ def _highest_deleted(changes: pa.Table, names: tuple[str, ...]) -> Sequence | No
 
 
 def _last_truncate_time(truncates: pa.Table) -> int | None:
-    """Of a fold to the last there is one truncate at most."""
+    """A fold to the last change has at most one truncate."""
     return truncates[TS].cast(pa.int64())[-1].as_py() if truncates.num_rows else None
 
 
@@ -281,7 +281,7 @@ def _list_truncates(truncates: pa.Table, names: tuple[str, ...]) -> tuple[Trunca
 
 
 def _max_event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
-    """What a watermark has to know, where there is one: what a snapshot read has the time of reading, and does not count."""
+    """The facts for a watermark, if there is one. Snapshot rows do not count, because they have the time of reading."""
     if plan.watermark is None:
         return {}
     mine = changes.select([TOPIC, PARTITION, TS]).filter(pc.not_equal(changes[OP], Op.READ.value))
@@ -292,7 +292,7 @@ def _max_event_times(changes: pa.Table, plan: ApplyPlan) -> dict[str, Any]:
 
 
 def _has_missing_values(lists: pa.ChunkedArray, plan: ApplyPlan) -> bool:
-    """Some row needs another one to take values from."""
+    """True if some row needs values of another one."""
     lists = lists.drop_null()
     may_be_there = plan.table.ignore_null or plan.soft_deletes
     return any(names[:1] != [KEEP_EXISTING] for names in lists.to_pylist()) if may_be_there else len(lists) > 0

@@ -1,4 +1,4 @@
-"""Rows parted by their keys."""
+"""Rows divided by the hash of their keys."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def split_by_key_hash(rows: pa.Table, keys: Sequence[str], number: int) -> Seque
         parts = connection.sql(query).to_arrow_table()["part"]
     counts = {found["values"]: found["counts"] for found in pc.value_counts(parts).to_pylist()}
     ends = accumulate((counts.get(part, 0) for part in range(number)), initial=0)
-    ordered = rows.take(pc.sort_indices(parts))  # A stable sort: rows of a key stay in their order.
+    ordered = rows.take(pc.sort_indices(parts))  # A stable sort: rows of a key keep their order.
     return [ordered.slice(a, b - a) for a, b in pairwise(ends)]

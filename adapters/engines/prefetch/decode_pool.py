@@ -1,14 +1,14 @@
-"""Records decoded ahead of their turn, by other processes.
+"""Decoding of the next batches in worker processes.
 
-Decoding holds the interpreter's lock for most of its time, and threads that read, pack and write beside it take its caches
-away: a record takes 6 microseconds there, and 3.5 in a process that does nothing else (measured). Decoders are pure and
-picklable (`ports.decoder`), so others may decode the next batches while this one makes use of the last, as Spark's
-executors would. Frames go there and come back as Arrow streams in files in memory, of which nothing is copied to be read.
+Decoding holds the GIL for most of its time, and the threads that read, pack and write slow it down: it costs 6
+microseconds per record there, and 3.5 in a process that does nothing else (measured). Decoders are pure and picklable
+(`ports.decoder`), so worker processes can decode the next batches while this process uses the last one. Frames are
+exchanged as Arrow streams in shared memory, and are read without a copy.
 
-That is done for batches that go one way: all of one table and schema, in topics of theirs, as the batch that was routed here
-last, with a key and a value each; so nothing has a say that routing remembers of others, and nothing is to be remembered.
-Any other batch is routed and decoded here, and so is any with which another process has trouble: what is wrong with a record
-is found out here.
+A batch is decoded ahead only if it is like the batch that was routed here last: at least `FEW` records, all of that
+batch's topics, table and schema, each with a key and a value. Such a batch does not depend on what routing keeps of other
+records, and adds nothing to it. This process routes and decodes all other batches itself, and every batch that a worker
+cannot decode, to report the error.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ from .worker_process import DecodeWorker, WorkerEnded, WorkerFailed
 log = structlog.get_logger(__name__)
 
 FEW = 1_000
-"""Records that are not worth being sent."""
+"""Batches with fewer records are not sent to a worker."""
 FAILURES = 5
-"""Batches that could not be decoded ahead, after which that is not tried any more."""
+"""Failed batches after which no batch is sent to a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRoute:
-    """Where all records of a batch went, of which topics they were, and as what table they were decoded, as far as that is
-    known."""
+    """Table, fingerprint and topics of all records of a batch, and the specification used to decode them, if known."""
 
     decoder: Decoder
     table: str
@@ -48,13 +47,13 @@ class DecodeRoute:
     spec: TableSpec | None = None
 
     def matches(self, decoder: Decoder, run: RecordSlice[pa.Table]) -> bool:
-        """The run goes the same way."""
+        """True for a slice with the same decoder, table and fingerprint."""
         return self.decoder is decoder and (self.table, self.fingerprint) == (run.table, run.fingerprint)
 
 
 class DecodePool:
-    """Decodes batches ahead, one in each of `number` processes, once these have begun, which takes a second. From any
-    thread; what is begun is asked for in that order."""
+    """Decodes one batch ahead in each of `number` processes, which need about a second to start. Safe for use from
+    several threads. Results are requested in the order in which batches were begun."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -95,16 +94,17 @@ class DecodePool:
             self._children = []
 
     def find_run(self, raw: pa.Table) -> RecordSlice[pa.Table] | None:
-        """The run that all of the frame is; None where that is to be found out."""
+        """The slice that the whole frame makes up; None if the frame has to be routed here."""
         with self._turn:
             while any(asked is raw for asked, _, _ in self._asked):
                 self._collect_answer()
             way = next((way for done, way, _ in self._done if done is raw), None)
-            # What was routed here since then may have gone another way, and is what is remembered.
+            # Another frame may have gone to another table since then: the stored route is newer than this
+            # result.
             return RecordSlice(way.table, way.fingerprint, raw) if way is not None and way == self._way else None
 
     def find_changes(self, raw: pa.Table, spec: TableSpec) -> pa.Table | None:
-        """The changes of a frame that was `find_run`; None where they are to be found out, as are those of another table."""
+        """The changes of a frame that `find_run` returned. None if this process must decode them."""
         with self._turn:
             found = next((one for one in self._done if one[0] is raw), None)
             if found is None:
@@ -114,7 +114,7 @@ class DecodePool:
             return found[2] if found[1].spec == spec else None
 
     def note_route(self, raw: pa.Table, decoder: Decoder, routed: RoutedBatch[pa.Table]) -> None:
-        """Take note of where a frame went that was routed here."""
+        """Store the route of a frame that was routed in this process."""
         with self._turn:
             self._way = None
             if len(routed.runs) == 1 and routed.runs[0].frame is raw:
@@ -122,13 +122,13 @@ class DecodePool:
                 self._way = DecodeRoute(decoder, run.table, run.fingerprint, routed.topics[run.table])
 
     def note_changes(self, run: RecordSlice[pa.Table], decoder: Decoder, spec: TableSpec) -> None:
-        """Take note of what a run was decoded as here."""
+        """Store the specification with which this process decoded a slice."""
         with self._turn:
             if self._way is not None and self._way.matches(decoder, run):
                 self._way = replace(self._way, spec=spec)
 
     def _find_idle(self) -> DecodeWorker | None:
-        """A process that has begun and has nothing to do, perhaps as soon as what was asked first is answered."""
+        """A worker that has started and is idle. If all are busy, wait for the oldest request."""
         if not self._children:
             self._children = [DecodeWorker() for _ in range(self.number)]
         ready = [child for child in self._children if child.is_ready()]
@@ -140,7 +140,7 @@ class DecodePool:
         return next((child for child in ready if child not in busy), None)
 
     def _collect_answer(self) -> None:
-        """Take the first answer that is to come."""
+        """Wait for the answer to the oldest request."""
         raw, way, child = self._asked.popleft()
         try:
             found = child.read_answer()
@@ -169,7 +169,7 @@ class DecodePool:
 def _pack_route(way: DecodeRoute) -> bytes:
     try:
         return pickle.dumps((way.decoder, way.table, way.fingerprint, way.spec))
-    except Exception as error:  # Of a decoder from elsewhere, which does not keep what its port says.
+    except Exception as error:  # A third-party decoder that is not picklable, against its port.
         raise WorkerEnded(f"its decoder cannot be sent there: {error}") from error
 
 

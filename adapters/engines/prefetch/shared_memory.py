@@ -1,4 +1,4 @@
-"""A file in memory in which one process leaves a table for another, which reads it where it is."""
+"""A file in memory that passes a table from one process to another without a copy."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import os
 import pyarrow as pa
 
 GROWTH = 1 << 22
-"""Bytes; sizes are multiples."""
+"""Bytes; file sizes are multiples of it."""
 
 
 class SharedMemoryFile:
-    """One end of it, an open file. Only one end writes, and only when the other one is done with what was there before."""
+    """One process's handle of the file, by its file number. Only one process writes, and only after the other has
+    finished reading."""
 
     def __init__(self, file: int) -> None:
         self._file = file
         self._memory: mmap.mmap | None = None
 
     def write(self, table: pa.Table) -> int:
-        """Leave a table; the bytes that it takes."""
+        """Write a table and return its size in bytes."""
         counted = pa.MockOutputStream()
         _write_stream(counted, table)
         size: int = counted.size()
@@ -28,15 +29,15 @@ class SharedMemoryFile:
         return size
 
     def read(self, size: int) -> pa.Table:
-        """The table that takes so many bytes, good until another one is written."""
+        """The table of this size, valid until the next `write`."""
         return pa.ipc.open_stream(pa.py_buffer(self._map_memory(size)).slice(0, size)).read_all()
 
     def copy(self, size: int) -> pa.Table:
-        """The same, to be kept."""
+        """A copy of the table of this size, which stays valid."""
         return pa.ipc.open_stream(pa.py_buffer(self._map_memory(size)[:size])).read_all()
 
     def _map_memory(self, size: int) -> mmap.mmap:
-        """The memory, of that size at least."""
+        """The mapped memory, at least of this size."""
         if self._memory is None or len(self._memory) < size:
             whole = -(-size // GROWTH) * GROWTH
             if os.fstat(self._file).st_size < whole:

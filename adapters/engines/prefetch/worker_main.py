@@ -1,5 +1,7 @@
-"""The other side of `engines.prefetch.worker_process.DecodeWorker`: `python -m adapters.engines.prefetch.worker_main LINE
-RECORDS CHANGES`, open files."""
+"""The worker process that `engines.prefetch.worker_process.DecodeWorker` starts.
+
+Command: `python -m adapters.engines.prefetch.worker_main LINE RECORDS CHANGES`. The arguments are numbers of open files.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,18 @@ from replicator.ports.decoder import Decoder
 from .shared_memory import SharedMemoryFile
 
 COLLECTED = 64
-"""Batches after which circles of objects are looked for."""
+"""Batches between two runs of the garbage collector."""
 
 
 @lru_cache(16)
 def _unpickle_request(pickled: bytes) -> tuple[Decoder, str, str, TableSpec]:
-    """What decoders learn of schemas, they keep."""
-    found: tuple[Decoder, str, str, TableSpec] = pickle.loads(pickled)  # noqa: S301  (of the process that began this one)
+    """The result is cached: a decoder keeps the schemas that it has read."""
+    found: tuple[Decoder, str, str, TableSpec] = pickle.loads(pickled)  # noqa: S301  (pickled by the parent process)
     return found
 
 
 def decode_records(pickled: bytes, raw: pa.Table) -> pa.Table | None:
-    """The changes of records; None unless all of them are of the table and fingerprint that are said."""
+    """The changes of the records. None unless all of them have the requested table and fingerprint."""
     decoder, table, fingerprint, spec = _unpickle_request(pickled)
     routes = decoder.route(raw)
     mine = pc.and_(pc.equal(routes["table"], table), pc.equal(routes["fingerprint"], fingerprint))
@@ -39,8 +41,8 @@ def decode_records(pickled: bytes, raw: pa.Table) -> pa.Table | None:
 
 
 def serve_requests(line: Connection, records: SharedMemoryFile, changes: SharedMemoryFile) -> None:
-    """Decode what is asked for until nobody can ask any more, or wants to know. An error is told: the other process meets it
-    too, where people are told of it, or can do without."""
+    """Decode requests until the parent process closes the connection. An error is returned as text: the parent then
+    decodes the records itself and reports what is wrong."""
     try:
         line.send(0)
         for number in count(1):
@@ -61,8 +63,8 @@ def _answer_request(how: bytes, raw: pa.Table, changes: SharedMemoryFile) -> int
 
 
 if __name__ == "__main__":
-    gc.disable()  # It looks through all records of a batch again and again, and these are in no circle.
-    for asked_of_all in (signal.SIGINT, signal.SIGTERM):  # It is for the other one to say when this one ends.
+    gc.disable()  # A collection visits all records of a batch, and records are in no reference cycles.
+    for asked_of_all in (signal.SIGINT, signal.SIGTERM):  # The parent process decides when this one ends.
         signal.signal(asked_of_all, signal.SIG_IGN)
     at, *files = map(int, sys.argv[1:])
     serve_requests(Connection(at), *map(SharedMemoryFile, files))

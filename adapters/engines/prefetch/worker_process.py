@@ -1,4 +1,4 @@
-"""The process that decodes for this one: `adapters.engines.prefetch.worker_main`."""
+"""Handle of a process that decodes records: `adapters.engines.prefetch.worker_main`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 from .shared_memory import SharedMemoryFile
 
 MOST = 4
-"""Processes: beyond that reading is what is waited for."""
+"""Worker processes at most; with more of them, reading is the bottleneck."""
 
 
 def _default_workers() -> int:
@@ -27,7 +27,7 @@ def _default_workers() -> int:
 
 
 def _container_cpus() -> int:
-    """The processors that a container may use (https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files)."""
+    """The CPU limit of the container (https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files)."""
     try:
         most, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return MOST if most == "max" else max(1, int(most) // int(period))
@@ -36,24 +36,25 @@ def _container_cpus() -> int:
 
 
 NUMBER = _default_workers()
-"""So many are worth having here: none without a second processor, or without files in memory, which Linux has."""
+"""The useful number of workers here: 0 with a single processor, or without `memfd_create`, which only Linux has."""
 PATIENCE = 10.0
-"""Seconds that the process has for ending."""
+"""Seconds until a process that does not end is killed."""
 
 
 class WorkerEnded(Exception):
-    """The process has ended, or cannot be had; why."""
+    """The process has ended or cannot be started, with the reason."""
 
 
 class WorkerFailed(Exception):
-    """What was asked could not be done there; why."""
+    """The process could not do a request, with the reason."""
 
 
 NO_ROOM = (OSError, MemoryError, ValueError, pa.ArrowException)
 
 
 class DecodeWorker:
-    """Decodes one frame at a time. It ends when this process does, however that is, or when nobody refers to this."""
+    """Decodes one frame at a time. The process ends with this one, however this one ends, or when this object is garbage
+    collected."""
 
     def __init__(self) -> None:
         files: list[int] = []
@@ -67,25 +68,24 @@ class DecodeWorker:
         self._records, self._changes = map(SharedMemoryFile, files)
         self._is_ready = False
         self.close = weakref.finalize(self, _end_process, self._line, self._process, files)
-        """Have it end, and wait for that."""
+        """End the process and wait for it."""
 
     def is_ready(self) -> bool:
-        """Whether it has begun."""
+        """True once the process has started."""
         if not self._is_ready and self._line.poll():
             self._read_size()
             self._is_ready = True
         return self._is_ready
 
     def send_request(self, how: bytes, raw: pa.Table) -> None:
-        """Have records decoded. `how`: a pickled decoder, the table and the fingerprint that they must be of, and its
-        specification."""
+        """Send records to decode. `how`, pickled: decoder, expected table, expected fingerprint, specification."""
         try:
             self._line.send((how, self._records.write(raw)))
         except NO_ROOM as error:
             raise WorkerEnded(str(error)) from error
 
     def read_answer(self) -> pa.Table | None:
-        """The changes of what was asked; None where some of the records are of another table or fingerprint."""
+        """The changes of the last request; None if some records have another table or fingerprint."""
         size = self._read_size()
         try:
             return None if size is None else self._changes.copy(size)
@@ -93,13 +93,13 @@ class DecodeWorker:
             raise WorkerEnded(str(error)) from error
 
     def stop(self) -> None:
-        """Let it end; `close` waits for that. One that has not begun yet need not."""
+        """End the process; `close` waits for that. Kills a process that has not started yet."""
         if not self._is_ready:
             self._process.kill()
         self._line.close()
 
     def _read_size(self) -> int | None:
-        """A size, or nothing."""
+        """The size of the result in bytes, or None."""
         try:
             found: int | str | None = self._line.recv()
         except (OSError, EOFError) as error:
@@ -116,7 +116,7 @@ def _start_process(files: Iterable[int]) -> tuple[Connection, subprocess.Popen[b
     with there:
         kept = (there.fileno(), *files)
         command = [sys.executable, "-P", "-m", "adapters.engines.prefetch.worker_main", *map(str, kept)]
-        # It finds the modules that this process has found, and no others.
+        # The worker finds the same modules as this process.
         paths = {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
         nothing = subprocess.DEVNULL
         process = subprocess.Popen(command, pass_fds=kept, env=os.environ | paths, stdin=nothing, stdout=nothing)  # noqa: S603

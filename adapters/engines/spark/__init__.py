@@ -1,4 +1,4 @@
-"""The engine whose frames are Spark's: read, decoded, folded and applied on the executors."""
+"""The Spark engine: executors read, decode, fold and apply the frames."""
 
 from .engine import SparkEngine
 

@@ -1,7 +1,7 @@
 """The Spark engine: frames stay on the executors, the driver sees counts, positions and schemas.
 
-Arrival order is the physical order of a frame's rows: sources read each partition in offset order, and nothing before the
-fold moves rows between Spark's partitions.
+The order of arrival is the physical order of a frame's rows: sources read each partition in offset order, and no step
+before the fold moves rows between Spark's partitions.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ from .router import route_records
 from .segments import split_segments
 
 SAMPLE = 100
-"""Records that are shown to a decoder so that it learns a schema, or finds the connector that wrote them."""
+"""Records from which a decoder reads a schema, or finds the connector that wrote them."""
 MOST_LOOKS = 5
-"""Batches in which a connector is looked for, if none names it."""
+"""Batches in which the connector is searched for, if no record names it."""
 
 PLACE = (TOPIC, PARTITION, OFFSET)
 LATER = "_later"
 
 
 class SparkEngine:
-    """`ports.engine.Engine` over `pyspark.sql.DataFrame`; option `spark`: any Spark option. No state but its session, and
-    in how many batches of a decoder it looked for the connector."""
+    """`ports.engine.Engine` over `pyspark.sql.DataFrame`. Option `spark`: any Spark options. Its only state is the
+    session, and for each decoder the number of batches in which the connector was searched for."""
 
     frame = DataFrame
 
@@ -74,7 +74,7 @@ class SparkEngine:
 
     @property
     def page(self) -> str | None:
-        """Spark's own page."""
+        """The address of Spark's web UI."""
         address: str | None = self.spark.sparkContext.uiWebUrl
         return address
 
@@ -83,7 +83,7 @@ class SparkEngine:
         return route_records(raw, decoder)
 
     def records(self, raw: pa.Table) -> DataFrame:
-        """In one piece, which keeps their order."""
+        """In one Spark partition, which keeps their order."""
         return cache_frame(from_arrow(self.spark, raw).coalesce(1))
 
     def log(self, raw: DataFrame, decoder: Decoder) -> DataFrame:
@@ -97,7 +97,7 @@ class SparkEngine:
 
     @translate_errors("decoding a batch")
     def decode(self, run: RecordSlice[DataFrame], decoder: Decoder, table: TableSpec) -> tuple[DataFrame, DataFrame]:
-        """One job, which looks at everything that the driver is to know of the changes."""
+        """One job that also collects the facts that the driver needs."""
         changes = map_frame(run.frame, lambda raw: decode_records(raw.cast(RAW), decoder, table), changes_schema(table))
         return _split_errors(changes, closely=get_topic(run.frame) is not None)
 
@@ -150,7 +150,7 @@ class SparkEngine:
     def split_blocked(
         self, raw: DataFrame, since: Mapping[tuple[str, int, str], int], error: str, hashes: KeyHashes = UNKEYED_HASHES
     ) -> tuple[DataFrame, DataFrame]:
-        """With a secret executors compare: a plan is read by who looks at it."""
+        """With a secret the executors compare the hashes, so that the secret does not appear in a query plan."""
         if hashes.secret and since:
             told = arrow_schema(raw.schema).append(pa.field(LATER, pa.bool_()))
             marked = cache_frame(
@@ -166,7 +166,7 @@ class SparkEngine:
 
     @translate_errors("reading rejected records")
     def rejected(self, rows: DataFrame, raw: Sequence[DataFrame]) -> Sequence[RejectedRecord]:
-        """The driver sees the rejected records: the dead letters are small."""
+        """The driver sees the rejected records, which are few."""
         bare = "topic" in rows.columns and TOPIC not in rows.columns
         if bare:
             return collect_rejected(to_arrow(rows), ())
@@ -181,7 +181,7 @@ class SparkEngine:
 
     @translate_errors("shaping a batch")
     def transform_rows(self, changes: DataFrame, plan: ApplyPlan) -> TransformedChanges[DataFrame]:
-        """One job, like decoding: what was known of the changes may have become another."""
+        """One job, which also collects the facts again, because transforms may change them."""
         wanted, table = plan.row_transforms, plan.table
         frame, rejects = _split_errors(
             map_frame(changes, lambda some: transform_rows(some, wanted, table), changes_schema(table))
@@ -197,7 +197,7 @@ class SparkEngine:
 
     @translate_errors("reading marks of transactions")
     def marks(self, raw: DataFrame, topic: str, decoder: Decoder) -> Sequence[TransactionMark]:
-        """Without a job where the frame was attended, and routed since."""
+        """Needs no job if `attend` was called for the frame and it was routed since."""
         found = get_markers(raw)
         if found is None and isinstance(decoder, ReadsTransactionMarks):
             found = decoder.marks(to_arrow(filter_rows(raw, column("topic") == topic)).cast(RAW))
@@ -205,7 +205,7 @@ class SparkEngine:
 
     @translate_errors("looking for the connector")
     def connector(self, raw: DataFrame, decoder: Decoder) -> Connector | None:
-        """Looking is a job of its own, so it ends with the first answer."""
+        """Runs a job of its own, so it stops after the first answer."""
         if not isinstance(decoder, ReadsTransactionMarks) or (looks := self._looks.get(decoder, 0)) >= MOST_LOOKS:
             return None
         order = ("timestamp", "offset")
@@ -218,12 +218,12 @@ class SparkEngine:
         return self.exact_parts(changes, table)
 
     def attend(self, raw: DataFrame, topic: str) -> None:
-        """Routing and decoding find out more, in the jobs that they are."""
+        """Routing and decoding then collect these facts in their own jobs."""
         set_topic(raw, topic)
 
     @translate_errors("counting changes of transactions")
     def exact_parts(self, changes: DataFrame, table: str) -> Sequence[TransactionPart]:
-        """Without a job where the records were attended."""
+        """Needs no job if `attend` was called for the records."""
         return [replace(part, table=table) for part in get_parts(changes)]
 
     @translate_errors("counting rows")
@@ -235,8 +235,8 @@ class SparkEngine:
 
 
 def _split_errors(changes: DataFrame, *, closely: bool = False) -> tuple[DataFrame, DataFrame]:
-    """The changes, with all that the driver is to know of them, and those with an error. `closely`: also their parts of
-    transactions."""
+    """The valid changes with the facts that the driver needs, and the changes with an error. `closely`: with their parts
+    of transactions, too."""
     changes, fine = cache_frame(changes), column(ERROR).isNull()
     seen = (
         collect_transaction_facts(changes, fine)
@@ -250,7 +250,7 @@ def _split_errors(changes: DataFrame, *, closely: bool = False) -> tuple[DataFra
 
 
 def _widen_frame(part: DataFrame, table: TableSpec) -> DataFrame:
-    """`part` with the columns and types of `table`, the old key's included; columns the part lacks are null."""
+    """`part` with the columns and types of `table`, including the old key; columns missing in the part are null."""
     columns = []
     for field in spark_schema(changes_schema(table)):
         known = column(field.name) if field.name in part.columns else sf.lit(None)
@@ -259,7 +259,7 @@ def _widen_frame(part: DataFrame, table: TableSpec) -> DataFrame:
 
 
 def _matches_position(position: Position, hit: Any) -> Column:
-    """True for changes whose partition is in `position` and whose offset is hit there."""
+    """True for changes whose partition is in `position` and whose offset matches `hit`."""
     out = sf.lit(False)
     for at, offset in position.items():
         out = out | ((column(TOPIC) == at.topic) & (column(PARTITION) == at.partition) & hit(offset))

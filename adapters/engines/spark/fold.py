@@ -49,7 +49,7 @@ def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame
     seen = _collect_counts(marked, plan, halves=known.halves > 0)
     rows = marked.filter(column(ROW))
     if plan.has_column_versions:
-        rows = rows.sort(PLACE)  # What becomes of a change depends on which came before it, and the windows moved them.
+        rows = rows.sort(PLACE)  # Column versions depend on the order of arrival, and the windows moved the rows.
     frame = keep_parents(rows.select([column(n) for n in names]), marked)
     frame = set_facts(frame, _facts_of_rows(known, seen))
     counts = Counts(folded=seen["folded"], superseded=seen["superseded"], duplicate=seen["duplicate"])
@@ -60,21 +60,21 @@ def fold_changes(changes: DataFrame, plan: ApplyPlan) -> FoldedChanges[DataFrame
 
 
 def _facts_of_rows(known: FrameFacts, seen: Row) -> FrameFacts:
-    """What is known of the rows of changes of which `known` is known. They lie within the same offsets."""
+    """The facts of the folded rows, from the facts of all changes. They lie within the same offsets."""
     unsent = known.unsent if seen["partial"] else frozenset()
     rows = {"rows": seen["rows"], "partial": seen["partial"], "moves": seen["moves"], "truncates": seen["truncates"]}
     return replace(known, unsent=unsent, **rows)
 
 
 def _number_changes(changes: DataFrame) -> DataFrame:
-    """With places in arrival order, which is the physical one."""
+    """Add the order of arrival, which is the physical order."""
     reset = column(RESET) if RESET in changes.columns else sf.lit(False)
     numbered = changes.withColumn(RESET, reset).withColumn(PLACE, sf.monotonically_increasing_id())
     return keep_parents(numbered, changes)
 
 
 def _select_over(frame: DataFrame, select: Any) -> DataFrame:
-    """A SELECT over a frame; `select` makes its text from a relation's name."""
+    """Run a SELECT over a frame; `select` builds the statement from a relation's name."""
     return run_select(frame.sparkSession, lambda names: str(select(names["frame"])), {"frame": frame})
 
 
@@ -123,8 +123,8 @@ def _sequence_column(plan: ApplyPlan) -> Column:
 
 
 def _complete_rows(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> DataFrame:
-    """Columns that a key's last change did not send, from the last change that did; and the old key where values still
-    lack. Deletes keep the image they came with, but where they leave rows."""
+    """Fill values that a key's last change did not contain, from the last change that did. Set the old key of rows that
+    still lack values. Deletes keep their own image, except with soft deletes."""
     is_delete = column(OP) == Op.DELETE.value
     if plan.soft_deletes:
         takes = is_delete & column("_a").isNotNull()
@@ -139,16 +139,16 @@ def _complete_rows(marked: DataFrame, names: Sequence[str], plan: ApplyPlan) -> 
 
 
 def list_still_missing(names: Sequence[str]) -> Column:
-    """Names without a value. Empty, not null, where every value came but no change sent them all."""
-    # Not by one expression around the other, which would be twice as large with each column.
+    """The names that are still without a value. Empty, not null, if all values are known but from several changes."""
+    # Not as nested expressions, whose size would double with each column.
     came = sf.array_compact(sf.array(*(sf.when(column(f"_p{i}").isNotNull(), sf.lit(n)) for i, n in enumerate(names))))
     left = sf.array_except(column(UNCHANGED), came.cast("array<string>"))
     return sf.when(column(UNCHANGED).isNull() | column("_w").isNotNull(), sf.lit(None)).otherwise(left)
 
 
 def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> DataFrame:
-    """Every change once: of equal key and sequence (without a key: equal values and sequence) the first. Under a watermark
-    whatever comes twice is left: the first may be late, and the second not."""
+    """Every change once: of changes with equal key and sequence, the first one. Without a key, all values must be equal
+    too. Under a watermark all changes stay, because the first may be late when the second is not."""
     if not plan.table.sequence or plan.watermark is not None:
         return changes.withColumn(ROW, sf.lit(True)).withColumn(OUTCOME, sf.lit(KEPT))
     marked = _select_over(changes, first_places(plan, SPARK, counted=plan.reconcile.counted and len(known.end) == 1))
@@ -159,7 +159,7 @@ def _drop_duplicates(changes: DataFrame, plan: ApplyPlan, known: FrameFacts) -> 
 
 
 def _collect_counts(marked: DataFrame, plan: ApplyPlan, *, halves: bool) -> Row:
-    """The one job: counts over all changes, and facts over the rows among them."""
+    """Counts over all changes, and facts over the folded rows, in one job."""
     row, outcome = column(ROW), column(OUTCOME)
     sequence = _sequence_column(plan) if plan.table.sequence else sf.lit(None)
     clears = row & (column(OP) == Op.TRUNCATE.value)
@@ -203,14 +203,14 @@ def _to_facts(seen: Row, plan: ApplyPlan) -> Facts:
 
 
 def _list_truncates(marked: DataFrame, plan: ApplyPlan) -> tuple[Truncate, ...]:
-    """The truncates of a batch: few."""
+    """The truncates of a batch, which are few."""
     rows = marked.filter(column(ROW) & (column(OP) == Op.TRUNCATE.value))
     found = rows.select(_sequence_column(plan).alias("sequence"), sf.unix_micros(column(TS)).alias("at")).collect()
     return merge_truncates(tuple(Truncate(tuple(row["sequence"]), row["at"]) for row in found))
 
 
 def _max_event_times(changes: DataFrame) -> dict[str, Any]:
-    """What a watermark has to know: what a snapshot read has the time of reading, and does not count."""
+    """The facts for a watermark. Snapshot rows do not count, because they have the time of reading."""
     micros = sf.unix_micros(column(TS))
     mine = changes.filter((column(OP) != Op.READ.value) & column(TS).isNotNull()).groupBy(TOPIC, PARTITION)
     each = mine.agg(sf.min(micros).alias("oldest"), sf.max(micros).alias("newest")).collect()

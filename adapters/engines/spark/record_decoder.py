@@ -1,4 +1,4 @@
-"""What executors do with records."""
+"""Decoding on Spark's executors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...delta.types import mask_impossible
 
 
 def decode_records(raw: pa.Table, decoder: Decoder, table: TableSpec) -> pa.Table:
-    """The changes of some records, with rows that cannot travel through Spark rejected."""
+    """The changes of some records. Rows with a value that Spark cannot hold are rejected."""
     changes = decoder.decode(raw, table)
     for column in table.columns:
         mask = mask_impossible(changes[column.name])

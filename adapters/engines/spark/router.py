@@ -1,4 +1,4 @@
-"""Records by table and schema."""
+"""Splitting of records by table and schema."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ...spark.frames import cache_frame, column, filter_rows, keep_parents, map_
 from ...spark.transactions import get_topic, set_markers, set_topic
 
 ROUTED = {name: f"_route_{name}" for name in ROUTE.names}
-"""Where a record's route stands beside it."""
+"""Columns with the route of a record."""
 PLACE = ("topic", "partition", "offset")
 BAD = pa.field("bad", pa.bool_())
 SEEN = pa.schema(
     [("topic", pa.string()), ("bare", pa.bool_()), *(f for f in ROUTE if f.name != "error"), BAD, ("records", pa.int64())]
 )
 TOLD = pa.schema([*SEEN, ("told", pa.binary())])
-"""`told`: what is said of transactions, as JSON; such a row says nothing else."""
+"""`told`: transaction marks as JSON, in rows of their own, in which all other columns are null."""
 
 
 _told = msgspec.json.Encoder().encode
@@ -38,7 +38,7 @@ _marks = msgspec.json.Decoder(list[TransactionMark]).decode
 
 
 class RouteKind(NamedTuple):
-    """Records of one topic that go one way. `bare`: those without a value; `bad`: those that are rejected."""
+    """Records of one topic with the same route. `bare`: records without a value. `bad`: rejected records."""
 
     topic: str
     bare: bool
@@ -49,10 +49,12 @@ class RouteKind(NamedTuple):
 
 
 def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
-    """See `ports.engine.Engine.route`. One job, of which the driver sees how many records go which way. The records stay as
-    they are where a topic's records with a value all go one way, and those without one too; otherwise, and where some are
-    rejected, a second pass puts its route beside each record. One more where tables were dropped, of which the driver sees
-    where."""
+    """See `ports.engine.Engine.route`. One job returns to the driver how many records have which route.
+
+    - If topic and null value determine the route of every record, no frame is cached.
+    - Otherwise, and if records are rejected, a second pass adds the route to each record.
+    - If tables were dropped, one more job returns where.
+    """
     seen, marks = _count_kinds(raw, decoder)
     if get_topic(raw) is not None:
         set_markers(raw, marks)
@@ -69,14 +71,14 @@ def route_records(raw: DataFrame, decoder: Decoder) -> RoutedBatch[DataFrame]:
 
 
 def _watch_transactions(run: RecordSlice[DataFrame], topic: str | None) -> RecordSlice[DataFrame]:
-    """What is decoded from it is to be counted by transaction, where a topic tells of them."""
+    """Have the transactions of the decoded changes counted, if a topic of transaction marks is set."""
     if topic is not None:
         set_topic(run.frame, topic)
     return run
 
 
 def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, int], Sequence[TransactionMark]]:
-    """How many records are of each kind, and what the topic that is attended tells of transactions."""
+    """The number of records of each kind, and the transaction marks of the topic that is set."""
     found: Counter[RouteKind] = Counter()
     marks: list[TransactionMark] = []
     topic = get_topic(raw)
@@ -89,7 +91,7 @@ def _count_kinds(raw: DataFrame, decoder: Decoder) -> tuple[Mapping[RouteKind, i
 
 
 def _find_kinds(records: pa.Table, decoder: Decoder, topic: str | None) -> pa.Table:
-    """The kinds, and one more row with what the topic tells."""
+    """The kinds, and one more row with the transaction marks."""
     kinds = _list_kinds(records, decoder)
     kinds = kinds.append_column(TOLD.field("told"), pa.nulls(kinds.num_rows, pa.binary()))
     if topic is None or not isinstance(decoder, ReadsTransactionMarks):
@@ -111,7 +113,7 @@ def _list_kinds(records: pa.Table, decoder: Decoder) -> pa.Table:
 
 
 def _is_routed_by_topic(seen: Iterable[RouteKind]) -> bool:
-    """Whether a record's topic, and whether it has a value, tell which way it goes."""
+    """True if topic and null value determine the route of every record."""
     ways = Counter((kind.topic, kind.bare) for kind in seen)
     return not any(kind.bad for kind in seen) and max(ways.values(), default=1) == 1
 
@@ -137,7 +139,6 @@ def _read_drops(raw: DataFrame, decoder: Decoder) -> pa.Table:
 
 
 def _select_rejects(raw: DataFrame, beside: DataFrame | None) -> DataFrame:
-    """The records that have an error, with it."""
     if beside is None:
         nothing = sf.lit(None).cast("string")
         return set_row_count(raw.limit(0).withColumns({ERROR: nothing, TABLE: nothing}), 0)
@@ -149,7 +150,7 @@ def _select_rejects(raw: DataFrame, beside: DataFrame | None) -> DataFrame:
 def _split_runs(
     raw: DataFrame, beside: DataFrame | None, table: str, seen: Mapping[RouteKind, int]
 ) -> Iterator[RecordSlice[DataFrame]]:
-    """Stretches of one fingerprint; with several, partition by partition."""
+    """Slices with one fingerprint each. With several fingerprints they are cut in each partition separately."""
     mine = [kind for kind in seen if kind.table == table and not kind.bad]
     fingerprints = {kind.fingerprint or "" for kind in mine}
     is_mine = (column(ROUTED["table"]) == table) & column(ROUTED["fingerprint"]).isNotNull()
@@ -169,7 +170,7 @@ def _split_runs(
 
 
 def _add_known_routes(raw: DataFrame, kinds: Iterable[RouteKind]) -> DataFrame:
-    """Table and fingerprint beside each record, from its topic."""
+    """Add table and fingerprint to each record, by its topic."""
     table = fingerprint = sf.lit(None).cast("string")
     for kind in kinds:
         table = sf.when(_matches_kinds([kind]), sf.lit(kind.table)).otherwise(table)
@@ -178,7 +179,7 @@ def _add_known_routes(raw: DataFrame, kinds: Iterable[RouteKind]) -> DataFrame:
 
 
 def _matches_kinds(kinds: Iterable[RouteKind]) -> Column:
-    """Whether a record is of one of these kinds, where its topic and whether it has a value tell."""
+    """True for records of one of these kinds, by their topic and null value."""
     out = sf.lit(False)
     for kind in kinds:
         out = out | ((column("topic") == kind.topic) & (column("value").isNull() == sf.lit(kind.bare)))
@@ -186,7 +187,7 @@ def _matches_kinds(kinds: Iterable[RouteKind]) -> Column:
 
 
 def _find_starts(mine: DataFrame) -> list[Row]:
-    """The records that begin a stretch, in order of their places."""
+    """The first record of each run with one fingerprint, in order of position."""
     fingerprint = column(ROUTED["fingerprint"])
     before = sf.lag(fingerprint).over(Window.partitionBy("topic", "partition").orderBy("offset"))
     fresh = mine.select(*PLACE, fingerprint, before.alias("_before"))

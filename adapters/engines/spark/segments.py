@@ -1,4 +1,4 @@
-"""Changes cut where the values that were not sent could not be told otherwise."""
+"""Changes split where unchanged values could not be found otherwise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE = "_place"
 
 
 def split_segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
-    """See `ports.engine.Engine.segments`. Only where some change lacks values the driver sees keys and operations."""
+    """See `ports.engine.Engine.segments`. The driver sees keys and operations only if some change lacks values."""
     known = get_facts(changes)
     if table.soft_deletes:
         if not changes.filter(_needs_cuts(table)).limit(1).count():
@@ -33,7 +33,7 @@ def split_segments(changes: DataFrame, table: TableSpec) -> Sequence[DataFrame]:
 
 
 def _needs_cuts(table: TableSpec) -> Column:
-    """Where deletes leave rows: the changes for which there may be cuts."""
+    """With soft deletes: true for changes before which a cut may be needed."""
     op, lacks = column(OP), column(UNCHANGED).isNotNull()
     is_delete = op == Op.DELETE.value
     asks = (op == Op.TRUNCATE.value) | (is_delete if table.ordered_by else sf.lit(False)) | (lacks & ~is_delete)
