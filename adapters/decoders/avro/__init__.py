@@ -1,1 +1,1 @@
-"""Schemas of Kafka Connect, as its Avro converter writes them."""
+"""Avro schemas and values as Kafka Connect's Avro converter writes them."""

@@ -1,4 +1,4 @@
-"""Avro schemas as Connect's AvroConverter writes them, to the schemas of Connect that they were made from.
+"""Avro schemas of Connect's AvroConverter, translated back to Connect schemas.
 
 | Avro | Connect |
 | --- | --- |
@@ -11,8 +11,8 @@
 | array of records `MapEntry`; map | map; map with keys of text |
 | record | struct, of that name unless it is Connect's own for one without a name |
 
-Anything else (unions of several types, recursive schemas, records without fields) Connect's converter does not write of
-tables: it is refused.
+All other schemas are refused: unions of several types, recursive schemas and records without fields. Connect's converter
+does not write them for tables.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ LOGICAL = {
     ("fixed", "decimal"): f"{CONNECT}.Decimal",
 }
 NO_PRECISION = 64
-"""The precision that the converter writes for a decimal that has none."""
+"""The precision that the converter writes for a decimal without one."""
 OWN = "io.confluent.connect.avro."
 NAMELESS = f"{OWN}ConnectDefault"
 MAP_ENTRY = f"{OWN}MapEntry"
 LONGEST_NAME = 1_024
 NODES, NODES_PER_COLUMN = 1_024, 16
-"""How many types a schema may have, those it names again counted each time."""
+"""The most types in a schema. A type that is used again by its name counts each time."""
 AROUND = 8
-"""How much deeper an event is nested than its row."""
+"""Levels that an event has above its row."""
 
 
 def schema_error(sentence: str, code: str = RejectCode.MALFORMED) -> ValueMisfit:
-    """Why a schema cannot be read."""
+    """The error of a schema that cannot be read."""
     return ValueMisfit(code, f"its Avro schema {sentence}")
 
 
 class SchemaTranslator:
-    """Reads one schema. `columns` and `depth`: what a record may have."""
+    """Translates one schema. `columns` and `depth` are the limits of a record."""
 
     def __init__(self, columns: int, depth: int) -> None:
         self._left = NODES + NODES_PER_COLUMN * columns
@@ -71,7 +71,7 @@ class SchemaTranslator:
         self._made = 0
 
     def translate(self, said: Any, namespace: str = "", depth: int = 0) -> ConnectType:
-        """What a type of the schema stands for. Raises Unfit for one that is refused."""
+        """The Connect type of an Avro type. Raises ValueMisfit for a refused type."""
         self._left -= 1
         if self._left < 0:
             raise schema_error("has more types than a record may have", RejectCode.TOO_LARGE)
@@ -106,7 +106,7 @@ class SchemaTranslator:
         return ConnectType(kind, connect, to_json_number if kind in ("float", "double") else None)
 
     def _describe(self, connect: str, said: Mapping[str, Any], kind: str, name: str | None = None) -> dict[str, Any]:
-        """A schema of Connect with the name, version and parameters that `said` gives it."""
+        """A Connect schema with the name, version and parameters in `said`."""
         out: dict[str, Any] = {"type": connect, "optional": False}
         logical = LOGICAL.get((kind, str(said.get("logicalType"))))
         name = said.get("connect.name") or logical or name
@@ -155,7 +155,7 @@ class SchemaTranslator:
             self._open.pop()
 
     def _translate_reference(self, name: str, namespace: str, depth: int) -> ConnectType:
-        """A type that was defined before, under its name."""
+        """A type that the schema defined before, by its name."""
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         found = full if full in self._named else name
         if found in self._open:
@@ -198,7 +198,6 @@ class SchemaTranslator:
 
 
 def _decimal_parameters(said: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters of a decimal, as Connect has them."""
     scale, precision = said.get("scale", 0), said.get("precision", NO_PRECISION)
     known = {} if precision == NO_PRECISION else {"connect.decimal.precision": str(precision)}
     return {"scale": str(scale), **known}

@@ -1,4 +1,4 @@
-"""What a type of an Avro schema stands for, and how its values become those that Connect's JsonConverter writes."""
+"""Connect types of Avro types, with conversions of their values to the JSON of Connect's JsonConverter."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 Mend: TypeAlias = Callable[[Any], Any]
-"""Makes of a value that Avro gives one that is written as JSON."""
+"""Converts an Avro value to a value that can be written as JSON."""
 
 
 @dataclass(frozen=True)
 class ConnectType:
-    """`avro`: the type as it is read: without names, defaults and logical types. `connect`: Connect's schema of it. `mend`:
-    None where values are written as they are. `nests`: items of arrays or maps in it are containers themselves. `is_pair`:
-    a record that is an entry of a map."""
+    """An Avro type and its Connect type.
+
+    - `avro`: the type for reading, without names, defaults and logical types.
+    - `connect`: the Connect schema.
+    - `mend`: the conversion to JSON values, None if none is needed.
+    - `nests`: items of arrays or maps in it are containers themselves.
+    - `is_pair`: a record that is an entry of a map.
+    """
 
     avro: Any
     connect: dict[str, Any]
@@ -25,19 +30,19 @@ class ConnectType:
 
     @property
     def is_container(self) -> bool:
-        """Whether a value may be much larger than its bytes."""
+        """True if a value can be much larger than its bytes."""
         return self.connect["type"] in ("struct", "array", "map")
 
 
 def to_json_number(value: float) -> float | str:
-    """A number, or the text that stands for one that JSON does not know."""
+    """The number, or its text if JSON has no such number."""
     if isfinite(value):
         return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124 - so is NaN told
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"  # noqa: PLR0124 - true for NaN
 
 
 def array_type(items: ConnectType, connect: dict[str, Any]) -> ConnectType:
-    """A list."""
+    """The type of an array."""
     one = items.mend
     return ConnectType(
         {"type": "array", "items": items.avro},
@@ -48,7 +53,7 @@ def array_type(items: ConnectType, connect: dict[str, Any]) -> ConnectType:
 
 
 def map_type(items: ConnectType, connect: dict[str, Any]) -> ConnectType:
-    """A map with keys of text."""
+    """The type of a map with string keys."""
     one = items.mend
     return ConnectType(
         {"type": "map", "values": items.avro},
@@ -59,7 +64,7 @@ def map_type(items: ConnectType, connect: dict[str, Any]) -> ConnectType:
 
 
 def pair_list_type(items: ConnectType, fields: Mapping[str, dict[str, Any]], connect: dict[str, Any]) -> ConnectType:
-    """A map whose entries are records: an object where keys are text, else a list of pairs."""
+    """The type of a map with records as entries: an object if keys are strings, otherwise a list of pairs."""
     keys, values = ({k: v for k, v in fields[name].items() if k != "field"} for name in ("key", "value"))
     one = items.mend or (lambda entry: entry)
 
@@ -77,7 +82,7 @@ def pair_list_type(items: ConnectType, fields: Mapping[str, dict[str, Any]], con
 def record_type(
     mine: dict[str, Any], fields: Mapping[str, ConnectType], connect: dict[str, Any], *, is_pair: bool
 ) -> ConnectType:
-    """A struct."""
+    """The type of a record."""
     avro = mine | {"fields": [{"name": name, "type": node.avro} for name, node in fields.items()]}
     told = connect | {"fields": [node.connect | {"field": name} for name, node in fields.items()]}
     mends = [(name, node.mend) for name, node in fields.items() if node.mend is not None]

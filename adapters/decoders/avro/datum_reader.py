@@ -1,6 +1,7 @@
-"""Avro bodies to values, however hostile their bytes are.
+"""Avro bodies to values, with limits against hostile bytes.
 
-Schemas must have been looked at: not recursive, without items that take no bytes, nested a bounded number of times."""
+The schema must be checked before: not recursive, no items without bytes, and limited nesting.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +17,22 @@ from replicator.domain.errors import RejectCode
 from ...arrow.record_errors import ValueMisfit
 
 FREE_BYTES = 64 * 1024
-"""No item of an array or map takes less than a byte, so a record of this size makes few objects whatever it counts."""
+"""Size up to which a record needs no limit: an item of an array or map takes at least a byte, so there are few."""
 READS, READS_PER_COLUMN = 50_000, 100
-"""How often a longer record may be read from: for each byte of a number and for each text, and a value has few of both."""
+"""The most reads from a longer record: one for each byte of a number and for each text. A value needs few reads."""
 FAULTS = (EOFError, IndexError, KeyError, ValueError, OverflowError, TypeError, MemoryError, StopIteration, struct.error)
-"""What fastavro raises of bytes that are no record."""
+"""Errors of fastavro for bytes that are not a record."""
 
 
 class _CountedBytes(BytesIO):
-    """Bytes that may be read from a number of times: each object that is made of them costs a read or more."""
+    """Bytes with a limited number of reads. Every object that is built from them costs at least one."""
 
     def __init__(self, data: bytes, reads: int) -> None:
         super().__init__(data)
         self.left = reads
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Raises Unfit after too many calls."""
+        """Raises ValueMisfit after too many calls."""
         self.left -= 1
         if self.left < 0:
             raise ValueMisfit(RejectCode.TOO_LARGE, "it holds more values than a record may have")
@@ -39,17 +40,17 @@ class _CountedBytes(BytesIO):
 
 
 def read_datum(data: bytes, schema: Any, columns: int | None, *, named: bool = False) -> tuple[Any, bytes]:
-    """What `data` holds as `schema` (parsed), and the bytes behind it. `columns`: how many a record may have, where items of
-    arrays may be much larger than their bytes; None where they cannot. `named`: branches of unions are named. Raises Unfit
-    for more values than that, one of FAULTS for bytes that are no such datum."""
+    """The value in `data` for the parsed `schema`, and the bytes after it. `columns`: the limit for schemas whose array
+    items may be much larger than their bytes; None for others. `named`: include the names of union branches. Raises
+    ValueMisfit for too many values, and one of FAULTS for bytes that do not fit the schema."""
     stream = _open_stream(data, columns)
     found = schemaless_reader(stream, schema, None, return_record_name=named)
     return found, data[stream.tell() :]
 
 
 def read_data(block: bytes, count: int, schema: Any, columns: int | None) -> Iterator[Any]:
-    """So many values that follow each other and fill `block`, each as of `read_datum`. Raises as that, and EOFError for
-    bytes behind the last one."""
+    """`count` consecutive values that fill `block`, each as from `read_datum`. Raises the same errors, and EOFError for
+    bytes after the last value."""
     stream = _open_stream(block, columns)
     for _ in range(count):
         if isinstance(stream, _CountedBytes):

@@ -1,4 +1,4 @@
-"""An Avro schema of Connect's, and the text that its JsonConverter would have written of values with it."""
+"""Avro schemas with the JSON text that Connect's JsonConverter writes for their values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .connect_schema import SchemaTranslator
 from .connect_types import Mend
 
 NO_SCHEMA = (*UNREADABLE, SchemaParseException, TypeError, KeyError)
-"""What `read_schema` raises of text that is no Avro schema; Unfit, one of them, of a schema that is refused."""
+"""Errors of `read_schema` for text that is not an Avro schema. ValueMisfit is among them, for a refused schema."""
 
 
 @dataclass(frozen=True)
 class ValueSchema:
-    """One schema. `avro`: what values are read with. `connect`: Connect's schema of them, which `opening`, the text before a
-    payload, holds. `columns`: the limit of `adapters.decoders.avro.datum_reader`."""
+    """One schema. `avro`: the schema for reading values. `connect`: their Connect schema. `opening`: the text before a
+    payload, which contains it. `columns`: the limit for `adapters.decoders.avro.datum_reader`."""
 
     avro: Any
     connect: dict[str, Any]
@@ -31,13 +31,13 @@ class ValueSchema:
     columns: int | None
 
     def to_text(self, value: Any) -> bytes:
-        """The text of a value with its schema."""
+        """The JSON text of a value with its schema."""
         mended = value if self.mend is None else self.mend(value)
         return self.opening + msgspec.json.encode(mended) + CLOSING
 
 
 def read_schema(text: str | bytes, limits: RecordLimits) -> ValueSchema:
-    """What an Avro schema says of values. Raises one of NO_SCHEMA."""
+    """The value schema of an Avro schema. Raises one of NO_SCHEMA."""
     node = SchemaTranslator(limits.columns, limits.depth).translate(msgspec.json.decode(text))
     opening = OPENING + msgspec.json.encode(node.connect) + MARK
     return ValueSchema(parse_schema(node.avro), node.connect, opening, node.mend, limits.columns if node.nests else None)

@@ -1,1 +1,1 @@
-"""What decoders of several formats share."""
+"""Code that decoders of several formats share."""

@@ -1,4 +1,4 @@
-"""A decoder put together from the parts that do its calls."""
+"""A decoder that delegates each call to one object."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from replicator.domain.table import Column, TableSpec
 
 
 class FrameRouter(Protocol):
-    """The part that answers `route`."""
+    """Does `route` of a `CompositeDecoder`."""
 
     def route(self, raw: pa.Table) -> pa.Table: ...
 
 
 class FrameDecoder(Protocol):
-    """The part that answers `decode`."""
+    """Does `decode` of a `CompositeDecoder`."""
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table: ...
 
 
 class EnvelopeReader(Protocol):
-    """The part that answers `envelope`."""
+    """Does `envelope` of a `CompositeDecoder`."""
 
     def envelope(self, raw: pa.Table) -> pa.Table: ...
 
 
 class CompositeDecoder:
-    """`ports.decoder.Decoder`, but for `learn`. Pickled by the options it was `make_state_after_write`: parts may keep
-    what they have read of schemas, never rows."""
+    """`ports.decoder.Decoder` without `learn`. Pickled as its options `given`: its parts may cache schemas, never
+    rows."""
 
     def __init__(
         self, given: Mapping[str, object], *, routing: FrameRouter, decoding: FrameDecoder, envelopes: EnvelopeReader
@@ -55,8 +55,8 @@ class CompositeDecoder:
 def build_row_spec(
     table: str, columns: tuple[Column, ...], *, sequence: int, fingerprint: str, keys: Sequence[str] | None
 ) -> TableSpec:
-    """A table whose records do not say what its key is. Fatal for columns that frames use for themselves, ConfigProblem for
-    a key that is none of its columns."""
+    """The specification of a table whose records do not name its key. Raises Fatal for columns with a name that frames
+    reserve, ConfigProblem for a key that is not among the columns."""
     spec = TableSpec(table, columns, (), sequence, fingerprint)
     refuse_frame_names(spec)
     return spec.with_keys(tuple(keys or ()))

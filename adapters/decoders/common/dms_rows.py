@@ -1,4 +1,4 @@
-"""Rows of AWS DMS, between who reads files and who decodes them: headers, offsets, and how rows are written."""
+"""Rows of AWS DMS files: record headers, offsets and the CSV dialect, shared by source and decoder."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from pyarrow import csv
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, model_validator
 
 COLUMNS, KIND = "dms.columns", "dms.kind"
-"""Headers of a record: the header row of its file, where there is one, and of what kind the file is."""
+"""Headers of a record: the header row of its file, if any, and the kind of the file (`load` or `cdc`)."""
 LOAD, CDC = "load", "cdc"
 ROW_BITS = 21
-"""Of the offset of a change: the number of the row in its file. The bits above are the milliseconds of the file's name."""
+"""Bits of a change's offset that hold the row number in its file. The bits above hold the file's time in milliseconds."""
 LOAD_BITS = 32
-"""The same of a full load; the bits above are the number of the file."""
+"""Bits of a full-load row's offset that hold the row number. The bits above hold the file number."""
 TRANSACTIONS = "CDC_TXN-"
-"""What the names of files begin with that hold the changes of several tables, a transaction after the other."""
+"""File name prefix of files with the changes of several tables, one transaction after the other."""
 FIRST_CHANGE = int(datetime(2005, 1, 1, tzinfo=UTC).timestamp() * 1000) << ROW_BITS
-"""No file of changes is older: from then on every time is above every number of a full load, 2**28 files of 2**32 rows."""
+"""The lowest offset of a change: no file of changes is older. All of full loads (2**28 files of 2**32 rows) are below."""
 PARQUET_SEQUENCE = ("_file", "_row")
-"""What the two elements of the sequence are called in records of Parquet files."""
+"""Names of the two sequence elements in records of Parquet files."""
 OF_LOAD = "(full load)"
-"""The operation of rows of a full load that have none, in such records."""
+"""The operation, in such records, of full-load rows that have none."""
 NONE = "none"
 
 
 def to_sequence(offset: int) -> tuple[int, int]:
-    """The two elements of the sequence of a record with this offset."""
+    """The two sequence elements of the record with this offset."""
     return offset >> ROW_BITS, offset & (1 << ROW_BITS) - 1
 
 
 def is_first_row(offsets: pa.Array) -> pa.Array:
-    """Which records are the first row of their file."""
+    """True for records that are the first row of their file."""
     of_load, of_changes = (pc.bit_wise_and(offsets, (1 << bits) - 1) for bits in (LOAD_BITS, ROW_BITS))
     return pc.equal(pc.if_else(pc.less(offsets, FIRST_CHANGE), of_load, of_changes), 1)
 
 
 def describe_place(offset: int) -> str:
-    """In which file, and as which row of it, the record with this offset stands. Empty for one that stands for a line which
-    is none: it says that itself, and its offset lies below those of DMS."""
+    """File and row of the record with this offset. Empty for a stand-in of an invalid line: its text already names the
+    line, and its offset is below those of DMS."""
     if not offset >> LOAD_BITS:
         return ""
     if offset < FIRST_CHANGE:
@@ -63,10 +63,14 @@ Quote = Annotated[Sign | None, BeforeValidator(lambda said: None if said == NONE
 
 
 class CsvDialect(BaseModel):
-    """The endpoint settings of DMS for CSV. `quote`: None, or `none`, where nothing is quoted (`Rfc4180=false`);
-    `null_value`: the unquoted text that means NULL (`CsvNullValue`); `unsent_value`: the text that stands for a value that
-    was not sent (`CsvNoSupValue`), if any; `header`: files begin with a header row (`AddColumnName`); `inserts_only`: files
-    of changes may lack operations, all of which are inserts (`CdcInsertsOnly`)."""
+    """The DMS endpoint settings for CSV.
+
+    - `quote`: None or `none` if nothing is quoted (`Rfc4180=false`).
+    - `null_value`: the unquoted text that means NULL (`CsvNullValue`).
+    - `unsent_value`: the text for a value that was not sent (`CsvNoSupValue`), if any.
+    - `header`: files begin with a header row (`AddColumnName`).
+    - `inserts_only`: files of changes may lack operations; all rows are inserts then (`CdcInsertsOnly`).
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -89,13 +93,13 @@ class CsvDialect(BaseModel):
 
     @property
     def signs(self) -> tuple[str, ...]:
-        """The characters without which a text is one row, whatever else it holds."""
+        """The characters that can make a text more than one row. A text without them is one row."""
         return ("\n", "\r", *(sign for sign in (self.quote, self.escape) if sign))
 
     @cached_property
     def row_pattern(self) -> str:
-        """The regular expression (RE2) of one whole row: what RFC 4180 calls a record, and quotes inside unquoted fields,
-        which readers take as they are. Rows that match can be joined: none reaches into the next."""
+        """The regular expression (RE2) of one complete row: an RFC 4180 record, in which unquoted fields may contain
+        quotes, as readers allow. Rows that match can be concatenated, because none continues in the next."""
         delimiter, quote = escape_sign(self.delimiter), escape_sign(self.quote) if self.quote else ""
         escape = escape_sign(self.escape) if self.escape else ""
         escaped = rf"|{escape}[^\r\n]" if escape else ""
@@ -107,11 +111,11 @@ class CsvDialect(BaseModel):
 
     @property
     def parse_options(self) -> dict[str, object]:
-        """These as options of `pyarrow.csv.ParseOptions`."""
+        """The same as options of `pyarrow.csv.ParseOptions`."""
         return {"delimiter": self.delimiter, "quote_char": self.quote or False, "escape_char": self.escape or False}
 
     def convert_options(self, names: list[str], types: object) -> csv.ConvertOptions:
-        """Every column as text; only null that is written without quotes is null."""
+        """Options that read every column as text. Only an unquoted null value is NULL."""
         return csv.ConvertOptions(
             column_types=dict.fromkeys(names, types),
             null_values=[self.null_value],
@@ -122,5 +126,5 @@ class CsvDialect(BaseModel):
 
 
 def escape_sign(sign: str) -> str:
-    """A character in a regular expression, whatever it means there."""
+    """A regular expression that matches the character literally."""
     return rf"\x{ord(sign):02x}"

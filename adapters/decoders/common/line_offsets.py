@@ -1,4 +1,4 @@
-"""Where in files of rows a record stands, which its offset tells."""
+"""The position of a record in files of rows, encoded in its offset."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 import pyarrow as pa
 
 ROW_BITS = 30
-"""Of the offset of a row in a numbered file: the number of its line."""
+"""Bits of an offset that hold the line number in a numbered file. The bits above hold the file number."""
 
 
 def describe_line(offset: int) -> str:
-    """As which line of which file, by the number in its name."""
+    """Line and file number of an offset, as text for error messages."""
     number, line = offset >> ROW_BITS, offset & (1 << ROW_BITS) - 1
     return f"line {line} of file {number}" if number else f"line {line} of the file"
 
 
 def add_line(frame: pa.Table, error: str, offsets: pa.ChunkedArray, where: Callable[[int], str]) -> pa.Table:
-    """`frame` with where its record stands said behind every text in the column `error`, once; nothing where `where` has
-    nothing to say."""
+    """`frame` with the position of each record appended to its text in the column `error`, once. Texts stay as they are
+    if `where` returns an empty text."""
     said = frame[error]
     if said.null_count == len(said):
         return frame

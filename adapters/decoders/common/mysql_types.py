@@ -1,4 +1,4 @@
-"""MySQL's types as text (`decimal(10,2) unsigned`), as column definitions have them, to Arrow.
+"""MySQL types as text (`decimal(10,2) unsigned`, as in column definitions) to Arrow types.
 
 | MySQL | Arrow |
 | --- | --- |
@@ -13,7 +13,7 @@
 | char, varchar, texts, enum, set, json, vector | string |
 | binary, varbinary, blobs, geometries | binary |
 
-`find_reader` has the values that are sent in another form than their column's: numbers of an enum or set, bytes as text.
+`find_reader` returns readers for values that are sent in another form: enums and sets as numbers, bytes as text.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from ...arrow.record_errors import ValueMisfit
 Read = Callable[[pa.Array], pa.Array]
 
 VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
-"""The source type of numbers of any scale that are text: targets that have a type for these go by it."""
+"""The source type of numbers of any scale that are stored as text. Targets may have a type for them."""
 NUMBERED, LABELLED = " numbered", " labelled"
-"""Behind the type of an enum or set whose values the message sends as numbers, or as text."""
+"""Suffixes of an enum or set type: the message sends its values as numbers, or as text."""
 MAX_KNOWN = 1024
 
 _NAME = (
@@ -97,7 +97,7 @@ PLAIN: dict[str, pa.DataType] = {
 
 
 class MySqlType(NamedTuple):
-    """A type in its parts: `enum`, `'a','b'`, `charset utf8mb4`. The name has small letters and single blanks."""
+    """The parts of a type: `enum`, `'a','b'`, `charset utf8mb4`. The name is in lower case with single spaces."""
 
     name: str
     inner: str = ""
@@ -106,7 +106,7 @@ class MySqlType(NamedTuple):
 
 @lru_cache(MAX_KNOWN)
 def parse_type(said: str) -> MySqlType:
-    """The parts of a type as MySQL says it; without a name where it is none."""
+    """The parts of a MySQL type. The name is empty if the text is not a type."""
     found = TYPE.match(said)
     if found is None:
         return MySqlType("")
@@ -114,7 +114,7 @@ def parse_type(said: str) -> MySqlType:
 
 
 def to_arrow_type(said: str) -> pa.DataType | None:
-    """The Arrow type of a type as MySQL says it; None for one that is not known."""
+    """The Arrow type of a MySQL type; None for an unknown type."""
     name, inner, rest = parse_type(said)
     if name in SIGNED:
         return (UNSIGNED if "unsigned" in rest or "zerofill" in rest else SIGNED)[name]
@@ -124,14 +124,14 @@ def to_arrow_type(said: str) -> pa.DataType | None:
 
 
 def to_source_type(said: str) -> str:
-    """What `Column.source_type` is of a column of this type."""
+    """`Column.source_type` of a column of this MySQL type."""
     name, inner, _ = parse_type(said)
     return VARIABLE_DECIMAL if name in DECIMALS and not inner.strip() else said.removesuffix(NUMBERED).removesuffix(LABELLED)
 
 
 def find_reader(said: str, arrow: pa.DataType, *, declared: bool = False) -> Read | None:
-    """How texts of a column of this type become values of `arrow`; None where `text_values.find_text_reader` says all
-    there is. `declared`: `arrow` is not what `to_arrow_type` gives."""
+    """The function that converts texts of a column to `arrow`; None if `text_values.find_text_reader` needs no addition.
+    `declared`: `arrow` was declared and is not the result of `to_arrow_type`."""
     name, inner, rest = parse_type(said)
     is_text = pa.types.is_string(arrow)
     if name in LABELS and is_text:
@@ -146,7 +146,7 @@ def find_reader(said: str, arrow: pa.DataType, *, declared: bool = False) -> Rea
 
 
 def to_latin_bytes(texts: pa.Array) -> pa.Array:
-    """Bytes of texts that have a character of ISO-8859-1 for each of them."""
+    """Bytes from texts that have one ISO-8859-1 character per byte. Raises ValueMisfit for other characters."""
     try:
         return pa.array([None if text is None else text.encode("latin-1") for text in texts.to_pylist()], pa.binary())
     except UnicodeEncodeError:
@@ -154,7 +154,7 @@ def to_latin_bytes(texts: pa.Array) -> pa.Array:
 
 
 def to_plain_numbers(texts: pa.Array) -> pa.Array:
-    """Texts of numbers of any scale, with all their digits and without exponents."""
+    """Decimal numbers of any scale, with all digits and without an exponent."""
     if pc.all(pc.match_substring_regex(texts, PLAIN_NUMBER)).as_py() is not False:
         return texts
     return pa.array([None if text is None else _to_plain_number(text) for text in texts.to_pylist()], pa.string())
@@ -185,7 +185,7 @@ def _decimal_type(inner: str) -> pa.DataType | None:
 
 
 class _Labels(NamedTuple):
-    """The labels of an enum or set, in order, and how its values are sent as far as the message says."""
+    """The labels of an enum or set, in order, and the form of its values as far as the message names it."""
 
     name: str
     labels: Sequence[str]
@@ -200,8 +200,8 @@ def _parse_labels(inner: str) -> tuple[str, ...]:
 
 
 def _to_labels(of: _Labels, texts: pa.Array) -> pa.Array:
-    """The labels of values that are numbers, as MySQL's binlog has them; others are labels. Raises Unfit for a value that
-    may be either, and for a number of which the labels are not known."""
+    """The labels of numeric values, as in MySQL's binlog; other values are labels already. Raises ValueMisfit for a value
+    that may be either, and for a number without a known label."""
     if of.sent.endswith(LABELLED):
         return texts
     digits = pc.match_substring_regex(texts, ORDINAL)
@@ -228,7 +228,7 @@ def _to_label(of: _Labels, text: str) -> str:
 
 
 def _label_of_number(of: _Labels, number: int) -> str | None:
-    """None where there is none. Of an enum 0 is the empty text that MySQL stores for a value that was none."""
+    """The label of a number, or None. Number 0 of an enum is the empty text, which MySQL stores for invalid values."""
     if of.name == "enum":
         return of.labels[number - 1] if 0 < number <= len(of.labels) else "" if number == 0 else None
     if number >> len(of.labels):
@@ -237,7 +237,7 @@ def _label_of_number(of: _Labels, number: int) -> str | None:
 
 
 def _split_sets(texts: pa.Array) -> pa.Array:
-    """The labels of sets: none of them has a comma in it."""
+    """The labels of sets; labels contain no comma."""
     return pa.array(
         [None if text is None else text.split(",") if text else [] for text in texts.to_pylist()], pa.list_(pa.string())
     )

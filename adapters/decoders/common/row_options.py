@@ -1,4 +1,4 @@
-"""Options that decoders of plain rows have in common: what operations are called in, and columns that are declared."""
+"""Options that decoders of plain rows share: names of operations, and declared columns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPS = {"create": Op.CREATE, "update": Op.UPDATE, "delete": Op.DELETE, "read": Op
 
 
 def _to_texts(value: object) -> object:
-    """YAML reads 1 as a number; it is compared as text."""
+    """Texts of values from YAML, which reads `1` as a number."""
     several = value if isinstance(value, list | tuple) else [value]
     return [str(one) if isinstance(one, int) else one for one in several]
 
@@ -33,17 +33,22 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_to_texts)]
 
 
 class RowOptions(OutOfRangeOptions):
-    """`operation_column`: the column that says what became of a row. `operations`: the values that mean each. `schema`: per
-    table (exact name or glob) its columns and their types. `keys`: per table its key. `epoch`: see
-    `domain.sequence.with_epoch`. `private`: per table the masks of columns whose values nobody is to get; a table without is
-    there too."""
+    """Options of a decoder of plain rows.
+
+    - `operation_column`: the column with the operation of a row.
+    - `operations`: for each operation the values that mean it.
+    - `schema`: for each table (exact name or glob) its columns and their types.
+    - `keys`: for each table its key.
+    - `epoch`: see `domain.sequence.with_epoch`.
+    - `private`: for each table the masks of its masked columns; tables without masks are included.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]]
-    """What operations are called in where the configuration does not say."""
+    """The names of operations if the configuration has none."""
     UNSAID: ClassVar[Collection[str]] = ()
-    """What means an operation, and is written by transports alone."""
+    """Names of operations that only transports write."""
 
     operation_column: str = Field(min_length=1)
     operations: dict[Literal["create", "update", "delete", "read"], Texts] = Field(default_factory=dict)
@@ -61,12 +66,12 @@ class RowOptions(OutOfRangeOptions):
         return self
 
     def list_meanings(self) -> Mapping[str, tuple[str, ...]]:
-        """Per operation the values that mean it."""
+        """For each operation the values that mean it."""
         return {str(name): texts for name, texts in (self.operations or self.USUAL).items()}
 
     @cached_property
     def operation_of(self) -> Mapping[str, Op]:
-        """What each value of the operation column means."""
+        """The operation of each value of the operation column."""
         return {text: OPS[name] for name, texts in self.list_meanings().items() for text in texts}
 
     def columns_of(self, table: str) -> Mapping[str, str] | None:
@@ -78,7 +83,7 @@ class RowOptions(OutOfRangeOptions):
         return find_table_entry(self.keys, table) or None
 
     def unknown_operation_reject(self, value: object) -> Reject:
-        """The reject of a row that does not say what became of it."""
+        """The reject of a row with a missing or unknown operation."""
         known = ", ".join(sorted(self.operation_of.keys() - self.UNSAID))
         said = "no operation" if value is None else "an operation that is not known"
         return Reject(RejectCode.UNKNOWN_OPERATION, f"column {self.operation_column!r} holds {said}; known are {known}")
@@ -88,7 +93,7 @@ T = TypeVar("T", bound=BaseModel)
 
 
 def read_options(model: type[T], options: Mapping[str, object], name: str) -> T:
-    """The options of the format `name`, or ConfigProblem that names every wrong one without its value."""
+    """The validated options of the format `name`. Raises ConfigProblem that names wrong options, not their values."""
     try:
         return model.model_validate(dict(options))
     except ValidationError as error:
@@ -100,7 +105,7 @@ def read_options(model: type[T], options: Mapping[str, object], name: str) -> T:
 def refuse_types(
     declared: Mapping[str, Mapping[str, str]], names: str, can_be: Callable[[ValueReader], bool] = lambda _: True
 ) -> None:
-    """Raise ConfigProblem that names every declared column whose type cannot be read, and proposes `names`."""
+    """Raise ConfigProblem for every declared column with an unreadable type. The message proposes `names`."""
     bad = [
         f"column {name!r} of table {table} is declared as {said!r}, which is no type this format can read"
         for table, columns in declared.items()

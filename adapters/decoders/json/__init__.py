@@ -1,1 +1,1 @@
-"""JSON text as columns: records of any format that is JSON are taken apart and typed by these."""
+"""JSON text to columns: parsing and types for all formats that are JSON."""

@@ -1,4 +1,4 @@
-"""The texts that values of JSON are written in."""
+"""Texts of JSON values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ...arrow.json_objects import UNSET
 
 QUOTE = b'"'
 CONTROLS = bytes(range(32))
-"""What JSON text may not hold as it is: such a value is looked at alone, and refused."""
+"""Bytes that JSON strings may not contain unescaped. Values with such bytes are converted one by one, and refused."""
 MOST = 2**30
 
 
 def to_text(value: Any) -> str | None:
-    """The text that a value is written in."""
+    """The text of a JSON value: strings without quotes and escapes, other values as written. None for null."""
     if value is None or value is UNSET:
         return None
     raw = bytes(value)
@@ -31,7 +31,7 @@ def to_text(value: Any) -> str | None:
 
 
 def to_texts(values: Sequence[Any]) -> pa.Array:
-    """`to_text` of every value, which is None for null: together, for most texts are what stands between their quotes."""
+    """`to_text` of all values; None for null. Converts all at once: most texts are simply the bytes between quotes."""
     known = [value for value in values if value is not None]
     data = b"".join(known)
     if not known or len(data) > MOST or len(data.translate(None, CONTROLS)) < len(data):
@@ -50,7 +50,7 @@ def to_texts(values: Sequence[Any]) -> pa.Array:
 
 
 def build_binary_array(data: bytes, values: Sequence[Any], *, whole: bool) -> pa.Array:
-    """Values, None for null, whose bytes are `data` one after the other, as an array. `whole`: none is None."""
+    """An array of values whose concatenated bytes are `data`; None is null. `whole`: no value is None."""
     sizes = map(len, values) if whole else [0 if value is None else len(value) for value in values]
     offsets = pa.py_buffer(array("i", accumulate(sizes, initial=0)))
     valid = None if whole else pa.array([value is not None for value in values]).buffers()[1]
@@ -62,7 +62,7 @@ def _to_texts_one_by_one(values: Sequence[Any]) -> pa.Array:
 
 
 def numbers_to_text(numbers: Sequence[int | None]) -> pa.Array:
-    """Whole numbers in decimal digits."""
+    """Integers as decimal digits."""
     try:
         return pa.array(numbers, pa.int64()).cast(pa.string())
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Rows as JSON objects that carry the types of their columns, so that every value survives exactly: see `spelling`."""
+"""Rows as JSON objects with the types of their columns, so that every value survives exactly: see `type_names`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Plain = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class TypedRowLayout:
-    """The columns of rows, by the names that the source gives them."""
+    """The columns of rows, with their names in the source."""
 
     schema: pa.Schema
 
     @cached_property
     def prefix(self) -> bytes:
-        """What every record begins with."""
+        """The bytes at the start of every record."""
         types = msgspec.json.encode({field.name: type_name(field.type) for field in self.schema})
         return b'{"schema":' + types + b',"payload":'
 
 
 def to_json_values(column: pa.ChunkedArray, arrow: pa.DataType) -> list[Any]:
-    """A column as what JSON has: see `spelling`."""
+    """The values of a column in JSON form: see `type_names`."""
     found: list[Any] = cast_digits(column, _json_ready_type(arrow)).to_pylist()
     if t.is_floating(arrow) and pc.all(pc.is_finite(column)).as_py() is not False:
         return found
@@ -43,7 +43,7 @@ def to_json_values(column: pa.ChunkedArray, arrow: pa.DataType) -> list[Any]:
 
 
 def _json_ready_type(arrow: pa.DataType) -> pa.DataType:
-    """`arrow` with text where JSON has no such values."""
+    """`arrow` with string for values that JSON does not have."""
     if t.is_decimal(arrow) or t.is_date(arrow) or t.is_timestamp(arrow) or t.is_time(arrow):
         return pa.string()
     if t.is_list(arrow):
@@ -54,7 +54,7 @@ def _json_ready_type(arrow: pa.DataType) -> pa.DataType:
 
 
 def _find_converter(arrow: pa.DataType) -> Plain | None:
-    """What is left to do with a value that is not null, if anything."""
+    """The remaining conversion of values that are not null, if any."""
     if t.is_floating(arrow):
         return lambda value: SPECIAL.get(str(value), value)
     if t.is_list(arrow):

@@ -1,4 +1,4 @@
-"""What the event log keeps of records beside their bytes, put together from groups of one schema."""
+"""Envelope columns of the event log, built from groups of records with one schema."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...arrow.frame_slices import Part, merge_parts, split_frame
 from .schema_frames import SchemaGroup, find_frames
 
 ReadGroup = Callable[[pa.RecordBatch, SchemaGroup], Part]
-"""The envelopes of the records of a piece that are in a group."""
+"""Reads the envelopes of the records in one group of a slice."""
 
 
 def build_envelopes(raw: pa.Table, depth: int, group: ReadGroup) -> pa.Table:
-    """See `ports.decoder.Decoder.envelope`. Of records that are in no group all is null, but for the `error` where there is
-    one; nesting deeper than `depth` is one."""
+    """See `ports.decoder.Decoder.envelope`. For records without a group all columns are null, except `error` if there is
+    one. Nesting deeper than `depth` is an error."""
     return pa.concat_tables(
         [ENVELOPE.empty_table(), *(_build_slice(p, depth, group) for p in split_frame(raw))]
     ).combine_chunks()
@@ -36,6 +36,6 @@ def _build_slice(raw: pa.RecordBatch, depth: int, group: ReadGroup) -> pa.Table:
 
 
 def build_envelope(count: int, known: Mapping[str, pa.Array]) -> pa.Table:
-    """`count` envelopes with these columns; others are null."""
+    """`count` envelopes with the columns `known`; all others are null."""
     columns = [known[f.name] if f.name in known else pa.nulls(count, f.type) for f in ENVELOPE]
     return pa.Table.from_arrays(columns, schema=ENVELOPE)

@@ -1,4 +1,4 @@
-"""Which format a record of another one looks like: JSON by the names of its fields, other bytes by how they begin."""
+"""Hints that a record looks like another format: JSON by its field names, other bytes by their beginning."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ SIGNS: tuple[tuple[str, frozenset[str]], ...] = (
     ("maxwell_json", frozenset({"database", "type", "data"})),
 )
 BEGINNINGS: tuple[tuple[str, re.Pattern[bytes]], ...] = (
-    # A zero byte and a schema's id, which registries count up from 1, in four bytes. DTS begins with a zero, which is its
-    # version, too; after it comes the record's own number.
+    # A zero byte and a schema id in four bytes; registries count ids up from 1. DTS also begins with a zero,
+    # its version, followed by the record number.
     ("debezium_avro", re.compile(rb"\0\0.{3}", re.DOTALL)),
     ("dts_avro", re.compile(rb"\0.{20}", re.DOTALL)),
     ("dms_csv", re.compile(rb"[IUD],")),
@@ -30,13 +30,13 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def find_format(names: Collection[str]) -> str | None:
-    """The format whose fields have such names, as the configuration calls it."""
+    """The configuration name of the format that has fields with these names."""
     has = set(names)
     return next((name for name, signs in SIGNS if signs <= has), None)
 
 
 def hint_by_names(reject: Reject, data: bytes, mine: str) -> Reject:
-    """The reject of a record, which says of which other format than `mine` it seems to be."""
+    """The reject with a hint if the record looks like another format than `mine`."""
     try:
         other = find_format(_fields(data).keys())
     except UNREADABLE:
@@ -45,7 +45,7 @@ def hint_by_names(reject: Reject, data: bytes, mine: str) -> Reject:
 
 
 def hint_by_beginning(reject: Reject, data: bytes, mine: str = "") -> Reject:
-    """`hint_by_names`, of what is no JSON."""
+    """`hint_by_names` for bytes that are not JSON."""
     return _add_hint(reject, next((name for name, begins in BEGINNINGS if begins.match(data)), None), mine)
 
 

@@ -1,4 +1,4 @@
-"""Headers of records that mean something."""
+"""Headers of records that sources and decoders use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from replicator.domain.change import ERROR_HEADER
 from replicator.domain.errors import Reject
 
 OURS = (ERROR_HEADER, "replicator.masked", "replicator.json", "dms.columns", "dms.kind")
-"""The headers that sources and decoders add. Others, whatever they are called, hold what somebody put there."""
+"""The headers that sources and decoders add. All others may have any content."""
 
 
 def is_harmless(headers: pa.ChunkedArray, *known: str) -> bool:
-    """Whether `strip_values` would leave all of them as they are."""
+    """True if `strip_values` would not change any header."""
     if headers.null_count == len(headers):
         return True
     names = pc.unique(pc.struct_field(pc.list_flatten(headers), "name")).to_pylist()
@@ -24,8 +24,8 @@ def is_harmless(headers: pa.ChunkedArray, *known: str) -> bool:
 
 
 def strip_values(headers: Sequence[dict[str, Any]] | None, *known: str) -> list[dict[str, Any]] | None:
-    """The headers of a record; of those that may repeat values of rows, as a transform puts them there, the names alone.
-    `known`: what others begin with that do not."""
+    """The headers of a record. Headers that may repeat values of rows, such as those of transforms, keep only their
+    names. `known`: prefixes of names of headers that keep their values."""
     return None if headers is None else [h if _is_kept_name(h["name"], known) else {**h, "value": None} for h in headers]
 
 
@@ -34,12 +34,12 @@ def _is_kept_name(name: str, begins: tuple[str, ...]) -> bool:
 
 
 def find_read_errors(headers: pa.Array) -> dict[int, Reject]:
-    """Why the source could not read a record, by the record's place (`domain.change.ERROR_HEADER`)."""
+    """The source's read errors by index of the record (`domain.change.ERROR_HEADER`)."""
     return {place: Reject.parse(value.decode(errors="replace")) for place, _, value in find_entries(headers, ERROR_HEADER)}
 
 
 def find_entries(headers: pa.Array, *names: str) -> list[tuple[int, str, bytes]]:
-    """Place, name and value of the headers of these names. Fast when there are none, as is usual."""
+    """Record index, name and value of the headers with these names. Fast if there are none, the usual case."""
     if headers.null_count == len(headers):
         return []
     flat = pc.list_flatten(headers)
@@ -52,7 +52,7 @@ def find_entries(headers: pa.Array, *names: str) -> list[tuple[int, str, bytes]]
 
 
 def read_values(headers: pa.Array, name: str) -> pa.Array:
-    """Per record the bytes of its first header of that name, null where it has none."""
+    """For each record the bytes of its first header with that name, or null."""
     nothing = pa.nulls(len(headers), pa.binary())
     if headers.null_count == len(headers):
         return nothing

@@ -1,4 +1,4 @@
-"""Columns of arrays, maps and structs: flattened, built as columns of their own, and put together again."""
+"""Columns of arrays, maps and structs: elements are flattened, built as columns, and nested again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...arrow.value_readers import ValueReader, make_element
 
 
 def array_reader(items: ValueReader) -> ValueReader:
-    """A JSON array as a list column; elements may be null."""
+    """Reader of a JSON array as a list column; elements may be null."""
     arrow = pa.list_(items.type)
 
     def build(values: Sequence[Any]) -> pa.Array:
@@ -27,7 +27,7 @@ def array_reader(items: ValueReader) -> ValueReader:
 
 
 def map_reader(keys: ValueReader, items: ValueReader) -> ValueReader:
-    """A Connect map: an object when its keys are strings, otherwise an array of [key, value] pairs."""
+    """Reader of a Connect map: an object if its keys are strings, otherwise an array of [key, value] pairs."""
     arrow = pa.map_(keys.type, items.type)
     as_object = keys.wire is str
 
@@ -43,7 +43,7 @@ def map_reader(keys: ValueReader, items: ValueReader) -> ValueReader:
 
 
 def struct_reader(fields: dict[str, ValueReader]) -> ValueReader:
-    """A JSON object as a struct column; a field that is absent is null."""
+    """Reader of a JSON object as a struct column; missing fields are null."""
     reader = choose_objects(fields)(fields)
     arrow = pa.struct([(name, node.type) for name, node in fields.items()])
 
@@ -61,7 +61,7 @@ def struct_reader(fields: dict[str, ValueReader]) -> ValueReader:
 
 
 def _placeholder_form(of: str, items: ValueReader) -> str:
-    """How the placeholder looks in a collection, from how it looks in its elements."""
+    """The form of the placeholder for a missing value in a collection, from its form in the elements."""
     if items.wire is msgspec.Raw:
         return f"{of}:raw"
     if items.placeholder in ("text", "bytes"):

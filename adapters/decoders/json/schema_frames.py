@@ -1,4 +1,4 @@
-"""Where the payload of a record begins: found by its schema's bytes, which consecutive records share."""
+"""Splitting of records into schema and payload. Consecutive records share the bytes of their schema."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ MARK = b',"payload":'
 CLOSING = b"}"
 MAX_MARKS = 16
 MAX_PREFIXES = 24
-"""Different schemas in one frame that are looked for by their bytes; records of further ones are parsed one by one."""
+"""Different schemas per frame that are found by their bytes. Records with further schemas are parsed one by one."""
 MAX_STRAYS = 12
-"""Records without a prefix after which the rest is not searched for prefixes any more."""
+"""Records without a prefix after which all others are parsed one by one."""
 
 TOGETHER = 8
-"""Texts whose brackets are counted together."""
+"""Texts whose brackets are counted at once."""
 ALIKE = bytes.maketrans(b"[]", b"{}")
 NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
 
 class _Record(msgspec.Struct, gc=False):
-    """A record in any order of keys, with or without schema."""
+    """A record with keys in any order, with or without a schema."""
 
     schema: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     payload: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -45,46 +45,46 @@ _document = msgspec.json.Decoder(_Record).decode
 
 @dataclass
 class SchemaGroup:
-    """Records of one frame whose schema is the same bytes. `schema` is None for records that carry none.
+    """Records of one frame whose schema has the same bytes. `schema` is None for records without a schema.
 
-    `rows` are their places in the frame, None for all of it; `payloads` the payload's JSON text of each.
+    `rows` are their indices in the frame, or None for all of it. `payloads` returns the JSON text of each payload.
     """
 
     schema: bytes | None
     rows: list[int] | None
     payloads: Callable[[], list[bytes]]
     payload_slices: pa.Array | None = None
-    """The payloads as an Arrow array, where they were found by their prefix."""
+    """The payloads as an Arrow array, if they were found by their prefix."""
 
 
 @dataclass
 class SchemaFrames:
-    """The groups of a frame, and why a record is in none of them."""
+    """The groups of a frame, and the errors of records without a group, by index."""
 
     groups: list[SchemaGroup] = field(default_factory=list)
     errors: dict[int, Reject] = field(default_factory=dict)
 
 
 class CachedFrames:
-    """`find_frames` of values that are asked for twice, first to route records and then to decode them, found once."""
+    """`find_frames` with a cache: values are split when records are routed, and used again when they are decoded."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
         self._found: dict[tuple[int, ...], tuple[pa.Array, SchemaFrames]] = {}
 
     def clear(self) -> None:
-        """Other records come."""
+        """Empty the cache before other records are routed."""
         self._found = {}
 
     def find(self, values: pa.Array) -> SchemaFrames:
-        """What was found of an array of one schema is kept until it is asked for again, or `clear`."""
+        """Split values. A result with a single schema is cached until `find_again` or `clear`."""
         found = find_frames(values, self._depth)
         if len(found.groups) == 1 and found.groups[0].rows is None and found.groups[0].payload_slices is not None:
             self._found[_buffer_addresses(values)] = values, found
         return found
 
     def find_again(self, values: pa.Array) -> SchemaFrames:
-        """The same values are those in the same memory, which stays theirs while they are kept."""
+        """The cached result for values in the same memory. The cache keeps a reference, so the memory is not reused."""
         known = self._found.pop(_buffer_addresses(values), None)
         return find_frames(values, self._depth) if known is None else known[1]
 
@@ -94,9 +94,9 @@ def _buffer_addresses(values: pa.Array) -> tuple[int, ...]:
 
 
 def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
-    """`values` (binary) by schema. Null values are in no group and have no error.
+    """Split `values` (binary) by schema. Null values have no group and no error.
 
-    Fast when records share their schema's bytes: two passes of Arrow over them. Anything else is parsed one by one.
+    Fast if records share the bytes of their schema: two Arrow passes. All other records are parsed one by one.
     """
     out = SchemaFrames()
     left = _find_common(out, values, depth)
@@ -122,7 +122,8 @@ def find_frames(values: pa.Array, depth: int) -> SchemaFrames:
 
 
 def _find_common(out: SchemaFrames, values: pa.Array, depth: int) -> pa.Array | None:
-    """Most frames hold one schema only: then nothing needs to be picked out. Otherwise the records still to place."""
+    """Handle the usual case of one schema in the whole frame, and return None. Otherwise return a mask of the records
+    that still need a group."""
     valid = pc.is_valid(values)
     if values.null_count or not len(values):
         return valid if len(values) else None
@@ -170,7 +171,7 @@ def _split_one_by_one(out: SchemaFrames, values: pa.Array, places: list[int], de
 
 
 def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int], list[bytes], dict[int, Reject]]:
-    """The payloads of the records at `places`, with their places, and why others have none."""
+    """Payloads of the records at `places`, with their indices, and errors of the other records."""
     found, payloads, errors = [], [], {}
     for place in places:
         try:
@@ -182,8 +183,8 @@ def split_all(values: pa.Array, places: list[int], depth: int) -> tuple[list[int
 
 
 def split_members(values: pa.Array, group: SchemaGroup, bad: Iterable[int], depth: int) -> dict[int, bytes]:
-    """Second try of members of a group whose prefix did not lead to a payload that can be read: their payloads, by number
-    within the group, as far as the whole text has one. What becomes of a record is not up to its neighbours."""
+    """Parse members of a group again whose payload was not readable behind the common prefix. Returns payloads by index
+    in the group, if the whole text has one. The result for a record must not depend on its neighbours."""
     if group.payload_slices is None:
         return {}
     of_place = {i if group.rows is None else group.rows[i]: i for i in bad}
@@ -192,10 +193,11 @@ def split_members(values: pa.Array, group: SchemaGroup, bad: Iterable[int], dept
 
 
 def split_record(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
-    """Schema (None without one) and payload of one record, whatever its layout. Raises one of UNREADABLE.
+    """Schema (or None) and payload of one record of any layout. Raises one of UNREADABLE.
 
-    A payload with a schema may nest as deep as msgspec reads: found by its prefix it is not looked at either, and which of
-    the two it is depends on its neighbours. So a payload behind a schema that Connect wrote need not be JSON either.
+    The depth of a payload with a schema is not checked here: the check is also missing if the record is found by its
+    prefix, and neighbours decide which of the two happens. For the same reason a payload behind a schema from Connect
+    does not have to be valid JSON.
     """
     try:
         document = _document(text)
@@ -215,13 +217,13 @@ def split_record(text: bytes, depth: int) -> tuple[bytes | None, bytes]:
 
 
 def refuse_depth(text: bytes, depth: int) -> None:
-    """Raise Unfit when `text` nests deeper than `depth`, without parsing it recursively."""
+    """Raise ValueMisfit if `text` nests deeper than `depth`, without recursive parsing."""
     if is_deep(text, depth):
         raise ValueMisfit(RejectCode.TOO_LARGE, f"it is nested deeper than the {depth} levels allowed")
 
 
 def is_deep(text: bytes, depth: int) -> bool:
-    """Whether `text` nests deeper than `depth`."""
+    """True if `text` nests deeper than `depth`."""
     if _count_brackets(text) <= depth or _is_closed_within(text, depth):
         return False
     level = 0
@@ -237,12 +239,13 @@ def is_deep(text: bytes, depth: int) -> bool:
 
 
 def _count_brackets(text: bytes) -> int:
-    """How many opening brackets there are: replacing finds them faster than counting."""
+    """The number of opening brackets; `replace` is faster than counting."""
     return 2 * len(text) - len(text.replace(b"{", b"")) - len(text.replace(b"[", b""))
 
 
 def _is_closed_within(text: bytes, depth: int) -> bool:
-    """True for text that is quickly seen not to nest deeper: brackets alone, innermost pairs taken out as often as that."""
+    """A fast check: True if `text` certainly does not nest deeper. Only brackets are kept, and innermost pairs are
+    removed `depth` times."""
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     parts = text.split(b'"')
@@ -255,16 +258,16 @@ def _is_closed_within(text: bytes, depth: int) -> bool:
 
 
 def is_shallow(values: pa.Array, depth: int) -> bool:
-    """Whether none of these texts nests deeper, as far as that is quickly seen: several have few brackets
-    together. None of them is null."""
+    """A fast check: True if certainly none of these texts nests deeper, as several texts together have few brackets. No
+    text may be null."""
     text, ends = read_bytes(values), pc.cumulative_sum(pc.binary_length(values).cast(pa.int64())).to_pylist()
     bounds = [0, *ends[TOGETHER - 1 : -1 : TOGETHER], len(text)]
     return all(_count_brackets(text[start:end]) <= depth for start, end in pairwise(bounds))
 
 
 def find_prefix(text: bytes, depth: int) -> bytes | None:
-    """The bytes up to the payload, when the record begins with its schema as Connect's JsonConverter writes it, and that is
-    not nested too deeply."""
+    """The bytes before the payload, if the record begins with its schema as Connect's JsonConverter writes it. None
+    otherwise, or if the schema is nested too deeply."""
     if not text.startswith(OPENING):
         return None
     end = -1
@@ -279,7 +282,7 @@ def find_prefix(text: bytes, depth: int) -> bytes | None:
 
 
 def extract_schema(prefix: bytes) -> bytes:
-    """The schema's JSON text in a prefix found by `find_prefix`."""
+    """The schema's JSON text from a prefix of `find_prefix`."""
     return prefix[len(OPENING) : -len(MARK)]
 
 

@@ -1,4 +1,4 @@
-"""Types as text: how a record or a configuration names the type of a column, and how values of it are read.
+"""Type names in records and in the configuration, and the readers of their values.
 
 | Arrow | spelt | value in JSON |
 | --- | --- | --- |
@@ -12,7 +12,7 @@
 | timestamp with zone | `timestamp[us, UTC]` | `"2024-02-29 23:59:59.123456Z"` |
 | time64 | `time64[us]` | `"23:59:59.123456"` |
 | list, struct | `{"list": T}`, `{"struct": {NAME: T, ...}}` | array, object |
-| map | `{"map": [K, V]}` | object, or array of pairs where keys are no text |
+| map | `{"map": [K, V]}` | object, or array of pairs if keys are not text |
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ _FAMILIES: tuple[tuple[Callable[[Any], bool], Callable[[Any], Spelt]], ...] = (
 
 
 def type_name(arrow: pa.DataType) -> Spelt:
-    """How `arrow` is spelt: the types of Delta tables. Timestamps count microseconds."""
+    """The name of an Arrow type, for all types of Delta tables. Timestamps are in microseconds."""
     return next(of(arrow) for applies, of in _FAMILIES if applies(arrow))
 
 
 def find_reader(said: object) -> ValueReader:
-    """How values of a type that is spelt so are read. Raises Unfit for what spells none."""
+    """The reader for values of the named type. Raises ValueMisfit for an unknown name."""
     if isinstance(said, str):
         return _find_named(said)
     if isinstance(said, dict) and len(said) == 1:

@@ -1,9 +1,10 @@
-"""Private columns of formats whose records say only what their rows say: masked in the records, which are then decoded.
+"""Masking of raw records in formats whose records contain nothing but rows.
 
-A record that is stored has other values in the columns that have a mask, wherever it repeats them, and a header (`marks`)
-that names these columns, so that they are not masked once more when it is read again. What is decoded live is the record as
-it would be stored: what is read again is the same by that.
+A stored record has masked values wherever it contains them. Its header (`mask_headers`) lists the masked columns, so that
+they are not masked again when the record is read back. Live records are masked before they are decoded, so reading a
+stored record gives the same result.
 
-A format says where its records have values (`records.RecordOpener`); types are those of its table, so that a value has one
-text however it is written (`to_mask`). What cannot be read, and may be of a table with private columns, is withheld.
+Each format shows where its records contain values (`records.RecordOpener`). Values get the type of their column, so that
+a value has one text in every notation. Unreadable records that may belong to a table with private columns are stored
+without content.
 """

@@ -1,4 +1,4 @@
-"""A decoder of parts whose records can be veiled."""
+"""A composite decoder with masking."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from .tables import MaskedTables
 
 
 class MaskingDecoder(CompositeDecoder):
-    """`ports.decoder.MasksRecords` of formats whose records say only what their rows say: what is decoded is a record as it
-    may be stored."""
+    """`ports.decoder.MasksRecords` for formats whose records contain only rows. It decodes records as stored."""
 
     def __init__(
         self,
@@ -43,12 +42,12 @@ class MaskingDecoder(CompositeDecoder):
         if not self._tables.get_masks(table.name):
             return super().decode(raw, table)
         schema = changes_schema(table)
-        # Columns that were set anew are in one chunk: where others have one without rows there is a piece without any.
+        # Replaced columns are one chunk. If other columns have an empty chunk, there is a slice without rows.
         done = [self._decode_slice(piece, table) for piece in split_frame(self.mask_records(raw)) if piece.num_rows]
         return pa.concat_tables([schema.empty_table(), *done]).combine_chunks()
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        """What masking found to be no value of its column is no longer there to be found."""
+        """Decode masked records. Errors of values that masking found invalid come from the header."""
         errors = find_read_errors(raw.column("headers"))
         done = []
         for is_bad, run in groupby(range(raw.num_rows), errors.__contains__):
@@ -61,7 +60,6 @@ class MaskingDecoder(CompositeDecoder):
         return pa.concat_tables(done)
 
     def _build_rejected(self, raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
-        """The changes frame of records that are no changes."""
         return build_rejected(raw, table, rejects)
 
     def envelope(self, raw: pa.Table) -> pa.Table:

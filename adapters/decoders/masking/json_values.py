@@ -1,4 +1,4 @@
-"""Values that are JSON, in objects that are rows or keys."""
+"""JSON values in objects that are rows or keys."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .masked_values import Image, OpenRecord, Role, ValueWriter
 Object = dict[str, msgspec.Raw]
 NULL = msgspec.Raw(b"null")
 OF_KEYS = ("database", "table")
-"""What keys of messages say besides."""
+"""Members of message keys that are not columns."""
 PREFIX = "pk."
-"""What Maxwell puts before the names of columns."""
+"""The prefix of column names in Maxwell's keys."""
 
 
 class ColumnReader(Protocol):
-    """The columns of rows of JSON: as `masked_values.ValueWriter`."""
+    """Reads columns of JSON rows: see `masked_values.ValueWriter`."""
 
     columns: Collection[str]
 
@@ -29,7 +29,7 @@ class ColumnReader(Protocol):
 
 
 class JsonValueWriter(ValueWriter):
-    """`masked_values.ValueWriter` of JSON, whose columns `reads` reads. `names`: of all columns that rows have."""
+    """`masked_values.ValueWriter` for JSON. `reads` reads the columns. `names` are all columns that rows have."""
 
     def __init__(self, reads: ColumnReader, names: Collection[str]) -> None:
         self.columns, self.names = reads.columns, names
@@ -49,7 +49,7 @@ class JsonValueWriter(ValueWriter):
 
 
 def open_json_key(key: bytes, of: OpenRecord) -> OpenRecord | None:
-    """A key that is an object of columns. None for any other: it may repeat values, and is not kept."""
+    """A key that is an object of columns. None for any other key, which may repeat values and is not stored."""
     names = of.writer.names if isinstance(of.writer, JsonValueWriter) else ()
     try:
         fields = read_object(key)
@@ -62,7 +62,7 @@ def open_json_key(key: bytes, of: OpenRecord) -> OpenRecord | None:
 
 
 def read_objects(token: msgspec.Raw) -> list[Object | None]:
-    """The objects of JSON that is one, or an array of these and of nulls. Raises one of UNREADABLE."""
+    """The objects of a JSON object, or of an array of objects and nulls. Raises one of UNREADABLE."""
     text = bytes(token)
     return _several(text) if text.startswith(b"[") else [read_object(text)]
 

@@ -1,4 +1,4 @@
-"""The header by which a record says that columns of it are masked."""
+"""The record header that lists masked columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Header: TypeAlias = dict[str, Any]
 
 
 class MaskHeader(msgspec.Struct, frozen=True, gc=False):
-    """The `columns` of a record of `table` that are masked."""
+    """The masked `columns` of a record of `table`."""
 
     table: str
     columns: tuple[str, ...]
@@ -29,7 +29,7 @@ _mark = msgspec.json.Decoder(MaskHeader).decode
 
 
 def read_mask_headers(headers: pa.Array) -> Mapping[int, MaskHeader]:
-    """What records say, by their places. A header that says something else says nothing."""
+    """The headers by index of their record. Headers with other content are skipped."""
     found: dict[int, MaskHeader] = {}
     for place, _, value in find_entries(headers, HEADER):
         try:
@@ -40,8 +40,8 @@ def read_mask_headers(headers: pa.Array) -> Mapping[int, MaskHeader]:
 
 
 def add_mask_header(headers: Sequence[Header] | None, mark: MaskHeader, error: Reject | None, *known: str) -> list[Header]:
-    """The headers of a record that is masked. `error`: why it is no change, which its values no longer show. `known`: what
-    the names of others begin with that hold nothing private."""
+    """The headers of a masked record. `error`: why the record is invalid, which masked values no longer show. `known`:
+    name prefixes of other headers without private values."""
     others = [one for one in strip_values(headers, *known) or () if one["name"] != HEADER]
     wrong = [] if error is None else [{"name": ERROR_HEADER, "value": str(error).encode()}]
     return [*others, {"name": HEADER, "value": msgspec.json.encode(mark)}, *wrong]

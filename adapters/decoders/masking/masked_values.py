@@ -1,4 +1,4 @@
-"""Values of records, and what is written in their places."""
+"""Values in records, and their replacements."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...arrow.record_errors import build_or_reject
 
 
 class Role(Enum):
-    """What an image of a record is: the row that it brings, the row that is deleted, or something beside these."""
+    """The role of an image in its record: the new row, the deleted row, or other values."""
 
     ROW = "row"
     DELETED = "deleted"
@@ -26,30 +26,30 @@ class Role(Enum):
 
 
 class ValueWriter(Protocol):
-    """How a format has values in records. One object for all records of one layout."""
+    """Reads and writes values in records of a format. One object for all records of one layout."""
 
     columns: Collection[str]
     """The columns whose values it can read."""
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """Values of a column, None for null, as Arrow values. Raises one of `arrow.record_errors.FAILURES`."""
+        """Values of a column as an Arrow array; None is null. Raises one of `arrow.record_errors.FAILURES`."""
         ...
 
     def texts(self, values: Sequence[Any]) -> pa.Array:
-        """Values of any column, None for null, as the texts that they are written in. Raises as `array`."""
+        """Values of any column as the texts in the record; None is null. Raises the same errors as `array`."""
         ...
 
     def is_null(self, value: Any) -> bool:
-        """Whether a value is none."""
+        """True if a value is NULL."""
         ...
 
     def to_value(self, text: str | None) -> Any:
-        """A text, or null, as a value."""
+        """The value for a text, or for null."""
         ...
 
 
 class Image(NamedTuple):
-    """Values of one row: `fields` by their names, which are set anew. `prefix`: what the names begin with."""
+    """Values of one row: `fields` by name, which are replaced. `prefix`: the prefix of their names."""
 
     fields: dict[str, Any]
     role: Role
@@ -57,7 +57,7 @@ class Image(NamedTuple):
 
 
 class OpenRecord(NamedTuple):
-    """A record whose values can be set. `keys`: the key's columns. `close`: what the record is then."""
+    """A record whose values can be replaced. `keys`: the key's columns. `close` returns the record's bytes."""
 
     images: Sequence[Image]
     writer: ValueWriter
@@ -67,17 +67,17 @@ class OpenRecord(NamedTuple):
 
 @dataclass
 class MaskedCells:
-    """The values of one column of several records."""
+    """The values of one column in several records."""
 
     writer: ValueWriter
     name: str
     mask: Mask
     places: list[int] = field(default_factory=list)
     images: list[tuple[Image, bool]] = field(default_factory=list)
-    """With whether a value that does not fit makes a reject of its record."""
+    """The flag is true if an invalid value makes its record a reject."""
 
     def mask_values(self) -> Mapping[int, Reject]:
-        """Set every value to what its mask keeps of it; why a record is a reject, by its place."""
+        """Replace every value by its masked value. Returns rejects by index of their record."""
         values = [image.fields[image.prefix + self.name] for image, _ in self.images]
         given = [None if self.writer.is_null(value) else value for value in values]
         texts, bad = self._mask_texts(given)
@@ -94,7 +94,8 @@ class MaskedCells:
         return mask_values(pa.chunked_array([array]), self.mask).to_pylist(), bad
 
     def _read_array(self, values: Sequence[Any]) -> pa.Array:
-        """Of a type without one text as they are written: lanes stop there, and what is stored is masked all the same."""
+        """Values with the type of the column, if that type has a unique text; otherwise the texts as written. Lanes stop
+        at such a column, but the stored records are masked all the same."""
         if self.name in self.writer.columns:
             array = self.writer.array(self.name, values)
             if is_hashable(array.type):
@@ -103,13 +104,13 @@ class MaskedCells:
 
 
 class ValueMasker:
-    """Gathers the values of records, and masks those of one column together."""
+    """Collects the values of records, and masks those of one column at once."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, str], MaskedCells] = {}
 
     def add(self, place: int, record: OpenRecord, masks: Mapping[str, Mask]) -> None:
-        """The values of a record at a place."""
+        """Add the values of a record at an index."""
         for image in record.images:
             for name, mask in masks.items():
                 if image.prefix + name in image.fields:
@@ -119,7 +120,7 @@ class ValueMasker:
                     known.images.append((image, image.role is Role.ROW or is_key))
 
     def mask_all(self) -> Mapping[int, Reject]:
-        """Set all values; why a record is a reject, by its place: the first reason."""
+        """Replace all values. Returns for each rejected record, by index, its first error."""
         errors: dict[int, Reject] = {}
         for cells in self._cells.values():
             for place, reject in cells.mask_values().items():

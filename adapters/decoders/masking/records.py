@@ -1,4 +1,4 @@
-"""Records as they may be stored."""
+"""Masking of raw records before they are stored."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ WITHHELD = b'{"withheld": "cannot be read, and may hold private values"}'
 
 
 class RecordOpener(Protocol):
-    """Where records of a format have values."""
+    """Access to the values in records of one format."""
 
     def find_table(self, record: RoutedRecord) -> str | None:
-        """The table that a record is of which is not routed to one, as far as that can be told. Never fails."""
+        """The table of a record that routing gave no table, if it can be found. Never fails."""
         ...
 
     def open_records(self, records: Sequence[RoutedRecord]) -> Sequence[OpenRecord | Reject]:
-        """Records that were routed to tables, or why one of them cannot be read. Never fails."""
+        """Opened records of tables, or for each unreadable record the reason. Never fails."""
         ...
 
     def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:
-        """The key of that record; None for one of which it is not known what it holds, which is not kept."""
+        """The key of that record; None if its content is unknown. Such a key is not stored."""
         ...
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """The value of a record that is no change, as it may be stored. Raises one of `arrow.record_errors.UNREADABLE`."""
+        """The value of an ignored record, as it may be stored. Raises one of `arrow.record_errors.UNREADABLE`."""
         ...
 
 
 class EachRecordOpener(RecordOpener, Protocol):
-    """`RecordOpener` of records that are read one by one."""
+    """`RecordOpener` for formats that read records one by one."""
 
     def open_records(self, records: Sequence[RoutedRecord]) -> Sequence[OpenRecord | Reject]:
         return list(map(self._try_open, records))
@@ -57,7 +57,7 @@ class EachRecordOpener(RecordOpener, Protocol):
 
 
 class RoutedRecord(NamedTuple):
-    """A raw record, how it was routed, and what it says of columns that are masked."""
+    """A raw record, its route, and the header that lists its masked columns."""
 
     topic: str
     headers: list[Header] | None
@@ -70,12 +70,12 @@ class RoutedRecord(NamedTuple):
 
     @property
     def table_name(self) -> str:
-        """The table that it is of, as far as it is known."""
+        """The table of the record, if known."""
         return self.table or (self.mark.table if self.mark else "")
 
 
 class MaskedRecord(NamedTuple):
-    """What is stored of a record."""
+    """A record as it is stored."""
 
     headers: list[Header] | None
     key: bytes | None
@@ -84,7 +84,7 @@ class MaskedRecord(NamedTuple):
 
 @dataclass
 class UnmaskedRecord:
-    """A record whose values are not masked yet."""
+    """A record that is open, before its values are masked."""
 
     record: RoutedRecord
     opened: OpenRecord
@@ -92,13 +92,13 @@ class UnmaskedRecord:
     mark: MaskHeader
 
     def to_masked(self, error: Reject | None) -> MaskedRecord:
-        """It, once they are."""
+        """The record after its values were masked."""
         headers = add_mask_header(self.record.headers, self.mark, error)
         return MaskedRecord(headers, self.key and self.key.close(), self.opened.close())
 
 
 class RecordMasker:
-    """Writes records of a source anew, without private values. `route` is the decoder's."""
+    """Replaces private values in records of a source. `route` is the decoder's."""
 
     def __init__(self, tables: MaskedTables, opens: RecordOpener, route: Callable[[pa.Table], pa.Table]) -> None:
         self._tables, self._opens, self._route = tables, opens, route
@@ -129,7 +129,7 @@ class RecordMasker:
         return [RoutedRecord(*row) for row in rows]
 
     def _has_masked_columns(self, record: RoutedRecord) -> bool:
-        """Whether it has columns that are to be masked."""
+        """True if the record has columns that are not masked yet."""
         return record.value is not None and bool(_remaining_masks(self._tables.get_masks(record.table_name), record.mark))
 
     def _open_record(
@@ -147,7 +147,7 @@ class RecordMasker:
         return UnmaskedRecord(record, opened, key, mark)
 
     def _mask_other(self, record: RoutedRecord) -> MaskedRecord:
-        """A record without such columns, and one that is of no table as far as it was routed."""
+        """A record without columns to mask, or without a table in its route."""
         if record.table_name and record.value is not None:
             return MaskedRecord(record.headers, record.key, record.value)
         try:

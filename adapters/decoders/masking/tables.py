@@ -1,4 +1,4 @@
-"""The private columns of the tables of a source."""
+"""The masked columns of a source's tables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NOWHERE: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 class MaskedTables:
-    """Per table (exact name or glob) the masks of its columns; a table without is there too. `declared`: the columns that
-    tables declare, which their records need not have."""
+    """For each table (exact name or glob) the masks of its columns; tables without masks are included. `declared`: the
+    columns that the configuration declares; records may lack them."""
 
     def __init__(self, private: Mapping[str, Masks], declared: Mapping[str, Mapping[str, str]] = NOWHERE) -> None:
         self._private, self._declared = private, declared
@@ -27,20 +27,20 @@ class MaskedTables:
         return self._any
 
     def find_masks(self, table: str) -> Masks | None:
-        """The masks of its columns; None of a table of which nothing is said."""
+        """The masks of the table's columns; None for a table that is not configured."""
         return find_table_entry(self._private, table) if self._any else None
 
     def get_masks(self, table: str) -> Masks:
-        """The masks of its columns."""
+        """The masks of the table's columns."""
         return self.find_masks(table) or NOTHING
 
     def masked_column(self, table: str, column: Column) -> Column:
-        """A column as records have it whose values are masked."""
+        """The column as it is in masked records."""
         mask = self.get_masks(table).get(column.name)
         return column if mask is None else Column(column.name, mask.get_masked_type(column.type))
 
     def masked_spec(self, table: TableSpec) -> TableSpec:
-        """The table as decoding gives it. ConfigProblem for a mask that does not suit it."""
+        """The table as decoding returns it. Raises ConfigProblem for a mask that does not fit the column."""
         masks = self.get_masks(table.name)
         refuse_unknown_masks(masks, table, find_table_entry(self._declared, table.name) or ())
         known = tuple((name, ColumnRule(mask=mask)) for name, mask in masks.items() if name in table.column_names)
