@@ -1,9 +1,10 @@
-"""Debezium's change events: routing, types, order and envelopes, in whatever form the events come.
+"""Debezium's change events: routing, types, order and envelopes, for all wire forms of the events.
 
-These read JSON text, with the schema as Kafka Connect's JsonConverter writes it or without; decoders of another form make
-that text of their events.
+This package reads JSON text, with the schema of Kafka Connect's JsonConverter or without a schema. Decoders of other
+forms convert their events to this text.
 
-**Types.** A logical type that is not in this table keeps the type of its physical one; `Column.source_type` has its name.
+**Types.** A logical type that is not in this table has the type of its physical type; `Column.source_type` keeps its
+name.
 
 | Connect / Debezium | Arrow |
 | --- | --- |
@@ -23,7 +24,7 @@ that text of their events.
 
 A decimal's p is `connect.decimal.precision`, else 38; a negative scale becomes digits before the point.
 
-**Values without a place.** The record is rejected, never changed; its neighbours are not touched.
+**Values that no column can hold.** The record is rejected, never changed. Its neighbours are not affected.
 
 | Value | Outcome |
 | --- | --- |
@@ -32,19 +33,23 @@ A decimal's p is `connect.decimal.precision`, else 38; a negative scale becomes 
 | more digits than the decimal, more than six places in text of a timestamp, an integer or float32 too large | OUT_OF_RANGE |
 | `NAN` or an infinity in a declared decimal column | OUT_OF_RANGE |
 | a JSON type other than the schema's, broken base64, text that is not Unicode, bare NaN and Infinity | MALFORMED |
-| any of these in a column of a deleted row that is not in its key | the delete goes on; the column counts as not sent |
-| a column that the after image of an update lacks | not sent (`_unsent`) |
-| a column that any other image lacks | null |
+| any of these in a non-key column of a deleted row | the delete is applied; the column counts as unchanged |
+| a column missing in the after image of an update | unchanged (listed in `_unsent`) |
+| a column missing in any other image | null |
 
-What a connector loses before it sends cannot be seen here: NULL written as the column's default (set
-`replace.null.with.default=false` on the converters), NaN of a `numeric` as null in `decimal.handling.mode=precise`, an
-unchanged TOASTed `timestamptz[]` as null, an unsigned 64-bit number as negative unless
-`bigint.unsigned.handling.mode=precise`.
+Some values are lost in the connector, before this package reads them:
 
-**Documents.** What becomes of MongoDB's is said in `documents` and `extended`; `flattened` makes flattened rows events.
+- NULL, written as the column's default: set `replace.null.with.default=false` on the converters.
+- NaN of a `numeric`, written as null in `decimal.handling.mode=precise`.
+- An unchanged TOASTed `timestamptz[]`, written as null.
+- An unsigned 64-bit number, written as negative unless `bigint.unsigned.handling.mode=precise`.
 
-**Order.** `sequence` and `positions` have the rules per connector; a table with `tombstones: delete` is sequenced by
-(epoch, offset) alone.
-**Transactions.** `_tx` is the connector's number of the transaction where there is one (`source.txId`), because PostgreSQL's
-`transaction.id` differs from event to event; otherwise `transaction.id`, otherwise the GTID.
+**Documents.** `documents` and `extended_json` convert MongoDB's events. `flattened_rows` makes change events of flattened
+rows.
+
+**Order.** `sequence` and `positions` have the rules per connector. Tables with `tombstones: delete` are ordered by
+(epoch, offset) only.
+
+**Transactions.** `_tx` is `source.txId` if the connector sends one, because PostgreSQL's `transaction.id` differs from
+event to event. Otherwise it is `transaction.id`, otherwise the GTID.
 """

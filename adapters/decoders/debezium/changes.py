@@ -26,15 +26,15 @@ from .unchanged_values import Placeholders
 
 OPS = frozenset(op.value for op in Op)
 WHOLE = ("oracle", "sqlserver", "db2", "mysql", "mariadb")
-"""Connectors that get every row that is deleted whole: MySQL's and MariaDB's insist on `binlog_row_image=FULL`."""
+"""Connectors that send the whole row of every delete. MySQL's and MariaDB's require `binlog_row_image=FULL`."""
 FILLED_IN = frozenset({"{}", "AA==", "1970-01-01T00:00:00Z", "00:00:00Z", "00000000-0000-0000-0000-000000000000"})
-"""What the connector writes for NULL in columns that may not be NULL, beside 0 and an empty text."""
+"""Values that the connector writes for NULL in NOT NULL columns, besides 0 and empty text."""
 
 
 class DebeziumChangeBlock:
-    """Changes of one reader. `raw` has the records, `records` what the reader made of each payload.
+    """Changes that one reader decodes. `raw` has the records, `records` the decoded payloads.
 
-    `errors` grows while columns are built; the first reason of a record stays.
+    Building columns adds to `errors`; the first error of a record is kept.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class DebeziumChangeBlock:
                 self._fail({place: reason})
 
     def _images(self) -> list[Any]:
-        """Per change the image its columns come from: before for a delete, after for the others, nothing for a truncate."""
+        """The image with each change's columns: before for a delete, after for others, an empty one for a truncate."""
         images = list(map(attrgetter("after"), self.records))
         for place in self.deletes:
             images[place] = self._before(place)
@@ -126,7 +126,7 @@ class DebeziumChangeBlock:
                 self._fail({place: malformed_reject("the record carries no row: its after image is null")})
 
     def _before(self, place: int) -> Any:
-        """The before image of a delete; key columns that it lacks come from the message key."""
+        """The before image of a delete. Missing key columns are filled from the message key."""
         image = None
         try:
             image = self.reader.read_before(self.payloads[place])
@@ -163,8 +163,8 @@ class DebeziumChangeBlock:
         return built.array
 
     def _note_missing(self, name: str, built: BuiltColumn) -> None:
-        """A value that is absent from an update was not sent; from a new row or a before image it is null. A value of a
-        deleted row that does not fit counts as not sent: the delete must not be lost for it."""
+        """A value missing in an update is unchanged; in a new row or a before image it is null. An invalid value of a
+        deleted row counts as unchanged, so that the delete is not lost."""
         deleted = set(self.deletes) if name not in self.table.keys else set()
         absent = [i for i in built.absent if self.ops[i] == Op.UPDATE]
         lost = [i for i in built.errors if i in deleted]
@@ -182,7 +182,7 @@ class DebeziumChangeBlock:
                     self._fail({place: reason})
 
     def _key_change_columns(self, came_from: Mapping[int, bytes], gone: set[int]) -> list[pa.Array]:
-        """`_find_old_key` (of a keyed table) and `_moved_to`."""
+        """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
         count = len(self.records)
         if not self.table.keys:
             return [pa.nulls(count, pa.bool_())]
@@ -193,15 +193,16 @@ class DebeziumChangeBlock:
         return [moved_from, moved_to]
 
     def _find_doubtful(self, gone: set[int], images: list[Any]) -> dict[int, list[str]]:
-        """By place, the columns of rows that leave their key of which it is not known that their image shows the row.
+        """For deletes of key changes whose image may not show the row: the non-key columns, by index.
 
-        PostgreSQL sends the key alone unless the table's REPLICA IDENTITY is FULL, and does not say so; the connector fills
-        in the rest. Only FULL comes with keys that are looked at when a statement ends: a deferrable key is no replica
-        identity (`RelationGetIndexList` leaves out indexes that are not `indimmediate`), and without one PostgreSQL refuses
-        to change published rows. So an image of the key alone need not be compared, and a whole one tells the row.
+        PostgreSQL sends only the key unless REPLICA IDENTITY is FULL, and does not mark the difference; the connector
+        fills in the rest. Deferrable keys are only possible with FULL: they cannot be a replica identity
+        (`RelationGetIndexList` skips indexes that are not `indimmediate`), and PostgreSQL refuses changes of published
+        rows without one. So an image with only the key needs no comparison with the row, and a full image shows the row.
 
-        What other records say must not matter, since a record may be read again beside others. An image that is filled in
-        is left out of `images`; a doubtful one stays, as values of columns that were not sent."""
+        The result must not depend on other records, because a record may be read again among others. An image that was
+        filled in is reduced to its key in `images`. A doubtful image stays, with all values counted as unchanged.
+        """
         names = [c.name for c in self.table.values if c.name in self.reader.images.nodes]
         columns = {name: self.reader.images.values(images, name) for name in names}
         identity = self.options.replica_identity_of(self.table.name)
@@ -216,7 +217,7 @@ class DebeziumChangeBlock:
         return found
 
     def _is_whole(self, given: Mapping[str, Any], identity: str | None, connector: str | None) -> bool:
-        """An image with these values is known to be the whole row."""
+        """True if an image with these values is certainly the whole row."""
         if identity == "full" or connector in WHOLE:
             return True
         if identity == "default":
@@ -225,7 +226,6 @@ class DebeziumChangeBlock:
         return any(nullable or not _is_filled_in(value, None) for value, nullable in told)
 
     def _read_key(self, image: Any) -> Any:
-        """Its key alone."""
         key = self.reader.images.empty()
         for name in self.reader.keys.nodes:
             self.reader.images.put(key, name, self.reader.images.values([image], name)[0])
@@ -246,7 +246,7 @@ class DebeziumChangeBlock:
 
     def _key_column(self, name: str, values: list[Any]) -> pa.Array:
         node = self.reader.old_keys.nodes.get(name)
-        if node is None:  # The records' schema has no such column: none of them has a key, which they are rejected for.
+        if node is None:  # The schema has no such column, so all records are rejected for a missing key.
             return pa.nulls(len(values), key_struct(self.table).field(name).type)
         built, bad = build_or_reject(node.build, values, f"the old value of key column {name!r}")
         self._fail(bad)
@@ -268,7 +268,8 @@ class DebeziumChangeBlock:
 
 
 def _is_filled_in(value: Any, default: Any) -> bool:
-    """The connector may have written it for NULL: the column's default, 0, false or an empty text, also as a decimal."""
+    """True if the connector may have written the value for NULL: the column's default, 0, false, empty text, such a
+    decimal."""
     if isinstance(value, msgspec.Raw):
         value = msgspec.json.decode(value)
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Columns of one block of changes: arrays, what was not sent, and what does not fit."""
+"""One column of a block of changes: its array, unchanged values and invalid values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .unchanged_values import Placeholders
 
 @dataclass
 class BuiltColumn:
-    """One column. `unchanged` are places of placeholders, `absent` of values that the image does not have at all; both are
-    null in `array`, as are the places of `errors`."""
+    """One column. `unchanged` are the indices of placeholders, `absent` of values missing in the image, `errors` of
+    invalid values. All are null in `array`."""
 
     array: pa.Array
     unchanged: list[int] = field(default_factory=list)
@@ -27,7 +27,7 @@ class BuiltColumn:
 
 
 def build_column(node: ValueReader, values: list[Any], name: str, placeholders: Placeholders) -> BuiltColumn:
-    """The column `name` of these values."""
+    """The column `name` from these values."""
     array = _try_build(node, values)
     unsent = placeholders.find_places(node, values, array) if node.placeholder else []
     if array is not None and not unsent:

@@ -1,4 +1,4 @@
-"""The connector that wrote the records of a frame, by their source blocks."""
+"""Connector of a frame's records, read from their source blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..json.schema_frames import split_record
 
 
 class ConnectorOrigin(msgspec.Struct, gc=False):
-    """The part of a `source` block that names the connector."""
+    """The fields of a `source` block that identify the connector."""
 
     connector: str | None = None
     version: str | None = None
@@ -23,25 +23,25 @@ class ConnectorOrigin(msgspec.Struct, gc=False):
 
 
 class ConnectorEvent(msgspec.Struct, gc=False):
-    """The part of a change event that names the connector, and shows how it is set."""
+    """The fields of a change event that identify the connector and its settings."""
 
     source: ConnectorOrigin | None = None
     transaction: msgspec.Raw = msgspec.Raw()
 
 
 STREAMED = (None, False, "false")
-"""What `source.snapshot` is in records of the log. Those of a snapshot never have a transaction."""
+"""Values of `source.snapshot` in records of the log. Snapshot records never have a transaction."""
 
 
 _event = msgspec.json.Decoder(ConnectorEvent, strict=False).decode
 
 
 def find_connector(raw: pa.Table, depth: int, read: Callable[[pa.Table], pa.Table] = lambda raw: raw) -> Connector | None:
-    """See `ports.decoder.ReadsTransactionMarks.connector`. Looks at the last record of each topic, until one names it.
-    `read` makes JSON of a frame, without the records that it cannot read."""
+    """See `ports.decoder.ReadsTransactionMarks.connector`. Reads the last record of each topic until one names the
+    connector. `read` converts a frame to JSON and drops unreadable records."""
     last = {topic: row for row, topic in enumerate(raw["topic"].to_pylist())}
     for row in sorted(last.values(), reverse=True):
-        text = next(iter(read(raw.slice(row, 1))["value"].to_pylist()), None)  # No row of a record that cannot be read.
+        text = next(iter(read(raw.slice(row, 1))["value"].to_pylist()), None)  # `read` may have dropped the row.
         try:
             event = _event(split_record(text, depth)[1]) if text is not None else ConnectorEvent()
         except UNREADABLE:

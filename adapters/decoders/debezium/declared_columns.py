@@ -1,7 +1,7 @@
-"""Columns that the configuration declares, for events that carry no schema.
+"""Declared columns, for events without a schema.
 
-A value may be JSON text, a number or a truth value, whatever the declared type, as in the formats of `messages`. An array
-or object in a column of text is its JSON text. A number in a column of dates or times counts the unit of the declared type.
+A value may be JSON text, a number or a boolean for any declared type, as in the formats of `messages`. An array or object
+in a text column becomes its JSON text. A number in a date or time column has the unit of the declared type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..json import nested_values
 from ..json.canonical_text import to_texts
 
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-"""How many of them a second has."""
+"""Units per second."""
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SCALARS: Mapping[str, pa.DataType] = {
     **{name: pa.type_for_alias(name) for name in INTEGERS},
@@ -43,13 +43,13 @@ NOT_DIGITS = f"holds Base64, and the source says `decimals: text`; write there {
 NOT_BASE64 = f"holds text that is not Base64, and the source says `decimals: base64`; write there {DIGITS}"
 NO_NUMBER = r"(?i)\A(?:infinity|nan)\z"
 VARIABLE = r'\A\s*\{\s*"scale"\s*:'
-"""How an `io.debezium.data.VariableScaleDecimal` begins, and what Connect writes in that order."""
+"""The beginning of an `io.debezium.data.VariableScaleDecimal`, whose fields Connect writes in this order."""
 
 MASKED = "replicator.masked"
-"""Names the type of a column whose values were masked before: what else stands there than text was rejected."""
+"""The type name of a column whose values are masked already. Values other than text were rejected then."""
 
 Decimals = Literal["text", "base64"] | None
-"""What a decimal in JSON text is; where nothing says so, it must be clear from the text."""
+"""The meaning of decimals in JSON text. Without it, every text must be unambiguous."""
 
 
 class VariableScale(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -63,9 +63,9 @@ _variable = msgspec.json.Decoder(VariableScale).decode
 
 
 def find_reader(table: str, column: str, name: str, *, decimals_are: Decimals) -> ValueReader:
-    """How the values of a declared column are decoded.
+    """The reader for values of a declared column.
 
-    Raises ConfigProblem for a name that is no Arrow type, or one that this format does not send.
+    Raises ConfigProblem for a name that is not an Arrow type, or a type that this format does not send.
     """
     wanted = re.sub(r"\s*([,<>()\[\]:=])\s*", r"\1", name.strip().lower()).replace(",utc", ", utc").replace(",tz", ", tz")
     if inner := LIST.match(wanted):
@@ -86,12 +86,12 @@ def find_reader(table: str, column: str, name: str, *, decimals_are: Decimals) -
 
 
 def find_readers(table: str, columns: Mapping[str, str], *, decimals_are: Decimals) -> dict[str, ValueReader]:
-    """How each declared column is decoded."""
+    """The reader of each declared column."""
     return {name: find_reader(table, name, said, decimals_are=decimals_are) for name, said in columns.items()}
 
 
 def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise ConfigProblem that names every declared column whose type cannot be read."""
+    """Raise ConfigProblem that names every declared column with an unreadable type."""
     found: list[ConfigProblem] = []
     for table, columns in declared.items():
         for name, said in columns.items():
@@ -104,7 +104,7 @@ def refuse_types(declared: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _text_reader(arrow: pa.DataType) -> ValueReader:
-    """Values that are read from their text, whatever their JSON type."""
+    """Reader for values of any JSON type, from their text."""
     read = find_text_reader(arrow)
     if read is None:
         raise TypeError(f"no text is read as {arrow}")
@@ -114,7 +114,7 @@ def _text_reader(arrow: pa.DataType) -> ValueReader:
 
 
 def _string_reader() -> ValueReader:
-    """Text as it is, numbers and truth values as JSON writes them, arrays and objects as their JSON text."""
+    """Reader for strings: text as it is, other values as their JSON text."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         texts = to_texts(values)
@@ -124,7 +124,7 @@ def _string_reader() -> ValueReader:
 
 
 def _replace_variable(texts: pa.Array, values: Sequence[Any]) -> pa.Array:
-    """The texts, with that of the number in place of each VariableScaleDecimal."""
+    """The texts, with each VariableScaleDecimal replaced by its number."""
     known = pc.fill_null(pc.match_substring_regex(texts, VARIABLE), False)
     if not pc.any(known).as_py():
         return texts
@@ -134,7 +134,7 @@ def _replace_variable(texts: pa.Array, values: Sequence[Any]) -> pa.Array:
 
 
 def _variable_to_text(value: msgspec.Raw) -> str | None:
-    """None for what only begins like a VariableScaleDecimal."""
+    """The number as text; None if it only begins like a VariableScaleDecimal."""
     try:
         said = _variable(value)
     except msgspec.MsgspecError:
@@ -143,8 +143,8 @@ def _variable_to_text(value: msgspec.Raw) -> str | None:
 
 
 def _read_decimals(arrow: pa.DataType, scale: int, decimals_are: Decimals, values: Sequence[Any]) -> pa.Array:
-    """JSON numbers, VariableScaleDecimals, numbers in text, and Base64 of the unscaled value. Text that may be a number and
-    Base64 is refused unless `decimals_are` tells."""
+    """Decimals from JSON numbers, VariableScaleDecimals, numbers in text, and Base64 of the unscaled value. Text that may
+    be a number or Base64 is refused unless `decimals_are` decides."""
     texts = _replace_variable(to_texts(values), values)
     in_text = pa.array([value is not None and bytes(value).startswith(b'"') for value in values], pa.bool_())
     coded = pc.and_(in_text, pc.fill_null(_is_base64(texts), False))
@@ -178,7 +178,8 @@ def _raise_misfit(places: pa.Array, sentence: str) -> None:
 
 
 def _make_temporal_reader(arrow: pa.DataType, counted: ValueReader | None, units: str = "") -> ValueReader:
-    """Dates and times: text in ISO 8601, and numbers where `counted` reads them; otherwise the type has none of `units`."""
+    """Reader for dates and times: ISO 8601 text, and numbers if `counted` can read them. Otherwise the error proposes the
+    types `units`."""
     read = find_text_reader(arrow)
     if read is None:
         raise TypeError(f"no text is read as {arrow}")
@@ -199,7 +200,7 @@ def _make_temporal_reader(arrow: pa.DataType, counted: ValueReader | None, units
 
 
 def _strip_zulu(texts: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Under `time.precision.mode=isostring` the connector writes a Z behind dates and times that have no zone."""
+    """Remove the Z that the connector appends to dates and times without a zone under `time.precision.mode=isostring`."""
     return texts if pa.types.is_timestamp(arrow) and arrow.tz else pc.replace_substring_regex(texts, "Z$", "")
 
 
@@ -233,4 +234,4 @@ OTHERS: Mapping[str, Callable[[], ValueReader]] = {
     **{f"timestamp[{unit}, utc]": _timestamp_reader(unit, temporal_values.UTC_US) for unit in ("s", "ms", "us")},
     **{f"timestamp[{unit}, tz=utc]": _timestamp_reader(unit, temporal_values.UTC_US) for unit in ("s", "ms", "us")},
 }
-"""The unit of a time is the unit that the event uses: `timestamp[ms]` reads milliseconds, and becomes microseconds."""
+"""Readers by declared type. The unit is the event's: `timestamp[ms]` reads milliseconds, the column has microseconds."""

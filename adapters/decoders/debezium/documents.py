@@ -1,8 +1,8 @@
-"""MongoDB's events, whose images are documents in text: made the events of a table with the columns that it declares.
+"""MongoDB's events, whose images are documents in text, converted to row events with the declared columns.
 
-A whole document has NULL where it lacks a field. An update without one (`capture.mode=change_streams`) sent the fields it
-set and removed, no others. What it says of a part of a column (`address.city`, an array cut short) cannot be applied without
-the rest of it: such an update is rejected by the column's name.
+A field missing in a whole document is NULL. An update without a document (`capture.mode=change_streams`) contains only
+the fields that it set or removed. A change of a part of a column (`address.city`, a shortened array) cannot be applied
+without the rest of the column. Such an update is rejected with the name of the column.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ CONNECTOR = "mongodb"
 ID, KEY_FIELD = "_id", "id"
 NULL = msgspec.Raw(b"null")
 UNREAD = b"?"
-"""Stands for a record that is rejected."""
+"""Placeholder value of a rejected record."""
 
 
 class TruncatedArray(msgspec.Struct, gc=False):
-    """An array that an update made shorter."""
+    """An array that an update shortened."""
 
     field: str
 
 
 class UpdateDescription(msgspec.Struct, gc=False, rename="camel"):
-    """What an update changed. Names of fields in fields are written with points."""
+    """The changes of an update. Nested field names contain dots."""
 
     updated_fields: str | None = None
     removed_fields: list[str] | None = None
@@ -44,14 +44,14 @@ class UpdateDescription(msgspec.Struct, gc=False, rename="camel"):
 
 
 class DocumentImages(RouteProbe, gc=False):
-    """What tells documents from rows, which are objects."""
+    """The fields that distinguish documents from rows, whose images are objects."""
 
     before: msgspec.Raw = NULL
     after: msgspec.Raw = NULL
 
 
 class DocumentEvent(msgspec.Struct, gc=False):
-    """A change event of documents."""
+    """A change event of a document."""
 
     op: msgspec.Raw = NULL
     source: msgspec.Raw = NULL
@@ -69,7 +69,7 @@ _key = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def has_documents(values: pa.Array | pa.ChunkedArray, depth: int) -> bool:
-    """Whether records are MongoDB's; the first that can be read tells."""
+    """True if the records have documents of MongoDB. The first readable record decides."""
     for text in (value.as_py() for value in values if value.is_valid):
         try:
             found = _probe(split_record(text, depth)[1])
@@ -81,7 +81,7 @@ def has_documents(values: pa.Array | pa.ChunkedArray, depth: int) -> bool:
 
 
 def refuse_undeclared(table: str, declared: Mapping[str, str]) -> None:
-    """Raise ConfigProblem for a collection of which nothing tells the columns, or the key."""
+    """Raise ConfigProblem for a collection whose columns or key are not declared."""
     if ID not in declared:
         what = f"do not say which of their fields are columns: {ID!r} at least is needed" if declared else "carry no types"
         raise ConfigProblem(
@@ -92,14 +92,15 @@ def refuse_undeclared(table: str, declared: Mapping[str, str]) -> None:
 
 
 class DocumentConverter:
-    """Makes events of documents those of rows."""
+    """Converts events of documents to events of rows."""
 
     def __init__(self, options: DebeziumOptions) -> None:
         self._options, self._depth = options, options.limits.depth
         self._known: dict[str, dict[str, Convert]] = {}
 
     def to_rows(self, raw: pa.RecordBatch, table: TableSpec) -> tuple[pa.RecordBatch, dict[int, Reject]]:
-        """The records of a table as events of rows without schema, and why some cannot be; any others as they are."""
+        """The records of a table as row events without a schema, and errors of unreadable ones. Others stay as they
+        are."""
         values, keys, columns = raw.column("value"), raw.column("key"), self._column_converters(table.name)
         told = values.null_count < len(values)
         if ID not in columns or not (has_documents(values, self._depth) if told else ID in table.keys):
@@ -144,7 +145,7 @@ class DocumentConverter:
 
 
 def _to_row_key(key: bytes | None, columns: Mapping[str, Convert], depth: int) -> dict[str, Any] | None:
-    """The key of a document as that of a row; None for one that is not of a document."""
+    """The row key of a document's key; None for other keys."""
     if key is None:
         return None
     payload = split_record(key, depth)[1]
@@ -159,7 +160,6 @@ def _read_document(text: str, columns: Mapping[str, Convert]) -> dict[str, Any]:
 
 
 def _read_update(said: UpdateDescription, columns: Mapping[str, Convert]) -> dict[str, Any]:
-    """The columns that an update tells."""
     updated = _fields(said.updated_fields or "{}")
     removed = said.removed_fields or []
     for path in (*updated, *removed, *(t.field for t in said.truncated_arrays or ())):

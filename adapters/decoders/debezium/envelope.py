@@ -1,4 +1,4 @@
-"""What the event log keeps of a record beside its bytes."""
+"""Envelope columns of the event log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NULL = msgspec.Raw(b"null")
 
 
 class FullSourceBlock(SourceBlock, gc=False):
-    """A whole source block: where a change was made, and when in the order of its source."""
+    """All fields of a source block: the table, and the position and time of the change."""
 
     name: str | None = None
     db: str | None = None
@@ -35,7 +35,7 @@ class FullSourceBlock(SourceBlock, gc=False):
 
 
 class EnvelopeEvent(msgspec.Struct, gc=False):
-    """A change event whose images stay the text they are."""
+    """A change event with its images as JSON text."""
 
     op: str | None = None
     source: FullSourceBlock | None = None
@@ -49,7 +49,7 @@ _event = msgspec.json.Decoder(EnvelopeEvent).decode
 
 
 class DebeziumEnvelopes:
-    """Reads envelopes of any records; what cannot be read is null, and its `error` says why."""
+    """Reads the envelopes of any records. Unreadable values are null, with the reason in `error`."""
 
     def __init__(self, options: DebeziumOptions, routing: DebeziumRouter) -> None:
         self._options, self._routing = options, routing
@@ -96,7 +96,7 @@ class DebeziumEnvelopes:
     def _read_order(
         self, raw: pa.RecordBatch, events: list[EnvelopeEvent], blocks: list[FullSourceBlock]
     ) -> dict[str, pa.Array]:
-        """The sequence as in the changes frame, where there is one; a record without a key counts as of a table without."""
+        """The sequence as in the changes frame. A record without a key belongs to a table without a key."""
         keyed: list[bool] = pc.is_valid(raw.column("key")).to_pylist()
         sources: list[SourceBlock] = list(blocks)
         facts = SequenceFacts(sources, [e.transaction for e in events], [e.op for e in events], raw.column("offset"), keyed)
@@ -110,7 +110,7 @@ class DebeziumEnvelopes:
 
 
 def _find_unknown(events: list[EnvelopeEvent], payloads: list[bytes], topics: pa.Array) -> dict[int, Reject]:
-    """What is wrong with records without schema that are neither change events nor known control records."""
+    """Errors of records without a schema that are neither change events nor known control records."""
     found = {}
     for place, event in enumerate(events):
         if event.op is None or event.source is None:
@@ -126,5 +126,5 @@ def _string_array(of: Sequence[object], name: str) -> pa.Array:
 
 def _text_array(images: Sequence[msgspec.Raw | None]) -> pa.Array:
     texts = [None if image is None else bytes(image) for image in images]
-    texts = [msgspec.json.decode(t, type=str).encode() if t and t[:1] == b'"' else t for t in texts]  # Of documents.
+    texts = [msgspec.json.decode(t, type=str).encode() if t and t[:1] == b'"' else t for t in texts]  # Images of documents.
     return pa.array([None if t == b"null" else t for t in texts], pa.binary()).cast(pa.string())

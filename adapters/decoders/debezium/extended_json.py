@@ -1,4 +1,4 @@
-"""Values of MongoDB's extended JSON, canonical, relaxed and of version 1, as values of declared columns.
+"""MongoDB's extended JSON (canonical, relaxed and version 1) as values of declared columns.
 
 | BSON | in a column of |
 | --- | --- |
@@ -31,18 +31,18 @@ LIST = re.compile(r"list<(?:item:|element:)?(.+)>\Z")
 NUMBER = re.compile(r"-?\d+(\.\d+)?(E[+-]?\d+)?\Z")
 
 Convert = Callable[[bytes], Any]
-"""The JSON of one value as what is read for a declared column. Raises Unfit."""
+"""Converts the JSON of one value to the form that a declared column reads. Raises ValueMisfit."""
 
 
 @dataclass(frozen=True)
 class Instant:
-    """A date."""
+    """A date, in milliseconds since 1970."""
 
     ms: int
 
     @property
     def iso(self) -> str:
-        """As text, in UTC."""
+        """The date as text in UTC."""
         try:
             return (EPOCH + timedelta(milliseconds=self.ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         except OverflowError:
@@ -51,13 +51,13 @@ class Instant:
 
 @dataclass(frozen=True)
 class Base64Bytes:
-    """Binary data, as base64."""
+    """Binary data as base64."""
 
     text: str
 
 
 class Digits(str):
-    """A decimal128, as text."""
+    """A decimal128 as text."""
 
 
 def _date(said: Any) -> Instant:
@@ -92,7 +92,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
 
 
 def unwrap(value: Any) -> Any:
-    """A value without the object that tells its type; documents, arrays and what has no other form stay."""
+    """The value without the object that names its type. Documents, arrays and other values stay as they are."""
     if not isinstance(value, dict) or not value:
         return value
     name = next(iter(value))
@@ -105,7 +105,7 @@ def unwrap(value: Any) -> Any:
 
 
 def make_converter(said: str) -> Convert:
-    """What reads the values of a column that is declared as `said` (see `declared`)."""
+    """The converter for values of a column declared as `said` (see `declared_columns`)."""
     name = re.sub(r"\s+", "", said.lower())
     if inner := LIST.match(name):
         return _list_converter(make_converter(inner[1]))
@@ -119,7 +119,7 @@ def _field_converter(name: str) -> Callable[[Any], Any]:
 
 
 def _number(value: Any) -> Any:
-    """In text a decimal could be taken for Base64."""
+    """Decimals as JSON numbers, because their text might be read as Base64."""
     return msgspec.Raw(value.encode()) if isinstance(value, Digits) and NUMBER.match(value) else value
 
 

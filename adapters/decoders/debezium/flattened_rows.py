@@ -1,11 +1,11 @@
-"""Rows as the transformation ExtractNewRecordState flattens them, made change events again.
+"""Rows flattened by the transformation ExtractNewRecordState, converted back to change events.
 
-What was added to a row tells the rest: `__deleted`, `__op`, and fields of the source block as `__lsn` or `__source_lsn`, in
-the row or in headers. Without an operation a row is an update that sends what it has, which inserts what is not there.
-Records that are no rows (heartbeats, transactions, whole change events) stay as they are.
+The other parts of the event come from fields that the transformation added to the row or its headers: `__deleted`,
+`__op`, and source fields such as `__lsn` or `__source_lsn`. A row without an operation is an update with the columns that
+it has; it inserts a missing row. Heartbeats, transaction marks and complete change events stay as they are.
 
-Of a table with private columns the event has the row's own fields alone (`OwnFields`): what else a transformation added,
-as the statement, may repeat values.
+For a table with private columns the event contains only the row's own fields (`OwnFields`). Other added fields may repeat
+values, such as the SQL statement.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ MARK = "__"
 DELETED = f"{MARK}deleted"
 SOURCE_FIELDS = tuple(dict.fromkeys((*SourceBlock.__struct_fields__, *TableOrigin.__struct_fields__)))
 NUMBERS = frozenset(("ts_ms", "ts_us", "ts_ns", "lsn", "pos", "row"))
-"""Fields of a source block that may come as text."""
+"""Fields of a source block that may be sent as text."""
 OF_EVENT = ("deleted", "op", "ts_ms", "ts_us", "ts_ns")
 TIMES = ("ts_ms", "ts_us", "ts_ns")
-"""Fields that an event has beside those of its source block, with another meaning."""
+"""Fields that exist in both the event and its source block, with different meanings."""
 STRUCTS = (f"{MARK}source_", f"{MARK}transaction_")
 ADDED = frozenset(MARK + name for name in (*OF_EVENT, *SOURCE_FIELDS))
 TOLD_BY: Mapping[str, str] = {
@@ -44,7 +44,7 @@ TOLD_BY: Mapping[str, str] = {
     "sequence": "postgresql",
     "ord": "mongodb",
 }
-"""Which connector has a field, for rows that do not name theirs."""
+"""The connector by a field that only it sends, for rows that do not name their connector."""
 OF_TRANSACTION = TransactionBlock.__struct_fields__
 HEADERS = (
     *ADDED,
@@ -52,36 +52,36 @@ HEADERS = (
     *(f"{MARK}transaction_{name}" for name in OF_TRANSACTION),
 )
 Meta = dict[str, bytes]
-"""What was added to a row, without the mark, as JSON."""
+"""The added fields of a row, without the `__` prefix, as JSON."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def is_added(name: str) -> bool:
-    """Whether a field is none of the row's own."""
+    """True if a transformation added the field to the row."""
     return name in ADDED or name.startswith(STRUCTS)
 
 
 @dataclass(frozen=True)
 class OwnFields:
-    """Which fields of rows are those of a table with `private` columns, which may have `declared` some."""
+    """The own fields of rows of a table with `private` columns. `declared` are its declared columns, if any."""
 
     declared: Collection[str]
     private: Collection[str]
 
     def has(self, name: str, *, is_typed: bool) -> bool:
-        """`is_typed`: the record's schema has it. One with the mark is a column only where it is declared to be."""
+        """`is_typed`: the record's schema has the field. A name with the `__` prefix must be declared as a column."""
         return name in self.declared or (not name.startswith(MARK) and (is_typed or not self.declared))
 
 
 class FlattenedRows:
-    """Makes flattened rows change events."""
+    """Converts flattened rows to change events."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
 
     def to_events(self, raw: pa.Table, own: OwnFields | None = None) -> pa.Table:
-        """The records with change events in the place of rows; what cannot be read stays as it is. `own`: of a table with
-        private columns, which all of them are of."""
+        """The records with rows replaced by change events. Unreadable records stay as they are. `own`: given if all
+        records are of one table with private columns."""
         if not raw.num_rows:
             return raw
         values = [self._convert_slice(piece, own) for piece in split_frame(raw)]
@@ -104,7 +104,7 @@ class FlattenedRows:
 
 
 class _GroupSchema:
-    """What the schema of a group of records says of them; without a schema they say it one by one."""
+    """The schema of a group of records. Without a schema each record is examined on its own."""
 
     def __init__(self, group: SchemaGroup, own: OwnFields | None) -> None:
         self._own = own
@@ -139,7 +139,7 @@ class _GroupSchema:
         return b'{"schema":' + msgspec.json.encode(schema) + b',"payload":'
 
     def to_event(self, payload: bytes, meta: Meta, topic: str) -> bytes | None:
-        """A row as a change event; None for a record that is none."""
+        """The change event of a row; None for any other record."""
         try:
             fields = _fields(payload)
         except UNREADABLE:
@@ -155,7 +155,6 @@ class _GroupSchema:
         return self._opening + made + b"}" if self.schema else made
 
     def _strip_added(self, fields: Mapping[str, msgspec.Raw], own: OwnFields) -> bytes:
-        """The row without what was added to it."""
         if self.schema is not None:
             return msgspec.json.encode({n: raw for n, raw in fields.items() if n in self._columns})
         return msgspec.json.encode({n: raw for n, raw in fields.items() if own.has(n, is_typed=False)})
@@ -174,7 +173,7 @@ def _build_event(payload: bytes, meta: Meta, named: str) -> bytes:
 
 
 def _build_source(meta: Meta, named: str) -> bytes:
-    """The source block, as far as it was added. What was not added of the table's name is the topic's, or the schema's."""
+    """The source block from the added fields. Missing table names come from the topic or the schema name."""
     found: dict[str, msgspec.Raw] = {}
     for name in SOURCE_FIELDS:
         raw = meta.get(f"source_{name}", None if name in TIMES else meta.get(name))
@@ -205,7 +204,7 @@ def _decode_schema(schema: bytes) -> dict[str, Any]:
 
 
 def _to_json(header: bytes) -> bytes:
-    """A header's value, which is JSON or plain text."""
+    """A header's value, which is JSON or plain text, as JSON."""
     try:
         return bytes(msgspec.json.decode(header, type=msgspec.Raw))
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""Headers that mean something: the two halves of a key change know each other by them."""
+"""Debezium's headers: links between the two halves of a key change."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import pyarrow as pa
 from ..json.headers import find_entries
 
 OLD_KEY = "__debezium.oldkey"
-"""On the create half: the key that the row had before."""
+"""In the create half: the old key of the row."""
 NEW_KEY = "__debezium.newkey"
-"""On the delete half: the key that the row has now."""
+"""In the delete half: the new key of the row."""
 CONTEXT = "__debezium.context."
-"""What the names of headers begin with that tell of the connector."""
+"""Prefix of headers that describe the connector."""
 
 
 def read_key_headers(headers: pa.Array) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """Old keys and new keys by the record's place, as their JSON text."""
+    """JSON texts of old keys and of new keys, by index of the record."""
     found: tuple[dict[int, bytes], dict[int, bytes]] = ({}, {})
     for place, name, value in find_entries(headers, OLD_KEY, NEW_KEY):
         found[name == NEW_KEY][place] = value

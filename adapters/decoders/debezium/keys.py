@@ -1,4 +1,4 @@
-"""What the keys of a frame's records say: which columns they name."""
+"""Key columns that the message keys of a frame name."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class KeySchemas:
-    """Reads the keys of records; keeps the schemas it has seen."""
+    """Reads the keys of records and caches their schemas."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
         self._known: dict[bytes | tuple[str, ...], KeySchema] = {}
 
     def read_all(self, keys: pa.Array) -> list[KeySchema]:
-        """The key schema of every record; `NO_KEY` for a null key. Keys without a schema are known by their fields."""
+        """The key schema of every record; `NO_KEY` for a null key. Without a schema, field names identify a key."""
         out = [NO_KEY] * len(keys)
         found = find_frames(keys, self._depth)
         for group in found.groups:

@@ -1,6 +1,6 @@
-"""Values of private columns as records have them, gathered by column and masked together.
+"""Values of private columns in records, collected by column and masked at once.
 
-They are read as decoding reads them, so that what is stored of a value is what was decoded of it, whatever its type.
+They are read like decoded values, so the stored value equals the decoded value for every type.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ from .types import find_reader, holds_decimals
 from .unchanged_values import Placeholders
 
 Object = dict[str, Any]
-"""An object whose values are JSON (`msgspec.Raw`), or objects of that kind."""
+"""An object whose values are JSON (`msgspec.Raw`) or such objects."""
 NULL = msgspec.Raw(b"null")
 UNFIT = (msgspec.Raw(b"{}"), msgspec.Raw(b"0"), msgspec.Raw(b'"\\ud800"'))
-"""In place of what is no value of its column, the first that is none either: it is rejected as that was."""
+"""Invalid tokens that replace invalid values. The first one that is invalid for a column is used, so that its record is
+rejected like the original."""
 
 
 class TokenReader:
-    """How values of one column are read: by the first of these nodes that can."""
+    """Reads values of one column, with the first node that can."""
 
     def __init__(self, *nodes: ValueReader) -> None:
         self._nodes = nodes
         self._ways = [(node, msgspec.json.Decoder(node.wire).decode) for node in nodes]
 
     def read(self, tokens: Sequence[msgspec.Raw]) -> tuple[Iterable[tuple[ValueReader, list[int], list[Any]]], list[int]]:
-        """What the nodes read, by their places, and the places of what none can read."""
+        """The values that each node read, with their indices, and the indices of unreadable values."""
         node, decode = self._ways[0]
         try:
             return [(node, list(range(len(tokens))), [decode(token) for token in tokens])], []
@@ -68,13 +69,13 @@ class TokenReader:
 
     @cached_property
     def for_headers(self) -> TokenReader:
-        """The same in a header, where Connect's usual converter writes decimals as numbers."""
+        """The reader for header values: Connect's usual header converter writes decimals as numbers."""
         return TokenReader(decimals.accept_numbers(self._nodes[0]))
 
     @cached_property
     def misfit_token(self) -> msgspec.Raw:
-        """JSON that is no value of the column's own type: what cannot be read at all, before what only has no place. In a
-        deleted row the latter counts as not sent."""
+        """JSON that is invalid for the column. Unreadable JSON comes before values that are only out of range, because in
+        a deleted row the latter count as unchanged."""
         node, decode = self._ways[0]
         for is_value in (decode, lambda token: node.build([decode(token)])):
             for token in UNFIT[:-1]:
@@ -86,19 +87,19 @@ class TokenReader:
 
 
 def _to_text(values: Sequence[Any]) -> pa.Array:
-    """Text as it is, and anything else as its JSON."""
+    """Text as it is, other values as their JSON."""
     texts = (None if value is None else bytes(value) for value in values)
     told = [msgspec.json.decode(text, type=str) if text and text[:1] == b'"' else text and text.decode() for text in texts]
     return pa.array(told, pa.string())
 
 
 UNTYPED = TokenReader(ValueReader(pa.string(), msgspec.Raw, _to_text, "raw"))
-"""Of values of which nobody knows the type, and of those that have no one text: lanes stop there, and what is stored is
-masked all the same."""
+"""Reader for values of unknown types and for types without a unique text. Lanes stop at such a column, but the stored
+records are masked all the same."""
 
 
 def make_schema_reader(said: Mapping[str, Any], mask: Mask, how: HowOutOfRange = "reject") -> TokenReader:
-    """How values are read that have this schema of Connect. `how`: what becomes of those that have no place."""
+    """The reader of values with this Connect schema. `how`: the treatment of values out of range."""
     try:
         schema = msgspec.convert(said, ConnectSchema)
         nodes = [find_reader(schema)]
@@ -110,24 +111,24 @@ def make_schema_reader(said: Mapping[str, Any], mask: Mask, how: HowOutOfRange =
 
 
 def make_reader(nodes: Sequence[ValueReader], mask: Mask) -> TokenReader:
-    """How values are read by these nodes, the usual one first."""
+    """The reader that uses these nodes, the most likely one first."""
     needs_text = mask.kind in ("hmac", "truncate")
     return UNTYPED if needs_text and not is_hashable(nodes[0].type) else TokenReader(*nodes)
 
 
 @dataclass
 class TokenCells:
-    """The values of one column, and where they are."""
+    """The values of one column, with the objects that contain them."""
 
     name: str
     reader: TokenReader
     mask: Mask
     images: list[Object] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
-    """The places of those that count as not sent where they do not fit: of deleted rows, outside their keys."""
+    """Indices of values in deleted rows outside the key: invalid ones count as unchanged."""
 
     def mask_values(self, placeholders: Placeholders) -> None:
-        """Set every value to what its mask keeps of it."""
+        """Replace every value by its masked value."""
         tokens = [image[self.name] for image in self.images]
         found, bad = self.reader.read(tokens)
         for place in bad:
@@ -157,7 +158,7 @@ class TokenCells:
         return [msgspec.Raw(encode(text)) for text in mask_values(pa.chunked_array([values]), self.mask).to_pylist()]
 
     def _unchanged_token(self, token: msgspec.Raw, placeholders: Placeholders) -> msgspec.Raw:
-        """What tells that a value was not sent, in a column of the type that it is stored with. `token`: what told it."""
+        """The placeholder for an unchanged value in a column of the stored type. `token`: the original placeholder."""
         if self.mask.kind == "nothing":
             return token
         said = bytes(token)
@@ -166,7 +167,7 @@ class TokenCells:
 
 
 class TokenMasker:
-    """Gathers values, and masks those of one column together."""
+    """Collects values, and masks those of one column at once."""
 
     def __init__(self, placeholders: Placeholders) -> None:
         self._placeholders = placeholders
@@ -175,8 +176,7 @@ class TokenMasker:
     def add(
         self, image: Object, masks: Mapping[str, Mask], readings: Mapping[str, TokenReader], keys: Collection[str] | None
     ) -> None:
-        """The values of an object, which are set when all are `mask_all`. `keys`: the key's columns, for a row that is
-        deleted."""
+        """Add the values of an object, which `mask_all` replaces. `keys`: the key's columns, for a deleted row."""
         for name, mask in masks.items():
             if name not in image or bytes(image[name]) == b"null":
                 continue
@@ -187,7 +187,7 @@ class TokenMasker:
             cells.images.append(image)
 
     def mask_all(self) -> None:
-        """Set all of them."""
+        """Replace all collected values."""
         for cells in self._cells.values():
             cells.mask_values(self._placeholders)
         self._cells.clear()

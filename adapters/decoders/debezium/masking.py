@@ -1,12 +1,12 @@
-"""Private columns: masked in what is decoded, and in the records themselves before they are stored.
+"""Masking of private columns, in decoded changes and in records before they are stored.
 
-A record that is stored is the JSON that it was, with other values in the columns that have a mask, in both images, in the
-key and in the headers that repeat keys, and without what may hold values besides (`beside`, and headers of others). Its
-schema then says so: a column whose values became text has the type string and the name `MASKED`, and decoding it leaves such
-a column as it is. Values are read as decoding reads them (`tokens`), so that both come to the same text whatever their type.
-A value that was not sent stays the placeholder that it is.
+A stored record has the same JSON with masked values in both images, in the key and in the headers that repeat keys. Other
+headers and metadata that may contain values are removed (`metadata_fields`). The schema marks the columns: a column whose
+values became text has the type string and the name `MASKED`, and decoding does not mask it again. Values are read like
+decoded values (`masked_values`), so both get the same text for every type. Placeholders of unchanged values stay
+placeholders.
 
-What cannot be read, and may be of a table with private columns, is withheld.
+Unreadable records that may belong to a table with private columns are stored without content.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from .options import DebeziumOptions
 from .unchanged_values import Placeholders
 
 MASKED = "replicator.Masked"
-"""The name, in a schema, of a column whose values are no longer what they were."""
+"""The schema name of a column whose values are masked already."""
 
 WITHHELD = b'{"withheld": "cannot be read, and may hold private values"}'
 KEPT = ("before", "after", "source", "op", "ts_ms", "ts_us", "ts_ns", "transaction")
-"""Of an event. What others there are hold nobody knows."""
+"""Members of an event that are kept. Others have unknown content."""
 BEFORE = "before"
 IMAGES = (BEFORE, "after")
 DELETE = b'"d"'
@@ -59,13 +59,12 @@ Headers = list[dict[str, Any]] | None
 Record = tuple[str, Headers, bytes | None, bytes | None]
 """Topic, headers, key and value."""
 Found = tuple[Headers, bytes | Object | None, bytes | Object | None]
-"""Headers, key and value, as bytes or as what is to be encoded."""
+"""Headers, key and value, as bytes or as objects to encode."""
 _object: Callable[[bytes], Object] = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class MaskedSchema(NamedTuple):
-    """What a schema says: its text for what is kept; the columns that are masked already; how values of the others that are
-    private are read."""
+    """A schema: the text to store, the columns that are masked already, and readers for the other private columns."""
 
     text: bytes = NULL
     marked: frozenset[str] = frozenset()
@@ -77,7 +76,7 @@ class MaskedSchema(NamedTuple):
 
 
 BARE = MaskedSchema()
-"""There is no schema."""
+"""Stands for a missing schema."""
 
 
 @dataclass
@@ -99,12 +98,12 @@ class DebeziumMasker:
         return any(self.options.private.values())
 
     def get_masks(self, table: str) -> Masks:
-        """The masks of its columns."""
+        """The masks of the table's columns."""
         return find_table_entry(self.options.private, table) or {}
 
     def find_masks(self, table: str | None, topic: str) -> Masks | None:
-        """Those of a record's table, which its topic names where it is not known; None where nothing is said of that, or
-        where it may be another one."""
+        """The masks of a record's table; the topic names the table if it is not known. None if that table is not
+        configured or may be another one."""
         which = (table, topic)
         if which not in self._found:
             if len(self._found) >= MOST_SCHEMAS:
@@ -115,13 +114,13 @@ class DebeziumMasker:
         return self._found[which]
 
     def is_masked(self, table: str | None, topic: str) -> bool:
-        """Whether a record is of a table with private columns, or of none as far as is known."""
+        """True if the record's table has private columns, or is unknown and may have some."""
         masks = self.find_masks(table, topic)
         return bool(masks) or (table is None and masks is None)
 
     def masked_spec(self, table: TableSpec, values: pa.ChunkedArray) -> TableSpec:
-        """The table as decoding gives it, whether its records are masked already or not. ConfigProblem for a mask that does
-        not suit it. `values`: of the records that tell its columns; those of tombstones alone tell its key."""
+        """The table as decoding returns it, for masked and unmasked records alike. Raises ConfigProblem for a mask that
+        does not fit the column. `values`: the records that define its columns. Tombstones alone define only the key."""
         if values.null_count < len(values):
             refuse_unknown_masks(self.get_masks(table.name), table, self.options.columns_of(table.name) or ())
         rules = self._column_rules(table)
@@ -130,19 +129,19 @@ class DebeziumMasker:
         return replace(made, columns=tuple(columns))
 
     def _column_rules(self, table: TableSpec) -> ColumnTransforms:
-        """What becomes of the columns of a table as its records describe it, but for those that are masked already."""
+        """The masks as column transforms, for columns that are not masked already."""
         known = {c.name: c for c in table.columns if c.source_type != MASKED}
         return ColumnTransforms(
             tuple((n, ColumnRule(mask=mask)) for n, mask in self.get_masks(table.name).items() if n in known)
         )
 
     def unmasked_spec(self, table: TableSpec, learnt: TableSpec) -> TableSpec:
-        """`table`, its private columns with the types that they have in the records of which `learnt` was learnt."""
+        """`table` with the original types of its private columns, from `learnt`."""
         private, types = self.get_masks(table.name), {c.name: c for c in learnt.columns}
         return replace(table, columns=tuple(types.get(c.name, c) if c.name in private else c for c in table.columns))
 
     def mask_changes(self, changes: pa.Table, before: TableSpec, table: TableSpec) -> pa.Table:
-        """The changes of `before` as those of `table`."""
+        """The changes of `before` as changes of `table`."""
         rules = self._column_rules(before)
         columns = dict(zip(changes.column_names, changes.columns, strict=True))
         done = transform_columns(columns, rules, table) if rules else columns
@@ -150,7 +149,7 @@ class DebeziumMasker:
         return pa.Table.from_arrays([done[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
 
     def mask_records(self, raw: pa.Table, tables: Sequence[str | None], errors: Sequence[str | None]) -> pa.Table:
-        """The records as they may be stored. Of each is known the table it is of, or why it cannot be read."""
+        """The records as they may be stored. Each has either a table or an error."""
         if not raw.num_rows:
             return raw
         said = read_mask_headers(raw["headers"].combine_chunks())
@@ -183,7 +182,7 @@ class DebeziumMasker:
         if not self.is_masked(table, topic):
             return headers, key, value
         if error is not None or (value is None and masks is None):
-            # Of a table whose name is not known nothing is.
+            # Nothing is stored of a record whose table has no known name.
             return None, key and WITHHELD, value and WITHHELD
         try:
             if table is None and value is not None:
@@ -209,7 +208,8 @@ class DebeziumMasker:
             readings = self._find_readers(topic, said.readers) if said is not BARE else readings
         made = None
         if key is not None:
-            # Records are masked whole: a key without a schema is what the value's schema says.
+            # All parts of a record are masked together: the value's schema also applies to a key without a
+            # schema.
             made, of_key = self._mask_key(
                 key, said.remaining_masks(masks), readings, columns, tokens, is_told=value is not None
             )
@@ -220,7 +220,7 @@ class DebeziumMasker:
         return add_mask_header(kept, mine, None, CONTEXT, *OF_KEYS) if is_bare else kept, made, found
 
     def _note_columns(self, topic: str, found: frozenset[str]) -> frozenset[str]:
-        """Columns of a record, which those that have none (tombstones) are taken to have too."""
+        """Store the columns of a topic's records. Tombstones, which have no columns, use them."""
         known = self._columns.get(topic, frozenset())
         if not found <= known:
             if len(self._columns) >= MOST_SCHEMAS:
@@ -229,14 +229,14 @@ class DebeziumMasker:
         return found
 
     def _find_readers(self, topic: str, readings: Readings) -> Readings:
-        """How private columns of a topic's records are read, which its tombstones may not say."""
+        """Store the readers of a topic's private columns. Tombstones, which may lack a schema, use them."""
         if topic not in self._readings and len(self._readings) >= MOST_SCHEMAS:
             self._readings.clear()
         self._readings[topic] = readings
         return readings
 
     def _declared_readers(self, table: str, masks: Masks) -> Readings:
-        """The same of a table whose records have no schema."""
+        """The readers of a table whose records have no schema."""
         if table not in self._declared:
             if len(self._declared) >= MOST_SCHEMAS:
                 self._declared.clear()
@@ -251,7 +251,7 @@ class DebeziumMasker:
     def _mask_value(
         self, value: bytes, masks: Masks, readings: Readings, keys: Collection[str], tokens: TokenMasker, *, table: str
     ) -> tuple[Object, MaskedSchema, frozenset[str]]:
-        """With the columns that it has."""
+        """The masked event, its schema, and its columns."""
         whole = _object(value)
         if "payload" not in whole or "op" in whole:
             event, columns = self._mask_event(whole, masks, readings, keys, tokens)
@@ -288,9 +288,9 @@ class DebeziumMasker:
         *,
         is_told: bool = True,
     ) -> tuple[bytes | Object | None, MaskedSchema]:
-        """A key that is no object of columns may be a value: it is not kept. What needs it is rejected before. `columns`:
-        None where nobody knows which there are. `is_told`: the record itself tells `readings`, by which decoding reads the
-        key too; otherwise the key's schema, where there is one, knows better."""
+        """The masked key. A key that is not an object of columns may be a value: it is dropped, and records that need it
+        were rejected before. `columns`: None if they are unknown. `is_told`: `readings` come from this record's value,
+        and decoding reads the key with them; otherwise the key's schema, if any, comes first."""
         try:
             return self._mask_key_columns(key, masks, readings, columns, tokens, is_told=is_told)
         except (KeyError, TypeError, AttributeError, *UNREADABLE):
@@ -325,7 +325,7 @@ class DebeziumMasker:
     def _mask_headers(
         self, headers: Headers, masks: Masks, readings: Readings, columns: Collection[str] | None, tokens: TokenMasker
     ) -> Headers:
-        """Those that repeat keys, and of others their names."""
+        """The headers that repeat keys, masked, and only the names of other headers."""
         kept = strip_values(headers, CONTEXT, *OF_KEYS)
         if not kept:
             return kept
@@ -335,7 +335,7 @@ class DebeziumMasker:
         return [h | {"value": key} if value else h for h, value, key in zip(kept, known, keys, strict=True)]
 
     def _read_schema(self, schema: msgspec.Raw | None, masks: Masks, table: str = "") -> MaskedSchema:
-        """`table`: of a row; the columns of keys are read alike in all."""
+        """`table` is the table of a row. Keys are read in the same way for all tables."""
         if schema is None or bytes(schema) == NULL:
             return BARE
         known = bytes(schema), tuple(masks), table
@@ -347,7 +347,7 @@ class DebeziumMasker:
 
 
 def _is_column_key(key: Object, columns: Collection[str] | None, *, is_typed: bool) -> bool:
-    """Whether the fields of a key are columns, as far as is known. `is_typed`: a schema says what is in them."""
+    """True if all fields of a key are columns, as far as is known. `is_typed`: the key has a schema."""
     if columns is not None:
         return all(name in columns for name in key)
     return is_typed or not any(bytes(value).startswith((b"{", b"[")) for value in key.values())
@@ -365,7 +365,7 @@ def _to_masked_schema(schema: dict[str, Any], masks: Masks, how: Callable[[str],
 
 
 def _list_key_names(key: bytes | None) -> Collection[str]:
-    """The columns that a key names, as far as it can be read."""
+    """The column names in a key, if it is readable."""
     try:
         whole = _object(key or b"{}")
         return _object(whole["payload"]) if "payload" in whole else whole
@@ -378,7 +378,6 @@ def _encode_record(made: bytes | Object | None) -> bytes | None:
 
 
 def _encode_headers(headers: Headers) -> Headers:
-    """The headers as bytes."""
     return headers and [h | {"value": _encode_record(h["value"])} if isinstance(h["value"], dict) else h for h in headers]
 
 

@@ -1,5 +1,4 @@
-"""What records say beside rows, as it may be stored where columns are private: by the names of fields, so that nothing is
-stored that nobody has looked at."""
+"""Metadata of records with private columns that may be stored: an allow-list of field names."""
 
 from __future__ import annotations
 
@@ -24,27 +23,27 @@ SOURCE = frozenset(
         *("keyspace", "shard", "vgtid", "ts_ms", "ts_us", "ts_ns"),
     }
 )
-"""Fields of source blocks that hold no values of rows. Others do: `query`, Oracle's `redo_sql`."""
+"""Fields of source blocks that hold no values of rows. Others do, such as `query` and Oracle's `redo_sql`."""
 CONTROL = frozenset(
     {
         *("ts_ms", "ts_us", "ts_ns", "status", "id", "event_count", "data_collections", "source", "op", "transaction"),
         *("databaseName", "schemaName", "aggregate_type", "type", "timestamp"),
     }
 )
-"""The same of records that are no changes. Statements, messages and signals hold what somebody wrote, and notifications the
-keys up to which a snapshot is."""
+"""Fields of control records that hold no values of rows. Statements, messages and signals contain free text, and
+notifications contain the keys that a snapshot has read."""
 KEYS_OF_CONTROL = frozenset({"serverName", "databaseName", "id", "prefix"})
 COMPOUND = (b'"', b"{", b"[")
-"""What values begin with that are more than a number or a truth value."""
+"""First bytes of JSON values other than numbers and booleans."""
 PARTS = 3
-"""Of the name of a topic at least, as connectors give it: prefix, schema or database, table."""
+"""Least number of parts in a topic name, as connectors build it: prefix, schema or database, table."""
 _object = msgspec.json.Decoder(Object).decode
 _unusual = re.compile(r"[^A-Za-z0-9._\-]")
 _unusual_in_glob = re.compile(r"[^A-Za-z0-9._\-*?\[\]!]")
 
 
 def mask_source_block(said: msgspec.Raw) -> msgspec.Raw:
-    """A source block, null where its fields may hold what rows hold."""
+    """The source block, with null for fields that may hold values of rows."""
     if bytes(said) == b"null":
         return said
     block = _object(said)
@@ -53,7 +52,7 @@ def mask_source_block(said: msgspec.Raw) -> msgspec.Raw:
 
 
 def mask_control(value: bytes) -> bytes:
-    """The value of a record that is no change: as it came if nothing in it is unknown. Raises one of UNREADABLE."""
+    """The value of a control record, unchanged if all its fields are allowed. Raises one of UNREADABLE."""
     whole = _object(value)
     if "payload" not in whole or "op" in whole:
         told = _keep_metadata(whole)
@@ -72,7 +71,7 @@ def _keep_metadata(fields: Object) -> Object:
 
 
 def is_control_key(key: bytes) -> bool:
-    """Whether it is the key of a record that is no change."""
+    """True if it is the key of a control record."""
     try:
         whole = _object(key)
         payload = _object(whole["payload"]) if "payload" in whole else whole
@@ -82,8 +81,8 @@ def is_control_key(key: bytes) -> bool:
 
 
 def is_unmasked_topic(topic: str, masked: Collection[str]) -> bool:
-    """Whether a topic's name tells that its records are of none of the tables that these patterns mean. It may have lost
-    letters of a table's name, and a transform may have given it another."""
+    """True if the topic's name shows that no pattern in `masked` matches its records' tables. The topic may have lost
+    characters of the table's name, and a transform may have renamed it."""
     parts = topic.split(".")
     if len(parts) < PARTS:
         return False
@@ -99,5 +98,5 @@ def _can_match(pattern: str, topic: str, name: str) -> bool:
 
 
 def masked_patterns(by_table: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
-    """Those that mean tables with private columns."""
+    """The patterns of tables with private columns."""
     return tuple(pattern for pattern, masks in by_table.items() if masks)

@@ -1,4 +1,4 @@
-"""The options of decoders of Debezium's events, checked on their own."""
+"""Options of decoders for Debezium's events, with validation."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ def _to_tuple(value: object) -> object:
 
 
 class DebeziumOptions(OutOfRangeOptions):
-    """What every decoder of Debezium's events takes.
+    """Options that all decoders of Debezium's events share.
 
-    `unavailable_value`: the connector's `unavailable.value.placeholder`, one or several; `hex:` as Debezium reads it.
-    `epoch`: see `domain.sequence.with_epoch`. `schema`: per table (exact name or glob) the columns of events that carry no
-    schema, as Arrow type names (see `declared`). `keys`: per table the key columns, instead of the message key's.
-    `tombstones`: `delete` makes a null value a delete, and then the table is sequenced by (epoch, offset).
-    `decimals`: what decimals in JSON text are, in events without a schema: digits (`text`), or Base64 of the unscaled value
-    (`base64`); by default text that may be both is refused. `flattened`: records are rows that ExtractNewRecordState
-    flattened. `replica_identity`: whether PostgreSQL's deletes hold the whole row (`full`) or the key (`default`), per table
-    or for all; by default each record is judged by itself. `private`: per table the masks of columns whose values nobody
-    is to get; a table without is there too.
+    - `unavailable_value`: the connector's `unavailable.value.placeholder`, one or several; `hex:` as in Debezium.
+    - `epoch`: see `domain.sequence.with_epoch`.
+    - `schema`: for each table (exact name or glob) the columns of events without a schema, as Arrow type names (see
+      `declared_columns`).
+    - `keys`: for each table the key columns, instead of those in the message key.
+    - `tombstones`: with `delete`, a null value is a delete and the table is ordered by (epoch, offset).
+    - `decimals`: the form of decimals in JSON text without a schema: digits (`text`) or Base64 of the unscaled value
+      (`base64`). By default, ambiguous text is refused.
+    - `flattened`: records are rows from ExtractNewRecordState.
+    - `replica_identity`: PostgreSQL's deletes contain the whole row (`full`) or the key (`default`), for each table or
+      for all. By default each record is examined.
+    - `private`: for each table the masks of its masked columns; tables without masks are included.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
@@ -57,16 +60,16 @@ class DebeziumOptions(OutOfRangeOptions):
         return find_table_entry(self.keys, table) or None
 
     def replica_identity_of(self, table: str) -> ReplicaIdentity | None:
-        """Whether the deletes of `table` hold the whole row, where that is said."""
+        """The configured replica identity of `table`, if any."""
         said = self.replica_identity
         return find_table_entry(said, table) if isinstance(said, dict) else said
 
     def deletes_by_tombstone(self, table: str) -> bool:
-        """Whether a null value is a delete in `table`."""
+        """True if a null value is a delete in `table`."""
         mode = self.tombstones if isinstance(self.tombstones, str) else find_table_entry(self.tombstones, table)
         return mode == "delete"
 
     @property
     def any_tombstone_deletes(self) -> bool:
-        """Whether any table takes null values as deletes."""
+        """True if a null value is a delete in any table."""
         return self.tombstones == "delete" or (isinstance(self.tombstones, dict) and "delete" in self.tombstones.values())

@@ -1,4 +1,4 @@
-"""Which table a record is about, and what a record is that is about none."""
+"""The table of a record, and the kinds of records without a table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from ...arrow.record_errors import UNREADABLE, decode_or_reject, malformed_rejec
 from ..json.format_detection import find_format
 
 MESSAGE = "m"
-"""The operation of PostgreSQL's logical messages, which are no change of a table."""
+"""The operation of PostgreSQL's logical messages, which do not change a table."""
 
 
 class TableOrigin(msgspec.Struct, gc=False):
-    """The part of a `source` block that says where a change was made."""
+    """The fields of a `source` block that name the table."""
 
     connector: str | None = None
     name: str | None = None
@@ -29,7 +29,7 @@ class TableOrigin(msgspec.Struct, gc=False):
 
 
 class RouteProbe(msgspec.Struct, gc=False):
-    """What it takes to route a payload."""
+    """The fields of a payload that routing needs."""
 
     op: str | None = None
     source: TableOrigin | None = None
@@ -41,7 +41,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def probe_payloads(payloads: list[bytes]) -> list[RouteProbe | Reject]:
-    """What routes each payload, or why it cannot be read."""
+    """The routing fields of each payload, or the error of an unreadable one."""
     found, errors = decode_or_reject(_probe, payloads, NO_PROBE)
     return [errors.get(i, p) for i, p in enumerate(found)] if errors else found
 
@@ -56,7 +56,8 @@ class SourceNames(Protocol):
 
 
 def to_table_name(origin: SourceNames) -> str | None:
-    """The database-side name: `schema.table` where the database has schemas, otherwise `db.table`, or `db.collection`."""
+    """The table name in the database: `schema.table` if the database has schemas, otherwise `db.table` or
+    `db.collection`."""
     name = origin.table or origin.collection
     if not name:
         return None
@@ -65,11 +66,11 @@ def to_table_name(origin: SourceNames) -> str | None:
 
 
 PLAIN = b'_"' + (string.ascii_letters + string.digits).encode()
-"""Bytes that mean themselves in a regular expression."""
+"""Bytes without special meaning in a regular expression."""
 
 
 def make_block_pattern(origin: TableOrigin) -> str:
-    """A regular expression, over bytes, of the two names in a source block that `to_table_name` is made of."""
+    """A regular expression for the bytes of the two names in a source block that `to_table_name` uses."""
     above, name = ("schema", origin.schema) if origin.schema is not None else ("db", origin.db)
     return rf"{_pair_pattern(above, name)}[^{{}}]*{_pair_pattern('table', origin.table)}"
 
@@ -80,7 +81,7 @@ def _pair_pattern(name: str, value: str | None) -> str:
 
 
 def find_kind_without_schema(payload: bytes, topic: str) -> str | Reject:
-    """The kind of a control record that carries no schema, or what is wrong with a record that is no change event."""
+    """The kind of a control record without a schema, or the error of a record that is not a change event."""
     try:
         names = _fields(payload).keys()
     except UNREADABLE as error:
@@ -91,7 +92,7 @@ def find_kind_without_schema(payload: bytes, topic: str) -> str | Reject:
 
 
 def find_control_kind(names: Collection[str], topic: str) -> str | None:
-    """The kind of a control record without schema, by the names of its fields; None for any other record."""
+    """The kind of a control record without a schema, from its field names; None for any other record."""
     has = set(names)
     if has >= {"status", "id", "data_collections"}:
         return "transaction"

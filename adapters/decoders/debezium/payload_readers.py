@@ -1,4 +1,4 @@
-"""Readers of payloads, generated once per schema and table and kept."""
+"""Cache of payload readers, which are generated for each schema and table."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ MAX_READERS = 512
 
 
 def schema_readers(row: ConnectSchema, *, numeric: bool = False) -> dict[str, ValueReader]:
-    """How each column of a row is decoded. Raises Unfit for a type that is not known."""
+    """The reader of each column of a row. Raises ValueMisfit for an unknown type."""
     return {f.field or "": find_reader(f, numeric=numeric) for f in row.fields or ()}
 
 
 class PayloadReaders:
-    """The readers of one decoder. A schema that cannot be read gives the reason instead."""
+    """The readers of one decoder. An unreadable schema has a reject instead."""
 
     def __init__(self, options: DebeziumOptions) -> None:
         self._options = options
         self._known: dict[tuple[object, ...], ChangeReader | Reject] = {}
 
     def get_reader(self, schema: bytes | None, table: TableSpec, *, numeric: bool = False) -> ChangeReader | Reject:
-        """The reader of payloads under the JSON text of their schema; without one, by the declared columns of `table`.
+        """The reader of payloads with this schema (JSON text), or for None, with the declared columns of `table`.
         `numeric`: decimals may be JSON numbers."""
         return self._get_cached((schema, table, numeric))
 
     def get_key_reader(self, schema: bytes | None, table: TableSpec) -> ChangeReader | Reject:
-        """The reader of message keys under their schema, for tombstones."""
+        """The reader of message keys with this schema, for tombstones."""
         return self._get_cached((schema, table, "key"))
 
     def _get_cached(self, which: tuple[bytes | None, TableSpec, bool | str]) -> ChangeReader | Reject:
@@ -68,7 +68,7 @@ class PayloadReaders:
         return said.row
 
     def declared_readers(self, table: str) -> dict[str, ValueReader]:
-        """How the declared columns of `table` are decoded; none when nothing is declared."""
+        """The readers of the declared columns of `table`; empty if none are declared."""
         columns = self._options.columns_of(table) or {}
         return find_readers(table, columns, decimals_are=self._options.decimals)
 

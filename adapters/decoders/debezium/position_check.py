@@ -1,4 +1,4 @@
-"""Whether the records of a table say where in their source's log they are, and what of it."""
+"""Check for log positions in the records of a table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .positions import has_position
 from .records import SourceBlock
 
 SEEN = 200
-"""Records that are looked at before it is said that none has a place."""
+"""Records that are examined before a table counts as one without log positions."""
 
 
 class PositionEvent(msgspec.Struct, gc=False):
-    """What tells the place of a change."""
+    """The fields of a change event with its log position."""
 
     op: str | None = None
     source: SourceBlock | None = None
@@ -25,12 +25,12 @@ _event = msgspec.json.Decoder(PositionEvent).decode
 
 
 BY_COMMIT = ("postgresql", "oracle", "sqlserver")
-"""Connectors whose changes begin their place in the log with their commit's (`sequence`)."""
+"""Connectors whose sequences begin with the position of the commit (see `sequence`)."""
 
 
 def check_positions(values: pa.ChunkedArray, depth: int) -> tuple[bool, bool]:
-    """Whether some record has a log position, or none can be read: those are rejected one by one, each with its reason. And
-    whether the position begins with that of the commit."""
+    """Two flags. First: some record has a log position, or no record is readable (those are rejected one by one, with
+    their errors). Second: the position begins with that of the commit."""
     readable = 0
     for text in (value.as_py() for value in values if value.is_valid):
         try:

@@ -1,4 +1,4 @@
-"""Log positions of Oracle, SQL Server and MongoDB as three whole numbers; whether a source block has a position at all."""
+"""Log positions of Oracle, SQL Server and MongoDB as three integers, and a check for the presence of a position."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .records import SourceBlock
 
 LSN = re.compile(r"([0-9a-fA-F]{8}):([0-9a-fA-F]{8}):([0-9a-fA-F]{4})\Z")
 NO_LSN = ("00", "NULL", "")
-"""How connectors write an LSN that is not there."""
+"""Texts for a missing LSN."""
 SERIAL_BITS = 22
 VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
 BY_WALL_CLOCK = (3, 4)
-"""The version of MongoDB's connector from which `source.ts_ms` is the server's wall clock and not the oplog's time."""
+"""The version of MongoDB's connector from which `source.ts_ms` is the server's wall clock, not the oplog's time."""
 ABOVE_TIMES = 1 << 40
-"""Above every time in seconds."""
+"""A number above every time in seconds."""
 POSITIONS: Mapping[str, tuple[str, ...]] = {
     "postgresql": ("sequence", "lsn"),
     "mysql": ("file",),
@@ -30,7 +30,7 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
     "sqlserver": ("commit_lsn",),
     "mongodb": ("ord",),
 }
-"""Per connector the fields of its source block of which at least one says where in the log a change is."""
+"""For each connector the fields of its source block of which at least one holds the log position."""
 
 Elements = tuple[int | None, int | None, int | None]
 NOWHERE: Elements = (None, None, None)
@@ -38,27 +38,27 @@ Found = tuple[list[Elements], dict[int, Reject]]
 
 
 class PositionFacts(Protocol):
-    """What orders changes; see `sequence.SequenceFacts`."""
+    """The facts that order changes; see `sequence.SequenceFacts`."""
 
     @property
     def sources(self) -> list[SourceBlock]:
-        """Their source blocks."""
+        """The source block of each change."""
 
     @property
     def ops(self) -> list[Any]:
-        """Their operations."""
+        """The operation of each change."""
 
     @property
     def offsets(self) -> pa.Array:
-        """Where their records are in the topic."""
+        """The offset of each change's record."""
 
     @property
     def keyed(self) -> list[bool]:
-        """Whether their tables have keys."""
+        """For each change, true if its table has a key."""
 
 
 def has_position(source: SourceBlock, op: str | None) -> bool:
-    """Whether a source block says where in its log a change is. A row of SQL Server's snapshot need not: it is below all."""
+    """True if a source block has a log position. Snapshot rows of SQL Server need none: they are below all changes."""
     fields = POSITIONS.get(source.connector or "", ())
     if source.connector == "sqlserver" and op == Op.READ:
         return True
@@ -66,15 +66,14 @@ def has_position(source: SourceBlock, op: str | None) -> bool:
 
 
 def is_incremental(source: SourceBlock) -> bool:
-    """Whether a row was read by an incremental snapshot, while changes went on. Such a row is written out before the change
-    at whose place in the log its window closed, and may carry that place: it counts as just before it."""
+    """True if an incremental snapshot read the row while changes continued. The row is written before the change at which
+    its window closed, and may have that change's log position. It counts as just before that position."""
     return source.snapshot == "incremental"
 
 
 def oracle_positions(facts: PositionFacts) -> Found:
-    """(commit SCN, place in the transaction, order). Rows of a snapshot have the SCN that they were read at, which the
-    commits after it exceed. Where the connector counts no places (`txSeq`), and in a table without a key, the offset
-    decides."""
+    """(commit SCN, order in the transaction, tie-breaker). Snapshot rows have the SCN of their read, which later commits
+    exceed. The offset breaks ties if the connector sends no `txSeq`, and in tables without a key."""
     return _read_each(facts, _oracle_position)
 
 
@@ -87,15 +86,16 @@ def _oracle_position(source: SourceBlock, op: str | None, offset: int, keyed: bo
 
 
 def sqlserver_positions(facts: PositionFacts) -> Found:
-    """The commit's LSN (80 bits), the change's (80) and the event's serial number (22), cut into numbers of 56, 63 and 63
-    bits. A row of a snapshot may lack any of them, which count as 0 then: it is below all changes of its commit."""
+    """LSN of the commit (80 bits), LSN of the change (80) and event serial number (22), split into numbers of 56, 63 and
+    63 bits. In snapshot rows missing values count as 0, below all changes of the commit."""
     return _read_each(facts, _sqlserver_position)
 
 
 def _sqlserver_position(source: SourceBlock, op: str | None, offset: int, keyed: bool) -> Elements:
     commit, change, serial = _parse_lsn(source.commit_lsn), _parse_lsn(source.change_lsn), _to_int(source.event_serial_no)
     if op == Op.READ:
-        # Below the change at whose place it was read; rows of a table without a key are told apart by their offsets.
+        # Below the change at whose position it was read. In tables without a key the offset distinguishes
+        # rows.
         commit, change, serial = commit or 0, change or 0, max((serial or 0) - 1, 0)
     elif commit is None or change is None:
         return NOWHERE
@@ -107,9 +107,9 @@ def _sqlserver_position(source: SourceBlock, op: str | None, offset: int, keyed:
 
 
 def mongodb_positions(facts: PositionFacts) -> Found:
-    """(seconds, ordinal in the second, offset), as the oplog counts. From connector 3.4 on `ts_ms` is the wall clock of the
-    server, which may stand still, and go back, while the ordinal begins anew with each second of the oplog: the offset
-    alone tells the order of one document's changes, and such changes come after all of older connectors."""
+    """(seconds, ordinal in the second, offset), as in the oplog. From connector 3.4 on, `ts_ms` is the server's wall
+    clock, which may stand still or go back, while the ordinal restarts with each second of the oplog. The offset alone
+    orders the changes of such connectors. They sort after all changes of older ones."""
     return _read_each(facts, _mongodb_position)
 
 
@@ -129,7 +129,7 @@ def _has_wall_clock(source: SourceBlock) -> bool:
 
 
 def _read_each(facts: PositionFacts, place: Any) -> Found:
-    """The elements of each change; None, and why, for text that is no position."""
+    """The elements of each change, and errors by index for malformed positions."""
     found: list[Elements] = []
     errors: dict[int, Reject] = {}
     rows = zip(facts.sources, facts.ops, facts.offsets.to_pylist(), facts.keyed, strict=True)
@@ -144,7 +144,7 @@ def _read_each(facts: PositionFacts, place: Any) -> Found:
 
 
 def to_arrays(found: Sequence[Elements]) -> list[pa.Array]:
-    """The elements as columns; an element beyond 64 bits is null."""
+    """The elements as columns; elements beyond 64 bits are null."""
     return [pa.array([_check_range(e) for e in column], pa.int64()) for column in zip(*found, strict=True)]
 
 

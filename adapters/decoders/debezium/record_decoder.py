@@ -1,4 +1,4 @@
-"""Raw records to the changes frame: by schema, then block by block, then back in their order."""
+"""Decoding of raw records to the changes frame: split by schema, decoded in blocks, merged in their order."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ NO_PAYLOAD = b"{}"
 
 
 class DebeziumFrameDecoder:
-    """Decodes frames of records that were routed to one table. Keeps generated readers, and nothing of the records. `once`:
-    shared with what routed them."""
+    """Decodes frames of records of one table. Caches generated readers, never records. The router shares `once`."""
 
     def __init__(self, options: DebeziumOptions, once: CachedFrames | None = None) -> None:
         self.options = options
@@ -78,7 +77,7 @@ class DebeziumFrameDecoder:
     def _decode_readable(
         self, raw: pa.RecordBatch, rows: list[int], reader: ChangeReader, read: Read, payloads: list[bytes]
     ) -> Iterator[Part]:
-        """The block of those records that could be read, if any."""
+        """The block of the readable records, if any."""
         good = [i for i in range(len(rows)) if i not in read[1]]
         if good:
             places = [rows[i] for i in good]
@@ -88,8 +87,8 @@ class DebeziumFrameDecoder:
     def _decode_again(
         self, raw: pa.RecordBatch, group: SchemaGroup, table: TableSpec, bad: dict[int, Reject], errors: dict[int, Reject]
     ) -> Iterator[Part]:
-        """Records that the usual way could not read: taken apart whole instead of by their prefix, decimals also as
-        numbers. What fails again is rejected for its first reason."""
+        """Decode records again that failed: parsed as a whole instead of by their prefix, and with decimals as numbers.
+        Records that fail again keep their first error."""
         reader = self.readers.get_reader(group.schema, table, numeric=True)
         if isinstance(reader, Reject):
             errors |= bad
@@ -100,7 +99,7 @@ class DebeziumFrameDecoder:
         yield from self._decode_readable(raw, places, reader, read, payloads)
 
     def _decode_tombstones(self, raw: pa.RecordBatch, table: TableSpec, errors: dict[int, Reject]) -> Iterator[Part]:
-        """Null values: deletes of the key that they carry, where the table takes them for that."""
+        """Decode null values: deletes of the record's key, if the table has `tombstones: delete`."""
         places: list[int] = pc.indices_nonzero(pc.is_null(raw.column("value"))).to_pylist()
         if not self.options.deletes_by_tombstone(table.name):
             errors |= dict.fromkeys(places, malformed_reject("its value is empty"))

@@ -1,4 +1,4 @@
-"""The parts of a change event around its row, and readers of whole payloads generated for one schema of one table."""
+"""Source and transaction blocks of a change event, and payload readers generated for one schema of one table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAMP = pa.timestamp("us", "UTC")
 
 
 class SourceBlock(msgspec.Struct, gc=False):
-    """The `source` block: what orders and dates a change, for every connector."""
+    """The fields of a `source` block that order and date a change, for all connectors."""
 
     connector: str | None = None
     ts_ms: int | None = None
@@ -49,7 +49,7 @@ class SourceBlock(msgspec.Struct, gc=False):
 
 
 def read_event_time(source: SourceBlock) -> int | None:
-    """The time at the source in microseconds since 1970, from the finest field it sends."""
+    """The source time in microseconds since 1970, from the most precise field."""
     if source.ts_us is not None:
         return source.ts_us
     if source.ts_ns is not None:
@@ -58,7 +58,7 @@ def read_event_time(source: SourceBlock) -> int | None:
 
 
 def read_event_times(sources: Sequence[SourceBlock]) -> pa.Array:
-    """The time at each source, null where it sends none, or one outside the years 1 to 9999."""
+    """The source time of each change; null if it is missing or outside the years 1 to 9999."""
     micros = [s.ts_us for s in sources]
     if None in micros:
         micros = list(map(read_event_time, sources))
@@ -77,11 +77,11 @@ NULL = msgspec.Raw(b"null")
 
 
 class ChangeReader:
-    """Decodes payloads of one schema of one table, the columns of `table` that the schema has.
+    """Decodes payloads with one schema of one table: the columns of `table` that the schema has.
 
-    `before` and `after` images are objects of `images`; a column's values are taken with `images.values`. `holds_decimals`:
-    records may have numbers where it reads bytes. `row`: the schema of the rows, None where records have none; `telling`
-    and `defaults` are what it says.
+    `before` and `after` images are objects of `images`; `images.values` returns a column's values. `holds_decimals`:
+    records may have numbers for decimals. `row`: the schema of the rows, or None. `telling` and `defaults` are derived
+    from it.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class ChangeReader:
         self._old_key: Callable[[bytes], Any] = msgspec.json.Decoder(self.old_keys.wire).decode
 
     def read_changes(self, payloads: list[bytes]) -> Read:
-        """One change per payload: `op`, `source`, `transaction`, `after`; `blank` where there is an error."""
+        """One change per payload with `op`, `source`, `transaction`, `after`; `blank` for unreadable payloads."""
         return decode_or_reject(self._after, payloads, self.blank)
 
     def find_unreadable_deletes(self, changes: Read, payloads: list[bytes]) -> dict[int, Reject]:
-        """Why the row of a delete among these changes cannot be read."""
+        """Errors of deletes whose row is unreadable."""
         found, errors = changes
         deletes = [i for i, one in enumerate(found) if one.op == Op.DELETE and i not in errors]
         _, bad = decode_or_reject(self._before, [payloads[i] for i in deletes], None)
@@ -120,12 +120,12 @@ class ChangeReader:
         return self._before(payload).before
 
     def read_key(self, text: bytes, depth: int) -> dict[str, Any]:
-        """The key columns of a message key, with or without schema; those it lacks or that are null are left out. Raises
-        one of UNREADABLE."""
+        """The key columns of a message key, with or without a schema, if present and not null. Raises one of
+        UNREADABLE."""
         return _drop_nulls(self.keys, self._key(split_record(text, depth)[1]))
 
     def read_old_key(self, text: bytes, depth: int) -> dict[str, Any]:
-        """The same of a header, for `old_keys`: Connect's usual converter of headers writes decimals as numbers."""
+        """The same for headers, with `old_keys`: Connect's usual header converter writes decimals as numbers."""
         return _drop_nulls(self.old_keys, self._old_key(split_record(text, depth)[1]))
 
 
@@ -139,7 +139,7 @@ def _event_fields() -> list[tuple[str, Any, Any]]:
 
 
 def _with_type(node: ValueReader, arrow: pa.DataType) -> ValueReader:
-    """`node` making arrays of `arrow`, which the table may have from another version of its schema."""
+    """A reader like `node` for arrays of `arrow`, the type of another version of the schema."""
     if node.type == arrow:
         return node
     return ValueReader(arrow, node.wire, lambda values: cast_values(node.build(values), arrow), node.placeholder)

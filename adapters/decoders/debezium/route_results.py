@@ -1,4 +1,4 @@
-"""What routing says of a record, from what its value and its key say."""
+"""Routes of records, from the kind of their value and their key."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TOMBSTONE = "tombstone"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueKind:
-    """What a record's value says: the table and its schema's fingerprint, or that it is to be ignored or rejected.
+    """The kind of a record's value: a table and a schema fingerprint, an ignored kind, or an error.
 
-    Made by `get_kind`, which gives the same object for the same words: kinds are compared by identity.
+    Created by `get_kind`, which returns the same object for equal arguments: kinds are compared by identity.
     """
 
     table: str | None = None
@@ -34,7 +34,7 @@ _kinds: dict[tuple[str | None, str, str | None, Reject | None], ValueKind] = {}
 def get_kind(
     table: str | None = None, fingerprint: str = "", ignored: str | None = None, error: Reject | None = None
 ) -> ValueKind:
-    """The kind of these words."""
+    """The kind with these fields."""
     words = (table, fingerprint, ignored, error)
     if words not in _kinds:
         if len(_kinds) >= MAX_KINDS:
@@ -44,15 +44,15 @@ def get_kind(
 
 
 NOTHING = ValueKind(ignored=TOMBSTONE)
-"""A null value."""
+"""The kind of a null value."""
 
 Outcome = tuple[str | None, str | None, str | None, str | None]
 """One row of `ports.decoder.ROUTE`."""
 
 
 class RouteResults:
-    """Joins values and keys. A truncate has no key and a tombstone no value, so what was seen last is kept: the key of
-    each table, the table of each topic."""
+    """Combines kinds of values and keys. A truncate has no key and a tombstone no value, so the last key of each table
+    and the last table of each topic are stored."""
 
     def __init__(self, options: DebeziumOptions) -> None:
         self._options = options
@@ -60,17 +60,17 @@ class RouteResults:
         self._tables: dict[str, tuple[str, str]] = {}
 
     def note_keys(self, seen: Iterable[tuple[ValueKind, KeySchema]]) -> None:
-        """Take note of the keys of tables."""
+        """Store the keys of tables."""
         for kind, key in seen:
             if kind.table and key.names:
                 self._keyed[kind.table, kind.fingerprint] = key
 
     def last_key(self, table: str, fingerprint: str) -> KeySchema:
-        """The key last seen under that fingerprint, as `route_record` gives it; `NO_KEY` when none was."""
+        """The last key under that fingerprint, which `route_record` must have returned; `NO_KEY` if there was none."""
         return self._keyed.get((table, fingerprint.rpartition(".")[0]), NO_KEY)
 
     def route_record(self, kind: ValueKind, key: KeySchema, topic: str) -> Outcome:
-        """The outcome of one record."""
+        """The route of one record."""
         if kind is NOTHING and self._options.any_tombstone_deletes:
             return self._route_tombstone(key, topic)
         if kind.table is None:
@@ -90,7 +90,8 @@ class RouteResults:
         return key.error or f"{fingerprint}.{key.fingerprint}"
 
     def _route_tombstone(self, key: KeySchema, topic: str) -> Outcome:
-        """The table that the topic's records are of; for a topic that shows only tombstones, what its key or name says."""
+        """The table of the topic's other records. If there are only tombstones, the table in the name of the key's schema
+        or of the topic."""
         if topic in self._tables:
             table, fingerprint = self._tables[topic]
         else:

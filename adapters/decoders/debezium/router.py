@@ -1,4 +1,5 @@
-"""Records to tables: the frame is cut by schema bytes, the source block names the table, the key's schema its key."""
+"""Routing of records to tables. Records are grouped by schema bytes; the source block names the table, and the key's
+schema its key."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ NO_TABLE = malformed_reject("its source block names no table")
 
 
 class DebeziumRouter:
-    """Routes frames. Keeps schemas it has read. `once`: shared with what decodes the same frames."""
+    """Routes frames and caches schemas. `once` is shared with the decoder of the same frames."""
 
     def __init__(self, options: DebeziumOptions, once: CachedFrames | None = None) -> None:
         self._options = options
@@ -50,7 +51,7 @@ class DebeziumRouter:
         return pa.concat_tables([ROUTE.empty_table(), *done]).combine_chunks()
 
     def read_schema(self, raw: bytes) -> MessageSchema:
-        """What the JSON text of a message's schema announces."""
+        """The message schema of this JSON text."""
         if raw not in self._schemas:
             if len(self._schemas) >= MAX_SCHEMAS:
                 self._schemas.clear()
@@ -58,11 +59,11 @@ class DebeziumRouter:
         return self._schemas[raw]
 
     def last_key(self, table: str, fingerprint: str) -> KeySchema:
-        """The key last seen with records of that fingerprint; without names when none was."""
+        """The last key of records with that fingerprint; without names if there was none."""
         return self._outcomes.last_key(table, fingerprint)
 
     def read_key(self, text: bytes) -> KeySchema:
-        """What the JSON text of a message's key names."""
+        """The key schema of this JSON text of a message key."""
         return self._keys.read_one(text)
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
@@ -107,7 +108,7 @@ class DebeziumRouter:
         return [_table_kind(one, said.fingerprint) for one in found]
 
     def _probe_whole(self, found: list[RouteProbe | Reject], rows: Sequence[int], values: pa.Array) -> None:
-        """Second try of records that their prefix did not lead to a payload: they are taken apart whole."""
+        """Probe records again whose payload was not readable behind the common prefix: they are parsed as a whole."""
         places = [rows[i] for i, one in enumerate(found) if isinstance(one, Reject)]
         readable, payloads, _ = split_all(values, places, self._options.limits.depth)
         again = dict(zip(readable, probe_payloads(payloads), strict=True))
@@ -130,7 +131,7 @@ def _to_table(outcomes: list[Outcome]) -> pa.Table:
 
 
 def _is_all_from(payloads: pa.Array, origin: TableOrigin) -> bool:
-    """Whether every source block names the table of `origin`; told without parsing."""
+    """True if every source block names the table of `origin`. Checked without parsing."""
     return to_table_name(origin) is not None and bool(
         pc.all(pc.match_substring_regex(payloads, make_block_pattern(origin))).as_py()
     )

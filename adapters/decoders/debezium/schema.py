@@ -1,4 +1,4 @@
-"""The schema that a record carries (Kafka Connect's JSON form), and what kind of record it announces."""
+"""Schemas in records (Kafka Connect's JSON form), and the kinds of records that they announce."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ CONTROL_ENDINGS = {
 STRUCT = "struct"
 NESTED = (STRUCT, "array", "map")
 SOURCE_NAMES = ("db", "schema", "table")
-"""The names by which a source block is told apart without parsing (see `origin.make_block_pattern`)."""
+"""The names by which source blocks are compared without parsing (see `origin.make_block_pattern`)."""
 
 
 class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
-    """One schema of `org.apache.kafka.connect.json.JsonSchema`."""
+    """A schema as in `org.apache.kafka.connect.json.JsonSchema`."""
 
     type: str
     optional: bool = False
@@ -45,14 +45,16 @@ class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
     default: Any = UNSET
 
     def child(self, name: str) -> ConnectSchema | None:
-        """The field of a struct."""
+        """The field of a struct with that name, if any."""
         return next((f for f in self.fields or () if f.field == name), None)
 
     def find_telling_columns(self) -> dict[str, bool]:
-        """Columns of a row whose value can show that the connector knew it, and did not fill it in: with its default, with
-        NULL, or, where the column is NOT NULL, with 0, false or an empty text (`JdbcValueConverters.convertValue`, and
-        `replace.null.with.default` of Connect's converters). By name, whether the column can be NULL: then any value shows
-        it, otherwise one that is not 0, false or empty."""
+        """Columns of a row whose value can show that the connector received it, and did not fill it in.
+
+        A connector fills in the default, NULL, or in NOT NULL columns 0, false or empty text
+        (`JdbcValueConverters.convertValue`, and `replace.null.with.default` of Connect's converters). The flag is true
+        for nullable columns, in which any value is proof. In others, only a value that is not 0, false or empty is.
+        """
         plain = [f for f in self.fields or () if f.default is UNSET]
         return {f.field or "": f.optional for f in plain if f.optional or (f.name is None and f.type not in NESTED)}
 
@@ -62,28 +64,29 @@ class ConnectSchema(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def children(self) -> Iterator[ConnectSchema]:
-        """The schemas directly below."""
+        """The schemas directly below this one."""
         yield from self.fields or ()
         yield from (s for s in (self.items, self.keys, self.values) if s is not None)
 
 
 @dataclass(frozen=True)
 class MessageSchema:
-    """What a message's schema says. One of `row` (a change event), `ignored` (its kind) and `error` is set."""
+    """The content of a message's schema: either `row` (a change event), `ignored` (a kind of control record) or
+    `error`."""
 
     fingerprint: str
     row: ConnectSchema | None = None
     ignored: str | None = None
     error: Reject | None = None
     documents: bool = False
-    """Its images are documents in text, so `row` has no columns (see `documents`)."""
+    """Images are documents in text, so `row` has no columns (see `documents`)."""
     plain_rows: bool = False
-    """No row can hold what looks like the names of a source block: no nested objects, no columns of those names."""
+    """No row can contain bytes like the names in a source block: no nested objects, and no columns with these names."""
 
 
 @dataclass(frozen=True, eq=False)
 class KeySchema:
-    """The fields of a message key, in its order, and a fingerprint of its schema."""
+    """The fields of a message key, in order, and the fingerprint of its schema."""
 
     fingerprint: str
     names: tuple[str, ...] = ()
@@ -92,13 +95,13 @@ class KeySchema:
 
 
 def compute_fingerprint(raw: bytes) -> str:
-    """Equal for schemas that differ in white space and order of keys only."""
+    """A fingerprint that ignores white space and the order of keys."""
     canonical = msgspec.json.encode(msgspec.json.decode(raw), order="sorted")
     return sha256(canonical).hexdigest()[:16]
 
 
 def read_message_schema(raw: bytes, limits: RecordLimits) -> MessageSchema:
-    """What the schema `raw` of a message value announces; never raises."""
+    """The message schema of the JSON text `raw`. Never raises."""
     try:
         fingerprint = compute_fingerprint(raw)
         schema = msgspec.json.decode(raw, type=ConnectSchema)
@@ -120,12 +123,12 @@ def read_message_schema(raw: bytes, limits: RecordLimits) -> MessageSchema:
 
 
 def find_schema_kind(name: str) -> str | None:
-    """The kind of a control record, by the name of its schema; None for any other."""
+    """The kind of a control record from the name of its schema; None for other records."""
     return CONTROL.get(name) or next((kind for end, kind in CONTROL_ENDINGS.items() if name.endswith(end)), None)
 
 
 def read_key_schema(raw: bytes) -> KeySchema:
-    """The fields that the schema `raw` of a message key names; never raises."""
+    """The key schema of the JSON text `raw`. Never raises."""
     try:
         schema = msgspec.json.decode(raw, type=ConnectSchema)
         names = tuple(f.field for f in schema.fields or () if f.field is not None)

@@ -1,4 +1,4 @@
-"""Where a change stands in the order of its source, per connector."""
+"""Sequences of changes, by connector."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def missing_sequence_reject(sentence: str) -> Reject:
 
 @dataclass
 class ChangeOrder:
-    """`_seq_1` to `_seq_3` and `_tx` of consecutive changes, and why one has none."""
+    """`_seq_1` to `_seq_3` and `_tx` of consecutive changes, and errors by index of changes without a sequence."""
 
     elements: list[pa.Array]
     tx: pa.Array
@@ -39,7 +39,8 @@ class ChangeOrder:
 
 @dataclass(frozen=True)
 class SequenceFacts:
-    """What orders changes: their source and transaction blocks, operations and Kafka offsets, all of one length."""
+    """The facts that order changes: source blocks, transaction blocks, operations, offsets, and whether the table has a
+    key. All have the same length."""
 
     sources: list[SourceBlock]
     transactions: list[Any]
@@ -48,7 +49,7 @@ class SequenceFacts:
     keyed: list[bool]
 
     def take(self, places: list[int]) -> SequenceFacts:
-        """The facts of some of them."""
+        """The facts of the changes at these indices."""
         return SequenceFacts(
             [self.sources[i] for i in places],
             [self.transactions[i] for i in places],
@@ -59,7 +60,7 @@ class SequenceFacts:
 
 
 def order_changes(facts: SequenceFacts, epoch: int) -> ChangeOrder:
-    """The order of changes whose connectors may differ."""
+    """The order of changes, possibly of several connectors."""
     connectors = [s.connector for s in facts.sources]
     distinct = dict.fromkeys(connectors)
     if len(distinct) == 1:
@@ -94,8 +95,9 @@ def _unknown_order(facts: SequenceFacts, connector: str | None) -> ChangeOrder:
 
 
 def postgres_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
-    """(commit lsn, lsn, order). The first is `sequence[0]`, which Debezium sets to the commit of the transaction before
-    and which is equal within a transaction; null for snapshot rows and a slot's first transaction: then the own lsn."""
+    """(commit LSN, LSN, order). The first is `sequence[0]`, which Debezium sets to the commit of the previous transaction
+    and which is equal within a transaction. It is null for snapshot rows and a slot's first transaction, which use their
+    own LSN."""
     errors: dict[int, Reject] = {}
     said = pa.array([s.sequence for s in facts.sources], pa.string())
     pair = pc.extract_regex(said, LSN_PAIR)
@@ -115,9 +117,12 @@ def postgres_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
 
 
 def _order_in_transaction(facts: SequenceFacts, errors: dict[int, Reject]) -> pa.Array:
-    """Tells apart changes that share a log position, as rows of one COPY do: nothing where there is a key, for such rows
-    differ in it, and a change sent again need not have its place in the transaction again (a connector that resumes in the
-    middle of a transaction counts anew). Without a key that place; without transaction metadata the offset."""
+    """The tie-breaker of changes with the same log position, such as rows of one COPY.
+
+    - With a key: 0, because such rows differ in their key. The order in the transaction is not used, as it may differ
+      when a change is sent again: a connector that resumes within a transaction restarts its count.
+    - Without a key: the order in the transaction, or without transaction metadata the offset.
+    """
     nothing = pa.repeat(pa.scalar(0, pa.int64()), len(facts.keyed))
     alone = [keyed or op == Op.TRUNCATE for keyed, op in zip(facts.keyed, facts.ops, strict=True)]
     if all(alone):
@@ -131,7 +136,7 @@ def _order_in_transaction(facts: SequenceFacts, errors: dict[int, Reject]) -> pa
 
 def binlog_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
     """(number of the binlog file, position, row). Snapshot rows share one position; in a table without a key the offset
-    tells them apart."""
+    distinguishes them."""
     errors: dict[int, Reject] = {}
     files = [s.file for s in facts.sources]
     numbers = {name: _parse_file_number(name) for name in set(files)}
@@ -146,9 +151,9 @@ def binlog_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
 
 
 def mariadb_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
-    """(number of the binlog file, position, order in the transaction). MariaDB, from 11.4 on unless it is told otherwise by
-    `binlog_legacy_event_pos`, gives all changes of a transaction the position of its beginning, so that only Debezium's
-    count tells them apart; without transaction metadata the offset. What a snapshot reads stands as in `binlog_order`."""
+    """(number of the binlog file, position, order in the transaction). From 11.4 on MariaDB gives all changes of a
+    transaction the position of its start, unless `binlog_legacy_event_pos` is set. Only Debezium's count distinguishes
+    them, or without transaction metadata the offset. Snapshot rows are ordered as in `binlog_order`."""
     found = binlog_order(facts, epoch)
     read = pa.array([op == Op.READ for op in facts.ops], pa.bool_())
     counts = pa.array(list(map(_parse_count, facts.transactions)), pa.int64())
@@ -157,7 +162,7 @@ def mariadb_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
 
 
 def _parse_count(transaction: Any) -> int | None:
-    """A change's place among all of its transaction, None where that is not told."""
+    """The order of a change among all changes of its transaction, if known."""
     total = None if transaction is None else transaction.total_order
     if isinstance(total, str):
         total = int(total) if total.isdigit() and len(total) < 19 else None
@@ -170,7 +175,7 @@ def _parse_file_number(name: str | None) -> int | None:
 
 
 def _lower_incremental(places: pa.Array, facts: SequenceFacts) -> pa.Array:
-    """Places in the log, those of rows that an incremental snapshot read one less: no change is there, as each takes more
+    """Log positions, reduced by one for rows of incremental snapshots. No change has such a position, as each takes more
     than one byte of the log (see `positions.is_incremental`)."""
     if Op.READ.value not in facts.ops:
         return places
@@ -181,7 +186,7 @@ def _lower_incremental(places: pa.Array, facts: SequenceFacts) -> pa.Array:
 def _position_order(
     found: Callable[[positions.PositionFacts], positions.Found], names: str
 ) -> Callable[[SequenceFacts, int], ChangeOrder]:
-    """The order of a connector whose positions `positions` reads."""
+    """The order of a connector with a reader in `positions`."""
 
     def of(facts: SequenceFacts, epoch: int) -> ChangeOrder:
         elements, errors = found(facts)
@@ -202,23 +207,23 @@ CONNECTORS: dict[str, Callable[[SequenceFacts, int], ChangeOrder]] = {
 
 
 def offset_order(facts: SequenceFacts, epoch: int) -> ChangeOrder:
-    """The order of changes that have no place in a log: lanes order them by columns of their own, and these decide what
-    ties (`TableSpec.unordered`)."""
+    """The order of changes without a log position. Lanes order them by their own columns, and this order breaks ties
+    (`TableSpec.unordered`)."""
     first = pa.repeat(pa.scalar(epoch << EPOCH_SHIFT, pa.int64()), len(facts.sources))
     nothing = pa.repeat(pa.scalar(0, pa.int64()), len(facts.sources))
     return ChangeOrder([first, nothing, facts.offsets], _transaction_ids(facts), {})
 
 
 def to_offset_element(offsets: pa.Array, epoch: int) -> pa.Array:
-    """The only element of a table whose tombstones are deletes: a tombstone has no other position."""
+    """The only element in tables with `tombstones: delete`, because a tombstone has no other position."""
     return pc.add(offsets, pa.scalar(epoch << EPOCH_SHIFT, pa.int64()))
 
 
 def _check_elements(
     elements: list[pa.Array], tx: pa.Array, epoch: int, errors: dict[int, Reject], names: str
 ) -> ChangeOrder:
-    """The first element with the epoch in its top bits; a null or negative element is an error, as is one so large that
-    it leaves no room for the epoch."""
+    """The order, with the epoch in the top bits of the first element. A null or negative element is an error, and a first
+    element that leaves no room for the epoch."""
     first = elements[0]
     for element in elements:
         for place in _true_places(pc.fill_null(pc.less(element, 0), True)):
@@ -232,14 +237,14 @@ def _check_elements(
 
 
 def _parse_numbers(values: list[Any], name: str, errors: dict[int, Reject]) -> pa.Array:
-    """64-bit integers; what is none is an error."""
+    """64-bit integers; other values are errors."""
     built, bad = build_or_reject(lambda some: pa.array(some, pa.int64()), values, name)
     errors |= dict.fromkeys(bad, missing_sequence_reject(f"its {name} is not a 64-bit number"))
     return built
 
 
 def _parse_digits(digits: pa.Array) -> pa.Array:
-    """Digits as integers; an empty text (a group that did not match) is null."""
+    """Digits as integers; empty text (a group that did not match) is null."""
     return pc.if_else(pc.equal(digits, ""), None, digits).cast(pa.int64())
 
 

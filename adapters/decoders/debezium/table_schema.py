@@ -1,4 +1,4 @@
-"""A table as its records describe it."""
+"""Table specifications from records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sequence import ELEMENTS
 
 
 class TableLearner:
-    """Makes table specifications out of the schemas that records carry, or out of what is declared."""
+    """Builds table specifications from the schemas in records, or from declared columns."""
 
     def __init__(self, options: DebeziumOptions, routing: DebeziumRouter, readers: PayloadReaders) -> None:
         self._options, self._routing, self._readers = options, routing, readers
@@ -55,8 +55,8 @@ class TableLearner:
             ) from None
 
     def _find_row_schema(self, values: pa.ChunkedArray) -> ConnectSchema | None:
-        """The schema of the rows that records carry, None for records without schema. The first that can be read tells:
-        records that only begin well are rejected when they are decoded, and must not stand in the way of others."""
+        """The row schema of the first readable record; None for records without a schema. Partly readable records are
+        rejected when they are decoded, and must not block others."""
         for text in (value.as_py() for value in values if value.is_valid):
             prefix = find_prefix(text, self._options.limits.depth)
             try:
@@ -67,7 +67,7 @@ class TableLearner:
         return None
 
     def _find_key_schema(self, key: bytes | None) -> ConnectSchema | None:
-        """The key's schema, where all there is are tombstones."""
+        """The key's schema, if all records are tombstones."""
         return self._routing.read_key(key).struct if key is not None else None
 
     def _declared_columns(self, table: str) -> tuple[Column, ...]:
@@ -81,8 +81,7 @@ class TableLearner:
         return tuple(Column(name, node.type) for name, node in nodes.items())
 
     def _add_key(self, spec: TableSpec, key: bytes | None) -> TableSpec:
-        """`spec` with the columns that the message key names, in the key's order. Where there are truncates only, the key
-        is the one that was routed last."""
+        """`spec` with the key columns of the message key, in their order. With truncates only, of the last routed key."""
         said = self._routing.last_key(spec.name, spec.fingerprint) if key is None else self._routing.read_key(key)
         names = said.names
         missing = [name for name in names if name not in spec.column_names]
@@ -95,7 +94,7 @@ class TableLearner:
 
 
 def describe_columns(row: ConnectSchema) -> tuple[Column, ...]:
-    """The columns of a row's schema. Raises Unfit for a type that is not known."""
+    """The columns of a row's schema. Raises ValueMisfit for an unknown type."""
     nodes = schema_readers(row)
     return tuple(Column(f.field or "", nodes[f.field or ""].type, f.optional, f.name or "") for f in row.fields or ())
 

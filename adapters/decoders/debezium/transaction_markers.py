@@ -1,4 +1,4 @@
-"""The records of the topic in which Debezium tells where transactions begin and end (`provide.transaction.metadata`)."""
+"""Records of Debezium's transaction topic (`provide.transaction.metadata`)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from ...arrow.record_errors import UNREADABLE
 from ..json.schema_frames import split_record
 
 OF_POSTGRES = re.compile(r"(\d+):\d+")
-"""Number of the transaction and log position. The position is another one in each change and each mark."""
+"""Transaction number and log position. The position differs in each change and mark."""
 
 
 class MarkerCollection(msgspec.Struct, gc=False):
-    """How many changes a transaction made to one table."""
+    """The number of changes that a transaction made to one table."""
 
     data_collection: str
     event_count: int
 
 
 class MarkerValue(msgspec.Struct, gc=False):
-    """The value of a mark."""
+    """The value of a transaction mark."""
 
     status: str
     id: str
@@ -61,6 +61,6 @@ def _to_marker(partition: TopicPartition, offset: int, value: MarkerValue) -> Tr
 
 
 def to_transaction_id(name: str) -> str:
-    """The transaction as the `_tx` of its changes has it."""
+    """The transaction id as in the `_tx` of its changes."""
     found = OF_POSTGRES.fullmatch(name)
     return found[1] if found else name

@@ -1,4 +1,4 @@
-"""Every type that Kafka Connect and Debezium send, and the column it becomes (the table in the package's docstring)."""
+"""All types of Kafka Connect and Debezium, and their columns (the table in the package's docstring)."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ LOGICAL: dict[tuple[str, str], Callable[[], ValueReader]] = {
     ("io.debezium.time.IsoTime", "string"): lambda: temporal_values.zulu_reader(temporal_values.iso_time_reader()),
     ("io.debezium.data.VariableScaleDecimal", STRUCT): decimals.variable_decimal_reader,
 }
-"""Logical types that are more than their physical type; any other name keeps the physical type."""
+"""Logical types with their own reader; all others have the reader of their physical type."""
 
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 
 
 def find_reader(schema: ConnectSchema, *, numeric: bool = False) -> ValueReader:
-    """How values of `schema` are decoded. `numeric`: decimals may be JSON numbers. Raises Unfit for an unknown type."""
+    """The reader of values with `schema`. `numeric`: decimals may be numbers. Raises ValueMisfit for an unknown type."""
     known = LOGICAL.get((schema.name or "", schema.type))
     if known:
         return known()
@@ -88,5 +88,5 @@ def _nested_reader(schema: ConnectSchema, numeric: bool) -> ValueReader:
 
 
 def holds_decimals(schema: ConnectSchema) -> bool:
-    """Whether JSON numbers may stand where the schema says bytes (`decimal.format=NUMERIC`)."""
+    """True if the schema has decimals, which records may hold as JSON numbers (`decimal.format=NUMERIC`)."""
     return schema.name == DECIMAL or any(holds_decimals(child) for child in schema.children)

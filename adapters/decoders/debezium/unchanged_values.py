@@ -1,5 +1,5 @@
-"""Values that were not sent: the forms in which Debezium writes its placeholder (PostgreSQL's unchanged TOAST, Oracle's
-LOBs), after `UnchangedToastedPlaceholder.java` of Debezium."""
+"""Placeholders for unchanged values (PostgreSQL's TOAST, Oracle's LOBs), in all forms that Debezium writes, after its
+`UnchangedToastedPlaceholder.java`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...arrow.value_readers import ValueReader
 
 
 class Placeholders:
-    """Tells which values of a column are placeholders."""
+    """Finds the placeholders in a column."""
 
     def __init__(self, configured: Iterable[str]) -> None:
         codes = [_placeholder_bytes(text) for text in configured]
@@ -37,15 +37,15 @@ class Placeholders:
 
     @property
     def text(self) -> str | None:
-        """A text that is one; None where there is none."""
+        """The text of a placeholder, or None if there is none."""
         return self._texts[0].as_py() if len(self._texts) else None
 
     def is_text(self, text: str) -> bool:
-        """The text is a placeholder."""
+        """True if the text is a placeholder."""
         return text in self._known
 
     def find_places(self, node: ValueReader, values: list[Any], built: pa.Array | None) -> list[int]:
-        """The places of placeholders in a column. `built` is its array, None when the values could not be built."""
+        """The indices of placeholders in a column. `built` is its array, or None if the values could not be built."""
         if node.placeholder in ("text", "bytes") and (built is not None or node.wire is not msgspec.Raw):
             return self._find_scalars(node.placeholder, values, built)
         if node.placeholder == "variable":
@@ -58,7 +58,7 @@ class Placeholders:
         return [i for i, v in enumerate(values) if v in forms]
 
     def _find_scalars(self, form: str, values: list[Any], built: pa.Array | None) -> list[int]:
-        """Text and bytes. A column of another type that could be built holds none, unless a decimal is as wide as one."""
+        """Text and bytes. A column of another type that was built has none, unless a decimal is wide enough for one."""
         if built is None or pa.types.is_decimal256(built.type):
             known = self._known if form == "text" else self._codes
             return [i for i, v in enumerate(values) if isinstance(v, str | bytes) and v in known]
@@ -84,7 +84,7 @@ def _placeholder_bytes(configured: str) -> bytes:
 
 
 def _placeholder_texts(code: bytes) -> list[str]:
-    """As a string column shows it: plain, hstore as JSON, UUID, and bytes under each `binary_reader.handling.mode`."""
+    """The placeholder in string columns: plain, hstore as JSON, UUID, and bytes in each `binary_reader.handling.mode`."""
     coded = [b64encode(code).decode(), urlsafe_b64encode(code).decode(), code.hex()]
     try:
         plain = code.decode()
@@ -99,5 +99,5 @@ def _java_uuid(code: bytes) -> str:
 
 
 def _to_signed_bytes(code: bytes) -> list[int]:
-    """Bytes as Java counts them."""
+    """Bytes as signed numbers, as in Java."""
     return [c - 256 if c > 127 else c for c in code]
