@@ -1,9 +1,10 @@
-"""Decoders of formats whose messages each say their table, their operation and their rows: what they have in common.
+"""Shared code of decoders for formats whose messages name their table, operation and rows.
 
-A format is a `message.MessageFormat`: it reads a message into changes of rows, and columns of these rows;
-`json_format.JsonMessageFormat` does the latter for rows that are JSON objects. Everything else is here: routing, types,
-what rows lack, changes of keys, order, envelopes.
+A format is a `message.MessageFormat`: it reads a message into changes of rows, and columns of these rows.
+`json_format.JsonMessageFormat` reads columns of rows that are JSON objects. This package does the rest: routing, types,
+missing values, key changes, order, envelopes.
 
-Messages are read together where a form can (`message.BatchReader`, `many`, `columns`): by a type made for their layout, in
-columns. What is out of the ordinary is left to `changes.Block`, which reads message by message; both come to the same.
+Messages of one layout are read in batches if the format can do so (`message.BatchReader`, `batch_reader`, `columns`):
+with a type generated for the layout, into columns. All other messages are read one by one by
+`changes.MessageChangeBlock`. Both ways give the same result.
 """

@@ -1,4 +1,4 @@
-"""Many messages of one layout: those that can be read together, and what they say."""
+"""Reading of messages with one layout in batches."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .router import read_message
 
 MAX_READERS = 512
 FEW = 512
-"""Messages that are read before their values become columns (measured)."""
+"""Messages that are parsed before their values become columns (measured)."""
 FIRST = 10
-"""How many messages are looked at for one whose layout is known."""
+"""Messages among which the first with a known layout is searched."""
 
 NOTHING: tuple[list[int], list[MessageBatch]] = ([], [])
 
 
 class MessageBatchReader:
-    """Reads messages together. Keeps generated types, and nothing of the messages."""
+    """Reads messages in batches. Caches generated types, never messages."""
 
     def __init__(self, form: MessageFormat, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
@@ -39,7 +39,7 @@ class MessageBatchReader:
         self._latest: dict[TableSpec, BatchReader] = {}
 
     def read(self, raw: pa.RecordBatch, table: TableSpec) -> tuple[list[Part], Sequence[int]]:
-        """Changes of the messages of a piece that are of one layout, and the places of all others."""
+        """Changes of the messages of a slice that have one layout, and the indices of all others."""
         reader, places, parts = self._find_reader(raw.column("value"), table)
         if reader is None or not places:
             return [], range(raw.num_rows)
@@ -52,8 +52,8 @@ class MessageBatchReader:
         return [([places[message] for message in of], frame)], [i for i in range(raw.num_rows) if i not in taken]
 
     def _find_reader(self, values: pa.Array, table: TableSpec) -> tuple[BatchReader | None, list[int], list[MessageBatch]]:
-        """What reads most of the messages, as far as that is seen at once, and what it has read of which places: that which
-        read the piece before this one, or what reads messages like the first of these."""
+        """A reader that reads most of the messages, with the indices and contents of those it read. Tries the reader of
+        the last slice first, then one for the first message here."""
         reader = self._latest.get(table)
         found = self._read_all(reader, values) if reader else NOTHING
         if 2 * len(found[0]) < len(values):
@@ -66,7 +66,7 @@ class MessageBatchReader:
         return reader, *found
 
     def _first_reader(self, values: pa.Array, table: TableSpec) -> BatchReader | None:
-        """What reads messages like the first of which the layout is known."""
+        """The reader for messages like the first one with a known layout."""
         for text in values.slice(0, FIRST).to_pylist():
             message = None if text is None else read_message(self._form, text, self._options.limits)
             if isinstance(message, Message) and message.changes:
@@ -88,7 +88,7 @@ class MessageBatchReader:
         return self._readers[which]
 
     def _read_all(self, reader: BatchReader, values: pa.Array) -> tuple[list[int], list[MessageBatch]]:
-        """The places of messages that are changes of rows of the reader's layout, and what they say."""
+        """The indices and contents of messages with the reader's layout."""
         found: list[int] = []
         parts: list[MessageBatch] = []
         for start in range(0, len(values), FEW):

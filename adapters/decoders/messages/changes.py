@@ -1,4 +1,4 @@
-"""Messages of one layout of one table to changes: row by row in the order of each message, then column by column."""
+"""Messages with one layout of one table to changes: rows in the order of each message, then column by column."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .options import MessageOptions
 
 STAMP = pa.timestamp("us", "UTC")
 PER_ROW = 2
-"""A change of a key is a delete and a create: each row has room for both in the order of its message."""
+"""Row numbers per row of a message: a key change needs two, for its delete and its create."""
 
 
 class ChangeRow(NamedTuple):
-    """One row of the changes frame. `place`: of its record. `number`: where it comes in its message. `image`: what the
-    reader made of the row. `old`: what it made of the image before, where a key changed."""
+    """One row of the changes frame. `place`: the index of its record. `number`: its order in the message. `image`: the
+    decoded row. `old`: the decoded old row of a key change."""
 
     place: int
     op: Op
@@ -37,8 +37,8 @@ class ChangeRow(NamedTuple):
 
 
 class MessageChangeBlock:
-    """Changes of one reader. `raw` has the records, `messages` what they say. The first reason of a record stays, and a
-    record with one is rejected whole."""
+    """Changes of one reader. `raw` has the records, `messages` their contents. The first error of a record is kept, and a
+    record with an error is rejected as a whole."""
 
     def __init__(self, raw: pa.RecordBatch, messages: Sequence[Message], table: TableSpec, reader: MessageRows) -> None:
         self._raw, self._messages, self._table, self._reader = raw, messages, table, reader
@@ -47,7 +47,7 @@ class MessageChangeBlock:
         self._unsent: list[list[str]] = [[] for _ in self._rows]
 
     def build(self, options: MessageOptions) -> tuple[list[int], pa.Table]:
-        """The changes of the records that are not in `errors` then, and of which record each is."""
+        """The changes of records without errors, and the record index of each."""
         columns = [self._build_column(column) for column in self._table.columns]
         elements = self._sequence_elements(options)
         places = pa.array([row.place for row in self._rows], pa.int64())
@@ -98,7 +98,7 @@ class MessageChangeBlock:
         return False
 
     def _sequence_elements(self, options: MessageOptions) -> list[pa.Array]:
-        """The sequence: what the message says or else its offset, with the epoch in the top bits; then the row's number."""
+        """The sequence: the message's order or else its offset, with the epoch in the top bits; then the row number."""
         if self._table.sequence == PER_ROW:
             orders: list[tuple[int, ...]] = [(offset,) for offset in self._raw.column("offset").to_pylist()]
         else:
@@ -117,7 +117,7 @@ class MessageChangeBlock:
         return [pa.array(e, pa.int64()) for e in (first, *others, [row.number for row in self._rows])]
 
     def _key_change_columns(self) -> list[pa.Array]:
-        """`_find_old_key` (of a keyed table) and `_moved_to`."""
+        """The columns `_moved_from` (for tables with a key) and `_moved_to`."""
         count = len(self._rows)
         gone = pa.array([True if row.old is not None and row.op == Op.DELETE else None for row in self._rows], pa.bool_())
         if not self._table.keys:
@@ -134,8 +134,8 @@ class MessageChangeBlock:
         return [pa.StructArray.from_arrays(columns, fields=list(struct), mask=mask), gone]
 
     def _read_values(self, name: str, *, olds: bool = False) -> list[Any]:
-        """A column of every row. `olds`: also a create has the value from before, where its key changed. What an image
-        before lacks did not change, or was not sent (`Form.by_tx`)."""
+        """A column of every row. `olds`: the create of a key change also has the old value. A value missing in an old
+        image did not change, or was not sent (`MessageFormat.by_tx`)."""
         if name not in self._reader.columns:
             return [UNSET] * len(self._rows)
         values = self._reader.values([row.image for row in self._rows], name)
@@ -147,7 +147,7 @@ class MessageChangeBlock:
         return values
 
     def _build_array(self, column: Column, values: list[Any], *, unset: bool = True) -> pa.Array:
-        """The values that fit; null for others, which are noted. `unset`: some may be UNSET, which are null."""
+        """The valid values; others are null and stored as errors. `unset`: some may be UNSET, which become null."""
         if column.name not in self._reader.columns:
             return pa.nulls(len(values), column.type)
         given = [None if value is UNSET else value for value in values] if unset else values
@@ -160,7 +160,7 @@ class MessageChangeBlock:
         return array
 
     def _build_column(self, column: Column) -> pa.Array:
-        """A column, null where a row lacks it; says so in `unsent` of an update, and of the halves of a changed key."""
+        """A column, null for missing values. Stores those of updates, and of both halves of key changes, in `_unsent`."""
         values = self._read_values(column.name)
         unset = [i for i, value in enumerate(values) if value is UNSET]
         array = self._build_array(column, values, unset=bool(unset))

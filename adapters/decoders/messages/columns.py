@@ -1,7 +1,7 @@
-"""Messages of one layout of one table to changes, column by column: those in which nothing is out of the ordinary.
+"""Messages with one layout of one table to changes, column by column, in the usual case.
 
-What this makes of a message is what `changes.MessageChangeBlock` makes of it. A message is left to that when a value does
-not fit, a key changed or is null, or its order has no room: it alone knows what becomes of these.
+The result equals that of `changes.MessageChangeBlock`. Messages are left to it if a value is invalid, a key changes or is
+null, or the order leaves no room for the epoch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MessageColumns:
         self._unsent: dict[str, pa.Array] = {}
 
     def build(self) -> tuple[Collection[int], Sequence[int], pa.Table]:
-        """The messages that are left, of which message each row is, and the changes of the others in their order."""
+        """The messages that are left out, the message of each row, and the changes of the other messages in order."""
         self._leave_out(self._said.key_changes)
         columns = [self._build_column(column) for column in self._table.columns]
         elements, count = self._sequence_elements(), self._said.rows
@@ -58,7 +58,7 @@ class MessageColumns:
         return self._left, of, frame
 
     def _repeat_per_row(self, values: pa.Array) -> pa.Array:
-        """What is said of messages, of their rows."""
+        """Values of messages, repeated for each of their rows."""
         return values if self._of is None else values.take(self._of)
 
     def _leave_out(self, rows: Iterable[int]) -> None:
@@ -80,7 +80,7 @@ class MessageColumns:
         return array
 
     def _sequence_elements(self) -> list[pa.Array]:
-        """The sequence, with the epoch in the top bits of its first element; then the row's number in its message."""
+        """The sequence, with the epoch in the top bits of its first element; then the row number in the message."""
         orders = [self._raw.column("offset")] if self._table.sequence == PER_ROW else list(self._said.orders)
         for order in orders:
             room = pc.and_(pc.greater_equal(order, 0), pc.less(order, 1 << EPOCH_SHIFT))
@@ -90,7 +90,7 @@ class MessageColumns:
         return [*map(self._repeat_per_row, orders), self._row_numbers()]
 
     def _row_numbers(self) -> pa.Array:
-        """Two for each row: the second is its own."""
+        """The odd numbers of each message: a row has two numbers and uses the second."""
         if self._said.message_numbers is None:
             return pa.repeat(pa.scalar(1, pa.int64()), self._said.rows)
         found, last = [], None

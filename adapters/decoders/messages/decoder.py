@@ -1,4 +1,4 @@
-"""The decoder of a form: its options, and the parts that do its four calls."""
+"""Base class of decoders for formats of messages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .router import MessageRouter, read_message
 
 
 class MessageDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` of the messages of a form. `options` as in `options.MessageOptions`; ConfigProblem names
-    every wrong one."""
+    """`ports.decoder.Decoder` for a format of messages. `options` as in `options.MessageOptions`; raises ConfigProblem
+    that names every wrong one."""
 
     FORM: ClassVar[MessageFormat]
     OPENS: ClassVar[type[MessageOpener]] = JsonMessageOpener

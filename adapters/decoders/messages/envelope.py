@@ -1,4 +1,4 @@
-"""What the event log keeps of a message beside its bytes."""
+"""Envelope columns of the event log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOTHING = Message()
 
 
 class MessageEnvelopes:
-    """Reads envelopes of any records; what cannot be read is null, and its `error` says why."""
+    """Reads the envelopes of any records. Unreadable values are null, with the reason in `error`."""
 
     def __init__(self, form: MessageFormat, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts

@@ -1,4 +1,4 @@
-"""What formats have in common whose messages are JSON, and whose rows are JSON objects."""
+"""Base class of formats whose messages are JSON and whose rows are JSON objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NULL = msgspec.Raw(b"null")
 
 
 class MessageNames(msgspec.Struct, gc=False):
-    """What a message says of its table, if nothing else."""
+    """The fields of a message that name its table."""
 
     database: str | None = None
     table: str | None = None
@@ -36,15 +36,15 @@ _names = msgspec.json.Decoder(MessageNames).decode
 
 
 class JsonMessageFormat(MessageFormat):
-    """A form of JSON, whose messages say no types and write bytes in Base64 unless a subclass knows better, and whose
-    rows are in `data`, with what was before in `old`. `texts_only`: all values of its rows are texts."""
+    """A JSON format. By default messages have no types, bytes are Base64, rows are in `data` and old rows in `old`;
+    subclasses may differ. `texts_only`: all values are text."""
 
     texts_only = False
     metadata_fields: Collection[str]
-    """Fields besides those of rows, that hold no values: what is stored of messages of tables with private columns."""
+    """Fields outside rows that contain no values of rows; they are stored for tables with private columns."""
 
     def message(self, text: bytes) -> Message:
-        """The message. Raises one of `arrow.record_errors.UNREADABLE`, `ValueMisfit` among them, for anything else."""
+        """The parsed message. Raises one of `arrow.record_errors.UNREADABLE`, such as `ValueMisfit`."""
         raise NotImplementedError
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
@@ -52,14 +52,14 @@ class JsonMessageFormat(MessageFormat):
         return self.message(value)
 
     def images(self, op: Op) -> Mapping[str, Role]:
-        """The fields of a message with such changes that hold rows, and what these are."""
+        """The fields that contain rows in messages with this operation, and the roles of these rows."""
         row = Role.DELETED if op == Op.DELETE else Role.BESIDE if op == Op.TRUNCATE else Role.ROW
         return {"data": row, "old": Role.BESIDE}
 
-    def column(self, name: str, said: str) -> Column | None:  # noqa: ARG002 - messages say no types
+    def column(self, name: str, said: str) -> Column | None:  # noqa: ARG002 - messages have no types
         return None
 
-    def find_table(self, value: bytes, limits: RecordLimits) -> str | None:  # noqa: ARG002 - other fields are passed over
+    def find_table(self, value: bytes, limits: RecordLimits) -> str | None:  # noqa: ARG002 - other fields are skipped
         try:
             said = _names(value)
         except UNREADABLE:
@@ -74,11 +74,11 @@ class JsonMessageFormat(MessageFormat):
         return None if rows is None else self.make_reader(like, rows)
 
     def make_reader(self, like: bytes, rows: TypedRows) -> BatchReader:
-        """What reads messages together that are of the same layout as this one, and have these rows."""
+        """The reader of messages that have the same layout as `like` and such rows."""
         raise NotImplementedError
 
     def reader(self, column: ColumnType) -> Read:
-        """How texts of a column become values of the type `sent`."""
+        """The function that converts texts of a column to the type `sent`."""
         return _decode_base64 if pa.types.is_binary(column.sent) else text_column_reader(column)
 
     def to_json(self, image: Any) -> bytes | None:
@@ -101,7 +101,7 @@ def read_image(raw: msgspec.Raw) -> bytes | None:
 
 
 def make_narrow_decoder(message: type[msgspec.Struct], **fields: Any) -> Callable[[bytes], Any]:
-    """Reads a message whose fields have these types; those with two may be null or absent."""
+    """A decoder of messages whose fields have these types. Fields with a pair of type and default may be missing."""
     given = [(name, *wire) if isinstance(wire, tuple) else (name, wire) for name, wire in fields.items()]
     found = msgspec.defstruct(message.__name__, given, bases=(message,), gc=False, kw_only=True)
     decode: Callable[[bytes], Any] = msgspec.json.Decoder(found).decode
@@ -109,5 +109,5 @@ def make_narrow_decoder(message: type[msgspec.Struct], **fields: Any) -> Callabl
 
 
 def make_union(*values: str | None) -> Any:
-    """The type of these values."""
+    """The type of exactly these values."""
     return Literal[values]

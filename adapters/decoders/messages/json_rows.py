@@ -1,4 +1,4 @@
-"""Readers of rows as JSON objects, generated for the columns of one layout of one table."""
+"""Readers of rows as JSON objects, generated for one layout of one table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .typed_rows import ColumnType, ColumnTypes, ReaderOf
 
 
 class JsonMessageRows(MessageRows):
-    """`message.MessageRows` of JSON objects. A value may be text or, where that is as exact, a number or a truth value; an
-    array or object is read as its JSON text."""
+    """`message.MessageRows` of JSON objects. A value may be text, or a number or boolean if that is as exact. An array or
+    object is read as its JSON text."""
 
     def __init__(self, columns: ColumnTypes, reader: ReaderOf) -> None:
         known = {name: _value_reader(reader, column) for name, column in columns.items()}
@@ -28,7 +28,7 @@ class JsonMessageRows(MessageRows):
         self.decode = msgspec.json.Decoder(self._fields.wire).decode
 
     def can_hold(self, row: bytes, names: Sequence[str]) -> bool:
-        """See `MessageRows.can_hold`: a name without escapes stands in the text as it is."""
+        """See `MessageRows.can_hold`: a name without escapes occurs in the text as it is."""
         if b"\\" in row or not row.startswith(b"{"):
             return bool(names)
         return any(f'"{name}"'.encode() in row for name in names)

@@ -1,4 +1,4 @@
-"""What rows of a table look like: as declared, or as the messages say."""
+"""Layouts of rows: declared columns, or the columns in messages."""
 
 from __future__ import annotations
 
@@ -36,10 +36,15 @@ KEYLESS_TRUNCATE = malformed_reject(
 
 @dataclass(frozen=True, eq=False)
 class MessageLayout:
-    """The columns of a table and its key; or why they are not known. `fingerprint` tells layouts of a table apart.
-    `ordered`: its messages say where in their source's log they are. `type_names`: how messages call the types of columns.
-    `declared`: the columns whose types the configuration says. `masked`: of columns that are masked, the types of what
-    stands in their place. `readings`: what becomes of values of columns that have no place."""
+    """The columns of a table and its key, or an error.
+
+    - `fingerprint`: distinguishes layouts of a table.
+    - `ordered`: messages contain their position in the source's log.
+    - `type_names`: the types of columns in messages.
+    - `declared`: columns whose types are in the configuration.
+    - `masked`: types of masked columns.
+    - `readings`: treatment of values out of range, by column.
+    """
 
     fingerprint: str = ""
     columns: tuple[Column, ...] = ()
@@ -52,12 +57,12 @@ class MessageLayout:
     readings: Mapping[str, ReadMode] = field(default_factory=dict)
 
     def column_types(self, table: TableSpec) -> ColumnTypes:
-        """How the columns of `table` that there are stand in messages, and as what they are wanted."""
+        """The types of the columns of `table` in messages, with the wanted types."""
         mine = self.unmasked_types() | {name: ColumnType(of, of) for name, of in self.masked.items()}
         return {c.name: mine[c.name]._replace(wanted=c.type) for c in table.columns if c.name in mine}
 
     def unmasked_types(self) -> dict[str, ColumnType]:
-        """How columns stand in messages in which nothing is masked."""
+        """The types of columns in unmasked messages."""
         said, declared, how = self.type_names, self.declared, self.readings
         return {
             c.name: ColumnType(c.type, c.type, said.get(c.name, ""), c.name in declared, how.get(c.name, "reject"))
@@ -73,7 +78,7 @@ def _is_truncate(message: Message) -> bool:
 
 
 class MessageLayouts:
-    """The layouts of one decoder; keeps those it has seen."""
+    """The layouts of one decoder, cached."""
 
     def __init__(self, form: MessageFormat, options: MessageOptions) -> None:
         self._form, self._options = form, options
@@ -82,14 +87,14 @@ class MessageLayouts:
         self._told: set[tuple[str, str]] = set()
 
     def get_layout(self, message: Message) -> MessageLayout:
-        """The layout of the rows of a message."""
+        """The layout of a message's rows."""
         which = (message.table, message.types, message.keys, bool(message.order))
         found = self._known.get(which)
         if found is None:
             if len(self._known) >= MAX_LAYOUTS:
                 self._known.clear()
             found = self._known[which] = self._read_layout(message)
-        # Messages of other operations share what is kept.
+        # Messages with other operations share the cached layout.
         has_key = found.keys and set(found.keys) <= {column.name for column in found.columns}
         is_lacking = found.error is None and not has_key and _is_truncate(message)
         return KEYLESS if is_lacking else found
@@ -127,8 +132,8 @@ class MessageLayouts:
         )
 
     def _find_columns(self, table: str, keys: Sequence[str], sent: Mapping[str, str]) -> tuple[Column, ...] | Reject:
-        """What is declared goes before what messages say. It is all that is wanted where it has the key; otherwise other
-        columns are as messages say."""
+        """The declared columns, and those in messages. Declared types take precedence. If the key is declared, only
+        declared columns are used; otherwise the other columns in messages are added."""
         declared = self._options.columns_of(table) or {}
         found = [Column(name, find_reader(said).type) for name, said in declared.items()]
         others = {name: said for name, said in sent.items() if name not in declared}
@@ -150,14 +155,14 @@ class MessageLayouts:
             )
 
     def _is_first(self, table: str, of: str) -> bool:
-        """Whether this is said for the first time."""
+        """True if this was not logged before."""
         if (table, of) in self._told or len(self._told) >= MAX_TOLD:
             return False
         self._told.add((table, of))
         return True
 
     def _find_column(self, table: str, name: str, said: str) -> Column:
-        """A column whose type is not known is text: one of them must not make rejects of all rows."""
+        """A column. An unknown type is read as text, so that one column does not cause the rejection of all rows."""
         found = self._form.column(name, said)
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""Where messages have values."""
+"""Access to values in messages, for masking."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MAX_WRITES = 4096
 
 
 class MessageOpener(EachRecordOpener):
-    """`decoders.masking.records.EachRecordOpener` of the messages of a form."""
+    """`decoders.masking.records.EachRecordOpener` of messages of a format."""
 
     def __init__(self, form: Any, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
         self._writes: dict[MessageLayout, ValueWriter] = {}
 
     def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:
-        """How messages have the values that `Form.rows` made `rows` for, of columns of these names."""
+        """The writer for values that `rows` reads (from `MessageFormat.make_row_reader`), for columns of these names."""
         raise NotImplementedError
 
     def find_table(self, record: RoutedRecord) -> str | None:
@@ -51,13 +51,13 @@ class MessageOpener(EachRecordOpener):
 
 
 class JsonMessageOpener(MessageOpener):
-    """`MessageOpener` of a form of JSON (`json_format.JsonMessageFormat`)."""
+    """`MessageOpener` of a JSON format (`json_format.JsonMessageFormat`)."""
 
     def make_writer(self, rows: Any, names: Collection[str]) -> JsonValueWriter:
         return JsonValueWriter(rows, names)
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
-        """Fields that are not known are not kept."""
+        """Unknown fields are dropped."""
         value = record.value or b""
         message, layout = self._read_message(value)
         whole = read_object(value)
@@ -76,6 +76,6 @@ class JsonMessageOpener(MessageOpener):
         return open_json_key(key, of)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """Without its statement."""
+        """The message without its SQL statement."""
         said: Object = read_object(record.value or b"")
         return msgspec.json.encode({name: token for name, token in said.items() if name in self._form.metadata_fields})

@@ -1,4 +1,4 @@
-"""What a message says, whatever its format."""
+"""Messages, independent of their format."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from .typed_rows import ColumnTypes, TypedRows
 
 
 class MessageContents(NamedTuple):
-    """What messages say, one after the other. `rows` and `olds` are what `TypedRows.row` and `old` made of their rows; an
-    old is None where the row was none before, or nothing is said of it. `message_numbers`: which message a row is of, None
-    where each has one. `at`: microseconds since 1970. `orders`: the elements by which they are ordered, none where the
-    stream does that."""
+    """Contents of consecutive messages.
+
+    - `rows`, `olds`: values of the types `TypedRows.row` and `old`; None for a missing old image.
+    - `message_numbers`: the message of each row; None if each message has one row.
+    - `at`: microseconds since 1970.
+    - `orders`: order elements; empty if the stream orders the messages.
+    """
 
     ops: Sequence[Op]
     rows: Sequence[Any]
@@ -33,8 +36,7 @@ class MessageContents(NamedTuple):
 
 
 class MessageChange(NamedTuple):
-    """One row of a message, and what it was before as far as the message says, both as the form has read them. None where
-    there is no such image; a truncate has none."""
+    """One row of a message and its old image, as the format decodes them. None for a missing one; a truncate has none."""
 
     op: Op
     row: Any = None
@@ -42,7 +44,7 @@ class MessageChange(NamedTuple):
 
 
 class ColumnTypeNames(dict[str, str]):
-    """Columns and their types, in order; hashed once. Whoever reads many messages of one table makes one of these."""
+    """Columns and their types, in order, with a cached hash. Readers of many messages of one table share one object."""
 
     __slots__ = ("_hash", "_pairs")
 
@@ -62,12 +64,14 @@ NO_TYPES = ColumnTypeNames({})
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """A message of one table, or of a kind that is `ignored`, which may name one too.
+    """A message of one table, or an `ignored` one, which may name a table too.
 
-    `types`: columns and their types where the message carries them. `keys`: the key's columns where it does. `at`: event
-    time in microseconds since 1970. `order`: elements of the sequence by which its source orders it; empty where that is the
-    order of the stream. `before` and `after`: what `MessageFormat.to_json` shows. `db`: the database, where no table is
-    named.
+    - `types`: columns and their types, if the message has them.
+    - `keys`: the key columns, if the message has them.
+    - `at`: event time in microseconds since 1970.
+    - `order`: sequence elements from the source; empty if the stream orders the messages.
+    - `before`, `after`: images for `MessageFormat.to_json`.
+    - `db`: the database, if no table is named.
     """
 
     table: str = ""
@@ -87,46 +91,44 @@ class MessageRows(Protocol):
     """Reads columns of rows of one layout, row by row."""
 
     columns: Collection[str]
-    """The columns it can read."""
+    """The columns that it can read."""
     blank: Any
-    """What `decode` makes of a row without values."""
+    """The decoded form of a row without values."""
     decode: Any
-    """Makes of a `MessageChange`'s row what the others take. Raises one of `arrow.record_errors.UNREADABLE`."""
+    """Decodes a `MessageChange`'s row for the other methods. Raises one of `arrow.record_errors.UNREADABLE`."""
 
     def can_hold(self, row: Any, names: Sequence[str]) -> bool:
-        """Whether a `MessageChange`'s row could have one of these columns, without decoding it; True where that is not
-        known."""
+        """True if a row of a `MessageChange` may have one of these columns. Checked without decoding; True if unknown."""
         ...
 
     def values(self, rows: Sequence[Any], name: str) -> list[Any]:
-        """A column of every row: UNSET where the row lacks it, None where it is null."""
+        """A column of every row: UNSET if it is missing, None if it is null."""
         ...
 
     def array(self, name: str, values: Sequence[Any]) -> pa.Array:
-        """Values of a column, None for null, as Arrow values. Raises one of `arrow.record_errors.FAILURES`."""
+        """Values of a column as an Arrow array; None is null. Raises one of `arrow.record_errors.FAILURES`."""
         ...
 
     def text(self, value: Any) -> str | None:
-        """The text that a value is written in, by which values of one column are compared. Raises one of
-        `arrow.record_errors.UNREADABLE`."""
+        """The text of a value, for comparing values of one column. Raises one of `arrow.record_errors.UNREADABLE`."""
         ...
 
 
 class BatchReader(Protocol):
-    """Reads many messages of one layout together, with their rows."""
+    """Reads many messages of one layout at once, with their rows."""
 
     rows: TypedRows
     decode: Any
-    """Makes of a message what the others take. Raises one of `arrow.record_errors.UNREADABLE` for one of another table,
-    and for any that is not what it should be."""
+    """Decodes a message for the other methods. Raises one of `arrow.record_errors.UNREADABLE` for an invalid message, and
+    for one of another table."""
 
     def ops(self, messages: Sequence[Any]) -> list[Op | None]:
-        """The operations of messages; None for one of another layout, without rows, or whose rows `read_contents` does not
-        take."""
+        """The operations of messages. None for a message with another layout, without rows, or with rows that
+        `read_contents` does not support."""
         ...
 
     def read_contents(self, messages: Sequence[Any], ops: Sequence[Op]) -> MessageContents:
-        """What messages with these operations say."""
+        """The contents of messages with these operations."""
         ...
 
 
@@ -136,29 +138,29 @@ class MessageFormat(Protocol):
     name: str
     connector: str
     ordered: int
-    """How many elements `Message.order` has."""
+    """The number of elements in `Message.order`."""
     by_tx: bool = False
-    """See `TableSpec`; the image before has every column that was sent, and not only those that changed."""
+    """See `TableSpec.by_tx`. If true, the old image contains every column that was sent, not only changed ones."""
 
     def read(self, value: bytes, limits: RecordLimits) -> Message:
-        """The message. Raises one of `arrow.record_errors.UNREADABLE`, `Unfit` among them, for anything else."""
+        """The parsed message. Raises one of `arrow.record_errors.UNREADABLE`, such as `ValueMisfit`."""
         ...
 
     def column(self, name: str, said: str) -> Column | None:
-        """The column of a type that messages name; None where the type is not known."""
+        """The column for a type name in messages; None for an unknown type."""
         ...
 
     def find_table(self, value: bytes, limits: RecordLimits) -> str | None:
-        """The table that a message names, also one that cannot be read otherwise. Never fails."""
+        """The table that a message names, even if the message is otherwise unreadable. Never fails."""
         ...
 
     def make_row_reader(self, columns: ColumnTypes) -> MessageRows:
-        """What reads these columns."""
+        """The reader of these columns."""
         ...
 
     def make_batch_reader(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> BatchReader | None:
-        """What reads messages together that are of the same layout as this one, and whose rows have these columns, as in
-        `make_row_reader`; None where they have to be read one by one."""
+        """A reader for batches of messages that have the same layout as `like` and rows with these columns, as in
+        `make_row_reader`. None if messages must be read one by one."""
         ...
 
     def to_json(self, image: Any) -> bytes | None:
@@ -167,7 +169,7 @@ class MessageFormat(Protocol):
 
 
 def to_micros(count: int | None, each: int) -> int | None:
-    """Microseconds since 1970, of `count` times `each`; None outside the years 1 to 9999."""
+    """`count` times `each` microseconds since 1970; None outside the years 1 to 9999."""
     if count is None or not FIRST_US <= count * each <= LAST_US:
         return None
     return count * each

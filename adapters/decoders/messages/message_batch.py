@@ -1,4 +1,4 @@
-"""What many messages say, gathered from a few at a time: what few of them become stays near to the processor."""
+"""Contents of many messages. They are converted a few at a time, so that the values stay in the CPU cache."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .typed_rows import ColumnValues, TypedRows
 
 
 class MessageBatch(NamedTuple):
-    """Messages one after the other. `message_numbers`: which message a row is of, None where each has one. `key_changes`:
-    rows whose key was another one before. The others as in `MessageContents`."""
+    """Consecutive messages. `message_numbers`: the message of each row, None if each message has one row. `key_changes`:
+    rows whose key changed. Other fields as in `MessageContents`."""
 
     ops: Sequence[Op]
     rows: int
@@ -29,13 +29,13 @@ class MessageBatch(NamedTuple):
 
 
 def read_few(said: MessageContents, reader: TypedRows) -> MessageBatch:
-    """What these messages say."""
+    """The batch of a few messages."""
     columns, moved = reader.values(said.rows), reader.find_key_changes(said.rows, said.olds)
     return MessageBatch(said.ops, len(said.rows), said.message_numbers, moved, columns, said.at, said.tx, said.orders)
 
 
 def merge_batches(parts: Sequence[MessageBatch]) -> MessageBatch:
-    """All of them, of which there is one at least."""
+    """All parts as one batch. At least one part is required."""
     if len(parts) == 1:
         return parts[0]
     rows = list(accumulate((part.rows for part in parts), initial=0))
@@ -68,5 +68,5 @@ def _merge_column(parts: Sequence[ColumnValues], rows: Sequence[int]) -> ColumnV
 
 
 def _shift_places(places: Sequence[Sequence[int]], rows: Sequence[int]) -> Sequence[int]:
-    """Places in parts as places in the whole; `rows` is where each part begins."""
+    """Indices in parts as indices in the whole; `rows` has the start of each part."""
     return [first + one for some, first in zip(places, rows, strict=False) for one in some] if any(places) else ()

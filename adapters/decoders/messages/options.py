@@ -1,4 +1,4 @@
-"""The options of decoders of messages, checked on their own."""
+"""Options of decoders of messages, with validation."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ from ..common.row_options import refuse_types
 
 
 class MessageOptions(OutOfRangeOptions):
-    """`schema`: per table (exact name or glob) columns and their types, which go before those of the messages: all columns
-    that are wanted, or, without those of the key, some. `keys`: per table its key, likewise. `epoch`: see
-    `domain.sequence.with_epoch`. `private`: per table the masks of columns whose values nobody is to get; a table without is
-    there too."""
+    """Options of a decoder of messages.
+
+    - `schema`: for each table (exact name or glob) columns and their types, which take precedence over those in messages.
+      With the key columns these are all columns; without them, the other columns in messages are added.
+    - `keys`: for each table its key.
+    - `epoch`: see `domain.sequence.with_epoch`.
+    - `private`: for each table the masks of its masked columns; tables without masks are included.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
@@ -44,12 +48,12 @@ class MessageOptions(OutOfRangeOptions):
 
 
 def read_options(options: Mapping[str, object], name: str) -> MessageOptions:
-    """The options of the format `name`, or ConfigProblem that names every wrong one without its value."""
+    """The validated options of the format `name`. Raises ConfigProblem that names wrong options, not their values."""
     found = read(MessageOptions, options, name)
     refuse_types(found.declared, f"{NAMES}, or list<string>", has_text_reader)
     return found
 
 
 def has_text_reader(node: ValueReader) -> bool:
-    """Whether a column of these values may be named in `declared`: one with a text form, or a list."""
+    """True if the type may be used in `declared`: one with a text form, or a list."""
     return find_text_reader(node.type) is not None or pa.types.is_list(node.type)

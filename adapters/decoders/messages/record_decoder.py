@@ -1,4 +1,4 @@
-"""Raw records to the changes frame: by layout, then block by block, then back in their order."""
+"""Decoding of raw records to the changes frame: split by layout, decoded in blocks, merged in their order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_ROW = malformed_reject("it carries no row")
 
 
 class MessageFrameDecoder:
-    """Decodes frames of records that were routed to one table. Keeps generated readers, and nothing of the records."""
+    """Decodes frames of records of one table. Caches generated readers, never records."""
 
     def __init__(self, form: MessageFormat, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts
@@ -37,7 +37,7 @@ class MessageFrameDecoder:
         return pa.concat_tables([changes_schema(table).empty_table(), *done]).combine_chunks()
 
     def _decode_slice(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:
-        """Those that can be read together, and the others one by one."""
+        """Decode records in a batch if possible, and the others one by one."""
         parts, left = self._many.read(raw, table)
         if left:
             parts += self._decode_one_by_one(raw, left, table)

@@ -1,4 +1,4 @@
-"""Records to tables, by what their messages say."""
+"""Routing of messages to tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Outcome = tuple[str | None, str | None, str | None, str | None]
 
 
 def read_message(form: MessageFormat, value: bytes, limits: RecordLimits) -> Message | Reject:
-    """The message, or why it cannot be read."""
+    """The parsed message, or the error."""
     try:
         return form.read(value, limits)
     except UNREADABLE as error:
@@ -30,7 +30,7 @@ def read_message(form: MessageFormat, value: bytes, limits: RecordLimits) -> Mes
 
 
 class MessageRouter:
-    """Routes frames."""
+    """Routes frames of messages."""
 
     def __init__(self, form: MessageFormat, options: MessageOptions, layouts: MessageLayouts) -> None:
         self._form, self._options, self._layouts = form, options, layouts

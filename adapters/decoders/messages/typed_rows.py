@@ -1,7 +1,8 @@
-"""Rows of many messages as columns: read by a type that is generated for their layout, so that msgspec makes the values.
+"""Rows of many messages as columns, read with a type that is generated for their layout, so that msgspec creates the
+values.
 
-What this reads is what `json_rows.JsonMessageRows` reads value by value, and comes to the same; whatever does not fit the
-generated type is left to it.
+The result equals that of `json_rows.JsonMessageRows`, which reads value by value. Rows that do not fit the generated type
+are left to it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from ..json.type_names import find_reader, type_name
 
 
 class ColumnType(NamedTuple):
-    """The type of a column's values: in their layout, as they are wanted, and as their messages call it, if they do.
-    `declared`: the layout has it from the configuration. `reading`: what becomes of values that have no place."""
+    """The type of a column: in its layout (`sent`), as wanted, and its name in messages, if any. `declared`: the type is
+    from the configuration. `reading`: the treatment of values out of range."""
 
     sent: pa.DataType
     wanted: pa.DataType
@@ -36,11 +37,11 @@ class ColumnType(NamedTuple):
 
 ColumnTypes = Mapping[str, ColumnType]
 ReaderOf = Callable[[ColumnType], Read]
-"""How texts of a column become values of the type `sent`. TypeError where none do."""
+"""Returns the function that converts texts of a column to the type `sent`. Raises TypeError if there is none."""
 
 
 def text_column_reader(column: ColumnType) -> Read:
-    """The reader of a column whose texts mean what they say; a list is a JSON array."""
+    """The reader of a column from its texts; lists are JSON arrays."""
     found = _list_reader(column.sent) if pa.types.is_list(column.sent) else find_text_reader(column.sent)
     if found is None:
         raise TypeError(f"no text is read as {column.sent}")
@@ -57,7 +58,7 @@ def _list_reader(arrow: pa.DataType) -> Read:
 
 
 class ColumnValues(NamedTuple):
-    """A column of some rows: null where a row lacks it, which is in `unset`, and where its value does not fit: in `bad`."""
+    """A column of some rows. Missing values (`unset`) and invalid values (`bad`) are null; both are listed by index."""
 
     array: pa.Array
     unset: Sequence[int] = ()
@@ -65,7 +66,7 @@ class ColumnValues(NamedTuple):
 
 
 class TypedColumn:
-    """How values of one column are read: as msgspec makes them (`wire`), as numbers or text, then as they are wanted."""
+    """Reads the values of one column in three steps: msgspec's type (`wire`), numbers or text, wanted type."""
 
     def __init__(self, column: ColumnType, reader: ReaderOf, *, texts_only: bool) -> None:
         sent, self._wanted, *_ = column
@@ -84,7 +85,7 @@ class TypedColumn:
             return ColumnValues(array, unset, list(bad))
 
     def to_wanted(self, plain: pa.Array) -> ColumnValues:
-        """The values of a column as they are wanted."""
+        """The values with the wanted type."""
         try:
             return ColumnValues(self._cast_wanted(plain))
         except FAILURES:
@@ -102,7 +103,7 @@ class TypedColumn:
 
 
 class TypedRows:
-    """Reads rows of one layout. `row` and `old` are what msgspec is to make of a row, and of one before: its key only."""
+    """Reads rows of one layout. `row` and `old` are msgspec types of a row and of an old row, which has only the key."""
 
     def __init__(self, types: ColumnTypes, keys: Sequence[str], reader: ReaderOf, *, texts_only: bool) -> None:
         self.columns = {name: TypedColumn(column, reader, texts_only=texts_only) for name, column in types.items()}
@@ -118,14 +119,14 @@ class TypedRows:
         return {name: of.to_plain(values) for (name, of), values in zip(self.columns.items(), columns, strict=True)}
 
     def read_key(self, row: Any) -> Any:
-        """The key of a row as `old` has it; None of none."""
+        """The key of a row as an `old` object; None for None."""
         if row is None:
             return None
         values = _values(row)
         return self.old(*[values[number] for number in self._keys])
 
     def find_key_changes(self, rows: Sequence[Any], olds: Sequence[Any]) -> list[int]:
-        """Places of rows whose key was another one before, as far as `olds`, None where there is none, say."""
+        """Indices of rows whose key changed, by `olds`, in which None is a missing image."""
         some = [place for place, old in enumerate(olds) if old is not None and old != self._nothing]
         return [place for place in some if self._has_other_key(_values(olds[place]), _values(rows[place]))]
 
@@ -134,7 +135,7 @@ class TypedRows:
 
 
 def make_typed_rows(types: ColumnTypes, keys: Sequence[str], reader: ReaderOf, *, texts_only: bool) -> TypedRows | None:
-    """What reads rows of these columns; None where their names cannot be those of a type."""
+    """The reader for rows of these columns; None if their names cannot be field names of a type."""
     if choose_objects(types) is not StructObjectReader or not types:
         return None
     return TypedRows(types, keys, reader, texts_only=texts_only)
