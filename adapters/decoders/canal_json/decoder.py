@@ -1,4 +1,4 @@
-"""What Canal's messages say."""
+"""Decoder of Canal's messages."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from ..messages.typed_rows import ColumnType, TypedRows, text_column_reader
 OPS = {"INSERT": Op.CREATE, "UPDATE": Op.UPDATE, "DELETE": Op.DELETE, "INIT": Op.READ}
 MAX_TYPES = 1024
 UNTYPED = ""
-"""The type of a column that rows have and `mysqlType` lacks: it is not known."""
+"""The type of a column that is missing in `mysqlType`."""
 SENT_AS: dict[int | None, str] = {
     **dict.fromkeys((-7, -6, -5, 2, 3, 4, 5), mysql_types.NUMBERED),
     **dict.fromkeys((-16, -15, -9, -1, 1, 12, 2005), mysql_types.LABELLED),
 }
-"""What a number of `java.sql.Types` says of an enum or set: its values are numbers, or text."""
+"""The form of enum and set values by their `java.sql.Types` number: numbers, or text."""
 TRUNCATE, DROP, SCHEMA_CHANGE = "TRUNCATE", "ERASE", "schema change"
 QUERIES = ("QUERY", "CREATE", "ALTER", DROP, "RENAME", "CINDEX", "DINDEX")
 
 
 class FlatMessage(msgspec.Struct, gc=False):
-    """A flat message; fields that are not named here do not count."""
+    """A flat message with the fields that are used."""
 
     type: str
     database: str | None = None
@@ -68,8 +68,7 @@ _rows = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class CanalBatchReader(BatchReader):
-    """`decoders.messages.message.BatchReader` of Canal: each has rows, and what all of them were before or nothing of
-    that."""
+    """`decoders.messages.message.BatchReader` of Canal: messages with rows, and an old image for all of them or none."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _flat(like), rows
@@ -146,20 +145,20 @@ class CanalFormat(JsonMessageFormat):
 
 @lru_cache(MAX_TYPES)
 def _read_types(text: bytes) -> tuple[ColumnTypeNames, tuple[str, ...]]:
-    """The types of a message, and the columns among them that have labels. Messages of a table say the same: they are read
-    once. Raises one of `arrow.record_errors.UNREADABLE`."""
+    """The types of a message, and its columns with labels. Cached, because messages of a table repeat them. Raises one of
+    `arrow.record_errors.UNREADABLE`."""
     types = ColumnTypeNames({name: said or UNTYPED for name, said in (_said(text) or {}).items()})
     return types, tuple([name for name, said in types.items() if mysql_types.parse_type(said).name in mysql_types.LABELS])
 
 
 def _message_types(message: FlatMessage) -> ColumnTypeNames:
-    """The types of a message's columns. Raises as `_read_types`."""
+    """The types of a message's columns. Raises the same errors as `_read_types`."""
     types, labels = _read_types(bytes(message.mysqlType))[0], _message_labels(message)
     return _mark_labels(types, labels) if labels else types
 
 
 def _message_labels(message: Any) -> tuple[tuple[str, str], ...]:
-    """The columns of a message that have labels, and in which form it has their values."""
+    """The columns of a message that have labels, with the form of their values."""
     labelled = _read_types(bytes(message.mysqlType))[1]
     codes = (_codes(message.sqlType) or {}) if labelled else {}
     return tuple([(name, SENT_AS.get(codes.get(name), "")) for name in labelled])
@@ -171,7 +170,7 @@ def _mark_labels(types: ColumnTypeNames, labels: tuple[tuple[str, str], ...]) ->
 
 
 def _add_other_columns(types: ColumnTypeNames, data: bytes) -> ColumnTypeNames:
-    """Types with the columns of rows that `mysqlType` lacks."""
+    """The types, with columns of rows that are missing in `mysqlType`."""
     try:
         _strict_decoder(types)(data)
     except msgspec.MsgspecError:
@@ -182,7 +181,7 @@ def _add_other_columns(types: ColumnTypeNames, data: bytes) -> ColumnTypeNames:
 
 @lru_cache(MAX_TYPES)
 def _strict_decoder(types: ColumnTypeNames) -> Any:
-    """Reads rows, and fails where one has a column that is not in `types`."""
+    """Reads rows, and fails for a row with a column that is not in `types`."""
     if choose_objects(types) is not StructObjectReader:
         return _refuse_rows
     fields = [(f"f{n}", msgspec.Raw, msgspec.field(default=NULL, name=name)) for n, name in enumerate(types)]
@@ -190,7 +189,7 @@ def _strict_decoder(types: ColumnTypeNames) -> Any:
     return msgspec.json.Decoder(list[row | None] | None).decode
 
 
-def _refuse_rows(data: bytes) -> None:  # noqa: ARG001 - rows of such names are read by the slower way
+def _refuse_rows(data: bytes) -> None:  # noqa: ARG001 - rows with such names are read in the slower way
     raise msgspec.ValidationError
 
 

@@ -1,4 +1,4 @@
-"""The decoder: its options, and the parts that do its calls."""
+"""Decoder of Debezium's events in Avro."""
 
 from __future__ import annotations
 
@@ -31,22 +31,23 @@ UNBOUNDED = 2**62
 
 
 class AvroOptions(DebeziumOptions):
-    """`adapters.decoders.debezium.options.DebeziumOptions`, and where the schemas are."""
+    """`adapters.decoders.debezium.options.DebeziumOptions`, and the schema registry."""
 
     registry: RegistryOptions
 
 
 class DebeziumAvroDecoder(CompositeDecoder):
-    """`ports.decoder.Decoder` of Debezium's events in Avro; ConfigProblem names every wrong option.
+    """`ports.decoder.Decoder` of Debezium's events in Avro. Raises ConfigProblem that names every wrong option.
 
-    Pickled by its options. Schemas are kept by process. Every call may raise Retryable (the registry does not answer) and
-    EnvironmentProblem (it refuses us), but only for an id whose schema is not known yet; then it has done nothing.
+    Pickled as its options; schemas are cached in each process. Any call may raise Retryable (the registry does not
+    answer) and EnvironmentProblem (the registry refuses access), but only for an id whose schema is not cached. The call
+    has done nothing then.
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
         checked = read_options(AvroOptions, given, FORMAT)
-        # The limit is one of the bytes that came; their text with its schema may be longer.
+        # The limit applies to the received bytes; their JSON text with its schema may be longer.
         inner = checked.model_copy(update={"limits": checked.limits.model_copy(update={"message_bytes": UNBOUNDED})})
         routing, decoding = DebeziumRouter(inner), DebeziumFrameDecoder(inner)
         self._depth = checked.limits.depth
@@ -73,7 +74,7 @@ class DebeziumAvroDecoder(CompositeDecoder):
             learnt = self._learning.learn(self._framed.read_frames(raw), table.name, table.fingerprint)
             before = self._private.unmasked_spec(table, learnt)
         except (ConfigProblem, Fatal):
-            before = table  # None of the records can be read, which decoding says of each.
+            before = table  # None of the records is readable, which `decode` reports for each.
         return self._private.mask_changes(super().decode(raw, before), before, table)
 
     def mask_records(self, raw: pa.Table) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The calls of a decoder, for records in frames: each hands on what could be read, and says why the rest could not."""
+"""Decoder calls for framed records: readable records are passed on as JSON, others get their errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NO_KEY = str(NOT_JSON.error)
 
 
 class FramedRecords:
-    """`FrameRouter`, `FrameDecoder` and `EnvelopeReader` of records in frames. `needs_keys`: a record without a value is
-    known by its key, so one whose key cannot be read must not be passed over."""
+    """`FrameRouter`, `FrameDecoder` and `EnvelopeReader` of framed records. `needs_keys`: records without a value are
+    deletes of their key, so one with an unreadable key must be rejected, not ignored."""
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class FramedRecords:
         return _read_slices(raw, ENVELOPE, one)
 
     def read_frames(self, raw: pa.Table) -> pa.Table:
-        """The records whose value can be read, as text; keys that cannot be read are null."""
+        """The records with a readable value, as JSON text; unreadable keys are null."""
         whole = pa.Table.from_batches([self._reading.read_texts(piece).raw for piece in split_frame(raw)], raw.schema)
         keys = pc.if_else(pc.equal(pc.binary_length(whole["key"]), 0), None, whole["key"])
         return whole.set_column(whole.column_names.index("key"), raw.schema.field("key"), keys)
 
     def _add_key_errors(self, routes: pa.Table, texts: JsonTexts) -> pa.Table:
-        """Of records that are rejected for their key, what is wrong with it."""
+        """Add the error of the key to records that are rejected because of it."""
         places = range(routes.num_rows) if texts.places is None else texts.places
         rows = routes.to_pylist()
         for row, place, value in zip(rows, places, texts.raw.column("value"), strict=True):
@@ -96,7 +96,7 @@ def _merge_parts(
     schema: pa.Schema,
     of_bad: Callable[[pa.RecordBatch, list[Reject]], pa.Table],
 ) -> pa.Table:
-    """What is said of the records of a piece, in their order."""
+    """Results for all records of a slice, in their order."""
     if texts.places is None:
         return good
     bad = sorted(texts.errors)

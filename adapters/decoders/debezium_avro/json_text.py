@@ -1,4 +1,4 @@
-"""Keys and values as the text that Connect's JsonConverter would have written of the same data."""
+"""Keys and values as JSON text in the form of Connect's JsonConverter."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .schemas import RegisteredSchemas
 
 MAGIC = 0
 FRAME = 5
-"""Bytes before the body: the zero byte and the schema's id."""
+"""Bytes before the body: the zero byte and the schema id."""
 LONG_FRAME = 9
-"""As many with Apicurio's ids of eight bytes, whose upper half is zero."""
+"""The same with Apicurio's 8-byte ids, whose upper half is zero."""
 FORMAT = "debezium_avro"
 IN_HEADERS = {
     **dict.fromkeys(("__value_schema_id", "__key_schema_id"), "Confluent's header serializer"),
     **dict.fromkeys(("apicurio.value.globalId", "apicurio.value.contentId"), "Apicurio's converter"),
     **dict.fromkeys(("apicurio.key.globalId", "apicurio.key.contentId"), "Apicurio's converter"),
 }
-"""Headers in which a schema's id may be, and whose they are. Such a body has no frame, and may begin with a zero byte."""
+"""Headers with a schema id, and serializers that write them. Such a body has no frame, and may begin with a zero byte."""
 UNFRAMED = malformed_reject(
     "it does not begin with a zero byte and the id of its schema, as Confluent's AvroConverter writes records"
 )
@@ -41,13 +41,14 @@ EIGHT_BYTES = malformed_reject(
     "write ids of 4 bytes, as Confluent's does (`apicurio.registry.as-confluent=true`)"
 )
 AS_TEXT = "replicator.json"
-"""Header of a record that is stored as text, for the types of its schema do not hold what is masked."""
+"""Header of a record that is stored as JSON text, because its Avro types cannot hold masked values."""
 CUT = malformed_reject("its body is not what its Avro schema says, or it is cut short")
 
 
 class JsonTexts(NamedTuple):
-    """Records with JSON text as keys and values. `raw` are those whose value could be read, at `places` (None: all of them);
-    `errors` says by place why the others could not, `of_keys` why a key could not, which is empty text then."""
+    """Records with JSON text as keys and values. `raw` has the records with a readable value, at the indices `places`
+    (None: all). `errors` has the errors of the others. `of_keys` has the errors of unreadable keys, which are empty text
+    in `raw`."""
 
     raw: pa.RecordBatch
     places: list[int] | None
@@ -56,14 +57,14 @@ class JsonTexts(NamedTuple):
 
 
 class AvroTextReader:
-    """Reads records. Raises what `RegisteredSchemas.get_schema` raises."""
+    """Converts records to JSON text. Raises the errors of `RegisteredSchemas.get_schema`."""
 
     def __init__(self, schemas: RegisteredSchemas, limits: RecordLimits) -> None:
         self._schemas, self._limits = schemas, limits
 
     def read_texts(self, raw: pa.RecordBatch) -> JsonTexts:
-        """The records as text. A key that is not framed stays as it is: another converter may have written it; and so does
-        all of a record that a backfill wrote down, or that is stored as text."""
+        """The records as text. Unchanged are keys without a frame, which another converter may have written; records of
+        backfills; and records stored as text."""
         as_text = _find_text_records(raw.column("topic")) | {
             place for place, *_ in find_entries(raw.column("headers"), AS_TEXT)
         }
@@ -79,7 +80,7 @@ class AvroTextReader:
     def _read_all(
         self, given: pa.Array, headed: dict[int, Reject | None], as_text: Set[int], *, of_keys: bool
     ) -> tuple[pa.Array, dict[int, Reject]]:
-        """`headed`: what is known of records by their headers; None for one that its source could not read."""
+        """`headed`: records that their headers decide: an error, or None for a read error of the source."""
         texts: list[bytes | None] = []
         errors: dict[int, Reject] = {}
         for place, data in enumerate(given.to_pylist()):
@@ -93,7 +94,7 @@ class AvroTextReader:
         return pa.array(texts, given.type), errors
 
     def read_one(self, data: bytes, *, of_keys: bool = False) -> bytes | Reject:
-        """The text of one key or value, or why there is none."""
+        """The text of one key or value, or the error."""
         if len(data) < FRAME or data[0] != MAGIC:
             return data if of_keys else hint_by_names(UNFRAMED, data, FORMAT)
         number = int.from_bytes(data[1:FRAME], "big")
@@ -104,7 +105,7 @@ class AvroTextReader:
 
 
 def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
-    """The text of what a body holds, or why it cannot be read."""
+    """The text of the value in a body, or the error."""
     try:
         value, rest = read_datum(body, known.avro, known.columns)
         text = known.to_text(value)
@@ -120,13 +121,12 @@ def _read_body(known: ValueSchema, body: bytes) -> bytes | Reject:
 
 
 def _find_text_records(topics: pa.Array) -> Set[int]:
-    """The places of records that backfills wrote down."""
     found = pc.starts_with(topics, TOPICS)
     return set(pc.indices_nonzero(found).to_pylist()) if found.true_count else frozenset()
 
 
 def _find_foreign_records(headers: pa.Array) -> dict[int, Reject | None]:
-    """Records whose headers say that their frames are another's."""
+    """Records whose headers show another framing, with their errors."""
     found: dict[int, Reject | None] = {}
     for place, name, _ in find_entries(headers, *IN_HEADERS):
         sentence = (

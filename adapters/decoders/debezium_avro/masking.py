@@ -1,4 +1,4 @@
-"""Records of tables with private columns as text, which holds whatever a mask makes of a value."""
+"""Records of tables with private columns as JSON text, which can hold any masked value."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def to_masked_text(
     tables: Sequence[str | None],
     errors: Sequence[str | None],
 ) -> pa.Table:
-    """The records, as text where they are of such a table, or of none. Of each is known which one, or why it cannot be read.
-    Without a key that cannot be read: nobody knows what it holds."""
+    """The records, as text if their table has private columns or is unknown. Each has a table or an error. Unreadable
+    keys are dropped, because their content is unknown."""
     topics = raw["topic"].to_pylist()
     named = zip(tables, topics, errors, strict=True)
     wanted = [error is None and private.is_masked(table, topic) for table, topic, error in named]

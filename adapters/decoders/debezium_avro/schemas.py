@@ -1,4 +1,4 @@
-"""The schemas that records name, kept as long as the program runs: what is registered under an id never changes."""
+"""Cache of registry schemas for the life of the process: the schema of an id never changes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..avro.value_schema import NO_SCHEMA, ValueSchema, read_schema
 MAX_SCHEMAS = 16_384
 LONGEST_SCHEMA = 16 * 1024 * 1024
 MISSING_SECONDS = 1.0
-"""How long a registry is not asked again for a schema that it did not have."""
+"""Seconds before a missing schema is requested again."""
 
 
 class RegisteredSchemas:
-    """The schemas of one registry, asked for once each."""
+    """The schemas of one registry, each requested once."""
 
     def __init__(self, registry: Registry, limits: RecordLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._registry, self._limits, self._clock = registry, limits, clock
@@ -33,7 +33,7 @@ class RegisteredSchemas:
         self._missing: dict[int, float] = {}
 
     def get_schema(self, number: int) -> ValueSchema | Reject:
-        """The schema of that id, or why it cannot be used. Raises what `Registry.read_schema` raises."""
+        """The schema with that id, or the reason why it is unusable. Raises the errors of `Registry.read_schema`."""
         found = self._known.get(number)
         if found is not None:
             return found
@@ -59,7 +59,7 @@ def _unknown_schema_reject(number: int) -> Reject:
 
 
 def read_registered_schema(schema: Schema, limits: RecordLimits) -> ValueSchema | Reject:
-    """What a registered schema says of records; never raises for what it says."""
+    """The value schema of a registered schema, or the reason why it is unusable. Never raises for its content."""
     try:
         return _read_schema(schema, limits)
     except ValueMisfit as unfit:
@@ -83,5 +83,5 @@ def _read_schema(schema: Schema, limits: RecordLimits) -> ValueSchema:
 
 @cache
 def get_schemas(options: RegistryOptions, limits: RecordLimits) -> RegisteredSchemas:
-    """The schemas of a registry in this process: decoders come and go, on executors with every task."""
+    """The schemas of a registry, one cache per process: executors create decoders for every task."""
     return RegisteredSchemas(Registry(options), limits)

@@ -1,9 +1,9 @@
-"""Debezium's JSON change events, with and without schema.
+"""Debezium's JSON change events, with and without a schema.
 
-With a schema (Kafka Connect's JsonConverter, `schemas.enable=true`) the bytes before the payload are the same from record
-to record: they are compared, hashed once, and only payloads are parsed, into structs generated for that schema. Any other
-layout of the same JSON is parsed whole. Without a schema the columns are those that the configuration declares; fields
-that are not declared are left out. Types, rejects, order and transactions: `adapters.decoders.debezium`.
+With a schema (Kafka Connect's JsonConverter, `schemas.enable=true`) the bytes before the payload are equal in most
+records. They are compared and hashed once, and only payloads are parsed, into structs generated for that schema. Other
+layouts of the same JSON are parsed as a whole. Without a schema the configuration declares the columns, and other fields
+are left out. For types, rejects, order and transactions see `adapters.decoders.debezium`.
 """
 
 from .decoder import DebeziumJsonDecoder

@@ -1,4 +1,4 @@
-"""The decoder: its options, and the parts that do its four calls."""
+"""Decoder of Debezium's JSON events."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ from ..masking.mask_headers import read_mask_headers
 
 
 class DebeziumJsonDecoder(CompositeDecoder):
-    """`ports.decoder.Decoder` of Debezium's JSON change events, with and without schema.
+    """`ports.decoder.Decoder` of Debezium's JSON change events, with and without a schema.
 
-    `options` as in `adapters.decoders.debezium.options.DebeziumOptions`; ConfigProblem names every wrong one. Pickled by
-    its options: what it keeps are readers generated from schemas, and the last key and table seen (see
-    `route_results.RouteResults`); of rows nothing but those that were routed and not decoded yet
-    (`schema_frames.CachedFrames`).
+    `options` as in `adapters.decoders.debezium.options.DebeziumOptions`; raises ConfigProblem that names every wrong one.
+    Pickled as its options. It caches readers for schemas, the last key and table (see `route_results.RouteResults`), and
+    records between routing and decoding (`schema_frames.CachedFrames`).
     """
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
@@ -53,7 +52,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
         super().__init__(given, routing=routing, decoding=decoding, envelopes=DebeziumEnvelopes(checked, routing))
 
     def _to_events(self, raw: pa.Table, table: str | None = None) -> pa.Table:
-        """`table`: the one that all of them are of, where that is known."""
+        """`table`: the table of all records, if known."""
         if self._flattened is None:
             return raw
         masks = self._private.get_masks(table) if table is not None else {}
@@ -86,7 +85,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
         return pa.concat_tables(parts).combine_chunks()
 
     def _masked_decoder(self, table: TableSpec) -> DebeziumJsonDecoder:
-        """What decodes records without schema that are masked already: their private columns are text."""
+        """The decoder of masked records without a schema, whose private columns are text."""
         if table.name not in self._of_stored:
             declared = dict(self._options.columns_of(table.name) or {})
             texts = {
@@ -102,7 +101,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
         try:
             before = self._private.unmasked_spec(table, self._learning.learn(events, table.name, table.fingerprint))
         except (ConfigProblem, Fatal):
-            before = table  # None of the records can be read, which decoding says of each.
+            before = table  # None of the records is readable, which `decode` reports for each.
         return self._private.mask_changes(super().decode(events, before), before, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
@@ -116,7 +115,7 @@ class DebeziumJsonDecoder(CompositeDecoder):
         return self._private.mask_records(self._to_masked_events(raw, tables), tables, routes["error"].to_pylist())
 
     def _to_masked_events(self, raw: pa.Table, tables: Sequence[str | None]) -> pa.Table:
-        """The records, of tables with private columns as change events: of these it is known where they have values."""
+        """The records, with those of tables with private columns as change events, in which masking finds values."""
         if self._flattened is None:
             return raw
         places: dict[str, list[int]] = defaultdict(list)

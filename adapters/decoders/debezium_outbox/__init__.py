@@ -1,28 +1,28 @@
-"""The events of an outbox table: as Debezium's change events of the table, or as its EventRouter transform makes them.
+"""Events of an outbox table: Debezium's change events of the table, or messages of its EventRouter transform.
 
-An event is a row `(id, aggregatetype, aggregateid, type, payload, event_offset)` with the key `id`, of the table that
-`outbox_events.route_to` calls it, `outbox.event.{aggregatetype}` unless said otherwise.
+An event is a row `(id, aggregatetype, aggregateid, type, payload, event_offset)` with the key `id`.
+`outbox_events.route_to` names its table, by default `outbox.event.{aggregatetype}`.
 
-| | change event of the outbox table | event of EventRouter |
+| | change event of the outbox table | message of EventRouter |
 | --- | --- | --- |
-| known by | its `op` and `source` | its header `id` |
+| recognised by | its `op` and `source` | its header `id` |
 | table | `route_to` with its aggregatetype | its topic |
 | id, aggregatetype | columns of the row (`outbox_events.columns`) | header `id`, topic |
 | aggregateid, type | columns of the row | message key, header `type` or `eventType` |
-| payload | a column: text that holds JSON, or a JSON value | the message: likewise, or below a schema |
+| payload | a column: text that contains JSON, or a JSON value | the message: likewise, or below a schema |
 | time | commit at the source | the record's |
 
-`payload` is the JSON text as it was sent, of the source type `io.debezium.data.Json`; NULL where the event has none.
-`event_offset` is the record's offset, which orders the events of an aggregate within a partition.
+`payload` is the JSON text as sent, with the source type `io.debezium.data.Json`; NULL if the event has none.
+`event_offset` is the record's offset, which orders the events of an aggregate in a partition.
 
-**Once.** An event is never changed, so all have one sequence: whatever the policy, an event whose id is there is a
-duplicate, and the first one that came stays as it is.
+**Deduplication.** An event never changes, so all events have the same sequence. For every policy an event with a stored
+id is a duplicate, and the first one stays.
 
-**Private** columns and fields of the payload: `mask_records`.
+**Private** columns and fields of the payload: see `mask_records`.
 
-**Ignored** are deletes and truncates of the outbox table, whose rows are only waste once they were read, and null values
-without a header `id`. **Rejected** are updates of it, events without an id, aggregate types that cannot be part of a
-table's name, and payloads that are not JSON.
+**Ignored** are deletes and truncates of the outbox table, because its rows are removed after they were read, and null
+values without a header `id`. **Rejected** are updates of it, events without an id, aggregate types that cannot be part of
+a table's name, and payloads that are not JSON.
 """
 
 from .decoder import DebeziumOutboxDecoder

@@ -1,4 +1,4 @@
-"""The decoder: records one by one to events, and events to the frames of the port."""
+"""Decoder of outbox events."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ COLUMNS = (
 )
 STAMP = pa.timestamp("us", "UTC")
 SEQUENCE = 0
-"""That of every event, in every epoch: one that comes again is no newer than the first."""
+"""The sequence of every event in every epoch: an event that is sent again is not newer than the first."""
 
 
 class DebeziumOutboxDecoder(CompositeDecoder):
-    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `options.OutboxDecoderOptions`. Keeps nothing
-    of records."""
+    """`ports.decoder.Decoder` of events of an outbox table; `options` as in `options.OutboxDecoderOptions`. Caches
+    nothing of the records."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
@@ -43,12 +43,12 @@ class DebeziumOutboxDecoder(CompositeDecoder):
         self._events, self._veiling = OutboxReader(read), OutboxMasker(read)
         super().__init__(given, routing=self._events, decoding=self._events, envelopes=self._events)
 
-    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - as the port has it
-        """See `ports.decoder.Decoder.learn`: tables of events are all alike, but for what is masked."""
+    def learn(self, sample: pa.Table, table: str, fingerprint: str) -> TableSpec:  # noqa: ARG002 - arguments of the port
+        """See `ports.decoder.Decoder.learn`: all tables of events have the same columns, except for masks."""
         return self._veiling.masked_spec(TableSpec(table, COLUMNS, (ID,), 1, fingerprint))
 
     def decode(self, raw: pa.Table, table: TableSpec) -> pa.Table:
-        """See `ports.decoder.Decoder.decode`: of a table with private columns what is decoded is what may be stored."""
+        """Private columns are masked before records are decoded."""
         return super().decode(self.mask_records(raw) if self._veiling.get_masks(table.name) else raw, table)
 
     def envelope(self, raw: pa.Table) -> pa.Table:
@@ -59,7 +59,7 @@ class DebeziumOutboxDecoder(CompositeDecoder):
 
 
 class OutboxReader:
-    """Reads records of an outbox; pure."""
+    """Reads records of an outbox. Pure."""
 
     def __init__(self, options: OutboxDecoderOptions) -> None:
         self._options = options
@@ -77,7 +77,7 @@ class OutboxReader:
         return pa.concat_tables([ENVELOPE.empty_table(), *done]).combine_chunks()
 
     def read_records(self, raw: pa.Table) -> list[Said]:
-        """What each of the records is."""
+        """The event, ignored kind or error of each record."""
         return [one for piece in split_frame(raw) for one in self._read_records(piece)]
 
     def _read_records(self, raw: pa.RecordBatch) -> list[Said]:
@@ -95,7 +95,7 @@ class OutboxReader:
         try:
             return read_event(record, self._options)
         except UNREADABLE as error:
-            # Change events are what it may be.
+            # Change events are the likely alternative.
             return hint_by_names(unreadable_reject(error), record.value or b"", "debezium_json")
 
     def _build_changes(self, raw: pa.RecordBatch, table: TableSpec) -> pa.Table:

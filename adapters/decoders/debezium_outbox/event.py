@@ -1,4 +1,4 @@
-"""What one record says: an event, nothing that counts, or why it cannot be read."""
+"""Outbox events from single records."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ TOMBSTONE = "tombstone"
 IGNORED = {Op.DELETE: "outbox delete", Op.TRUNCATE: "outbox truncate"}
 EVENTS = (Op.CREATE, Op.READ)
 ID, TYPES = "id", ("type", "eventType")
-"""Headers of EventRouter. It writes the type where its `table.fields.additional.placement` says so."""
+"""Headers of EventRouter. It writes the type if `table.fields.additional.placement` contains it."""
 NULL = b"null"
 NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-"""Aggregate types that can be part of a topic's name, and of a table's."""
+"""Aggregate types that can be part of a topic's and a table's name."""
 LONGEST = 200
 NO_EVENT = "it is no change event of an outbox table, and has no header id as EventRouter's have"
 
@@ -41,7 +41,7 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class OutboxEvent:
-    """An event of the outbox. `before` and `after`: the images that the event log shows, as JSON text."""
+    """An event of the outbox. `after`: the image in the event log, as JSON text."""
 
     table: str
     id: str
@@ -70,7 +70,7 @@ class OutboxSourceBlock(msgspec.Struct, gc=False):
 
 
 class OutboxChange(msgspec.Struct, gc=False):
-    """A change event; its row stays the text it is."""
+    """A change event with its row as JSON text."""
 
     op: str | None = None
     source: OutboxSourceBlock | None = None
@@ -82,8 +82,7 @@ _any = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def read_event(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent | str:
-    """The event, or the kind of a record that is none. Raises one of UNREADABLE, `ValueMisfit` among them, for anything
-    else."""
+    """The event, or the kind of an ignored record. Raises one of UNREADABLE, such as `ValueMisfit`, for others."""
     if ID in record.headers:
         return _read_routed(record, options)
     if record.value is None:
@@ -103,7 +102,7 @@ def read_event(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent 
 
 
 def _read_inserted(change: OutboxChange, row: dict[str, msgspec.Raw], outbox: OutboxOptions) -> OutboxEvent:
-    """The event that a row of the outbox table is."""
+    """The event in a row of the outbox table."""
     source = change.source or OutboxSourceBlock()
     key, aggregate, of, kind = (_read_column(row, name, outbox) for name in ("id", "aggregatetype", "aggregateid", "type"))
     if aggregate is None or len(aggregate) > LONGEST or not NAME.fullmatch(aggregate):
@@ -130,7 +129,7 @@ def _read_inserted(change: OutboxChange, row: dict[str, msgspec.Raw], outbox: Ou
 
 
 def _read_column(row: dict[str, msgspec.Raw], field: str, outbox: OutboxOptions) -> str | None:
-    """A column that is text, or a whole number."""
+    """A column that is text or an integer, as text."""
     name = outbox.columns.get(field, field)  # type: ignore[call-overload]
     if name not in row:
         raise _missing_column_error(name)
@@ -145,7 +144,6 @@ def _missing_column_error(name: str) -> ValueMisfit:
 
 
 def _read_routed(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEvent:
-    """The event that EventRouter made a record of."""
     value, depth = record.value, options.limits.depth
     payload = None
     if value is not None:
@@ -165,7 +163,7 @@ def _read_routed(record: RawRecord, options: OutboxDecoderOptions) -> OutboxEven
 
 
 def _strip_schema(text: bytes, depth: int) -> bytes:
-    """The JSON value of a message: below its schema, where Connect's converter wrote one."""
+    """The JSON value of a message, without the schema of Connect's converter."""
     if not text.lstrip().startswith(b"{"):
         return text
     schema, payload = split_record(text, depth)
@@ -173,7 +171,7 @@ def _strip_schema(text: bytes, depth: int) -> bytes:
 
 
 def _read_payload(text: bytes) -> str | None:
-    """The JSON text of a payload: the value itself, or the text that it is. Raises Unfit for what is not JSON."""
+    """The JSON text of a payload: a JSON value or text that contains one. Raises ValueMisfit for other text."""
     try:
         _any(text)
         if text.lstrip().startswith(b'"'):
@@ -185,7 +183,7 @@ def _read_payload(text: bytes) -> str | None:
 
 
 def _read_text(value: bytes | None, depth: int) -> str | None:
-    """A key or header: text as it is, or as JSON that Connect's converter wrote."""
+    """The text of a key or header: plain, or JSON of Connect's converter."""
     if value is None:
         return None
     try:

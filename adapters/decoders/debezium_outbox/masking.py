@@ -1,9 +1,12 @@
-"""Events as they may be stored: of private columns, and of private fields of the payload, what their masks keep.
+"""Masking of events, in private columns and in private fields of the payload.
 
-A change event of the outbox table is kept without its schema and key, with the columns that an event is made of; of one that
-is none (a delete) no row is kept. Of an event of EventRouter are kept key, payload, and the headers that it is made of; of
-others the names. What cannot be read, and may be of a table with private columns, is withheld. A header says what is masked
-(`adapters.decoders.masking.mask_headers`).
+- A change event of the outbox table is stored without schema and key, and with only the columns that make up an event.
+  Ignored change events (deletes) are stored without their row.
+- A message of EventRouter is stored with key, payload and the headers that make up the event. Other headers keep only
+  their names.
+- Unreadable records that may belong to a table with private columns are stored without content.
+
+A header lists the masked columns (`adapters.decoders.masking.mask_headers`).
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ from .event import ID, TYPES, OutboxEvent
 from .options import FIELDS, OutboxDecoderOptions
 
 FIELD = "payload."
-"""What the names of private fields of the payload begin with."""
+"""Prefix of private payload fields in the configuration."""
 KEPT = ("op", "source", "ts_ms", "ts_us", "ts_ns", "transaction")
-"""Of a change event, beside its row."""
+"""Fields of a change event that are kept besides its row."""
 NO_OBJECT = "its payload is no JSON object, and fields of it are private"
 Said = OutboxEvent | str | Reject
 
@@ -46,7 +49,7 @@ class _RawRecord(NamedTuple):
 
 
 class OutboxMasker:
-    """Writes events anew, without private values."""
+    """Masks private values in events."""
 
     def __init__(self, options: OutboxDecoderOptions) -> None:
         self._options, self._tables = options, MaskedTables(options.private)
@@ -55,17 +58,17 @@ class OutboxMasker:
         return bool(self._tables)
 
     def get_masks(self, table: str) -> Masks:
-        """The masks of a table, of columns and of fields."""
+        """The masks of a table's columns and payload fields."""
         return self._tables.get_masks(table)
 
     def masked_spec(self, table: TableSpec) -> TableSpec:
-        """The table as decoding gives it. ConfigProblem for a mask that does not suit it. Which fields payloads have nobody
-        knows."""
+        """The table as decoding returns it. Raises ConfigProblem for a mask that does not fit the column. Payload fields
+        are not checked, because their names are unknown."""
         columns = {name: mask for name, mask in self.get_masks(table.name).items() if not name.startswith(FIELD)}
         return MaskedTables({table.name: columns}).masked_spec(table)
 
     def mask_records(self, raw: pa.Table, said: Sequence[Said]) -> pa.Table:
-        """See `ports.decoder.MasksRecords.mask_records`. `said`: what each of the records is."""
+        """See `ports.decoder.MasksRecords.mask_records`. `said`: the event, ignored kind or error of each record."""
         if not self._tables or not raw.num_rows:
             return raw
         known = read_mask_headers(raw["headers"].combine_chunks())
@@ -102,7 +105,7 @@ class OutboxMasker:
         return found._replace(headers=[*(found.headers or ()), *(strip_values(others) or ()), told])
 
     def _mask_other(self, record: _RawRecord, said: str | Reject) -> MaskedRecord:
-        """A record that is no event: of which table it would be only a topic of EventRouter tells."""
+        """A record that is not an event. Only the topic of an EventRouter message names its table."""
         if isinstance(said, Reject):
             is_open = _is_routed(record) and self._tables.find_masks(record.topic) == {}
             return MaskedRecord(record.headers, record.key, record.value) if is_open else _redact_whole(record)
@@ -110,7 +113,6 @@ class OutboxMasker:
         return MaskedRecord(strip_values(record.headers), record.key and WITHHELD, value)
 
     def _strip_row(self, value: bytes) -> Object:
-        """A change event without its row."""
         whole = read_object(split_record(value, self._options.limits.depth)[1])
         kept = {name: whole[name] for name in KEPT if name in whole}
         return {**kept, "source": mask_source_block(kept["source"])}
@@ -132,7 +134,7 @@ class OutboxMasker:
         return MaskedRecord(_build_headers(record, event, masks), key, self._mask_message(record.value, masks))
 
     def _mask_message(self, value: bytes | None, masks: Masks) -> bytes | None:
-        """A payload below a schema stays below one."""
+        """The masked message. A payload below a schema stays below an empty one."""
         if value is None:
             return None
         schema, payload = (
@@ -148,7 +150,7 @@ def _is_routed(record: _RawRecord) -> bool:
 
 
 def _build_headers(record: _RawRecord, event: OutboxEvent, masks: Masks) -> list[Header]:
-    """Those that the event is made of, as JSON."""
+    """The headers that make up the event, as JSON."""
     said = {header["name"] for header in record.headers or ()}
     types = [name for name in TYPES if name in said][:1]
     made = [
@@ -159,7 +161,8 @@ def _build_headers(record: _RawRecord, event: OutboxEvent, masks: Masks) -> list
 
 
 def _mask_payload(token: bytes, masks: Masks) -> bytes:
-    """A payload, which is JSON or text that holds JSON. Unfit for one that has no fields where some are private."""
+    """The masked payload, which is JSON or text that contains JSON. Raises ValueMisfit for a payload that is not an
+    object, if some of its fields are private."""
     fields = {name.removeprefix(FIELD): mask for name, mask in masks.items() if name.startswith(FIELD)}
     if "payload" in masks:
         return bytes(NULL)
@@ -175,7 +178,7 @@ def _mask_payload(token: bytes, masks: Masks) -> bytes:
 
 
 def _mask_field(value: msgspec.Raw, mask: Mask | None) -> msgspec.Raw:
-    """A value of any type: text is its own, others are the JSON that they are written in."""
+    """A masked value: strings by their text, other values by their JSON text."""
     said = bytes(value)
     if mask is None or said == bytes(NULL):
         return value

@@ -1,4 +1,4 @@
-"""The options of the decoder, checked on their own."""
+"""Options of the outbox decoder, with validation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..common.row_options import read_options as read
 
 AGGREGATE = "{aggregatetype}"
 FIELDS = ("id", "aggregatetype", "aggregateid", "type", "payload")
-"""The columns of an outbox table, as Debezium's documentation calls them."""
+"""The columns of an outbox table, with the names in Debezium's documentation."""
 
 
 class OutboxOptions(BaseModel):
-    """`route_to`: what tables of events are called, with `{aggregatetype}` in it. `columns`: what a column of the outbox
-    table is called there, where it is not what Debezium expects."""
+    """`route_to`: the name of tables of events, which contains `{aggregatetype}`. `columns`: names of columns in the
+    outbox table that differ from Debezium's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -37,11 +37,11 @@ class OutboxOptions(BaseModel):
         return value
 
     def to_table(self, aggregate: str) -> str:
-        """What the table of an aggregate's events is called."""
+        """The table of an aggregate's events."""
         return self.route_to.replace(AGGREGATE, aggregate)
 
     def to_aggregate(self, topic: str) -> str | None:
-        """The aggregate whose events a topic holds; None where its name does not say."""
+        """The aggregate whose events the topic contains; None if the name does not match."""
         found = self._topic_pattern.fullmatch(topic)
         return found[1] if found else None
 
@@ -52,9 +52,9 @@ class OutboxOptions(BaseModel):
 
 
 class OutboxDecoderOptions(BaseModel):
-    """What `DebeziumOutboxDecoder` takes. Tables declare neither columns nor keys: those of events are what they are.
-    `epoch` is of log positions, which events have none of. `private`: per table the masks of columns, and of fields of the
-    payload, called `payload.NAME`."""
+    """Options of `DebeziumOutboxDecoder`. Tables declare neither columns nor keys, because events define them. `epoch`
+    has no effect on events, which have no log positions. `private`: for each table the masks of columns, and of payload
+    fields as `payload.NAME`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
@@ -75,5 +75,5 @@ class OutboxDecoderOptions(BaseModel):
 
 
 def read_options(options: Mapping[str, object]) -> OutboxDecoderOptions:
-    """The options, or ConfigProblem that names every wrong one without its value."""
+    """The validated options. Raises ConfigProblem that names every wrong option without its value."""
     return read(OutboxDecoderOptions, options, "debezium_outbox")

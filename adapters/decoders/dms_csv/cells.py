@@ -1,4 +1,4 @@
-"""Rows to columns of text: all rows of one shape are parsed at once."""
+"""CSV rows to columns of text. All rows of one width are parsed at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...arrow.record_errors import malformed_reject
 from ..common.dms_rows import CsvDialect, escape_sign
 
 LARGEST = 256 * 1024 * 1024
-"""Bytes that are parsed at once: offsets in a column of text have 31 bits."""
+"""Bytes that are parsed at once: offsets in a text column have 31 bits."""
 BOM = b"\xef\xbb\xbf"
 EMPTY = malformed_reject("its value is empty")
 NOT_UTF8 = malformed_reject("the record holds bytes that are not UTF-8")
@@ -26,7 +26,7 @@ NOT_A_ROW = malformed_reject("the record is not one row: its quotes do not close
 
 @dataclass(frozen=True)
 class CsvCells:
-    """Rows of one width, by column. `places`: which of the values they are."""
+    """Rows of one width, by column. `places`: the indices of their values."""
 
     places: Sequence[int]
     columns: list[pa.Array]
@@ -34,14 +34,14 @@ class CsvCells:
 
 @dataclass
 class SplitRows:
-    """What values are: rows, by their width, or rejects by place."""
+    """Parsed values: rows by width, and rejects by index."""
 
     parts: list[CsvCells] = field(default_factory=list)
     errors: dict[int, Reject] = field(default_factory=dict)
 
 
 def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> SplitRows:
-    """Every value as a row of one of `widths`, or as a reject; no value has a say in what another is."""
+    """Parse every value as a row of one of `widths`, or reject it. Values do not affect each other."""
     found = SplitRows(errors=_find_broken(values, dialect))
     places: Sequence[int] = [i for i in range(len(values)) if i not in found.errors] if found.errors else range(len(values))
     left = _select_values(values, places)
@@ -62,7 +62,7 @@ def split_rows(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -
 
 
 def read_names(header: bytes, dialect: CsvDialect) -> list[str | None] | Reject:
-    """The fields of one row of whatever width; what is null has no name."""
+    """The fields of one row of any width; null is a missing name."""
     value = pa.array([header.removeprefix(BOM)], pa.binary())
     for reject in _find_broken(value, dialect).values():
         return reject
@@ -92,7 +92,7 @@ def _find_broken(values: pa.Array, dialect: CsvDialect) -> dict[int, Reject]:
 
 
 def _find_special_values(values: pa.Array, dialect: CsvDialect) -> pa.Array:
-    """The places of values that hold a sign of the dialect. Few files have many: all bytes are searched at once."""
+    """The indices of values with a special character of the dialect. Searches all bytes at once: few files have any."""
     text = read_bytes(values)
     found = [sign for sign in dialect.signs if sign.encode() in text]
     if not found:
@@ -116,7 +116,7 @@ def _true_places(mask: pa.Array) -> list[int]:
 
 
 def _sort_widths(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect) -> tuple[int, ...]:
-    """`widths`, that of the first row first: a file has rows of one width."""
+    """`widths` with the first row's width first: a file has rows of one width."""
     if len(widths) < 2 or not len(values):
         return widths
     _, wrong = _read_rows(values.slice(0, 1), widths[0], dialect)
@@ -124,7 +124,7 @@ def _sort_widths(values: pa.Array, widths: tuple[int, ...], dialect: CsvDialect)
 
 
 def _read_rows(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list[pa.Array], dict[int, int]]:
-    """The columns of the rows that have `width`, and the width of every other row by place; 0 for what cannot be read."""
+    """The columns of rows with `width`, and the width of all other rows by index; 0 for unreadable rows."""
     if values.nbytes <= LARGEST or len(values) == 1:
         try:
             return _read_block(values, width, dialect)
@@ -161,8 +161,8 @@ def _read_block(values: pa.Array, width: int, dialect: CsvDialect) -> tuple[list
 
 
 def _join_rows(values: pa.Array) -> bytes:
-    """One row per line. The reader drops a byte order mark where the text begins, which here is the first value's own. It
-    takes an empty field at the end for a quoted one where the last line does not end."""
+    """The rows, one per line. The reader removes a byte order mark at the start of the text, so one that belongs to the
+    first value is doubled. The last line is ended, because the reader treats an empty last field as quoted otherwise."""
     if values[0].as_py().startswith(BOM):
         values = pa.concat_arrays([pa.array([BOM + values[0].as_py()], values.type), values.slice(1)])
     rows = pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values.cast(pa.large_binary()))

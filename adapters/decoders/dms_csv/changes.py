@@ -1,4 +1,4 @@
-"""Rows of one shape to changes, column by column."""
+"""Rows with the same columns to changes, column by column."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def to_sequence(offsets: pa.Array) -> list[pa.Array]:
 
 
 def read_operations(said: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvOptions) -> pa.Array:
-    """What became of every row; null where it says nothing that is known. `said` is None for rows without such a column,
-    and empty in rows that do not say."""
+    """The operation of every row, null for an unknown one. `said` is None for rows without an operation column, and empty
+    for rows without an operation."""
     change = pa.scalar(Op.CREATE.value if options.csv.inserts_only else None, pa.string())
     silent = pc.if_else(mask_load_records(raw.column("headers")), pa.scalar(Op.READ.value), change)
     if said is None:
@@ -48,8 +48,8 @@ def read_operations(said: pa.Array | None, raw: pa.RecordBatch, options: DmsCsvO
 
 
 class CsvChangeBlock:
-    """Changes of rows that have the same columns, whose texts are of these `types`. Errors grow while columns are built;
-    the first reason of a row stays."""
+    """Changes of rows with the same columns, whose texts have these `types`. Building columns adds errors; the first
+    error of a row is kept."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class CsvChangeBlock:
         return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
 
     def _find_header_rows(self) -> list[int]:
-        """The rows that begin a file, and hold the names of all columns."""
+        """Rows at the start of a file that contain the names of all columns."""
         found = is_first_row(self._raw.column("offset"))
         for name, texts in self._cells.items():
             found = pc.and_(found, pc.fill_null(pc.equal(pc.utf8_lower(texts), name.lower()), False))
@@ -107,7 +107,7 @@ class CsvChangeBlock:
         return [pc.bit_wise_or(first, pa.scalar(self._options.epoch << EPOCH_SHIFT, pa.int64())), second]
 
     def _build_column(self, column: Column) -> pa.Array:
-        """A column, null where a row lacks it or its value does not fit; says so in `unsent` and `errors`."""
+        """A column, null for missing and invalid values. Adds to `_unsent` and `_errors`."""
         is_key = column.name in self._table.keys
         array = self._read_values(column, is_key)
         if is_key:
@@ -137,7 +137,7 @@ class CsvChangeBlock:
         return array
 
     def _split_missing(self, texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """Which updates do not send this column, and its texts where they are values."""
+        """The updates with an unchanged value in this column, and its texts without the placeholder."""
         placeholder = self._options.csv.unsent_value
         unsent = None if placeholder is None else pc.fill_null(pc.equal(texts, placeholder), False)
         if unsent is None or not pc.any(unsent).as_py():

@@ -1,4 +1,4 @@
-"""The decoder: its options, and the parts that do its four calls."""
+"""Decoder of DMS's CSV rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .router import CsvRouter
 
 
 class DmsCsvDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` of rows of CSV files as AWS DMS writes them. `options` as in `options.DmsCsvOptions`;
-    ConfigProblem names every wrong one."""
+    """`ports.decoder.Decoder` of rows of AWS DMS's CSV files. `options` as in `options.DmsCsvOptions`; raises
+    ConfigProblem that names every wrong one."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
@@ -62,7 +62,7 @@ class DmsCsvDecoder(MaskingDecoder):
 
 
 def _find_header(sample: pa.Table) -> bytes | None:
-    """The header row of the first record; those of one fingerprint have the same columns."""
+    """The header row of the first record; records with one fingerprint have the same columns."""
     found = read_values(sample.slice(0, 1)["headers"].combine_chunks(), COLUMNS)
     header: bytes | None = found[0].as_py() if len(found) else None
     return header

@@ -1,4 +1,4 @@
-"""Texts to rows of CSV."""
+"""Texts to CSV rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ LINE_ENDS = frozenset("\r\n")
 
 
 def to_row(texts: Iterable[str | None], dialect: CsvDialect) -> bytes:
-    """One row, which is read as these texts. Of a dialect without quotes all of them must be writable."""
+    """One row that reads back as these texts. If the dialect has no quotes, all texts must be writable."""
     return dialect.delimiter.join(_to_field(text, dialect) for text in texts).encode()
 
 
 def is_writable(text: str, dialect: CsvDialect) -> bool:
-    """Whether a text can be a field."""
+    """True if a text can be a field."""
     if dialect.quote:
         return True
     return not LINE_ENDS & set(text) and (dialect.escape is not None or dialect.delimiter not in text)
 
 
 def _to_field(text: str | None, dialect: CsvDialect) -> str:
-    """Null is what is not quoted."""
+    """The field of a text. Null is not quoted."""
     if text is None:
         return _escape(dialect.null_value, dialect)
     if not dialect.quote:

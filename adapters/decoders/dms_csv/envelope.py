@@ -1,4 +1,4 @@
-"""What the event log keeps of a row beside its bytes."""
+"""Envelope columns of the event log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .options import FORMAT, DmsCsvOptions
 
 
 class CsvEnvelopes:
-    """Reads envelopes of any records; what cannot be read is null, and its `error` says why."""
+    """Reads the envelopes of any records. Unreadable values are null, with the reason in `error`."""
 
     def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -47,7 +47,7 @@ class CsvEnvelopes:
     def _read_header_group(
         self, raw: pa.RecordBatch, header: bytes | None, places: Sequence[int], errors: dict[int, Reject]
     ) -> Iterator[Part]:
-        """The records that have this header row, table by table."""
+        """The envelopes of records with this header row, table by table."""
         topics = raw.column("topic")
         for topic in pc.unique(select_part(raw, places).column("topic")).to_pylist():
             of_topic = pc.equal(topics, topic).to_pylist()
@@ -78,7 +78,7 @@ class CsvEnvelopes:
         return build_envelope(raw.num_rows, columns)
 
     def _find_errors(self, ops: pa.Array, said: pa.Array | None) -> pa.Array:
-        """Why an operation is none."""
+        """The errors of rows with an unknown operation."""
         if not ops.null_count or said is None:
             return pa.nulls(len(ops), pa.string())
         reasons = [str(self._options.unknown_operation_reject(value)) for value in (None, "")]

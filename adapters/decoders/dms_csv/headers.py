@@ -1,4 +1,4 @@
-"""What transports say of a row beside its bytes."""
+"""Record headers of DMS rows."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..common.dms_rows import COLUMNS, KIND, LOAD
 from ..json.headers import read_values
 
 ROWS = 65_536
-"""Records per piece of a frame: the work per piece and column is small, so pieces are long."""
+"""Records per slice of a frame. Slices are long, because work per slice and column is small."""
 
 
 def mask_load_records(headers: pa.Array) -> pa.Array:
-    """Per record whether it is of a full load."""
+    """True for records of a full load."""
     return pc.fill_null(pc.equal(read_values(headers, KIND), LOAD.encode()), False)
 
 
 def group_by_header(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[int]]]:
-    """Every header row, or None, with the places of the records that have it."""
+    """Every header row, or None, with the indices of its records."""
     found = read_values(headers, COLUMNS)
     if found.null_count == len(found):
         if len(found):
@@ -35,5 +35,5 @@ def group_by_header(headers: pa.Array) -> Iterator[tuple[bytes | None, Sequence[
 
 
 def select_part(raw: pa.RecordBatch, places: Sequence[int]) -> pa.RecordBatch:
-    """The records at `places`, which are in order."""
+    """The records at `places`, which must be in order."""
     return raw if len(places) == raw.num_rows else select_records(raw, list(places))

@@ -1,4 +1,4 @@
-"""What rows look like: by the header row of their file, or as the configuration declares them."""
+"""Layouts of rows: from the header row of their file, or from declared columns."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ UNDECLARED = malformed_reject(f"its file has no header row and its table declare
 
 @dataclass(frozen=True, eq=False)
 class CsvLayout:
-    """The columns of the table, and `rows`: the names in a row, by its width. Or why they are not known. `fingerprint` tells
-    layouts of a table apart."""
+    """The columns of the table and of its rows, or an error. `rows`: the names in a row, one tuple per width.
+    `fingerprint` distinguishes layouts of a table."""
 
     fingerprint: str = ""
     columns: tuple[Column, ...] = ()
@@ -36,23 +36,23 @@ class CsvLayout:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How many columns a row may have."""
+        """The possible numbers of columns in a row."""
         return tuple(map(len, self.rows))
 
     def get_names(self, width: int) -> tuple[str, ...]:
-        """The names in a row of one of `widths`."""
+        """The names in a row with one of `widths`."""
         return next(names for names in self.rows if len(names) == width)
 
 
 class CsvLayouts:
-    """The layouts of one decoder; keeps those it has seen."""
+    """The layouts of one decoder, cached."""
 
     def __init__(self, options: DmsCsvOptions) -> None:
         self._options = options
         self._known: dict[tuple[bytes | None, str], CsvLayout] = {}
 
     def get_layout(self, header: bytes | None, table: str) -> CsvLayout:
-        """The layout of rows of `table` in a file with this header row, or none."""
+        """The layout of rows of `table` in a file with this header row, or None."""
         which = (header, table)
         if which not in self._known:
             if len(self._known) >= MAX_LAYOUTS:

@@ -1,4 +1,4 @@
-"""Where rows of CSV have values."""
+"""Access to values in CSV rows, for masking."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CsvValueWriter(ValueWriter):
         return pa.array(values, pa.string())
 
     def is_null(self, value: str | None) -> bool:
-        """What was not sent stays so."""
+        """True for NULL and for the placeholder of unchanged values, which stays as it is."""
         return value is None or value == self._unsent
 
     def to_value(self, text: str | None) -> str | None:
@@ -47,7 +47,7 @@ class CsvValueWriter(ValueWriter):
 
 
 class CsvOpener(RecordOpener):
-    """`decoders.masking.records.RecordOpener` of rows of CSV."""
+    """`decoders.masking.records.RecordOpener` of CSV rows."""
 
     def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -58,7 +58,7 @@ class CsvOpener(RecordOpener):
         return record.topic
 
     def open_records(self, records: Sequence[RoutedRecord]) -> Sequence[OpenRecord | Reject]:
-        """Rows of one file are parsed together."""
+        """Parses the rows of one file at once."""
         groups: dict[tuple[bytes | None, str], list[int]] = defaultdict(list)
         for place, record in enumerate(records):
             groups[_find_header(record), record.topic].append(place)
@@ -74,11 +74,11 @@ class CsvOpener(RecordOpener):
                 found[places[at]] = one
         return [found[place] for place in range(len(records))]
 
-    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - rows of files have none
+    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - rows of files have no keys
         return None
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """Of a table whose columns are not known nothing is."""
+        """The value, unless the table has masks: then its columns are unknown, and the record is not stored."""
         if self._tables.get_masks(record.topic):
             raise ValueMisfit(RejectCode.MALFORMED, "the columns of its table are not known")
         return record.value
@@ -105,7 +105,7 @@ class CsvOpener(RecordOpener):
         return found
 
     def _missing_header_reject(self, layout: CsvLayout, topic: str) -> Reject | None:
-        """Why a header row is taken for a row of values. Lanes stop at it by themselves."""
+        """The reject of rows whose header row lacks a masked column: it may be a row of values. Lanes stop anyway."""
         names = {name for row in layout.rows for name in row}
         missing = sorted(self._tables.get_masks(topic).keys() - names)
         return (
@@ -129,6 +129,6 @@ def _to_row(fields: dict[str, str | None], dialect: CsvDialect) -> bytes:
 
 
 def _find_header(record: RoutedRecord) -> bytes | None:
-    """The first, as `headers.group_by_header`."""
+    """The first header row, as in `headers.group_by_header`."""
     found: list[bytes] = [one["value"] or b"" for one in record.headers or () if one["name"] == COLUMNS]
     return found[0] if found else None

@@ -14,14 +14,13 @@ from .headers import select_part
 from .layouts import CsvLayout
 
 NamedCells = tuple[list[int] | None, pa.RecordBatch, Mapping[str, pa.Array]]
-"""Places of records in their piece (None: all of it), the records, and the text of their columns."""
+"""Indices of records in their slice (None: all), the records, and their columns as text."""
 
 
 def read_named_cells(
     raw: pa.RecordBatch, places: Sequence[int], layout: CsvLayout, dialect: CsvDialect, errors: dict[int, Reject]
 ) -> Iterator[NamedCells]:
-    """The records of `raw` at `places`, one part for each width of their rows; those that are no row of this layout are put
-    into `errors` by their places."""
+    """The records of `raw` at `places`, one part per row width. Adds records without this layout to `errors` by index."""
     if layout.error is not None:
         errors |= dict.fromkeys(places, layout.error)
         return

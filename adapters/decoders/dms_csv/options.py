@@ -1,4 +1,4 @@
-"""The options of the decoder, checked on their own."""
+"""Options of the DMS CSV decoder, with validation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = "dms_csv"
 
 
 class DmsCsvOptions(common.RowOptions):
-    """What `DmsCsvDecoder` takes: see `RowOptions`, and for `csv` see `CsvDialect`. The defaults are what DMS writes."""
+    """Options of `DmsCsvDecoder`: see `RowOptions`, and `CsvDialect` for `csv`. The defaults are those of DMS."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
 
@@ -28,7 +28,7 @@ class DmsCsvOptions(common.RowOptions):
 
 
 def read_options(options: Mapping[str, object]) -> DmsCsvOptions:
-    """The options, or ConfigProblem that names every wrong one without its value."""
+    """The validated options. Raises ConfigProblem that names every wrong option without its value."""
     found = common.read_options(DmsCsvOptions, options, FORMAT)
     common.refuse_types(found.declared, NAMES, lambda node: find_text_reader(node.type) is not None)
     for table, masks in found.private.items():

@@ -1,4 +1,4 @@
-"""Raw records to the changes frame: by header row, then by width, then back in their order."""
+"""Decoding of raw records to the changes frame: split by header row and width, merged in their order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .options import DmsCsvOptions
 
 
 class CsvFrameDecoder:
-    """Decodes frames of records that were routed to one table. Keeps nothing of the records."""
+    """Decodes frames of records of one table. Caches nothing of the records."""
 
     def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
         self._options, self._layouts = options, layouts

@@ -1,4 +1,4 @@
-"""Records to tables: a topic is a table. Rows are not looked into before they are decoded."""
+"""Routing of records to tables by topic. Rows are not parsed before they are decoded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Outcome = tuple[str | None, str | None, str | None, str | None]
 
 
 class CsvRouter:
-    """Routes frames."""
+    """Routes frames of CSV rows."""
 
     def __init__(self, options: DmsCsvOptions, layouts: CsvLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -38,7 +38,7 @@ class CsvRouter:
         return add_line(whole, "error", raw["offset"], describe_place).combine_chunks()
 
     def _route_slice(self, raw: pa.RecordBatch) -> pa.Table:
-        """Every outcome that there is, and per record which of them it has."""
+        """Collects the distinct outcomes, and for each record the index of its outcome."""
         outcomes: list[Outcome] = [(None, None, TOMBSTONE, None)]
         which = pa.repeat(pa.scalar(0, pa.int32()), raw.num_rows)
         for header, places in group_by_header(raw.column("headers")):
@@ -67,7 +67,7 @@ class CsvRouter:
     def _route_topic(self, header: bytes | None, topic: str) -> Outcome:
         layout = self._layouts.get_layout(header, topic)
         if layout.error is UNDECLARED and not self._options.csv.header:
-            # A table that nobody asks for: of those that are, the configuration has to declare the columns.
+            # No pipeline reads the table: the configuration must declare the columns of tables that are read.
             return None, None, UNASKED, None
         if layout.error is not None:
             return _reject_outcome(layout.error, topic)
@@ -80,7 +80,6 @@ def _reject_outcome(error: Reject, table: str | None) -> Outcome:
 
 
 def _scatter(into: pa.Array, places: Sequence[int], values: pa.Array) -> pa.Array:
-    """`into` with `values` at `places`."""
     found = into.to_pylist()
     for place, value in zip(places, values.to_pylist(), strict=True):
         found[place] = value

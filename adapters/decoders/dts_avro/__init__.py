@@ -1,41 +1,42 @@
-"""Records of Alibaba DTS in Avro, as its change tracking and its synchronisation to Kafka write them.
+"""Records of Alibaba DTS in Avro, as written by its change tracking and its synchronisation to Kafka.
 
-The value of a message is one record `com.alibaba.dts.formats.avro.Record`, bare: without schema, magic byte or header. Some
-servers send a number `bornTimestamp` behind the last field; it is passed over. Sources: the schema and the consumers of
+The value of a message is one bare record `com.alibaba.dts.formats.avro.Record`: without schema, magic byte or header.
+Some servers append a number `bornTimestamp`, which is skipped. Sources: the schema and the consumers of
 aliyun/aliyun-dts-subscribe-sdk-java, LioRoger/subscribe_example and aliyun/aliyun-emapreduce-datasources.
 
-**Tables** are `database.table` or `database.schema.table` of `objectName`; a shard of a logical table (tags `l_db_name`,
-`l_tb_name`) goes to that. **Types** follow from `dataTypeNumber` where the source is MySQL or PolarDB-X (`types`); else a
-column is text. A table may declare its columns, or some of them (`schema:`). **The key** is that of the
-configuration, or `PRIMARY` of the tag `pk_uk_info`, or the hidden column `__#alibaba_rds_row_id#__` of tables without one.
+**Tables** are `database.table` or `database.schema.table` from `objectName`. A shard of a logical table (tags
+`l_db_name`, `l_tb_name`) belongs to that table. **Types** come from `dataTypeNumber` for MySQL and PolarDB-X (`types`);
+otherwise a column is text. The configuration may declare columns, all or some (`schema:`). **The key** is the first of:
+the key in the configuration, `PRIMARY` in the tag `pk_uk_info`, the hidden column `__#alibaba_rds_row_id#__` of tables
+without a key.
 
 | `operation` | |
 | --- | --- |
-| INSERT, UPDATE, DELETE | changes; an update whose image before has another key moves its row |
-| INIT | a row of the full load, read, not changed |
-| DDL | ignored: a schema change, and no field names its table; the event log keeps its text. Truncates and drops are these |
+| INSERT, UPDATE, DELETE | changes; an update with another key in its old image is a key change |
+| INIT | a row of the full load: a read |
+| DDL | ignored as a schema change, also truncates and drops: no field names the table; the event log keeps the text |
 | BEGIN, COMMIT, ROLLBACK, ABORT, HEARTBEAT, CHECKPOINT, CONTROL, FINISH, NOOP | ignored |
-| FILL, COMMAND, RDB | rejects: nobody documents what they would do to a row |
+| FILL, COMMAND, RDB | rejected: their effect on rows is not documented |
 
 | value | text |
 | --- | --- |
 | Integer, Decimal | as it is |
-| Character | of its character set (`charsets`); bytes where that is `binary` |
+| Character | decoded with its character set (`charsets`); bytes if that is `binary` |
 | Float | shortest decimal |
 | Timestamp | in UTC; `millis` counts microseconds |
-| DateTime | the parts there are: a date, a time of day or span, both, a year; `millis` counts microseconds |
+| DateTime | from its parts: a date, a time of day or span, both, or a year; `millis` counts microseconds |
 | TimestampWithTimeZone | the same, with its offset |
 | TextGeometry, TextObject; BinaryGeometry, BinaryObject | as it is; bytes |
 | null, EmptyObject NULL | NULL |
-| EmptyObject NONE | not sent: an update leaves what the row holds |
+| EmptyObject NONE | unchanged in an update |
 
-Text becomes the column's type as `adapters.arrow.text_values` says.
+`adapters.arrow.text_values` converts text to the column's type.
 
-**Order** is (0 for INIT and 1 for the stream, `id`), not the offset. `id` is unique in the whole stream and grows along its
-one partition. When a store fails over, records come again under other offsets but with their ids: by offset they would be
-newer than what is there, by id they are known. The first element puts the full load before the stream, so that a full load
-that runs, or runs again, beside the stream never undoes a change. A task that is created anew counts its ids anew: the
-tables have to be loaded anew then, or the option `epoch` has to be raised.
+**Order** is (0 for INIT, 1 for the stream; then `id`), not the offset. `id` is unique in the whole stream and increases
+along its only partition. After a failover of the store, records are sent again with other offsets but the same ids. By
+offset they would be newer than the stored rows; by id they are duplicates. The first element orders the full load before
+the stream, so a full load that runs beside the stream, or again, never undoes a change. A new task restarts its ids: then
+reload the tables, or raise the option `epoch`.
 """
 
 from .decoder import DtsAvroDecoder

@@ -1,4 +1,4 @@
-"""Character sets as sources name them, to the codecs of Python that read the same bytes as the same text."""
+"""Character set names of sources, and the Python codecs that decode them in the same way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...arrow.record_errors import ValueMisfit
 
 BINARY = "binary"
 UNDEFINED = frozenset(b"\x81\x8d\x8f\x90\x9d")
-"""Bytes that Windows' code page 1252 has no character for, and MySQL's latin1 the control character of that number."""
+"""Bytes without a character in Windows code page 1252. MySQL's latin1 maps them to control characters."""
 
 CODECS = {
     **dict.fromkeys(("utf8", "utf8mb3", "utf8mb4"), "utf-8"),
@@ -57,7 +57,7 @@ DECODERS = {name: _find_decoder(codec) for name, codec in CODECS.items()} | dict
 
 
 def decode_text(charset: str, value: bytes) -> str:
-    """The text of bytes in a character set. Raises Unfit for one that is not known, and for bytes it has no text for."""
+    """The text of bytes in a character set. Raises ValueMisfit for an unknown character set and for invalid bytes."""
     decode = DECODERS.get(charset)
     if decode is None:
         decode = DECODERS.get(charset.lower().replace("-", "").replace("_", ""))

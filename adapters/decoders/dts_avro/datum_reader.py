@@ -1,4 +1,4 @@
-"""Bytes to a record, however hostile they are."""
+"""Bytes to DTS records, with limits against hostile bytes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LONG_BYTES = 10
 
 
 def read_record(data: bytes, limits: RecordLimits) -> dict[str, Any]:
-    """The record, values of images as (branch, value) or None. Raises Unfit for bytes that are no record, or one with more
-    values than `limits` allow."""
+    """The record, with values of images as (branch, value) or None. Raises ValueMisfit for bytes that are not a record,
+    and for more values than `limits` allow."""
     return read_with_rest(data, limits)[0]
 
 
 def read_with_rest(data: bytes, limits: RecordLimits) -> tuple[dict[str, Any], bytes]:
-    """The record, and the bytes of the number behind it. Raises as `read_record`."""
+    """The record, and the bytes of the number after it. Raises the same errors as `read_record`."""
     try:
         record, rest = read_datum(data, RECORD, limits.columns, named=True)
     except ValueMisfit:
@@ -36,5 +36,5 @@ def read_with_rest(data: bytes, limits: RecordLimits) -> tuple[dict[str, Any], b
 
 
 def _is_long(rest: bytes) -> bool:
-    """One number: all its bytes but the last have the highest bit set."""
+    """True for one Avro number: the highest bit is set in all bytes but the last."""
     return len(rest) <= LONG_BYTES and rest[-1] < 0x80 and all(byte >= 0x80 for byte in rest[:-1])

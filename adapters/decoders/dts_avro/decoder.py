@@ -1,4 +1,4 @@
-"""What records of DTS say."""
+"""Decoder of DTS records."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ IGNORED = {
     **dict.fromkeys(("CHECKPOINT", "CONTROL", "FINISH", "NOOP"), "control"),
 }
 HIDDEN_KEY = "__#alibaba_rds_row_id#__"
-"""The column that RDS gives to tables without a primary key."""
+"""The column that RDS adds to tables without a primary key."""
 INIT, STREAM = 0, 1
 MAX_KNOWN = 1024
-"""Lists of fields and keys that are remembered, as they were sent."""
+"""Cached lists of fields and keys, in the order in which they were sent."""
 _keys = msgspec.json.Decoder(dict[str, tuple[str, ...]]).decode
 
 
@@ -93,7 +93,7 @@ class DtsFormat(MessageFormat):
         return ImageRows(columns)
 
     def make_batch_reader(self, like: bytes, columns: ColumnTypes, keys: Sequence[str]) -> None:
-        """See `MessageFormat.make_batch_reader`: fastavro makes Python's values of every row."""
+        """See `MessageFormat.make_batch_reader`. None, because fastavro creates Python values for every row."""
 
     def to_json(self, image: Any) -> bytes | None:
         return image_to_json(image)
@@ -110,7 +110,7 @@ def _read_types(said: Mapping[str, Any], limits: RecordLimits) -> ColumnTypeName
 
 @lru_cache(MAX_KNOWN)
 def _cached_types(source: str, fields: tuple[tuple[str, int], ...]) -> ColumnTypeNames:
-    """Records of a table say the same: they are read once. Raises Unfit."""
+    """The types of fields. Cached, because records of a table repeat them. Raises ValueMisfit."""
     types = ColumnTypeNames({name: type_name(source, number) for name, number in fields})
     if len(types) < len(fields) or not types or "" in types:
         raise ValueMisfit(RejectCode.MALFORMED, "it has no fields, two of one name, or one without a name")
@@ -124,7 +124,7 @@ def _read_image(said: Mapping[str, Any], which: str, names: ColumnTypeNames) -> 
     if not isinstance(values, list) or len(values) != len(names):
         many = len(values) if isinstance(values, list) else "no"
         raise ValueMisfit(RejectCode.MALFORMED, f"its {which} have {many} values, and it has {len(names)} fields")
-    # An `EmptyObject` is its name, or a pair with its branch as other values: fastavro does both within one record.
+    # fastavro returns an `EmptyObject` as its name or as a (branch, name) pair, both within one record.
     named = zip(names, values, strict=True)
     contents = [value[1] if isinstance(value, tuple) else value for value in values]
     if NONE not in contents and NULL not in contents:
@@ -142,7 +142,7 @@ def _to_change(op: Op, before: Image | None, after: Image | None) -> MessageChan
 
 @lru_cache(MAX_KNOWN)
 def _read_key(text: str, types: ColumnTypeNames) -> tuple[str, ...]:
-    """The primary key, in the order of the fields, as the tag promises none; without one the hidden column, if there."""
+    """The primary key in the order of the fields, as the tag has no order; without one the hidden column, if any."""
     try:
         said = _keys(text)
     except msgspec.MsgspecError:
@@ -152,7 +152,7 @@ def _read_key(text: str, types: ColumnTypeNames) -> tuple[str, ...]:
 
 
 class DtsAvroDecoder(MessageDecoder):
-    """`ports.decoder.Decoder` of records of DTS; `options` as in `decoders.messages.options.MessageOptions`."""
+    """`ports.decoder.Decoder` of DTS records; `options` as in `decoders.messages.options.MessageOptions`."""
 
     FORM = DtsFormat()
     OPENS = DtsOpener

@@ -1,4 +1,4 @@
-"""Where records of DTS have values."""
+"""Access to values in DTS records, for masking."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .values import MOSTLY, NONE, NULL
 
 IMAGES = ("beforeImages", "afterImages")
 TAGS = frozenset({"pk_uk_info", "l_db_name", "l_tb_name"})
-"""Those that are kept: what others hold nobody knows."""
+"""Tags that are stored. Others have unknown content."""
 CHARACTER = f"{NAMESPACE}.Character"
 
 
 class ImageValueWriter(ValueWriter):
-    """`decoders.masking.masked_values.ValueWriter` of images: what is masked is text."""
+    """`decoders.masking.masked_values.ValueWriter` of images: masked values are text."""
 
     def __init__(self, rows: ImageRows) -> None:
         self._rows = rows
@@ -40,7 +40,7 @@ class ImageValueWriter(ValueWriter):
         return pa.array([self._rows.text(value) for value in values], pa.string())
 
     def is_null(self, value: Any) -> bool:
-        """What was not sent stays so."""
+        """True for NULL and for unchanged values, which stay as they are."""
         return value is None or _to_content(value) in (NULL, NONE)
 
     def to_value(self, text: str | None) -> Any:
@@ -48,9 +48,9 @@ class ImageValueWriter(ValueWriter):
 
 
 class DtsOpener(MessageOpener):
-    """`MessageOpener` of records of DTS."""
+    """`MessageOpener` of DTS records."""
 
-    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:  # noqa: ARG002 - keys of records are not kept
+    def make_writer(self, rows: Any, names: Collection[str]) -> ValueWriter:  # noqa: ARG002 - keys of records are not stored
         return ImageValueWriter(rows)
 
     def open_one(self, record: RoutedRecord) -> OpenRecord:
@@ -67,11 +67,11 @@ class DtsOpener(MessageOpener):
             list(images.values()), self._get_writer(layout), layout.keys, partial(_write_record, said, images, rest)
         )
 
-    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - nobody knows what it holds
+    def open_key(self, key: bytes, of: OpenRecord) -> OpenRecord | None:  # noqa: ARG002 - its content is unknown
         return None
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """Without its statement."""
+        """The record without its statement."""
         said, rest = read_with_rest(record.value or b"", self._options.limits)
         return _write_record(said | dict.fromkeys(IMAGES), {}, rest)
 

@@ -1,9 +1,14 @@
-"""Records as people know them from `dts_binlog_parser` of Alibaba's E-MapReduce: nine columns, five of them JSON text.
+"""Records as `dts_binlog_parser` of Alibaba's E-MapReduce shows them: nine columns, five of them JSON text.
 
-Of its habits these are kept, as queries are written for them: a column that is NULL is missing in its image (`fields` names
-it), names within an image are in the order in which Scala's hash maps are walked, a TIMESTAMP is `1618239451.000000`, a name
-of three parts loses the one in the middle, and a record of no table is of `null.null`. Unlike there, the text of a statement
-stands in `afterImages`, bytes are Base64, and an image that holds nothing is `{}`.
+These properties are kept, because existing queries rely on them:
+
+- An image lacks columns that are NULL (`fields` has their names).
+- Names in an image have the iteration order of Scala's hash maps.
+- A TIMESTAMP is `1618239451.000000`.
+- A name of three parts loses the middle part.
+- A record without a table has `null.null`.
+
+These differ: the text of a statement is in `afterImages`, bytes are Base64, and an empty image is `{}`.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ PRINTED = pa.schema(
         *((name, pa.string()) for name in ("extraTags", "fields", "beforeImages", "afterImages", "error")),
     ]
 )
-"""`error`: why a record cannot be read; all else is null then."""
+"""`error`: why the record is unreadable; all other columns are null then."""
 TIMESTAMP = f"{NAMESPACE}.Timestamp"
 DOT = "\\u002E"
 GOLDEN = 0x9E3775CD
@@ -40,7 +45,7 @@ SMALLEST, LOAD = 16, 0.75
 
 
 def print_records(values: Iterable[bytes | None], limits: RecordLimits) -> pa.Table:
-    """Schema `PRINTED`, one row per value; all null for none."""
+    """A table with schema `PRINTED` and one row per value; all null for None."""
     return pa.Table.from_pylist([_print_record(value, limits) if value is not None else {} for value in values], PRINTED)
 
 
@@ -76,7 +81,7 @@ def _print_table(said: str | None) -> str:
 
 
 def _to_time(seconds: int) -> datetime | None:
-    """None for a time that is in no year from 1 to 9999."""
+    """The time in UTC; None outside the years 1 to 9999."""
     try:
         return datetime.fromtimestamp(seconds, EPOCH.tzinfo)
     except (OverflowError, ValueError, OSError):
@@ -93,7 +98,7 @@ def _print_image(image: object, names: list[str]) -> str:
 
 
 def _print_text(value: Any) -> str | None:
-    """None for what an image leaves out."""
+    """The text of a value; None for values that an image leaves out."""
     content = value[1] if isinstance(value, tuple) else value
     if content in (None, NULL, NONE):
         return None
@@ -108,14 +113,14 @@ def _print_text(value: Any) -> str | None:
 
 
 def _print_bytes(said: Mapping[str, Any]) -> bytes | str:
-    """A value that is no text of its character set, or no time, as far as it can be shown."""
+    """A fallback for text with invalid characters and for invalid times."""
     content = said.get("value", said)
     return content if isinstance(content, bytes | str) else _to_json(content)
 
 
 def sort_like_scala(names: Iterable[str]) -> list[str]:
-    """`names` as a `scala.collection.mutable.HashMap` (2.12) that they are put into gives them."""
-    several = list(names)[::-1]  # A bucket is walked from its newest name on.
+    """`names` in the iteration order of a `scala.collection.mutable.HashMap` (2.12), when put in this order."""
+    several = list(names)[::-1]  # Iteration over a bucket starts at its newest name.
     size = SMALLEST
     while len(several) > size * LOAD:
         size *= 2
@@ -123,8 +128,7 @@ def sort_like_scala(names: Iterable[str]) -> list[str]:
 
 
 def _scala_bucket(name: str, size: int) -> int:
-    """The hash of a text as Java has it, spread by a multiplication before and after its bytes are turned round; of that,
-    the highest bits behind a rotation."""
+    """The bucket of a name: Java's hash, multiplied before and after a byte swap, rotated, highest bits."""
     hashed = 0
     units = name.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):

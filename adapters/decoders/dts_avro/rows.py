@@ -23,7 +23,7 @@ from .types import DECIMAL, LABELS
 from .values import INTEGER, PLAIN, to_plain
 
 Image = Mapping[str, Any]
-"""Values by column: None for NULL; a column whose value was not sent is missing."""
+"""Values by column: None for NULL; unchanged columns are missing."""
 
 Build = Callable[[Sequence[Any]], pa.Array]
 
@@ -57,7 +57,7 @@ class ImageRows(MessageRows):
 
 
 def image_to_json(image: object) -> bytes | None:
-    """An image, or the text of a statement, as JSON; bytes are in Base64, and so are values that cannot be read."""
+    """An image or the text of a statement, as JSON. Bytes and unreadable values are Base64."""
     if not isinstance(image, Mapping):
         return None if image is None else msgspec.json.encode(image)
     return msgspec.json.encode({name: _to_shown(value) for name, value in image.items()})

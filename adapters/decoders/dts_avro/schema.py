@@ -1,4 +1,4 @@
-"""The schema of a record, without `bornTimestamp`, which some servers send behind it (`avro`)."""
+"""The Avro schema of a record, without the `bornTimestamp` that some servers append (see `datum_reader`)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ VALUES: list[Any] = [
     _record_schema("TextObject", type="string", value="string"),
     _enum_schema("EmptyObject", ["NULL", "NONE"]),
 ]
-"""What a value of an image may be."""
+"""The possible types of a value in an image."""
 AGAIN = [kind if isinstance(kind, str) else kind["name"] for kind in VALUES]
 
 RECORD = parse_schema(

@@ -1,4 +1,4 @@
-"""Records of DTS in Spark SQL, for people in a notebook."""
+"""DTS records in Spark SQL, for notebooks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ COLUMNS = pa.schema([field for field in PRINTED if field.name != "error"])
 
 
 def register_function(spark: SparkSession) -> str:
-    """Make `dts_binlog_parser(value)` known to the session: a struct of what a record says (`print_records`), all of it
-    NULL for bytes that are no record of DTS. Returns the name. The executors' Python needs this package."""
-    as_function: Any = pandas_udf  # Its stubs know of no struct.
+    """Register `dts_binlog_parser(value)` in the session: a struct of `print_records`, with all fields NULL for bytes
+    that are not a DTS record. Returns the name. The executors' Python needs this package."""
+    as_function: Any = pandas_udf  # Its stubs lack structs.
     spark.udf.register(NAME, as_function(_parse_records, spark_schema(COLUMNS)))
     return NAME
 

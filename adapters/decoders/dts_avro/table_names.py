@@ -1,4 +1,4 @@
-"""What tables of records are called."""
+"""Table names in records."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 DOT = "\\u002E"
-"""A dot that is part of a name, in the names of objects."""
+"""An escaped dot within a name in `objectName`."""
 
 
 def read_table_name(said: Mapping[str, Any]) -> tuple[str, str]:
-    """The database, and the table with it, as `database.table` or `database.schema.table`; empty where none is named. A
-    shard of a logical table says the names of that."""
+    """The database, and the table as `database.table` or `database.schema.table`; empty if none is named. A shard has the
+    names of its logical table."""
     tags = said["tags"]
     if "l_db_name" in tags and "l_tb_name" in tags:
         names = [tags["l_db_name"], tags["l_tb_name"]]

@@ -1,8 +1,8 @@
-"""The numbers by which records tell the types of columns, as far as they tell them.
+"""Column types from the type numbers in records.
 
-They are the types of MySQL's binlog. Each of them has one column type, whatever the values of a record are, NULL among them:
-so records of one table agree about it. Where the number leaves a width or a sign open, the type holds what is usual, and a
-value beyond it is a reject. A type whose number is not known is text.
+The numbers are MySQL's binlog types. Each number has exactly one column type, independent of the values of a record and
+of NULL, so that all records of a table agree. If the number leaves the width or sign open, the type fits usual values,
+and values beyond it are rejected. Columns with an unknown number are text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMES = {
     250: "mediumtext", 251: "longtext", 252: "text", 253: "varchar", 254: "char", 255: "geometry",
 }  # fmt: skip
 DECIMAL = "decimal"
-"""Each value says its digits, but NULL says none: so a column is text of numbers of any scale, whatever its values."""
+"""Each value has its own precision, and NULL has none. So the column is text, with numbers of any scale."""
 LABELS = ("enum", "set")
 TYPES: dict[str, pa.DataType] = {
     "tinyint": pa.int16(),
@@ -41,16 +41,16 @@ TYPES: dict[str, pa.DataType] = {
 
 
 def type_name(source: str, number: int) -> str:
-    """What a type is called, by its number in a source of that kind."""
+    """The name of a type, from its number in a source of that kind."""
     known = NAMES.get(number) if source in LIKE_MYSQL else None
     return known or f"type {number} of {source}"
 
 
 def to_arrow_type(said: str) -> pa.DataType | None:
-    """The Arrow type of a type that is called so; None where records do not tell it."""
+    """The Arrow type of a type name; None for an unknown type."""
     return TYPES.get(said)
 
 
 def to_source_type(said: str) -> str:
-    """What `Column.source_type` is of a column of a type that is called so."""
+    """`Column.source_type` of a column with this type name."""
     return VARIABLE_DECIMAL if said == DECIMAL else said

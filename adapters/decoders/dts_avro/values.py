@@ -27,13 +27,13 @@ GREENWICH = frozenset({"Z", "UTC", "GMT"})
 
 
 def to_plain(value: Value) -> str | bytes:
-    """The text of a value, or its bytes where it is no text. Raises Unfit."""
+    """The text of a value, or its bytes if it is binary. Raises ValueMisfit."""
     branch, said = value
     return BRANCHES[branch](said)
 
 
 def to_timestamp_text(seconds: int, micros: int) -> str:
-    """A time in UTC, without saying so."""
+    """A time in UTC as text without a zone."""
     if not 0 <= micros < MICROS:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a time whose fraction is no number of microseconds")
     try:
@@ -44,7 +44,7 @@ def to_timestamp_text(seconds: int, micros: int) -> str:
 
 
 def to_clock_text(said: Mapping[str, int | None]) -> str:
-    """A date, a time of day or a span of time, both, or a year: whichever parts there are. A fraction is microseconds."""
+    """A date, a time of day or span, both, or a year, depending on the parts. A fraction is in microseconds."""
     parts: tuple[Any, ...] = (*said.values(),)
     if None not in parts and min(parts) >= 0 and parts[-1] < MICROS:
         return FULL % parts if parts[-1] else WHOLE % parts[:-1]
@@ -65,7 +65,7 @@ def _date_text(parts: list[int | None]) -> str:
 
 
 def _time_text(parts: list[int | None], micros: int) -> str:
-    """Of a span below zero every part is."""
+    """A time of day or a span. In a negative span no part is positive."""
     hour, minute, second = (part or 0 for part in parts)
     if min(hour, minute, second, micros) < 0 < max(hour, minute, second, micros) or abs(micros) >= MICROS:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds a time of day whose parts do not go together")
@@ -75,7 +75,7 @@ def _time_text(parts: list[int | None], micros: int) -> str:
 
 
 def _zoned_text(said: Mapping[str, Any]) -> str:
-    """An offset is written as ISO 8601 does; a zone of another name stands behind a space, and no time type reads it."""
+    """The text with an ISO 8601 offset. Other zone names follow after a space, and no time type reads them."""
     zone = said["timezone"].strip()
     found = OFFSET.match(zone)
     if found:

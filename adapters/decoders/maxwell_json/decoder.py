@@ -1,4 +1,4 @@
-"""What Maxwell's messages say."""
+"""Decoder of Maxwell's messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IGNORED = {
 
 
 class MaxwellRow(msgspec.Struct, gc=False):
-    """A message; fields that are not named here do not count."""
+    """A message with the fields that are used."""
 
     type: str
     database: str | None = None
@@ -45,7 +45,7 @@ _row = msgspec.json.Decoder(MaxwellRow).decode
 
 
 class MaxwellBatchReader(BatchReader):
-    """`decoders.messages.message.BatchReader` of Maxwell: each has one row."""
+    """`decoders.messages.message.BatchReader` of Maxwell: each message has one row."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _row(like), rows

@@ -5,18 +5,18 @@
 
 Source: Oracle, "Using the Pluggable Formatters".
 
-**Tables** are named as in `table`. **Types** are not sent: the table declares its columns (`schema:`). Numbers, truth
-values and text are read as the declared type; an array or object is its JSON text; binary values are Base64. **The key** is
-the one in the configuration, or `primary_keys` where messages have it (`includePrimaryKeys=true`).
+**Tables** have the name in `table`. **Types** are not in the messages: declare the columns (`schema:`). Numbers, booleans
+and text are read as the declared type, an array or object as its JSON text, binary values as Base64. **The key** is the
+one in the configuration, or `primary_keys` if messages have it (`includePrimaryKeys=true`).
 
 | `op_type` | |
 | --- | --- |
-| I, U, D | changes; what `after` of an update lacks was not sent; another key in `before` moves the row |
+| I, U, D | changes; a column missing in `after` of an update is unchanged; another key in `before` is a key change |
 | T | a truncate |
 
-**Order** is `pos`, the place in the trail, as a number of any digits: usually that of its file and the offset in it, ten
-digits each. So messages of a table may come through any partitions. The messages of a table without it are ordered by the
-stream: they must all come through one.
+**Order** is `pos`, the position in the trail, a number of any length: usually the file and the offset in it, ten digits
+each. So messages of a table may be in any partitions. Without `pos` the stream orders the messages of a table, which must
+all be in one partition.
 """
 
 from .decoder import OggJsonDecoder

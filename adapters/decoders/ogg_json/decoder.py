@@ -1,4 +1,4 @@
-"""What GoldenGate's messages say."""
+"""Decoder of GoldenGate's operations."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ..messages.typed_rows import TypedRows
 
 OPS = {"I": Op.CREATE, "U": Op.UPDATE, "D": Op.DELETE, "T": Op.TRUNCATE}
 LOW = 10
-"""The digits of a position that its second element has: of 20 digits the first ten are the file of the trail."""
+"""Digits of a position in its second element: the first ten of 20 digits are the trail file."""
 SHORT = LOW + 18
-"""Digits of which both elements surely have 64 bits."""
+"""Digits up to which both elements fit in 64 bits."""
 MOST = 100
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 class GoldenGateOperation(msgspec.Struct, gc=False):
-    """An operation; fields that are not named here do not count."""
+    """An operation with the fields that are used."""
 
     op_type: str
     table: str | None = None
@@ -46,7 +46,7 @@ _operation = msgspec.json.Decoder(GoldenGateOperation).decode
 
 
 class GoldenGateBatchReader(BatchReader):
-    """`decoders.messages.message.BatchReader` of GoldenGate: each has one row."""
+    """`decoders.messages.message.BatchReader` of GoldenGate: each message has one row."""
 
     def __init__(self, like: bytes, rows: TypedRows) -> None:
         one, self.rows = _operation(like), rows
@@ -119,7 +119,7 @@ class GoldenGateFormat(JsonMessageFormat):
 
 
 def _read_row(message: Any) -> Any:
-    """None of a truncate too."""
+    """The row of an operation; None for a truncate, too."""
     return message.before if message.op_type == "D" else message.after if message.op_type != "T" else None
 
 
@@ -137,7 +137,7 @@ def _is_short(pos: object) -> bool:
 
 
 def _read_position(pos: str | int | None) -> tuple[int, ...]:
-    """The number of a position in two elements; nothing where there is none."""
+    """A position as two elements; empty if there is none."""
     if pos is None:
         return ()
     digits = str(pos)
@@ -148,7 +148,7 @@ def _read_position(pos: str | int | None) -> tuple[int, ...]:
 
 
 def _to_micros(said: str | None) -> int | None:
-    """The time of the operation; None for one that is not written as a time."""
+    """The time of the operation; None if the text is not a time."""
     try:
         at = datetime.fromisoformat(said[:26]) if said else None
     except ValueError:

@@ -24,7 +24,7 @@ from .reader import RowReader
 
 STAMP = pa.timestamp("us", "UTC")
 LOW_BITS = 30
-"""Of an offset: those in the second of its elements."""
+"""Bits of an offset in the second element of the sequence."""
 
 OF_DELTA = malformed_reject(
     "it was written for a source with `transport: delta`; to be read elsewhere the source says `operation_column: "
@@ -36,8 +36,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 @dataclass
 class HalfFrame:
-    """Rows of a changes frame: the records they are of, their operations, and by column the values that there are. `missing`
-    grows while columns are built."""
+    """Rows of a changes frame: the indices of their records, their operations, and the values by column. Building columns
+    adds to `missing`."""
 
     places: Sequence[int]
     ops: Sequence[Op | None]
@@ -49,9 +49,9 @@ class HalfFrame:
 
 
 class RowChangeBlock:
-    """Changes of one reader. `raw` has the records, `rows` what the reader made of each payload.
+    """Changes of one reader. `raw` has the records, `rows` the decoded payloads.
 
-    `errors` grows while columns are built; the first reason of a record stays.
+    Building columns adds to `errors`; the first error of a record is kept.
     """
 
     def __init__(self, raw: pa.RecordBatch, reader: RowReader, rows: list[Any], options: RowsDecoderOptions) -> None:
@@ -65,7 +65,7 @@ class RowChangeBlock:
             self.errors |= {i: OF_DELTA for i, value in enumerate(said) if value is not None}
 
     def build(self) -> pa.Table:
-        """The changes frame of these records, in their order; a change of a key is two rows."""
+        """The changes frame of these records, in their order; a key change is two rows."""
         elements = self._sequence_elements()
         values = {name: self.reader.read_values(self.rows, name) for name in self.reader.columns}
         moved = self._find_key_changes()
@@ -83,7 +83,7 @@ class RowChangeBlock:
         return pa.concat_tables([frame, deletes]).combine_chunks().take(pa.array([row for *_, row in order], pa.int64()))
 
     def _find_key_changes(self) -> dict[int, Any]:
-        """The places of updates that changed the key, each with the values that the row had."""
+        """The updates that changed the key, by index, with their old values."""
         if self.options.before_field is None or not self.table.keys:
             return {}
         try:
@@ -96,7 +96,7 @@ class RowChangeBlock:
         return {i: olds[i] for k, i in enumerate(places) if any(key[k] is not UNSET for key in keys)}
 
     def _refuse_partial_rows(self, moved: Mapping[int, Any], values: Mapping[str, list[Any]]) -> None:
-        """A row that gets another key begins there: what it does not hold is nowhere to be found."""
+        """Reject key changes with missing values: the row with the new key has no older values."""
         for i in moved:
             lacking = [name for name, given in values.items() if given[i] is UNSET]
             if lacking:
@@ -134,7 +134,6 @@ class RowChangeBlock:
         return array
 
     def _build_frame(self, half: HalfFrame, elements: Sequence[pa.Array]) -> pa.Table:
-        """The rows of `half`, which have this sequence."""
         count = len(half.places)
         columns = [self._build_column(c, half) for c in self.table.columns]
         raw = self.raw if count == self.raw.num_rows else self.raw.take(pa.array(half.places, pa.int64()))
@@ -153,7 +152,7 @@ class RowChangeBlock:
         return pa.Table.from_arrays([*arrays, *moved, *columns], schema=schema)
 
     def _build_column(self, column: Column, half: HalfFrame) -> pa.Array:
-        """A column, null where a row lacks it or its value does not fit; says so in `half.unsent` and `errors`."""
+        """A column, null for missing and invalid values. Adds to `half.missing` and `errors`."""
         is_key = column.name in self.table.keys
         given = half.values.get(column.name, [UNSET] * len(half.places))
         node = self.reader.columns.get(column.name)
@@ -175,12 +174,11 @@ class RowChangeBlock:
         return array
 
     def _list_names(self, place: int) -> Collection[str]:
-        """What a record calls its columns."""
         try:
             said = _fields(self.raw.column("value")[place].as_py() or b"{}")
             payload = said.get("payload")
             return said if payload is None or not bytes(payload).startswith(b"{") else _fields(payload)
-        except UNREADABLE:  # What no column is read from was not looked at yet.
+        except UNREADABLE:  # No column was read from the record, so it was not parsed before.
             return ()
 
     def _fail(self, place: int, code: str, sentence: str) -> None:
@@ -188,12 +186,12 @@ class RowChangeBlock:
 
 
 def offsets_to_sequence(offsets: pa.Array) -> list[pa.Array]:
-    """The elements of a sequence that is the offset."""
+    """The sequence elements of offsets."""
     return [pc.shift_right(offsets, LOW_BITS), pc.bit_wise_and(offsets, (1 << LOW_BITS) - 1)]
 
 
 def read_operation(value: object, options: RowsDecoderOptions) -> Op | None:
-    """What a value of the operation column means; None when it means nothing. Numbers are compared as text."""
+    """The operation of a value in the operation column; None for an unknown one. Numbers are compared as text."""
     if value is None and options.inserts_only:
         return Op.CREATE
     known = isinstance(value, str | int) and not isinstance(value, bool)
@@ -201,7 +199,7 @@ def read_operation(value: object, options: RowsDecoderOptions) -> Op | None:
 
 
 def _to_int(value: object) -> object:
-    """A whole number, of digits too; anything else stays what no integer is made of."""
+    """An integer, also from digits; other values become text that no integer can be built from."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         return int(value)
     return value if value is None or (isinstance(value, int) and not isinstance(value, bool)) else "none"

@@ -1,4 +1,4 @@
-"""The decoder: its options, and the parts that do its four calls."""
+"""Decoder of rows as JSON objects."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from .tombstones import TombstoneRows
 
 
 class RowsDecoder(MaskingDecoder):
-    """`ports.decoder.Decoder` of rows as JSON objects, with and without types. `options` as in `options.RowsDecoderOptions`;
-    ConfigProblem names every wrong one."""
+    """`ports.decoder.Decoder` of rows as JSON objects, with and without types. `options` as in
+    `options.RowsDecoderOptions`; raises ConfigProblem that names every wrong one."""
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         given = dict(options or {})
@@ -48,7 +48,7 @@ class RowsDecoder(MaskingDecoder):
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
-        """The options, or ConfigProblem that names every wrong one without its value."""
+        """The validated options. Raises ConfigProblem that names every wrong option without its value."""
         return read_options(options)
 
     def route(self, raw: pa.Table) -> pa.Table:
@@ -85,13 +85,13 @@ class RowsDecoder(MaskingDecoder):
         return self._options.to_read_types(self._tables.masked_spec(spec))
 
     def _find_layout(self, sample: pa.Table, table: str) -> RowLayout:
-        """Of the first record that can be read; all have the same."""
+        """The layout of the first readable record; all records have the same."""
         groups = find_frames(sample["value"].combine_chunks(), self._options.limits.depth).groups
         return self._layouts.get_layout(groups[0].schema if groups else None, table)
 
 
 def _accept_truncates(changes: pa.Table, condition: Expr) -> pa.Table:
-    """Rows that lack nothing but a key are right where the condition holds: every lane makes truncates of them."""
+    """Accept rows whose only error is a missing key, if the condition holds: every lane makes truncates of them."""
     keyless = pc.fill_null(pc.starts_with(changes[ERROR], f"{RejectCode.NULL_KEY}: "), False)
     if not pc.any(keyless).as_py():
         return changes

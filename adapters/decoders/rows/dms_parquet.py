@@ -1,9 +1,9 @@
-"""Rows of the Parquet files that AWS DMS writes to S3: the records that `transport: files` makes of them.
+"""Rows of AWS DMS's Parquet files on S3: the records that `transport: files` makes of them.
 
 `{"schema":{"Op":"string","id":"int64"},"payload":{"_file":1634499804349,"_row":1,"Op":"U","id":1}}`
 
-Types are those of the file. Operations are as in CSV: column `Op` (`operation_column`) holds `I`, `U` or `D` (`operations`);
-rows of a full load without it are reads. The order is that of the files and of the rows in them.
+Types are those of the file. Operations are as in CSV: column `Op` (`operation_column`) contains `I`, `U` or `D`
+(`operations`); full-load rows without it are reads. Files and the rows in them define the order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .options import RowsDecoderOptions
 
 
 class DmsOptions(RowsDecoderOptions):
-    """`RowsDecoderOptions` with what DMS writes as defaults."""
+    """`RowsDecoderOptions` with the defaults of DMS."""
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {"create": ("I",), "update": ("U",), "delete": ("D",)}
 
@@ -35,14 +35,14 @@ class DmsOptions(RowsDecoderOptions):
     sequence_columns: tuple[str, ...] = PARQUET_SEQUENCE
 
     def list_meanings(self) -> Mapping[str, tuple[str, ...]]:
-        """See `RowOptions.meanings`; and what the transport puts into rows of a full load that have no operation."""
+        """See `RowOptions.list_meanings`. Adds the value that the transport writes into full-load rows."""
         said = super().list_meanings()
         return {**said, "read": (*said.get("read", ()), OF_LOAD)}
 
 
 class DmsParquetDecoder(RowsDecoder):
-    """`ports.decoder.Decoder` of rows of DMS's Parquet files. `options` as in `DmsOptions`; ConfigProblem names every wrong
-    one."""
+    """`ports.decoder.Decoder` of rows of DMS's Parquet files. `options` as in `DmsOptions`; raises ConfigProblem that
+    names every wrong one."""
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:

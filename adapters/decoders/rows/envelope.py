@@ -1,4 +1,4 @@
-"""What the event log keeps of a row beside its bytes."""
+"""Envelope columns of the event log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class RowEnvelopes:
-    """Reads envelopes of any records; what cannot be read is null, and its `error` says why."""
+    """Reads the envelopes of any records. Unreadable values are null, with the reason in `error`."""
 
     def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -71,7 +71,7 @@ class RowEnvelopes:
 
 
 def _build_images(ops: list[Op | None], payloads: list[bytes], errors: dict[int, Reject]) -> dict[str, pa.Array]:
-    """The rows as they were sent: before for a delete, after for the others."""
+    """The rows as they were sent: before for a delete, after for others."""
     is_delete = [op == Op.DELETE for op in ops]
     texts = [text if op is not None else None for op, text in zip(ops, payloads, strict=True)]
     images, bad = build_or_reject(lambda some: pa.array(some, pa.binary()).cast(pa.string()), texts, "it")
@@ -87,7 +87,7 @@ def _read_element(rows: list[dict[str, msgspec.Raw]], name: str) -> pa.Array:
 
 
 def _to_scalar(value: msgspec.Raw | None) -> Any:
-    """A value that is text, a number or a truth value; None for anything else: it is no operation and no sequence."""
+    """A text, number or boolean; None for other values, which are neither an operation nor a sequence."""
     if value is None or bytes(value).startswith((b"{", b"[")):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What rows look like: by the schema that a record carries, or as the configuration declares them."""
+"""Layouts of rows: from the schema in a record, or from declared columns."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _schema = msgspec.json.Decoder(dict[str, str | dict[str, object]]).decode
 
 @dataclass(frozen=True, eq=False)
 class RowLayout:
-    """The columns of rows, in order, and how each is read; or why they are not known. `fingerprint` tells layouts apart.
-    `masked`: of columns that are, how what is there instead of their values is read."""
+    """The columns of rows in order with their readers, or an error. `fingerprint` distinguishes layouts. `masked`:
+    readers for masked columns."""
 
     fingerprint: str
     readers: Mapping[str, ValueReader]
@@ -40,7 +40,7 @@ class RowLayout:
 
 
 class RowLayouts:
-    """The layouts of one decoder; keeps those it has seen."""
+    """The layouts of one decoder, cached."""
 
     def __init__(self, options: RowsDecoderOptions) -> None:
         self._options = options
@@ -51,8 +51,8 @@ class RowLayouts:
         self._declared: dict[str, RowLayout] = {}
 
     def get_layout(self, schema: bytes | None, table: str) -> RowLayout:
-        """The layout of records of `table` that carry the JSON text `schema`, or none. One without columns where nothing is
-        known of records without schema."""
+        """The layout of records of `table` with the JSON text `schema`, or None for records without one. Without a schema
+        and declared columns the layout has no columns."""
         found = self._find_layout(schema, table)
         masks = self._private.get_masks(table)
         if not masks:
@@ -80,11 +80,11 @@ class RowLayouts:
         return said if said and said.readers else known
 
     def is_row_schema(self, schema: bytes) -> bool:
-        """Whether it is a schema of rows, whose types are those of its records."""
+        """True for a valid schema of rows, which defines the types of its records."""
         return schema in self._known and self._known[schema].error is None
 
     def declared_layout(self, table: str) -> RowLayout:
-        """The layout that the configuration declares."""
+        """The layout of the declared columns."""
         if table not in self._declared:
             if len(self._declared) >= MAX_LAYOUTS:
                 self._declared.clear()

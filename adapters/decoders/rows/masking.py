@@ -1,4 +1,4 @@
-"""Where rows have values."""
+"""Access to values in rows, for masking."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .options import BEFORE, RowsDecoderOptions
 
 
 class RowColumnReader:
-    """`decoders.masking.json_values.ColumnReader` of the columns of a layout."""
+    """`decoders.masking.json_values.ColumnReader` for the columns of a layout."""
 
     def __init__(self, layout: RowLayout) -> None:
         self._nodes = layout.readers
@@ -75,7 +75,7 @@ class RowOpener(EachRecordOpener):
         return open_json_key(key, of)
 
     def mask_ignored(self, record: RoutedRecord) -> bytes | None:
-        """Only a record without a value is."""
+        """The value as it is: only records without a value are ignored."""
         return record.value
 
     def _get_writer(self, layout: RowLayout) -> JsonValueWriter:
@@ -86,7 +86,7 @@ class RowOpener(EachRecordOpener):
         return self._writes[layout]
 
     def _masked_schema(self, schema: bytes, table: str, layout: RowLayout) -> msgspec.Raw:
-        """Text where masks are, if it is a schema of rows."""
+        """The schema with the type string for masked columns, if it is a schema of rows."""
         which = (schema, table)
         if which not in self._schemas:
             if len(self._schemas) >= MAX_LAYOUTS:

@@ -1,4 +1,4 @@
-"""The options of the decoder, checked on their own."""
+"""Options of the rows decoder, with validation."""
 
 from __future__ import annotations
 
@@ -15,18 +15,22 @@ from ..json.type_names import NAMES, find_reader
 OPERATION = "_op"
 SEQUENCE = ("_version", "_order", "_row")
 BEFORE = "_before"
-"""What the records of `transport: delta` are called in."""
+"""Field names in records of `transport: delta`."""
 OF_OFFSET = 2
-"""Elements of a sequence that is made of the offset: with one, there would be no room for the epoch above large ones."""
+"""Elements of a sequence made of the offset: in a single one, large offsets would leave no room for the epoch."""
 
 
 class RowsDecoderOptions(common.RowOptions):
-    """What `RowsDecoder` takes: see the package, and `RowOptions` for what is not said there. `sequence_columns`: none where
-    the offset is the order. `inserts_only`: a row that says no operation is a new one. `text_values`: every value is text,
-    as `adapters.arrow.text_values` reads it. `tombstones`: with `inserts_only` and without `sequence_columns`, `delete`
-    makes a record without a value a delete of its key. `in_files`: offsets say where in files rows stand, and rejects do,
-    too. `truncates`: per table the condition (`domain.policy.expr.Expr`) that holds for its truncates, which need not have a
-    key."""
+    """Options of `RowsDecoder`: see the package, and `RowOptions` for the inherited ones.
+
+    - `sequence_columns`: empty if offsets order the rows.
+    - `inserts_only`: a row without an operation is a create.
+    - `text_values`: every value is text, read by `adapters.arrow.text_values`.
+    - `tombstones`: `delete` makes a record without a value a delete of its key. Requires `inserts_only` and no
+      `sequence_columns`.
+    - `in_files`: offsets encode positions in files, which rejects then name.
+    - `truncates`: for each table the condition (`domain.policy.expr.Expr`) of its truncates, which need no key.
+    """
 
     USUAL: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "create": ("c", "I", "INSERT"),
@@ -54,21 +58,21 @@ class RowsDecoderOptions(common.RowOptions):
 
     @property
     def elements(self) -> int:
-        """How many elements the sequence has."""
+        """The number of elements in the sequence."""
         return len(self.sequence_columns) or OF_OFFSET
 
     def find_reader(self, said: str) -> ValueReader:
-        """How values of a column that is declared so are read."""
+        """The reader for values of a column with this declared type."""
         return texts.text_value_reader(find_reader(said).type) if self.text_values else find_reader(said)
 
     @property
     def before_field(self) -> str | None:
-        """The field with the values that an update changed, where records have one."""
+        """The field with the old values of an update, if records have one."""
         return BEFORE if self.sequence_columns == SEQUENCE else None
 
 
 def read_options(options: Mapping[str, object]) -> RowsDecoderOptions:
-    """The options, or ConfigProblem that names every wrong one without its value."""
+    """The validated options. Raises ConfigProblem that names every wrong option without its value."""
     found = common.read_options(RowsDecoderOptions, options, "rows")
     if found.text_values:
         common.refuse_types(found.declared, texts.NAMES, lambda node: texts.find_text_reader(node.type) is not None)

@@ -21,7 +21,7 @@ Scalar = str | int | float | bool
 
 
 class RowReader:
-    """Decodes payloads, of which it reads the columns of `table` that the layout has, and what says of the change."""
+    """Decodes payloads: the columns of `table` that the layout has, and the fields that describe the change."""
 
     def __init__(self, table: TableSpec, layout: RowLayout, options: RowsDecoderOptions) -> None:
         nodes = {**layout.readers, **layout.masked}
@@ -37,20 +37,20 @@ class RowReader:
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(self._fields.wire).decode
 
     def read_rows(self, payloads: list[bytes]) -> Read:
-        """One object per payload; `blank` where there is an error."""
+        """One object per payload; `blank` for unreadable payloads."""
         return decode_or_reject(self._decode, payloads, self.blank)
 
     def read_values(self, rows: Sequence[Any], name: str) -> list[Any]:
-        """A column of the table of every row: UNSET where the row lacks it."""
+        """A column of every row: UNSET if it is missing."""
         return self._fields.values(rows, name)
 
     def read_metadata(self, rows: Sequence[Any], name: str) -> list[Any]:
-        """What every row says in a column that tells of the change, None where it says nothing."""
+        """A metadata field of every row; None if it is missing."""
         found = self._fields.values(rows, name)
         return [None if v is UNSET else msgspec.json.decode(v) if isinstance(v, msgspec.Raw) else v for v in found]
 
     def read_olds(self, rows: Sequence[Any], name: str) -> list[Any]:
-        """The object of the values that every row had before, None where there is none. Raises one of UNREADABLE."""
+        """The old values of every row as an object, or None. Raises one of UNREADABLE."""
         found = self._fields.values(rows, name)
         return [None if v is UNSET else self._type_old(v) if isinstance(v, msgspec.Raw) else v for v in found]
 
@@ -58,7 +58,7 @@ class RowReader:
         return msgspec.json.decode(old, type=self._olds.wire)
 
     def read_old_values(self, olds: Sequence[Any], name: str) -> list[Any]:
-        """A column of what `olds` gave; UNSET where it did not change."""
+        """A column of the objects from `read_olds`; UNSET if it did not change."""
         return self._olds.values(olds, name)
 
 
@@ -67,7 +67,7 @@ def _extra_fields(options: RowsDecoderOptions) -> tuple[str, ...]:
 
 
 def _metadata_readers(options: RowsDecoderOptions, old: Any) -> dict[str, ValueReader]:
-    """The fields that tell of the change; a column of the table of that name is read as the column is."""
+    """The fields that describe the change. A column of the table with the same name takes precedence."""
     scalar: Any = Scalar
     fields = dict.fromkeys(_extra_fields(options), ValueReader(pa.string(), scalar, pa.array))
     return (
@@ -76,7 +76,7 @@ def _metadata_readers(options: RowsDecoderOptions, old: Any) -> dict[str, ValueR
 
 
 def _with_type(node: ValueReader, arrow: pa.DataType) -> ValueReader:
-    """`node` making arrays of `arrow`, which the table may have from another version of its schema."""
+    """A reader like `node` for arrays of `arrow`, the type of another version of the schema."""
     if node.type == arrow:
         return node
     return ValueReader(arrow, node.wire, lambda values: cast_values(node.build(values), arrow), node.placeholder)

@@ -1,4 +1,4 @@
-"""Raw records to the changes frame: by schema, then block by block, then back in their order."""
+"""Decoding of raw records to the changes frame: split by schema, decoded in blocks, merged in their order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .reader import RowReader
 MAX_READERS = 512
 EMPTY = malformed_reject("its value is empty")
 Part = tuple[list[int], pa.Table]
-"""Places of records in their piece, and their changes: one row each, or several in a row."""
+"""Indices of records in their slice, and their changes: one row per record, or several consecutive ones."""
 
 
 class RowFrameDecoder:
-    """Decodes frames of records that were routed to one table. Keeps generated readers, and nothing of the records."""
+    """Decodes frames of records of one table. Caches generated readers, never records."""
 
     def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -84,7 +84,7 @@ class RowFrameDecoder:
 
 
 def _merge_in_order(parts: list[Part], raw: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
-    """The parts of one piece as one frame, in the order of its records: a record may have become two rows."""
+    """The parts of one slice as one frame, in the order of its records. A record may have two rows."""
     if len(parts) == 1:
         return parts[0][1]
     whole = pa.concat_tables([schema.empty_table(), *(part for _, part in parts)])

@@ -1,4 +1,4 @@
-"""Records to tables: a topic is a table, and a row says what became of it."""
+"""Routing of records to tables by topic, with a check of the operation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Outcome = tuple[str | None, str | None, str | None, str | None]
 
 
 class RowRouter:
-    """Routes frames."""
+    """Routes frames of rows."""
 
     def __init__(self, options: RowsDecoderOptions, layouts: RowLayouts) -> None:
         self._options, self._layouts = options, layouts
@@ -55,7 +55,7 @@ class RowRouter:
         )
 
     def _route_group(self, group: SchemaGroup, topics: Sequence[str]) -> list[Outcome]:
-        """Rows that carry their types are looked into when they are decoded; whether others are rows at all, here."""
+        """The outcomes of a group. Rows with types are checked when they are decoded; other rows are checked here."""
         of_topic = {topic: self._route_topic(group.schema, topic) for topic in set(topics)}
         if group.schema is not None and all(fingerprint != BARE for _, fingerprint, *_ in of_topic.values()):
             return [of_topic[topic] for topic in topics]

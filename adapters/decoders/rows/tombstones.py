@@ -1,4 +1,4 @@
-"""Records without a value, where every row is a new one: deletes of the key that they carry."""
+"""Records without a value as deletes of their key, for tables with `tombstones: delete`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Scalar = str | int | float | bool
 
 
 class TombstoneRows:
-    """Writes tombstones as rows that say they are deleted, so that nothing behind this knows another kind of delete."""
+    """Converts tombstones to rows with the delete operation, so that later steps handle one kind of delete."""
 
     def __init__(self, options: RowsDecoderOptions) -> None:
         self._options = options
@@ -25,7 +25,7 @@ class TombstoneRows:
         self._delete = meanings[0] if meanings else None
 
     def to_rows(self, raw: pa.Table) -> pa.Table:
-        """The records, those without a value as deletes where their table takes them for that and they have a key."""
+        """The records. Those with a key but no value become deletes if their table has `tombstones: delete`."""
         if self._delete is None or not raw["value"].null_count:
             return raw
         names = ("topic", "key", "value")
@@ -37,7 +37,8 @@ class TombstoneRows:
         return raw.set_column(place, raw.schema.field(place), pa.array(values, pa.binary()))
 
     def _to_row(self, topic: str, key: bytes) -> bytes | None:
-        """The deleted row; None where the table does not take it for one. A key that is none is a row that is none."""
+        """The deleted row; None if the table does not use tombstones. An invalid key is returned, and rejected as a
+        row."""
         keys, columns = self._options.keys_of(topic), self._options.columns_of(topic)
         if not keys or not columns or find_table_entry(self._list_modes(), topic) != "delete":
             return None
@@ -48,7 +49,7 @@ class TombstoneRows:
             return key
 
     def _read_key_fields(self, key: bytes, keys: tuple[str, ...], columns: Mapping[str, str]) -> Mapping[str, object]:
-        """The columns of a key that is an object, or the value of the only key column; text need not be JSON."""
+        """The fields of a key that is an object, or the value of a single key column. Text does not have to be JSON."""
         try:
             payload = split_record(key, self._options.limits.depth)[1]
         except UNREADABLE:
