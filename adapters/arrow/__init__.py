@@ -1,1 +1,1 @@
-"""What engines do with Arrow tables, whoever holds the rest of the rows."""
+"""Functions over Arrow tables, shared by engines, decoders and sinks."""

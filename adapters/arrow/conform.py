@@ -1,4 +1,4 @@
-"""Makes rows fit the types a target has, or says which row does not."""
+"""Casts of rows to the types of a target, with rejects for values that do not fit."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .decimals import cast_digits, from_text
 from .record_errors import ValueMisfit
 
 NO_CAST = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueMisfit)
-"""What a cast raises for a value that has none."""
+"""Errors of a cast for values that do not fit."""
 
 
 def conform_rows(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
-    """`rows` with the columns of `schema` cast to its types without any loss, and the rows that do not fit.
+    """`rows` with the columns of `schema` cast to its types without loss, and the rows that do not fit.
 
-    Columns that `schema` does not have pass unchanged. Rejected rows keep their original types and get `_error`.
+    Columns missing in `schema` stay unchanged. Rejected rows keep their original types and get `_error`.
     """
     cast, bad = {}, {}
     for field in schema:
@@ -34,7 +34,7 @@ def conform_rows(rows: pa.Table, schema: pa.Schema) -> tuple[pa.Table, pa.Table]
 
 
 def cast_column(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArray, list[int]]:
-    """`column` cast to `to`; values that do not fit become null and their row numbers are returned."""
+    """`column` cast to `to`, and the row numbers of values that do not fit, which become null."""
     try:
         return _cast(column, to), []
     except NO_CAST:
@@ -43,14 +43,14 @@ def cast_column(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArr
 
 
 def _cast(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
-    """Of text with many digits Arrow itself would make other numbers."""
+    """A cast without Arrow's wrong results for text with many digits."""
     if pa.types.is_decimal(to) and pa.types.is_string(column.type):
         return pa.chunked_array([from_text(chunk, to) for chunk in column.chunks], to)
     return cast_digits(column, to)
 
 
 def _bisect(column: pa.ChunkedArray, to: pa.DataType, start: int) -> tuple[list[pa.Array], list[int]]:
-    """Casts halves until the values that fail stand alone: their number is small, so this stays near linear."""
+    """Cast halves until each failing value is alone. Few values fail, so this stays near linear."""
     try:
         whole = _cast(column, to)
     except NO_CAST:

@@ -1,4 +1,4 @@
-"""Decimals: unscaled integers, text and numbers, without passing through floats."""
+"""Decimals from unscaled integers, text and numbers, without floats."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .value_readers import ValueReader, make_nullable, text_reader
 
 MAX_PRECISION = 76
 MAX_SCALE = 16_383 + 131_072
-"""No database's number has more digits behind (PostgreSQL: 16,383) or before the point (PostgreSQL: 131,072)."""
+"""The most digits of a database's number after (PostgreSQL: 16,383) and before the point (PostgreSQL: 131,072)."""
 BIG = 4_000
-"""Digits from which on Python no longer turns an int into text directly."""
+"""Digits from which Python refuses to convert an int to text directly."""
 TOO_LONG = "holds a decimal with more digits than its type"
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,5})?\Z", re.ASCII)
 
 
 def decimal_type(precision: int | None, scale: int) -> pa.DataType | None:
-    """The Arrow type of a decimal, None when no decimal type is wide enough. Without a declared precision the widest
-    128-bit type, or as wide as the scale asks. A negative scale becomes digits before the point."""
+    """The Arrow type of a decimal; None if no decimal type is wide enough. Without a precision, the widest 128-bit type,
+    or wider if the scale requires it. A negative scale becomes digits before the point."""
     digits = (precision or 38) + max(0, -scale)
     places = max(0, scale)
     digits = max(digits, places)
@@ -37,8 +37,8 @@ def decimal_type(precision: int | None, scale: int) -> pa.DataType | None:
 
 
 def decimal_reader(precision: int | None, scale: int, *, numeric: bool) -> ValueReader:
-    """`org.apache.kafka.connect.data.Decimal`: base64 of the big-endian unscaled value; with `numeric` also JSON numbers
-    (the converter's `decimal.format=NUMERIC`). Text when no Arrow decimal is wide enough."""
+    """Reader of `org.apache.kafka.connect.data.Decimal`: base64 of the big-endian unscaled value; with `numeric` also
+    JSON numbers (the converter's `decimal.format=NUMERIC`). Text if no Arrow decimal is wide enough."""
     arrow = decimal_type(precision, scale)
     if arrow is None:
         return _text_reader(lambda raw: to_plain_text(parse_unscaled(raw), scale), numeric)
@@ -51,19 +51,19 @@ def decimal_reader(precision: int | None, scale: int, *, numeric: bool) -> Value
 
 
 def accept_numbers(node: ValueReader) -> ValueReader:
-    """The node; one that reads a decimal from its unscaled value reads JSON numbers too."""
+    """The reader, which also accepts JSON numbers if it reads decimals from unscaled values."""
     return _lenient_reader(node.build, node.type) if pa.types.is_decimal(node.type) and node.wire is bytes else node
 
 
 def parse_unscaled(value: bytes) -> int:
-    """The integer of big-endian bytes in two's complement."""
+    """The integer of big-endian two's complement bytes."""
     if not value:
         raise ValueMisfit(RejectCode.MALFORMED, "holds a decimal without digits")
     return int.from_bytes(value, "big", signed=True)
 
 
 def from_unscaled(values: list[int | None], arrow: pa.DataType) -> pa.Array:
-    """Decimals of `arrow` from their unscaled integers; refuses those with more digits than its precision."""
+    """Decimals of `arrow` from unscaled integers. Raises ValueMisfit for more digits than its precision."""
     try:
         small = pa.array(values, pa.int64())
     except OverflowError:
@@ -91,7 +91,7 @@ def _refuse_digits(bounds: pa.StructScalar, arrow: pa.DataType) -> None:
 
 
 def _lenient_reader(of_bytes: Callable[[Sequence[Any]], pa.Array], arrow: pa.DataType) -> ValueReader:
-    """Base64 text or JSON numbers, told apart value by value."""
+    """Reader of base64 text or JSON numbers, decided value by value."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         raws = [None if v is None or bytes(v) == b"null" else bytes(v) for v in values]
@@ -129,7 +129,7 @@ def _parse_integer(figures: Sequence[int]) -> int:
 
 
 def decimal_text_reader(arrow: pa.DataType) -> ValueReader:
-    """Decimals written as text or as JSON numbers; `NAN`, infinities and anything else that is no number is refused."""
+    """Reader of decimals in text or JSON numbers. Refuses `NAN`, infinities and other text."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         return from_text(pa.array([_unquote(v) for v in values], pa.string()), arrow)
@@ -138,15 +138,15 @@ def decimal_text_reader(arrow: pa.DataType) -> ValueReader:
 
 
 def from_text(written: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """Decimals of `arrow` from text; refuses what is no finite number, or has more digits or places than the type."""
+    """Decimals of `arrow` from text. Raises ValueMisfit for other than finite numbers, and for more digits or places."""
     if pc.all(pc.match_substring_regex(written, _valid_text_pattern(arrow))).as_py() is not False:
         return written.cast(arrow)
     return from_unscaled([_parse_number(v, arrow.scale) for v in written.to_pylist()], arrow)
 
 
 def _valid_text_pattern(arrow: pa.DataType) -> str:
-    """What Arrow reads right as a decimal of this type. Of text with more digits, or an exponent, it makes other numbers
-    without a word, or ends the process."""
+    """The text that Arrow converts correctly to a decimal of this type. For more digits, or an exponent, Arrow returns
+    wrong numbers without an error, or ends the process."""
     whole, places = arrow.precision - arrow.scale, arrow.scale
     if not whole:
         return rf"\A[+-]?0?\.\d{{1,{places}}}\z"
@@ -164,7 +164,7 @@ def _unquote(value: msgspec.Raw | None) -> str | None:
 
 
 def variable_decimal_reader() -> ValueReader:
-    """`io.debezium.data.VariableScaleDecimal` as its decimal text, all digits kept."""
+    """Reader of `io.debezium.data.VariableScaleDecimal` as decimal text with all digits."""
     wire = msgspec.defstruct(
         "VariableScaleDecimal", [("scale", make_nullable(int), None), ("value", make_nullable(bytes), None)], gc=False
     )
@@ -182,7 +182,7 @@ def _variable_to_text(value: Any) -> str:
 
 
 def to_plain_text(number: int, scale: int) -> str:
-    """Digits with a point, never with an exponent."""
+    """Digits with a point, without an exponent."""
     if abs(scale) > MAX_SCALE:
         raise ValueMisfit(RejectCode.OUT_OF_RANGE, TOO_LONG)
     if scale <= 0:
@@ -195,15 +195,15 @@ def to_plain_text(number: int, scale: int) -> str:
 
 
 def cast_digits(values: Any, to: pa.DataType) -> Any:
-    """`values.cast(to)` of an array, or one of chunks. Decimals that become text, also inside of lists, structs and maps,
-    have all their digits and no exponent, which Arrow would write from seven zeros behind the point on."""
+    """`values.cast(to)` for an array or chunked array. Decimals as text, also in lists, structs and maps, have all their
+    digits and no exponent; Arrow writes exponents from seven zeros after the point on."""
     if isinstance(values, pa.ChunkedArray):
         return pa.chunked_array([cast_digits(chunk, to) for chunk in values.chunks], to)
     kind, t = values.type, pa.types
     if t.is_decimal(kind) and t.is_string(to):
         return _digit_texts(values.cast(to), values)
     if t.is_list(kind) and t.is_list(to):
-        whole = pa.concat_arrays([values])  # Not sliced, as its offsets have to be.
+        whole = pa.concat_arrays([values])  # Removes the slice, because offsets must not be sliced.
         items = cast_digits(whole.values, to.value_type)
         return pa.ListArray.from_arrays(whole.offsets, items, type=to, mask=whole.is_null())
     if t.is_struct(kind) and t.is_struct(to) and [f.name for f in kind] == [f.name for f in to]:

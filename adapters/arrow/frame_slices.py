@@ -1,4 +1,4 @@
-"""Frames in pieces of a bounded size, and pieces put together again in their order."""
+"""Frames in slices of limited size, and slices merged in their order."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from replicator.domain.table import TableSpec
 
 PIECE_ROWS = 4_096
 FEW = 512
-"""Records per chunk below which copying a frame into one chunk costs less than the work per piece (measured)."""
+"""Records per chunk below which copying a frame into one chunk costs less than the work per slice (measured)."""
 SMALL = 512 * 1024 * 1024
 RECORD_IDS = {TOPIC: "topic", PARTITION: "partition", OFFSET: "offset"}
 
 Part = tuple[list[int] | None, pa.Table]
-"""Places of records in their piece (None: all of it), and their changes."""
+"""Indices of records in their slice (None: all), and their changes."""
 
 
 def split_frame(raw: pa.Table, rows: int = PIECE_ROWS) -> Iterator[pa.RecordBatch]:
-    """Consecutive pieces of at most `rows` records; frames of many tiny chunks are copied into one first."""
+    """Consecutive slices of at most `rows` records. Frames of many tiny chunks are copied into one chunk first."""
     chunks = raw["value"].num_chunks
     if chunks > 1 and raw.num_rows < FEW * chunks and raw.nbytes < SMALL:
         raw = raw.combine_chunks()
@@ -35,7 +35,7 @@ def select_records(raw: pa.RecordBatch, places: list[int] | None) -> pa.RecordBa
 
 
 def build_rejected(raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject]) -> pa.Table:
-    """The changes frame of records of which nothing is known but why they are rejected."""
+    """The changes frame of rejected records: only positions and errors are set."""
     known = {name: raw.column(of) for name, of in RECORD_IDS.items()} | {ERROR: pa.array(map(str, rejects), pa.string())}
     schema = changes_schema(table)
     columns = [known[f.name] if f.name in known else pa.nulls(raw.num_rows, f.type) for f in schema]
@@ -43,7 +43,7 @@ def build_rejected(raw: pa.RecordBatch, table: TableSpec, rejects: list[Reject])
 
 
 def merge_parts(parts: list[Part], schema: pa.Schema) -> pa.Table:
-    """The parts of one piece as one frame, in the order of its records."""
+    """The parts of one slice as one frame, in the order of its records."""
     if len(parts) == 1 and parts[0][0] is None:
         return parts[0][1]
     whole = pa.concat_tables([schema.empty_table(), *(part for _, part in parts)])
@@ -53,7 +53,7 @@ def merge_parts(parts: list[Part], schema: pa.Schema) -> pa.Table:
 
 
 def read_bytes(values: pa.Array) -> bytes:
-    """All bytes of an array of text or bytes, one value after the other; those of nulls may be anything."""
+    """The bytes of all values in an array of text or bytes, concatenated. Nulls may contribute any bytes."""
     if not len(values):
         return b""
     _, offsets, data = values.buffers()

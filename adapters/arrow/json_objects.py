@@ -1,4 +1,4 @@
-"""JSON objects with known fields: as generated msgspec structs, or, where a name cannot be a struct's, as raw fields."""
+"""JSON objects with known fields, as generated msgspec structs, or raw fields for names that structs do not allow."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NULL = msgspec.Raw(b"null")
 
 
 class ObjectReader(Protocol):
-    """Reads objects of some fields. `wire` is the type msgspec decodes; `nodes` are the fields, read as it says.
+    """Reads objects with known fields. `wire` is the type that msgspec decodes; `nodes` are the readers of its fields.
 
-    A field that an object lacks reads as UNSET, a null one as None.
+    A missing field reads as UNSET, a null one as None.
     """
 
     wire: Any
@@ -34,7 +34,7 @@ class ObjectReader(Protocol):
 
 
 class StructObjectReader(ObjectReader):
-    """Objects as instances of a generated struct: the fast way."""
+    """Objects as instances of a generated struct. The fast way."""
 
     def __init__(self, nodes: dict[str, ValueReader]) -> None:
         self.nodes = nodes
@@ -75,7 +75,7 @@ class RawObjectReader(ObjectReader):
 
 
 def _raw_reader(node: ValueReader) -> ValueReader:
-    """`node` reading the raw JSON of its values."""
+    """A reader like `node` for the raw JSON of its values."""
     decode = msgspec.json.Decoder(node.wire).decode
 
     def build(values: Sequence[Any]) -> Any:
@@ -85,5 +85,5 @@ def _raw_reader(node: ValueReader) -> ValueReader:
 
 
 def choose_objects(names: Iterable[str]) -> Callable[[dict[str, ValueReader]], ObjectReader]:
-    """What reads objects with fields of these names, or some of them."""
+    """The reader class for objects with fields of these names, or some of them."""
     return RawObjectReader if any(c in '\\"' or c < " " for name in names for c in name) else StructObjectReader

@@ -1,24 +1,24 @@
-"""Changes that must be kept together or apart when a stream is cut.
+"""Segments: where a stream of changes must be cut, and where it must not.
 
-A key change is a delete of the old key (`_moved_to`) followed by a create of the new one (`_find_old_key`). Values that the
-create does not send are those the old row had just before, so both halves must meet a target that still, and already,
-holds that row as it was. Other values that were not sent are those of the key's own row, which must not have been deleted,
-truncated or moved there within the segment: which of the target's rows would then be meant, depends on how much of the
-segment the target has seen before (a connector may send changes again).
+A key change is a delete of the old key (`_moved_to`) followed by a create of the new one (`_moved_from`). Values missing
+in the create come from the old row as it was just before. So both halves must be applied to a target that already
+contains that row, and still contains it. Other missing values come from the row with the same key. That row must not be
+deleted, truncated or moved in the segment. Otherwise the result depends on how much of the segment was applied before,
+because a connector may send changes again.
 
-Where the configuration orders changes (`TableSpec.ordered_by`) they arrive in any order. A change before one that lacks
-values may turn out to be older than the target's row, whose values then count and not its own. A change that lacks
-values may turn out to have no row to take them from, and a lower one of its key that arrives later then counts.
+With configured ordering (`TableSpec.ordered_by`) changes arrive in any order. An earlier change may be older than the
+target's row: then the row's values apply, not those of the change. A change with missing values may find no row to take
+them from: then a lower change of its key that arrives later applies.
 
-A change whose NULLs leave what a row holds (`TableSpec.ignore_null`) lacks values too, but needs no row to be there. It
-and one that needs a row are kept apart: one of them may be rejected, and the other not.
+A change whose NULLs keep the row's values (`TableSpec.ignore_null`) also has missing values, but needs no existing row.
+It is not in one segment with a change of its key that needs a row: one of them may be rejected, and the other not.
 
-Where deletes leave rows (`TableSpec.soft_deletes`) a delete takes the row's values from the changes before it. So where
-these may be older than the target's row, it is the first of its key. A truncate is the first of all: what comes before it is
-written first, and then marked.
+With soft deletes (`TableSpec.soft_deletes`) a delete keeps the row's values from the changes before it. If these may be
+older than the target's row, the delete is the first change of its key in the segment. A truncate is the first change of
+its segment: earlier changes are written first, and then marked.
 
-The delete half of a key change whose image is doubtful (`key_change_deletes.is_doubtful`) is the first of its key and
-transaction.
+The delete half of a key change with a doubtful image (`key_change_deletes.is_doubtful`) is the first change of its key
+and transaction in the segment.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def find_open_key_changes(changes: pa.Table) -> Position:
     """See `ports.engine.Engine.find_open_key_changes`."""
     if OLD_KEY not in changes.column_names or not pc.any(changes[KEY_CHANGE_DELETE]).as_py():
         return Position()
-    waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may come in another partition.
+    waiting: dict[Key, tuple[TopicPartition, int]] = {}  # The create half may be in another partition.
     for half in _list_halves(changes):
         if half.arrives_from is None:
             waiting[half.key] = (half.partition, half.offset)
@@ -74,7 +74,6 @@ class _Half(NamedTuple):
 
 
 def _list_halves(changes: pa.Table) -> list[_Half]:
-    """Both kinds of halves, in order."""
     mask = pc.or_(pc.fill_null(changes[KEY_CHANGE_DELETE], False), pc.is_valid(changes[OLD_KEY]))
     halves = changes.filter(mask)
     keys = [f.name for f in halves.schema.field(OLD_KEY).type]
@@ -96,25 +95,25 @@ def split_segments(changes: pa.Table, table: TableSpec) -> Sequence[pa.Table]:
 
 
 def find_cut_places(changes: pa.Table, table: TableSpec) -> list[int]:
-    """The row numbers at which a new segment begins. Needs the columns `list_read_columns` only, and `_doubtful_column`."""
+    """The row numbers at which new segments begin. Needs the columns of `list_read_columns`, and `_doubtful`."""
     if not table.keys or table.has_column_versions or not _can_need_cuts(changes, table):
         return []
     return _find_cuts(_list_key_changes(changes, table))
 
 
 def list_read_columns(table: TableSpec) -> tuple[str, ...]:
-    """What decides where segments begin."""
+    """The columns that decide where segments begin."""
     return (*table.keys, OP, OLD_KEY, UNCHANGED, KEY_CHANGE_DELETE, *_ordering_columns(table))
 
 
 def _ordering_columns(table: TableSpec) -> tuple[str, ...]:
-    """What tells the order of changes that arrive in any order; or of which transaction a change is."""
+    """The columns that order changes arriving in any order, or that identify the commit."""
     return sequence_columns(table.sequence if table.ordered_by else int(table.by_commit))
 
 
 def _can_need_cuts(changes: pa.Table, table: TableSpec) -> bool:
-    """True when some image is doubtful, or some change lacks values, and it is a key change, or a truncate or a delete of
-    its key is there too, or changes may arrive in any order."""
+    """A fast check: True if cuts may be needed. Causes are doubtful images, and missing values: of key changes, of
+    changes in any order, or next to a truncate or a delete of their key."""
     if pc.any(changes[DOUBTFUL]).as_py():
         return True
     is_delete, is_truncate = (pc.equal(changes[OP], op.value) for op in (Op.DELETE, Op.TRUNCATE))
@@ -138,9 +137,15 @@ def _needs_row(unsent: Sequence[str] | None) -> bool | None:
 
 
 class _KeyChange(NamedTuple):
-    """What matters of one change. `has_missing`: values were not sent; `needs`: so that there must be a row. `sequence`:
-    empty where changes arrive in order. `first`: where deletes leave rows, a delete or a truncate. `doubtful`: a delete.
-    `commit`: of its transaction, where it is known."""
+    """The facts of one change that matter here.
+
+    - `has_missing`: values are missing. `needs`: so that a row must exist.
+    - `departs`: the delete half of a key change.
+    - `sequence`: empty if changes arrive in order.
+    - `first`: with soft deletes, a delete or truncate.
+    - `doubtful`: a delete with a doubtful image.
+    - `commit`: the commit of its transaction, if known.
+    """
 
     op: str
     key: Key
@@ -184,19 +189,19 @@ def _to_key_change(
 
 
 class _Segment:
-    """What a segment has done so far to the keys in it: all that decides whether a change may still join it."""
+    """A segment under construction: the facts about its keys that decide if the next change may join it."""
 
     def __init__(self) -> None:
         self.touched: dict[Key, int] = {}
         self.commits: dict[Key, SequenceKey] = {}
         self.leaving: dict[Key, int] = {}
-        self.founded: set[Key] = set()  # What the target holds of these keys is void, and not all values came since.
+        self.founded: set[Key] = set()  # The target's row of these keys is void, and the segment lacks some of their values.
         self.lacking = False
-        self.awaiting: dict[Key, SequenceKey] = {}  # The highest sequence of a key's changes that lack values.
-        self.needy: dict[Key, bool] = {}  # Whether a key's change that lacks values needs a row.
+        self.awaiting: dict[Key, SequenceKey] = {}  # The highest sequence of a key's changes with missing values.
+        self.needy: dict[Key, bool] = {}  # True if a change of the key with missing values needs a row.
 
     def find_cut(self, i: int, change: _KeyChange) -> int | None:
-        """The place at which a new segment must begin for `change` at `i`, or None."""
+        """The row number at which a new segment must begin for `change` at `i`, or None."""
         if change.op == Op.TRUNCATE:
             return i if self.lacking or change.first else None
         if change.first and change.sequence and change.key in self.touched:
@@ -209,7 +214,7 @@ class _Segment:
         return None
 
     def _can_hide_row(self, i: int, at: int, change: _KeyChange) -> bool:
-        """What is here may hide the row from which a change takes values, or be one that does not count."""
+        """True if changes in the segment may hide the row with the missing values, or may not apply themselves."""
         if change.old in self.touched and (self.touched[change.old] < at or at == i):
             return True
         if change.sequence and change.key in self.touched:
@@ -217,7 +222,7 @@ class _Segment:
         return change.key in self.founded or self.needy.get(change.key, change.needs) != change.needs
 
     def add(self, i: int, change: _KeyChange) -> None:
-        """Take the change in."""
+        """Add the change."""
         self.touched.setdefault(change.key, i)
         self.commits[change.key] = change.commit
         self.lacking = self.lacking or change.has_missing
@@ -233,8 +238,8 @@ class _Segment:
 
 
 def _find_cuts(changes: Sequence[_KeyChange]) -> list[int]:
-    """The places at which a new segment must begin. What lies between a cut and the change that asked for it is looked at
-    again; a cut lies behind the one before it, so this ends."""
+    """The row numbers at which new segments begin. The changes between a cut and the change that caused it are checked
+    again. Every cut is above the previous one, so this ends."""
     cuts: list[int] = []
     segment, i, start = _Segment(), 0, 0
     while i < len(changes):

@@ -1,14 +1,16 @@
-"""Deletes that are of another row than the one which their key has by then.
+"""Deletes of key changes that belong to another row than the current row of their key.
 
-A database that looks at its keys when a statement ends, or a transaction, may give a row a key which another row still has:
-`UPDATE t SET id = id + 1`. Its stream then holds the create of key 2 by the row that came before the delete of key 2 by the
-row that left. Only the image of that delete shows whose it is: it is not what the last change of its transaction left there.
+A database that checks keys at the end of a statement or transaction may give a row a key that another row still has:
+`UPDATE t SET id = id + 1`. Its stream then contains the create of key 2 (by the row that arrived) before the delete of
+key 2 (by the row that left). Only the image of that delete identifies its row: it differs from the last change of the key
+in the same transaction.
 
-An image is doubtful that may be whole or not (`is_doubtful`). One that differs tells nothing, and the delete is a reject.
-Rejects are made where rows are related to the target's, so `key_change.split_segments` begins a segment with such a delete.
+An image is doubtful if it may be incomplete (`is_doubtful`). If a doubtful image differs, its row is unknown, and the
+delete is rejected. Rejection happens in the comparison with the target's rows, so `key_change.split_segments` begins a
+segment with such a delete.
 
-Where only the changes say their transaction (`TableSpec.by_tx`) nothing tells of which one the target's row is. A delete
-whose image differs from that row is a reject, too.
+If only changes have transaction ids (`TableSpec.by_tx`), the transaction of the target's row is unknown. A delete with an
+image that differs from that row is rejected, too.
 """
 
 from __future__ import annotations
@@ -27,33 +29,33 @@ from .safe_names import rename_plainly
 
 
 class RowOwner(Enum):
-    """The row that the delete half of a key change is of."""
+    """The row to which the delete half of a key change belongs."""
 
     OTHERS = 1
-    """Not of the one that its key has: another row took the key before."""
+    """Another row: a different row took the key before."""
     OPEN = 2
-    """Nothing lower of the key came before in the batch: the target's row tells."""
+    """Unknown: no lower change of the key is in the batch, so the target's row decides."""
     ITS_OWN = 3
 
 
 def can_have_foreign_deletes(plan: ApplyPlan) -> bool:
-    """Rows of this plan are told by their keys, and by the order of their changes alone."""
+    """True if the plan identifies rows by their keys, and orders changes by sequence only."""
     return bool(plan.table.keys) and (plan.fold == "last" or plan.history is not None)
 
 
 def asks_target(plan: ApplyPlan) -> bool:
-    """The target's rows are asked, too."""
+    """True if deletes may have to be compared with the target's rows."""
     return can_have_foreign_deletes(plan) and (plan.table.by_commit or plan.table.by_tx)
 
 
 def null_counts(plan: ApplyPlan, name: str) -> bool:
-    """A NULL in an image is a value of this column; otherwise the row may hold another one."""
+    """True if a NULL in an image is a value of this column; otherwise the row may have another value."""
     return not (plan.table.by_tx and name in plan.table.ignore_null)
 
 
 def drop_foreign_deletes(changes: pa.Table, plan: ApplyPlan) -> tuple[pa.Table, int]:
-    """Changes in the order of arrival, without the deletes that are of other rows, and how many these are. `_moved_to` stays
-    true where the target's row has to be asked (`sql.key_change_deletes`)."""
+    """Changes in the order of arrival without deletes of other rows, and the number of these. `_moved_to` stays true for
+    deletes that must be compared with the target's row (`sql.key_change_deletes`)."""
     marks = changes[KEY_CHANGE_DELETE]
     if not can_have_foreign_deletes(plan) or marks.null_count == len(marks):
         return changes, 0
@@ -81,7 +83,7 @@ def is_doubtful(changes: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def list_read_columns(plan: ApplyPlan) -> list[str]:
-    """What `find_owners` looks at."""
+    """The columns that `find_owners` reads."""
     return [
         *plan.table.keys,
         OP,
@@ -94,14 +96,14 @@ def list_read_columns(plan: ApplyPlan) -> list[str]:
 
 
 def find_owners(changes: pa.Table, plan: ApplyPlan) -> dict[int, RowOwner]:
-    """By its number, of every delete half of a key change, whose row it is of. `changes`: in the order of arrival."""
+    """The owner of every delete half of a key change, by row number. `changes` must be in the order of arrival."""
     near = _find_vacated_keys(changes, plan.table.keys)
     judge = _OwnerFinder(changes.select(list_read_columns(plan)).take(near), plan)
     return {near[i].as_py(): whose for i, whose in judge.find_owners().items()}
 
 
 def _find_vacated_keys(changes: pa.Table, names: Sequence[str]) -> pa.Array:
-    """The numbers of the changes of keys that some row left, and of truncates."""
+    """The row numbers of truncates, and of changes of keys that a row left."""
     numbered = rename_plainly(changes.select(list(names))).append_column("n", pa.array(range(changes.num_rows), pa.int64()))
     keys = numbered.column_names[:-1]
     left = numbered.filter(pc.fill_null(changes[KEY_CHANGE_DELETE], False)).select(keys)
@@ -144,13 +146,14 @@ class _OwnerFinder:
             return RowOwner.OPEN if is_open else RowOwner.ITS_OWN
         if self._ops[before] == Op.DELETE or not self._is_same_transaction(before, i):
             return RowOwner.ITS_OWN
-        # A doubtful image gets here where commits differ within a transaction. No connector's do, so it may count.
+        # A doubtful image reaches this point only if commits differ within a transaction. No connector sends
+        # that, so it may count.
         unknown = {n for n in self._unsent[i] if image.get(n) is None or not self._by_commit}
         left = {n: self._values[n][before] for n in image.keys() - self._unsent[before] - unknown}
         return RowOwner.OTHERS if has_difference(image, left) else RowOwner.ITS_OWN
 
     def _is_same_transaction(self, one: int, other: int) -> bool:
-        """Of one transaction, and no truncate lies between."""
+        """True for changes of one transaction without a truncate between them."""
         start, end = self._places[one], self._places[other]
         same = self._tx[one] is not None and self._tx[one] == self._tx[other]
         same = same or (self._by_commit and start[0] == end[0])
@@ -158,5 +161,5 @@ class _OwnerFinder:
 
 
 def has_difference(image: dict[str, Any], row: dict[str, Any]) -> bool:
-    """Some value of the image is not that of the row, of the columns that both have. NULL is a value, and NaN is one."""
+    """True if a value of the image differs from the row, in columns that both have. NULL equals NULL, NaN equals NaN."""
     return any(image[n] != row[n] and repr(image[n]) != repr(row[n]) for n in image.keys() & row.keys())

@@ -1,4 +1,4 @@
-"""The part of a list column's items that its own rows use: a slice still carries the items of all rows."""
+"""The items of a list column's own rows: a slice of the column still carries the items of all rows."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pyarrow.compute as pc
 
 
 def slice_items(column: pa.ListArray) -> tuple[pa.Array, pa.Array]:
-    """Offsets that begin at 0, and the items they point into."""
+    """Offsets that begin at 0, and the items to which they point."""
     offsets = column.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     return rebase_offsets(offsets), column.values.slice(first, last - first)
 
 
 def rebase_offsets(offsets: pa.Array) -> pa.Array:
-    """Offsets moved so that the first is 0, in a buffer of their own."""
+    """Offsets shifted so that the first is 0, in a buffer of their own."""
     return pc.subtract(offsets, offsets[0])

@@ -1,4 +1,4 @@
-"""Values as they may be stored (`domain.transform.columns.Mask`)."""
+"""Masked values (`domain.transform.columns.Mask`)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from replicator.domain.transform.columns import Mask
 from .decimals import cast_digits
 
 TAG = 16
-"""Hexadecimal digits of the HMAC that `truncate` keeps."""
+"""Hexadecimal digits of the HMAC that `truncate` appends."""
 THOUSAND = 1000
 
 
 def mask_values(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
-    """What `mask` keeps of the values, of the type that it says."""
+    """The masked values, with the type that the mask defines."""
     if mask.kind == "nothing":
         return pa.chunked_array([pa.nulls(len(values), values.type)])
     if mask.kind == "fixed":
@@ -36,7 +36,7 @@ def mask_values(values: pa.ChunkedArray, mask: Mask) -> pa.ChunkedArray:
 
 @lru_cache(maxsize=64)
 def make_text_mask(mask: Mask) -> Callable[[str], str]:
-    """What `mask` makes of a text, where it looks at it."""
+    """The function that masks one text, for masks that depend on the text."""
     keyed = hmac.new(mask.key, digestmod="sha256")
 
     def digest(text: str) -> str:
@@ -51,8 +51,8 @@ def make_text_mask(mask: Mask) -> Callable[[str], str]:
 
 
 def _to_texts(values: pa.Array) -> list[str]:
-    """The text of each value. One for equal values of all types, and what `forget` compares keys by, so that it finds those
-    that are masked."""
+    """The text of each value. Equal values of all types have equal texts, and `forget` compares keys by the same texts,
+    so that it finds masked keys."""
     told: list[str] = clear(pa.chunked_array([values])).to_pylist()
     kind = values.type
     if not (t.is_timestamp(kind) or t.is_time(kind)) or kind.unit != "ns":
@@ -62,13 +62,12 @@ def _to_texts(values: pa.Array) -> list[str]:
 
 
 def _add_nanoseconds(text: str, rest: int) -> str:
-    """A text of microseconds, with the nanoseconds that are left of it: without them values become equal that are not."""
+    """A text of microseconds with the remaining nanoseconds, so that different values stay different."""
     return f"{text}{rest:03}" if "." in text else f"{text}.000000{rest:03}"
 
 
 def to_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Values that have a text (`domain.transform.casts.has_text`) as that: numbers in digits, dates as in ISO 8601, bytes in
-    hexadecimal digits."""
+    """The texts of values (`domain.transform.casts.has_text`): numbers as digits, ISO 8601 dates, bytes as hex."""
     kind = to_plain_type(values.type)
     if kind != values.type:
         values = values.cast(kind)

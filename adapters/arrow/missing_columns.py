@@ -1,4 +1,4 @@
-"""What rows of a changes frame lack, as it is said in `_unsent`."""
+"""The `_unsent` column of a changes frame."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 
 def list_names(masks: Mapping[str, pa.Array], count: int) -> pa.Array:
-    """Per row the names whose mask is set there, null for none."""
+    """For each row the names with a set mask, or null if there are none."""
     some = {name: mask for name, mask in masks.items() if pc.any(mask).as_py()}
     if not some:
         return pa.nulls(count, pa.list_(pa.string()))

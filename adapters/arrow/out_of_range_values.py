@@ -1,4 +1,4 @@
-"""Values of dates and times that have no place, read as a table says (`domain.out_of_range`)."""
+"""Dates and times out of range, with their configured treatment (`domain.out_of_range`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .value_readers import ValueReader, cast_values
 BEFORE = re.compile(r"-\d|-infinity\Z|0000-|\d.*\bBC\Z", re.IGNORECASE)
 AFTER = re.compile(r"\+?infinity\Z|\+?\d{5,}-|(2[4-9]|[3-9]\d|\d{3,}):", re.IGNORECASE)
 ZEROS = re.compile(r"\d{4}-(00-\d\d|\d\d-00)")
-"""A day without month or day, as MySQL may store it: it lies neither before nor after what there is."""
+"""A day without month or day, as MySQL may store it. It is neither below nor above the range."""
 ISO_BEFORE = re.compile(r"-(\d{4,})-(.*)\Z", re.DOTALL)
 HINT = "; `out_of_range` of its table may keep the row, `cast: string` its text; or leave the column out of all targets"
 BOUNDS = {
@@ -41,13 +41,12 @@ BOUNDS = {
 
 
 class OutOfRangeOptions(BaseModel):
-    """The option `out_of_range` of decoders: per table what becomes of dates and times that no target can hold."""
+    """The option `out_of_range` of decoders: for each table the treatment of times that no target can hold."""
 
     out_of_range: dict[str, InstanceOf[OutOfRange]] = Field(default_factory=dict)
 
     def reading_of(self, table: str, column: str) -> ReadMode:
-        """How dates and times of a column are read that no target can hold. Those of keys are rejected: rows could become
-        alike."""
+        """The treatment of out-of-range times in a column. In keys they are rejected, because rows could become equal."""
         found = find_table_entry(self.out_of_range, table)
         return found.get_mode(column) if found else "reject"
 
@@ -61,7 +60,7 @@ class OutOfRangeOptions(BaseModel):
 
 
 def make_lenient(node: ValueReader, how: ReadMode) -> ValueReader:
-    """`node`, reading values that have no place as `how` says; others are refused as before."""
+    """A reader like `node` with treatment `how` for values out of range. Other invalid values are still refused."""
     if how != "unread" and str(node.type) not in BOUNDS:
         return node
     if how == "reject":
@@ -73,7 +72,7 @@ def make_lenient(node: ValueReader, how: ReadMode) -> ValueReader:
             return _cast_to(node.build(values), arrow)
         except FAILURES:
             if any(value is UNSET for value in values):
-                raise  # It has to be known which were not sent.
+                raise  # The caller needs to find the UNSET values.
         given = values.to_pylist() if isinstance(values, pa.Array) else list(values)
         array, bad = build_or_reject(lambda some: node.build(_take_like(values, some)), given, "")
         if how == "unread":
@@ -118,7 +117,7 @@ def _fill_nulls(array: pa.Array, found: dict[int, Any]) -> pa.Array:
 
 
 def _to_text(node: ValueReader, value: Any) -> str:
-    """The text of a value that its type has no place for: years before 1 as PostgreSQL writes them, all else as it is."""
+    """The text of an out-of-range value: years before 1 in PostgreSQL's form, all else as it is."""
     if isinstance(value, pa.Scalar):
         value = value.as_py()
     if isinstance(value, msgspec.Raw):
@@ -131,10 +130,10 @@ def _to_text(node: ValueReader, value: Any) -> str:
 
 
 def _is_out_of_range(text: str, how: ReadMode) -> bool:
-    """Whether it is a date or time at all, and there is something to put in its place."""
+    """True if the text is an out-of-range date or time that `how` can treat."""
     return bool(BEFORE.match(text) or AFTER.match(text) or (how != "clamp" and ZEROS.match(text)))
 
 
 def _is_above_range(text: str) -> bool:
-    """Whether it lies after all that there is, and not before."""
+    """True if the value is above the range, False if below."""
     return BEFORE.match(text) is None

@@ -1,4 +1,4 @@
-"""Events of an outbox, from frames of changes, as the store of events takes them."""
+"""Outbox events from changes frames, for the event store."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ IN_ORDER = [(name, "ascending") for name in PLACE]
 
 
 def read_new_events(frame: pa.Table, limits: EventLimits) -> tuple[list[NewEvent], pa.Table]:
-    """The events that a folded frame of an outbox's table asks to have stored, per partition in the order of their records;
-    and the rows that are none which a store could keep, with `_error`.
+    """The new events in a folded frame of an outbox table, per partition in the order of their records; and the rows that
+    an event store cannot accept, with `_error`.
 
-    `id` is the event's id, the fields of the payload, a JSON object, are its data (numbers keep every digit), topic,
-    partition and offset of the record its metadata, and `_ts` is when it happened.
+    `id` is the event's id. The payload must be a JSON object, whose fields are the event's data (numbers keep every
+    digit). Topic, partition and offset of the record are its metadata, and `_ts` is its time.
     """
     missing = [name for name in NEEDED if name not in frame.column_names]
     if missing:
@@ -61,5 +61,5 @@ def _to_event(row: Mapping[str, Any], limits: EventLimits) -> NewEvent:
 
 
 def read_limits(said: object) -> EventLimits:
-    """The option `limits` of a sink: the fields of `EventLimits` as a mapping; by default none is other than usual."""
+    """The option `limits` of a sink: a mapping with fields of `EventLimits`. Missing fields have their defaults."""
     return EventLimits(**said) if isinstance(said, Mapping) else EventLimits()

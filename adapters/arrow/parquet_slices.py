@@ -1,8 +1,8 @@
-"""Rows of Parquet files, some at a time: no more than fit, however small they are in the file.
+"""Rows of Parquet files in slices that fit in memory, however well the file is compressed.
 
-A value that many rows have is there once, in a dictionary, and values that are alike take nearly no room. So the bytes of
-rows are reckoned before they are unpacked. Columns whose dictionaries hold long values are read as dictionaries, and their
-rows are unpacked a few at a time. Only a page of a column is unpacked whole.
+A value of many rows is stored once, in a dictionary, and similar values need almost no space. So the size of rows is
+estimated before they are unpacked. Columns whose dictionaries contain long values are read as dictionaries, and their
+rows are unpacked a few at a time. Only single pages of a column are unpacked as a whole.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ import pyarrow.parquet as pq
 from pyarrow import types as t
 
 OpenFile: TypeAlias = Callable[[], Path | str | BinaryIO]
-"""What a file is read from once more."""
+"""Opens the file again."""
 MAX_EXPANSION = 8
-"""Columns that are not read as dictionaries may unpack to as many times more than is taken at once."""
+"""Columns that are not read as dictionaries may unpack to this multiple of the budget."""
 MIN_ROWS = 64
-"""Rows that are read at once, even where nothing says how long their values are."""
+"""Rows per read if the length of values is unknown."""
 PROBE_BYTES = 1 << 16
-"""Bytes that are read at once to find the first row of a group."""
+"""Bytes per read when the first row of a group is searched."""
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 DICTIONARY = {"RLE_DICTIONARY", "PLAIN_DICTIONARY"}
 AS_DICTIONARY = {"PLAIN", "RLE", "BIT_PACKED", *DICTIONARY}
-"""What pages may be coded as in a column that Arrow reads as a dictionary."""
+"""Page encodings with which Arrow can read a column as a dictionary."""
 LISTS = (t.is_list, t.is_large_list, t.is_fixed_size_list, t.is_list_view, t.is_large_list_view)
 
 
 class ParquetSlices:
-    """Rows of a file, of some of its row groups and columns or of all: at most `most` at once, with about `budget` bytes of
-    text. A row that has more is alone."""
+    """Rows of a file, or of some of its row groups and columns: at most `most` at once, with about `budget` bytes of
+    text. A row with more text is returned alone."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class ParquetSlices:
         self._rows = self._plan_reads(most) if self._groups else most
 
     def read(self, longest: int | None = None) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The rows, for `unpack`, with the bytes of their text, or 0 where these are few. A row of more than `longest`
-        bytes is alone."""
+        """The rows, still packed (see `unpack`), with the bytes of their text, or 0 if these are few. A row of more than
+        `longest` bytes is returned alone."""
         reader = self._open_with_dictionaries(self._coded) if self._coded else self._reader
         room = self._budget if longest is None else min(self._budget, longest)
         groups = list(self._groups)
@@ -80,29 +80,29 @@ class ParquetSlices:
         return self._names is None or any(path == name or path.startswith(f"{name}.") for name in self._names)
 
     def _plan_reads(self, most: int) -> int:
-        """How many rows are read at once; notes which columns as dictionaries."""
+        """The number of rows per read. Also decides which columns are read as dictionaries."""
         reader, budget = self._reader, self._budget
         average = min([most, *(max(1, budget // max(1, self._row_bytes(at))) for at in range(len(self._groups)))])
         texts = [n for n, chunks in self._columns.items() if chunks[0].physical_type == "BYTE_ARRAY"]
         codings = {n: {one for chunk in self._columns[n] for one in chunk.encodings} for n in texts}
         coded = [n for n in texts if codings[n] & DICTIONARY and codings[n] <= AS_DICTIONARY]
-        # Values of other codings share what they begin with, or cannot be read as dictionaries.
+        # Values with other encodings share prefixes, or cannot be read as dictionaries.
         unknown = [n for n in texts if n not in coded and codings[n] & {"DELTA_BYTE_ARRAY", *DICTIONARY}]
         self._unpacked = MAX_EXPANSION * budget
         self._limit = self._unpacked // average // max(1, len(coded))
         large = [n for n in coded if self._column_size(n) > self._limit]
-        # Arrow does not read nested columns as dictionaries where a batch has two of them.
+        # Arrow does not read nested columns as dictionaries if a batch has two of them.
         nested = [n for n in large if reader.schema.column(n).path != reader.schema.column(n).name]
         self._coded = self._dictionary_columns([n for n in large if n not in nested])
         return self._rows_per_read(average, nested, unknown)
 
     def _dictionary_columns(self, columns: list[int]) -> list[int]:
-        """Those whose dictionaries hold values that are too long to be unpacked for every row of a read."""
+        """The columns with values in their dictionaries that are too long to be unpacked for every row of a read."""
         return [n for n, length in self._longest_values(columns).items() if length > self._limit]
 
     def _rows_per_read(self, most: int, nested: list[int], unknown: list[int]) -> int:
-        """How many rows are read at once, at most `most`: so few that columns unpack to no more, which are not read as
-        dictionaries: those that are `nested`, and those of whose values nothing is known."""
+        """The number of rows per read, at most `most`, so that columns not read as dictionaries stay within the limit:
+        the `nested` ones, and the ones with `unknown` value sizes."""
         sizes, known = list(map(self._column_size, unknown)), []
         for n in nested:
             length = self._longest_values([n])[n]
@@ -125,7 +125,7 @@ class ParquetSlices:
         return [self._columns[n][0].path_in_schema for n in columns]
 
     def _row_bytes(self, at: int) -> int:
-        """Bytes of a row of a group on the average, but for what dictionaries hold once."""
+        """Average bytes of a row in a group, without values that are stored once in dictionaries."""
         size = 0
         for n, chunks in self._columns.items():
             width = WIDTHS.get(chunks[at].physical_type, self._reader.schema.column(n).length)
@@ -134,11 +134,11 @@ class ParquetSlices:
         return int(size // self._group_rows(at))
 
     def _column_size(self, column: int) -> int:
-        """Bytes of a column in its largest group: no dictionary and no value that is written out has more."""
+        """Bytes of a column in its largest group: an upper limit for its dictionary and its plain values."""
         return max(int(chunk.total_uncompressed_size) for chunk in self._columns[column])
 
     def _longest_values(self, columns: Sequence[int]) -> dict[int, float]:
-        """The bytes of the longest value in the dictionaries of each column; infinite where that is not found out."""
+        """Bytes of the longest value in the dictionaries of each column; infinite if unknown."""
         found = dict.fromkeys(columns, 0.0)
         if not columns:
             return found
@@ -168,12 +168,12 @@ def _read_dictionaries(column: pa.Array) -> Iterator[pa.Array]:
 
 
 def _longest_value(dictionary: pa.Array) -> float:
-    """Infinite for a dictionary that is empty: the row that was read has no value, so it was not read."""
+    """The length of the longest value. Infinite for an empty dictionary: the row has no value, so it was not read."""
     return float(pc.max(pc.binary_length(dictionary)).as_py() or 0) if len(dictionary) else inf
 
 
 def _split_rows(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The rows in parts of no more text than that, each with the bytes of its text; a row that has more is alone."""
+    """The rows in parts with at most `room` bytes of text, each with these bytes. A row with more text is alone."""
     is_packed = any(_has_dictionary(field.type) for field in chunk.schema)
     if not is_packed and chunk.nbytes <= room:
         yield chunk, 0
@@ -185,7 +185,7 @@ def _split_rows(chunk: pa.RecordBatch, room: int) -> Iterator[tuple[pa.RecordBat
     begin = before = 0
     while begin < len(ends):
         end = max(begin + 1, bisect_right(ends, before + room))
-        # A slice of nested columns that are packed would unpack the rows around it too.
+        # A slice of packed nested columns would also unpack the rows around it.
         part = chunk.take(pa.array(range(begin, end))) if is_packed else chunk.slice(begin, end - begin)
         yield part, ends[end - 1] - before
         begin, before = end, ends[end - 1]
@@ -196,7 +196,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _text_bytes(column: pa.Array) -> pa.Array:
-    """The bytes of text and binary values in each row of a column, as int64."""
+    """Bytes of text and binary values in each row of a column, as int64."""
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
     kind = column.type
     if t.is_dictionary(kind):
@@ -219,13 +219,13 @@ def _text_bytes(column: pa.Array) -> pa.Array:
 
 
 def _list_bounds(column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Where each list, or map, begins and ends among the values of all."""
+    """The start and end of each list or map in the values of all."""
     kind = column.type
     if t.is_list_view(kind) or t.is_large_list_view(kind):
         return column.offsets, pc.add(column.offsets, column.sizes)
     if not t.is_fixed_size_list(kind):
         return column.offsets.slice(0, len(column)), column.offsets.slice(1)
-    # The values are those of the whole array, of which this may be a slice.
+    # The values are those of the whole array, which may be longer than this slice.
     begins = pa.array([kind.list_size * (column.offset + n) for n in range(len(column))], pa.int64())
     return begins, pc.add(begins, kind.list_size)
 

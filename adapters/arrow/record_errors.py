@@ -1,4 +1,4 @@
-"""What can be wrong with one record, on its way to becoming a `domain.errors.Reject`."""
+"""Errors of single records, on the way to a `domain.errors.Reject`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import pyarrow as pa
 from replicator.domain.errors import Reject, RejectCode
 
 Build = Callable[[Sequence[Any]], pa.Array]
-"""Turns the decoded values of a column (None for null) into an array. Raises one of FAILURES when any does not fit."""
+"""Builds an array from the decoded values of a column (None for null). Raises one of FAILURES for an invalid value."""
 
 Read = tuple[list[Any], dict[int, Reject]]
-"""What was decoded of each text, and why one could not be."""
+"""The decoded value of each text, and the errors by index."""
 
 FAILURES = (pa.ArrowException, msgspec.MsgspecError, ValueError, TypeError, OverflowError, AttributeError, RecursionError)
-"""What building an array from hostile values may raise."""
+"""Errors that building an array from hostile values may raise."""
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError)
-"""What decoding hostile bytes as JSON may raise."""
+"""Errors that decoding hostile bytes as JSON may raise."""
 
 
 class ValueMisfit(ValueError):
-    """A record, or a value of it, that cannot be represented; never holds the value."""
+    """A record or value that cannot be represented. Never contains the value."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -32,12 +32,12 @@ class ValueMisfit(ValueError):
 
 
 def malformed_reject(sentence: str) -> Reject:
-    """The reject of bytes that are not what the format says."""
+    """The reject of bytes that do not match their format."""
     return Reject(RejectCode.MALFORMED, sentence)
 
 
 def null_key_reject(column: str, table: str, names: Collection[str] = ()) -> Reject:
-    """The reject of a record whose key column is null or missing. `names`: the columns of a record that lacks it."""
+    """The reject of a record with a null or missing key column. `names`: the columns of a record that lacks it."""
     alike = next((name for name in names if _printable_name(name) == _printable_name(column)), None)
     said = "null or missing" if alike is None else f"missing, and the record has {alike!r} instead"
     return Reject(RejectCode.NULL_KEY, f"key column {column!r} of table {table} is {said}")
@@ -48,7 +48,7 @@ def _printable_name(name: str) -> str:
 
 
 def unreadable_reject(error: Exception) -> Reject:
-    """Why bytes could not be decoded. Decoders' own texts name JSON types and paths, and bytes by position only."""
+    """The reject of undecodable bytes. Decoders' own texts contain JSON types and paths, and bytes only by position."""
     if isinstance(error, ValueMisfit):
         return error.reject
     if isinstance(error, RecursionError):
@@ -61,7 +61,7 @@ def unreadable_reject(error: Exception) -> Reject:
 
 
 def build_or_reject(build: Build, values: list[Any], what: str) -> tuple[pa.Array, dict[int, Reject]]:
-    """The array of `values`, with null where a value does not fit, and why it does not, by index."""
+    """The array of `values`, with null for invalid values, and their errors by index."""
     try:
         return build(values), {}
     except FAILURES:
@@ -72,12 +72,13 @@ def build_or_reject(build: Build, values: list[Any], what: str) -> tuple[pa.Arra
     try:
         return build(mended), bad
     except FAILURES:
-        # Each fits alone, and all together do not: how one is written may decide how the others are read.
+        # Each value is valid alone, but not all together: the form of one value may decide how the others are
+        # read.
         return pa.concat_arrays([build([value]) for value in mended]), bad
 
 
 def _find_misfits(build: Build, values: Sequence[Any], start: int, what: str) -> dict[int, Reject]:
-    """Builds halves until the values that fail stand alone: few fail, so this stays near linear."""
+    """Build halves until each failing value is alone. Few values fail, so this stays near linear."""
     try:
         build(values)
     except FAILURES as error:
@@ -100,7 +101,7 @@ def _misfit_reason(error: Exception, what: str) -> Reject:
 
 
 def decode_or_reject(decode: Callable[[bytes], Any], texts: list[bytes], blank: Any) -> Read:
-    """Every text decoded, `blank` in the place of one that cannot be, and why it cannot."""
+    """Every decoded text, or `blank` for an undecodable one, and the errors by index."""
     try:
         return [decode(text) for text in texts], {}
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""Options that decoders have in common: what a record may hold, and what is said per table."""
+"""Options that all decoders share: record limits, and lookup of options by table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RecordLimits(BaseModel):
-    """What one record may hold; beyond it the record is rejected TOO_LARGE. Limits of others are passed over."""
+    """Limits of one record; a larger record is rejected as TOO_LARGE. Limits of other components are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
@@ -26,13 +26,13 @@ class RecordLimits(BaseModel):
 
 
 def find_table_entry(by_table: Mapping[str, T], table: str) -> T | None:
-    """The entry whose name decides about the table (`domain.patterns.find_best`)."""
+    """The entry that applies to the table (`domain.patterns.find_best`)."""
     found = find_best(by_table, table)
     return None if found is None else by_table[found]
 
 
 def reject_too_long(values: pa.Array, limits: RecordLimits) -> tuple[pa.Array, dict[int, Reject]]:
-    """`values` with null for those that are longer than a record may be, and their rejects by place."""
+    """`values` with null for those that are longer than allowed, and their rejects by index."""
     limit = limits.message_bytes
     large = pc.fill_null(pc.greater(pc.binary_length(values), limit), False)
     if not pc.any(large).as_py():

@@ -1,4 +1,4 @@
-"""Records by their place in the stream: where frames end, what lies in a span, and the bytes of what was rejected."""
+"""Records by topic, partition and offset: ends of frames, records of a span, and bytes of rejected records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REST = ["key", "value", "timestamp", "headers"]
 
 
 class RecordLocation(NamedTuple):
-    """Where one record is."""
+    """The position of one record."""
 
     topic: str
     partition: int
@@ -46,8 +46,8 @@ def select_span(raw: pa.Table, span: Span) -> pa.Table:
 
 
 def mask_later(raw: pa.Table, since: Mapping[tuple[str, int, str], int], hashes: KeyHashes) -> pa.Array:
-    """By record of a raw frame whether its topic, partition and the hash of its key have an offset in `since`, and it is not
-    below that. Only keys are hashed that may be meant, and each once."""
+    """For each record of a raw frame: True if `since` has an offset for its topic, partition and key hash, and the record
+    is at or above it. Only possible keys are hashed, each once."""
     near = pa.repeat(pa.scalar(False), raw.num_rows)
     for topic, partition in {(topic, partition) for topic, partition, _ in since}:
         lowest = min(offset for (*at, _), offset in since.items() if at == [topic, partition])

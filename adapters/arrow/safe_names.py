@@ -1,4 +1,4 @@
-"""Names that Arrow would read as paths."""
+"""Column names that Arrow might read as paths."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pyarrow as pa
 
 
 def rename_plainly(table: pa.Table) -> pa.Table:
-    """`table` with columns `c0`, `c1` ...: in some places Arrow takes a name with dots or brackets for a path."""
+    """`table` with columns `c0`, `c1` ...: some Arrow functions read a name with dots or brackets as a path."""
     return table.rename_columns([f"c{i}" for i in range(table.num_columns)])

@@ -1,4 +1,4 @@
-"""The values of a column as elements of a sequence (`domain.sequence_elements`)."""
+"""Values of columns as sequence elements (`domain.sequence_elements`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ EXACT = Context(prec=200)
 """More digits than any decimal has."""
 
 PER_UNIT = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
-"""What one unit of a time is in units of its elements."""
+"""Element units per unit of a time."""
 
 
 def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Per value its element, null where it is null or has none: a time in seconds or milliseconds beyond 64 bits of
-    microseconds. The column's type has elements."""
+    """The element of each value. Null for null and for values without an element: times in seconds or milliseconds beyond
+    64 bits of microseconds. Raises TypeError for a type without elements."""
     said = get_element(column.type)
     if said is None:
         raise TypeError(f"values of type {column.type} have no order")
@@ -28,7 +28,7 @@ def to_elements(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def to_values(elements: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The values that these are the elements of, for a type that `domain.sequence_elements.get_display_type` gives."""
+    """The values of these elements, for a type from `domain.sequence_elements.get_display_type`."""
     said = get_element(kind)
     match said.form if said else None:
         case ElementForm.DIGITS:

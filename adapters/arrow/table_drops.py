@@ -1,4 +1,4 @@
-"""Records that say that a table was dropped: of which table, and where they are."""
+"""Records that report dropped tables, with table and position."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from replicator.ports.decoder import TABLE_DROPPED, Decoder
 from .record_positions import RAW_PLACE
 
 DROPS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("table", pa.string())])
-"""A row per such record."""
+"""One row per record."""
 
 
 def find_drops(raw: pa.Table, routes: pa.Table, decoder: Decoder) -> pa.Table:
-    """Schema `DROPS`, of the records that were routed so, in their order."""
+    """A table with schema `DROPS`, of records routed as `TABLE_DROPPED`, in their order."""
     said = raw.filter(pc.fill_null(pc.equal(routes["ignored"], TABLE_DROPPED), False))
     if not said.num_rows:
         return DROPS.empty_table()
@@ -26,7 +26,7 @@ def find_drops(raw: pa.Table, routes: pa.Table, decoder: Decoder) -> pa.Table:
 
 
 def group_by_table(drops: pa.Table) -> Mapping[str, Sequence[Position]]:
-    """`ports.frames.RoutedBatch.drops`."""
+    """The positions by table: `ports.frames.RoutedBatch.drops`."""
     found: dict[str, list[Position]] = {}
     for topic, partition, offset, table in zip(*(drops[name].to_pylist() for name in DROPS.names), strict=True):
         found.setdefault(table, []).append(Position({TopicPartition(topic, partition): offset}))

@@ -1,4 +1,4 @@
-"""Dates and times: numbers since an epoch, and ISO text."""
+"""Dates and times from numbers since an epoch, and from ISO text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .value_readers import ValueReader
 
 INT64 = (-(2**63), 2**63 - 1)
 MICROS = 1_000_000
-"""In a second."""
+"""Microseconds per second."""
 
 UTC_US = pa.timestamp("us", "UTC")
 LOCAL_US = pa.timestamp("us")
@@ -27,9 +27,9 @@ LOCAL_NS = pa.timestamp("ns")
 
 DAYS_OF_400_YEARS = 146_097
 FIRST_YEAR, LAST_YEAR_OF_DATES, LAST_YEAR_OF_TIMES = -4712, 5_874_897, 294_246
-"""Of PostgreSQL's dates and times, as far as 64 bits of microseconds since 1970 hold these: 4713 BC is the year -4712."""
+"""The range of PostgreSQL's dates and times; for times, up to 64 bits of microseconds since 1970. -4712 is 4713 BC."""
 INFINITE_DAY = -2_147_472_692
-"""Debezium's `infinity` of a date: PostgreSQL's largest number of days since 2000 as one since 1970, beyond 32 bits."""
+"""Debezium's `infinity` of a date: PostgreSQL's largest number of days, converted to days since 1970 with overflow."""
 
 DATE_RANGE = "holds infinity, or a day outside the years 1 to 9999"
 TIME_RANGE = "holds a time of day outside 00:00:00 to 23:59:59.999999999"
@@ -44,7 +44,7 @@ YEAR = re.compile(r"(0000|[+-]?\d{5,}|-\d{4})-", re.ASCII)
 ZONE = re.compile(r"\s*(Z|[+-]\d\d(:?\d\d){0,2})\Z", re.ASCII | re.IGNORECASE)
 PLACES = re.compile(r"\.\d{7,}", re.ASCII)
 ZEROS = r"(\.\d{6})0+(\z|[^0-9])"
-"""Zeros behind microseconds, as databases write that count nanoseconds."""
+"""Zeros after microseconds, as in databases that count nanoseconds."""
 
 
 def counted_reader(
@@ -56,7 +56,7 @@ def counted_reader(
     *,
     beyond: Callable[[int], str],
 ) -> ValueReader:
-    """Integers within `bounds`, times `factor`, read as `arrow`. `beyond`: see `ValueReader`."""
+    """Reader of integers within `bounds`, times `factor`, as `arrow`. `beyond`: see `ValueReader.out_of_range_text`."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         try:
@@ -71,12 +71,12 @@ def counted_reader(
 
 
 def date_reader() -> ValueReader:
-    """Days since 1970."""
+    """Reader of days since 1970."""
     return counted_reader(pa.int32(), pa.date32(), (FIRST_DAY, LAST_DAY), DATE_RANGE, beyond=_date_text)
 
 
 def time_reader(per_second: int) -> ValueReader:
-    """Time of day since midnight, in units of which a second has `per_second`: 1, 1,000, 1,000,000 or 1,000,000,000."""
+    """Reader of the time since midnight, in units of 1/`per_second` seconds: 1, 1,000, 1,000,000 or 1,000,000,000."""
     bounds = (0, 86_400 * per_second - 1)
     if per_second > MICROS:
         return counted_reader(pa.int64(), pa.time64("ns"), bounds, TIME_RANGE, beyond=partial(_time_text, per_second))
@@ -86,7 +86,7 @@ def time_reader(per_second: int) -> ValueReader:
 
 
 def timestamp_reader(per_second: int, arrow: pa.DataType = LOCAL_US) -> ValueReader:
-    """Time since 1970, in units as in `time_reader`, as `arrow`, which counts microseconds. Nanoseconds stay nanoseconds."""
+    """Reader of the time since 1970, in units as in `time_reader`, as `arrow` in microseconds. Nanoseconds stay."""
     if per_second > MICROS:
         return counted_reader(pa.int64(), LOCAL_NS, (INT64[0] + 1, INT64[1] - 1), NANO_SENTINELS, beyond=_infinity_text)
     factor, beyond = MICROS // per_second, partial(_timestamp_text, per_second, "Z" if arrow.tz else "")
@@ -94,7 +94,7 @@ def timestamp_reader(per_second: int, arrow: pa.DataType = LOCAL_US) -> ValueRea
 
 
 def iso_timestamp_reader(arrow: pa.DataType) -> ValueReader:
-    """ISO 8601 text with its zone, as an instant in UTC; without one for a type that has none."""
+    """Reader of ISO 8601 text with a zone, as an instant in UTC; without a zone for a type that has none."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         return _check_years(
@@ -105,7 +105,7 @@ def iso_timestamp_reader(arrow: pa.DataType) -> ValueReader:
 
 
 def iso_date_reader() -> ValueReader:
-    """ISO 8601 dates."""
+    """Reader of ISO 8601 dates."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         days = _parse_texts(pa.array(values, pa.string()), pa.date32(), _describe_bad_date)
@@ -115,7 +115,7 @@ def iso_date_reader() -> ValueReader:
 
 
 def iso_time_reader() -> ValueReader:
-    """ISO 8601 times of day without zone, in microseconds."""
+    """Reader of ISO 8601 times of day without a zone, in microseconds."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         moment = pc.binary_join_element_wise(pa.scalar("1970-01-01"), pa.array(values, pa.string()), "T")
@@ -126,7 +126,7 @@ def iso_time_reader() -> ValueReader:
 
 
 def zulu_reader(node: ValueReader) -> ValueReader:
-    """`node` of texts that all end with a Z, which is a mark and no zone: as Debezium's `isostring` writes local times."""
+    """A reader like `node` for texts that end with a Z that is no zone, as local times of Debezium's `isostring` mode."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         return node.build(pc.replace_substring_regex(pa.array(values, pa.string()), "Z$", ""))
@@ -139,7 +139,7 @@ def _infinity_text(count: int) -> str:
 
 
 def _time_text(per_second: int, count: int) -> str:
-    """A time of day or a span, as Arrow writes times of day."""
+    """A time of day or a span, in Arrow's form for times of day."""
     seconds, rest = divmod(abs(count), per_second)
     places = 9 if per_second > MICROS else 6
     sign, fraction = "-" if count < 0 else "", rest * 10**places // per_second
@@ -151,7 +151,7 @@ def _date_text(days: int) -> str:
 
 
 def _day_text(days: int, last: int = LAST_YEAR_OF_DATES, behind: str = "") -> str:
-    """A day as PostgreSQL writes it. What lies outside its years, up to `last`, stands for infinity."""
+    """A day in PostgreSQL's form. A day outside PostgreSQL's years (up to `last`) is infinity."""
     cycle, rest = divmod(days - FIRST_DAY, DAYS_OF_400_YEARS)
     day = calendar_day.fromordinal(rest + 1)
     year = day.year + 400 * cycle
@@ -179,7 +179,7 @@ def _parse_texts(written: pa.Array, arrow: pa.DataType, wrong: Callable[[str], s
 
 
 def _describe_bad_timestamp(arrow: pa.DataType, text: str) -> str:
-    """Why a text is no time, without the text."""
+    """The error for a text that is not a timestamp, without the text."""
     if INFINITE.match(text) or YEAR.match(text):
         return STAMP_RANGE
     if NUMBER.match(text):
@@ -195,7 +195,7 @@ def _describe_bad_timestamp(arrow: pa.DataType, text: str) -> str:
 
 
 def _describe_bad_date(text: str) -> str:
-    """Why a text is no date, without the text."""
+    """The error for a text that is not a date, without the text."""
     if INFINITE.match(text) or YEAR.match(text):
         return DATE_RANGE
     if NUMBER.match(text):
@@ -211,7 +211,7 @@ def _describe_bad_date(text: str) -> str:
 
 
 def _describe_bad_time(moment: str) -> str:
-    """Why a text is no time of day, without the text. `moment`: with a day before it."""
+    """The error for a text that is not a time of day, without the text. `moment` has a day before the time."""
     text = moment.partition("T")[2]
     if DAY.match(text):
         return "holds a time with its date, and its type has none (`timestamp[us]` has)"

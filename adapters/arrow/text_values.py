@@ -1,4 +1,4 @@
-"""Text to the values of a column.
+"""Text to values of a column.
 
 | Arrow | text |
 | --- | --- |
@@ -12,8 +12,8 @@
 | timestamp | `2024-02-29 23:59:59.123456` or with a `T` |
 | time64 | `23:59:59.123456` |
 
-A zone behind a timestamp, a time of day or a date is a misfit where the type has none; UTC is meant where the type has one
-and the text has none.
+A zone after a timestamp, time of day or date is invalid if the type has none. If the type has a zone and the text has
+none, the text is in UTC.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .record_errors import ValueMisfit
 from .value_readers import ValueReader
 
 Read = Callable[[pa.Array], pa.Array]
-"""Makes values of text. Raises one of `faults.FAILURES` when any does not fit."""
+"""Converts text to values. Raises one of `record_errors.FAILURES` for an invalid text."""
 
 TRUTHS = ("true", "t", "1", "false", "f", "0")
 NAMES = "int64, string, double, bool, binary, date32, timestamp[us], timestamp[us, UTC], time or decimal(10,2)"
@@ -46,7 +46,7 @@ LOCAL = r"\A(\d{4}-\d\d-\d\d([ T]\d\d(:\d\d){0,2}(\.\d+)?)?)\z"
 
 
 def find_text_reader(arrow: pa.DataType) -> Read | None:
-    """How text becomes values of `arrow`; None where no text does."""
+    """The function that converts text to values of `arrow`; None if there is none."""
     readers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Read]], ...] = (
         (t.is_string, lambda _: lambda texts: texts),
         (t.is_integer, _integer_reader),
@@ -62,7 +62,7 @@ def find_text_reader(arrow: pa.DataType) -> Read | None:
 
 
 def text_value_reader(arrow: pa.DataType) -> ValueReader:
-    """Values of a column that stand as text in JSON. TypeError for a type of which none is read."""
+    """Reader of a column's values from JSON text. Raises TypeError for a type without a text form."""
     one = _make_reader(arrow)
     return ValueReader(arrow, str, lambda values: one(pa.array(values, pa.string())))
 
@@ -77,8 +77,7 @@ def _make_reader(arrow: pa.DataType) -> Read:
 def read_texts(
     texts: pa.Array, arrow: pa.DataType, what: str, how: ReadMode = "reject"
 ) -> tuple[pa.Array, dict[int, Reject]]:
-    """The values of a column, null where one does not fit, and by place why it does not. `how`: what becomes of those that
-    have no place."""
+    """The values of a column, null for invalid ones, and their errors by index. `how`: of values out of range."""
     one = make_lenient(ValueReader(arrow, str, _make_reader(arrow)), how).build
 
     def build(some: pa.Array | list[object]) -> pa.Array:
@@ -98,13 +97,14 @@ def read_texts(
 
 
 def _find_strange(texts: pa.Array) -> pa.Array:
-    """Places of texts that begin as no number, truth value or time does: all at once, for columns of another type."""
+    """Indices of texts that do not begin like a number, boolean or time: finds many errors at once in columns of other
+    types."""
     return pc.indices_nonzero(pc.match_substring_regex(texts, STRANGE))
 
 
 def _integer_reader(arrow: pa.DataType) -> Read:
     def build(texts: pa.Array) -> pa.Array:
-        """Arrow reads 0x10 as a number, DMS writes none so."""
+        """Refuses `0x10`, which Arrow reads as a number; DMS does not write numbers so."""
         content = read_bytes(texts).lower()
         if b"x" in content and pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
             raise ValueMisfit(RejectCode.OUT_OF_RANGE, "holds something else than decimal digits")
@@ -117,7 +117,7 @@ def _float_reader(arrow: pa.DataType) -> Read:
     node = value_readers.float_reader(arrow)
 
     def build(texts: pa.Array) -> pa.Array:
-        """Arrow reads a number that is too large as infinity."""
+        """Refuses numbers that are too large, which Arrow reads as infinity."""
         found = node.build(texts)
         infinite = pc.is_inf(found)
         if pc.any(infinite).as_py() and not pc.all(pc.match_substring_regex(texts.filter(infinite), INFINITE)).as_py():
@@ -135,7 +135,7 @@ def _to_booleans(texts: pa.Array) -> pa.Array:
 
 
 def _to_bytes(texts: pa.Array) -> pa.Array:
-    """All digits at once: two of them are one byte, so offsets are halved."""
+    """Converts all digits at once: two digits are one byte, so offsets are halved."""
     filled = pc.fill_null(texts, "")
     sizes = pc.binary_length(filled)
     digits = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(filled)], pa.int32()), filled), "")[0].as_py()
@@ -159,7 +159,7 @@ def _to_dates(texts: pa.Array) -> pa.Array:
 
 
 def _timestamp_reader(arrow: pa.DataType) -> Read:
-    """Few texts have zones: those that have none need no look at each."""
+    """Few texts have zones: columns without any are converted without a look at each text."""
     node = temporal_values.iso_timestamp_reader(arrow)
 
     def build(texts: pa.Array) -> pa.Array:
@@ -173,7 +173,7 @@ def _timestamp_reader(arrow: pa.DataType) -> Read:
 
 
 def _add_utc(texts: pa.Array) -> pa.Array:
-    """With Z where there is no zone; a day is its midnight, for Arrow reads no zone behind a day."""
+    """The texts with a Z if they have no zone. A day becomes its midnight, because Arrow reads no zone after a day."""
     timed = pc.replace_substring_regex(texts, DAY, r"\1 00:00:00")
     return pc.replace_substring_regex(timed, LOCAL, r"\1Z")
 

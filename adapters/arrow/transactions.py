@@ -1,4 +1,4 @@
-"""What a changes frame holds of transactions."""
+"""Transactions in a changes frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.transactions import TransactionPart
 
 PLACES = ("_seq_1", "_seq_2")
-"""Where a change stands in the log. What orders changes of one place may be another number when it is sent again."""
+"""The position of a change in the log. Later elements may differ when a change is sent again."""
 
 
 def split_parts(changes: pa.Table, table: str) -> Sequence[TransactionPart]:
@@ -50,13 +50,13 @@ def _make_exact(part: TransactionPart, changes: int, places: Sequence[tuple[int 
 
 
 def position_columns(names: Sequence[str]) -> list[str]:
-    """The columns of a changes frame that say where a change stands in the log."""
+    """The columns of a changes frame with the position in the log."""
     return [name for name in PLACES if name in names]
 
 
 def identity_columns(names: Sequence[str]) -> list[str]:
-    """The columns of a changes frame by which a change is known again. A column of the table that is called like one for
-    bookkeeping is left out."""
+    """The columns of a changes frame that identify a change that is sent again. Columns of the table with names like
+    bookkeeping columns are left out."""
     return [OP, *position_columns(names), *(name for name in names if not name.startswith("_"))]
 
 

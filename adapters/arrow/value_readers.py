@@ -1,4 +1,4 @@
-"""Columns of scalar values: the JSON they are read from, the Arrow type they become, and how."""
+"""Readers of scalar values: the JSON type, the Arrow type and the conversion."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SPECIAL_FLOATS = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")
 
 @dataclass(frozen=True)
 class ValueReader:
-    """How values of one schema are decoded. `wire` is what msgspec reads (null apart), `build` makes the array.
+    """Reads values with one schema. `wire` is the type that msgspec decodes (without null), `build` builds the array.
 
-    `placeholder` says in which form Debezium writes the placeholder of a value that was not sent (see `placeholder`).
-    `out_of_range_text`: the text of a date or time that `type` cannot hold, of a value that is no text itself.
+    `placeholder`: the form of Debezium's placeholder for unchanged values (`decoders.debezium.unchanged_values`).
+    `out_of_range_text`: returns the text of a date or time that `type` cannot hold, for values that are not text.
     """
 
     type: pa.DataType
@@ -33,37 +33,37 @@ class ValueReader:
 
 
 def plain_reader(arrow: pa.DataType, wire: Any, unsent: str = "") -> ValueReader:
-    """Values that Arrow takes as they are."""
+    """Reader of values that Arrow accepts as they are."""
     return ValueReader(arrow, wire, lambda values: pa.array(values, arrow), unsent)
 
 
 def cast_values(values: pa.Array, arrow: pa.DataType) -> pa.Array:
-    """`values` in another type; nulls alone are null in any, also where there is no cast."""
+    """`values` in another type. An array of nulls is null in any type, even if there is no cast."""
     return pa.nulls(len(values), arrow) if values.null_count == len(values) else values.cast(arrow)
 
 
 def integer_reader(arrow: pa.DataType) -> ValueReader:
-    """Whole numbers; Arrow refuses those that its type cannot hold."""
+    """Reader of integers. Arrow refuses integers that do not fit the type."""
     return plain_reader(arrow, int)
 
 
 def text_reader() -> ValueReader:
-    """Strings."""
+    """Reader of strings."""
     return plain_reader(pa.string(), str, "text")
 
 
 def binary_reader() -> ValueReader:
-    """Base64 text to bytes."""
+    """Reader of base64 text as bytes."""
     return plain_reader(pa.binary(), bytes, "bytes")
 
 
 def boolean_reader() -> ValueReader:
-    """True and false."""
+    """Reader of booleans."""
     return plain_reader(pa.bool_(), bool)
 
 
 def float_reader(arrow: pa.DataType) -> ValueReader:
-    """JSON numbers, and the strings NaN, Infinity and -Infinity, which are kept."""
+    """Reader of JSON numbers, and of the strings NaN, Infinity and -Infinity."""
 
     def build(values: Sequence[Any]) -> pa.Array:
         try:
@@ -91,10 +91,10 @@ def _check_finite(values: pa.Array) -> int:
 
 
 def make_nullable(wire: Any) -> Any:
-    """`wire`, null, or absent. Raw JSON cannot be told to be null or not (it is the text `null`)."""
+    """The type of `wire`, null, or a missing value. Raw JSON includes null (the text `null`)."""
     return wire | msgspec.UnsetType if wire is msgspec.Raw else wire | None | msgspec.UnsetType
 
 
 def make_element(wire: Any) -> Any:
-    """`wire` or null, as an element of an array or map."""
+    """The type of `wire` or null, as an element of an array or map."""
     return wire if wire is msgspec.Raw else wire | None
