@@ -1,1 +1,1 @@
-"""Reading event logs, wherever they are kept."""
+"""Reading and writing of event logs, independent of their storage."""

@@ -1,4 +1,4 @@
-"""Raw frames out of an event log, as sources hand them over."""
+"""Raw frames from an event log, in the form in which sources return them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 PLACE = ("topic", "partition", "offset")
 FEW = 512
-"""Records of a stretch below which slices do not pay: decoders copy frames of shorter chunks into one
+"""Consecutive records below which slicing does not pay: decoders copy frames of shorter chunks into one chunk
 (`arrow.frame_slices`)."""
 
 
@@ -20,8 +20,8 @@ def payload_bytes(frame: pa.Table) -> int:
 
 
 def sort_records(frame: pa.Table) -> pa.Table:
-    """Records by topic, partition and offset. Without a copy where they are in order, or only stretches without a hole
-    have to change places, as those of a compacted file do: records are some thousand bytes each."""
+    """Records ordered by topic, partition and offset. Copies only if necessary, because records may be large: ordered
+    frames, and frames of long ordered ranges as in a compacted file, are only sliced."""
     if _is_sorted(frame):
         return frame
     firsts = [0, *(last + 1 for last in _find_breaks(frame, _is_next))]
@@ -40,7 +40,7 @@ def _read_place(frame: pa.Table, row: int) -> tuple[str | int, ...]:
 
 
 def _find_breaks(frame: pa.Table, goes_on: Callable[[pa.Array, pa.Array], pa.Array]) -> list[int]:
-    """The rows behind which another partition begins, or an offset that does not go on as it should."""
+    """The row numbers before which another partition begins, or an offset does not continue the order."""
     places = [frame[name].combine_chunks() for name in PLACE]
     topics, partitions, offsets = (
         compare(place[:-1], place[1:]) for place, compare in zip(places, (pc.equal, pc.equal, goes_on), strict=True)
@@ -54,7 +54,7 @@ def _is_next(before: pa.Array, after: pa.Array) -> pa.Array:
 
 
 def drop_repeated(frame: pa.Table) -> pa.Table:
-    """Records in order without those that are there again: a log may hold the same ones twice."""
+    """Ordered records without duplicates: a log may contain a record twice."""
     if frame.num_rows < 2:
         return frame
     same = pa.repeat(pa.scalar(True), frame.num_rows - 1)

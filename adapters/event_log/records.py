@@ -1,4 +1,4 @@
-"""Rows of an event log as the records that they were."""
+"""Rows of an event log to the original records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROWS, BYTES = 50_000, 32 * 1024 * 1024
 
 
 def merge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Tables of so many rows or bytes, out of smaller batches."""
+    """Tables of about `ROWS` rows or `BYTES` bytes, from smaller batches."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(pa.record_batch(batch))
@@ -43,8 +43,7 @@ def merge_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def to_raw(rows: pa.Table) -> pa.Table:
-    """`domain.change.RAW` out of the log's columns of those names. Headers that are not what an event log holds make the
-    record a reject."""
+    """A raw frame (`domain.change.RAW`) from the log's columns. A record with unreadable headers is rejected."""
     columns = {name: rows[name].cast(RAW.field(name).type) for name in ("topic", "partition", "offset", "key", "value")}
     columns["timestamp"] = _to_times(rows["timestamp"])
     columns["headers"] = _parse_headers(rows["headers"])
@@ -57,7 +56,7 @@ def _to_times(stamps: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _parse_headers(texts: pa.ChunkedArray) -> pa.Array:
-    """Few distinct lists of headers occur, so each is read once."""
+    """Parses each distinct list of headers once, as there are few."""
     if texts.null_count == len(texts):
         return pa.nulls(len(texts), RAW.field("headers").type)
     distinct = texts.combine_chunks().dictionary_encode()

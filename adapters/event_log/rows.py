@@ -1,4 +1,4 @@
-"""Raw records as rows of the event log."""
+"""Raw records to rows of the event log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from ..arrow.record_positions import RAW_PLACE
 
 
 def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Table:
-    """The columns of `domain.event_log.EVENT_LOG`, one row per record, in order. Of a record that is withheld, the place and
-    the time alone."""
+    """The columns of `domain.event_log.EVENT_LOG`, one row per record. Erased ones keep only position and time."""
     withheld = decoder.find_erased(raw) if isinstance(decoder, FiltersErased) else None
     raw = raw if withheld is None else _blank_erased_records(raw, withheld)
     raw = decoder.mask_records(raw) if isinstance(decoder, MasksRecords) else raw
@@ -40,7 +39,7 @@ def build_rows(raw: pa.Table, decoder: Decoder, ingested_at: datetime) -> pa.Tab
 
 
 def _blank_erased_records(raw: pa.Table, withheld: pa.Array) -> pa.Table:
-    """Without key, value and headers of those."""
+    """The records, with null key, value and headers for erased ones."""
     for name in ("headers", "key", "value"):
         field = raw.schema.field(name)
         kept = pc.if_else(pc.invert(withheld), raw[name], pa.scalar(None, field.type))
@@ -49,7 +48,7 @@ def _blank_erased_records(raw: pa.Table, withheld: pa.Array) -> pa.Table:
 
 
 def _headers_to_json(headers: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
-    """Headers as JSON text; few distinct lists of headers occur, so each is written once."""
+    """Headers as JSON text. Each distinct list of headers is written once, as there are few."""
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), pa.string())
     written: dict[str, str] = {}
