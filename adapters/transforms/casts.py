@@ -1,4 +1,4 @@
-"""Casts that lose nothing, value by value."""
+"""Casts without loss, value by value."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ..arrow.decimals import cast_digits
 from ..arrow.record_errors import ValueMisfit
 
 Cast = tuple[pa.ChunkedArray, pa.ChunkedArray]
-"""The values, null where there is none; and where that is so for a value that there was."""
+"""The values, null if the cast fails; and a mask of the values for which it failed."""
 
 EVERY_INTEGER = pa.decimal256(20, 0)
 
 
 def cast_values(values: pa.ChunkedArray, into: pa.DataType) -> Cast:
-    """The values in another type, into which there is a cast (`domain.transform.casts.is_castable`). One that would not
-    come back as it was has none; of text it is enough that it can be read."""
+    """The values in another type, for casts that exist (`domain.transform.casts.is_castable`). A value fails if the cast
+    back gives another value. Text only has to be readable."""
     kind = to_plain_type(values.type)
     whole = (values if kind == values.type else values.cast(kind)).combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):  # Of no chunks.
+    if isinstance(whole, pa.ChunkedArray):  # An array without chunks.
         whole = pa.array([], kind)
     done = pa.chunked_array(_cast_halves(whole, into), into)
     return done, pc.and_(pc.is_valid(pa.chunked_array([whole], kind)), pc.is_null(done))
 
 
 def _cast_halves(values: pa.Array, into: pa.DataType) -> list[pa.Array]:
-    """Arrow refuses all values for one of them, so they are halved until it is found."""
+    """Cast halves until the failing value is found, because Arrow refuses all values for one of them."""
     try:
         return [_drop_lossy(values, _cast_array(values, into))]
     except (pa.ArrowInvalid, ValueMisfit):
@@ -42,7 +42,7 @@ def _cast_halves(values: pa.Array, into: pa.DataType) -> list[pa.Array]:
 
 def _cast_array(values: pa.Array, into: pa.DataType) -> pa.Array:
     if t.is_integer(values.type) and t.is_decimal(into):
-        # Arrow compares the widest value of the integer type with the precision, not the values there are.
+        # Arrow compares the precision with the integer type's widest value, not with the values in the array.
         values = values.cast(EVERY_INTEGER)
     read = text_values.find_text_reader(into) if _is_text_type(values.type) and _is_number_text(into) else None
     if read is not None:
@@ -51,12 +51,12 @@ def _cast_array(values: pa.Array, into: pa.DataType) -> pa.Array:
 
 
 def to_float(values: pa.Array, into: pa.DataType) -> pa.Array:
-    """The nearest floats. Of decimals Arrow's own cast gives others (220.23 becomes 220.23000000000002), but not of text."""
+    """The nearest floats. Arrow's own cast is inexact for decimals (220.23 becomes 220.23000000000002), not for text."""
     return values.cast(pa.string()).cast(into) if t.is_decimal(values.type) else values.cast(into, safe=False)
 
 
 def _drop_lossy(values: pa.Array, done: pa.Array) -> pa.Array:
-    """`done`, null where the way back leads to another value."""
+    """`done`, null if the cast back gives another value."""
     if _is_text_type(values.type) or _is_text_type(done.type):
         return done
     back = _cast_array(done, values.type)
@@ -67,7 +67,7 @@ def _drop_lossy(values: pa.Array, done: pa.Array) -> pa.Array:
 
 
 def _is_number_text(kind: pa.DataType) -> bool:
-    """Of text Arrow itself would read 0x10 as a whole number, 1e400 as infinity, and many digits as another decimal."""
+    """True for types in which Arrow reads some text wrongly: 0x10 as an integer, 1e400 as infinity, long decimals."""
     return bool(t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind))
 
 

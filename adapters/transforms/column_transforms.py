@@ -1,4 +1,4 @@
-"""What a lane makes of single columns (`domain.transform.columns.ColumnTransforms`)."""
+"""Column transforms of a lane (`domain.transform.columns.ColumnTransforms`)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NO_LISTS = pa.list_(pa.string())
 def transform_columns(
     columns: Mapping[str, pa.ChunkedArray], rules: ColumnTransforms, table: TableSpec, lacking: pa.ChunkedArray | None = None
 ) -> Columns:
-    """The columns of a changes frame of `table`, which is what `table_rules.of` made of the table that they are of.
-    `lacking`: the names of what was not sent, of columns that are left out too; by default those that `columns` say."""
+    """The columns of a changes frame after the transforms. `table` is the result of `ColumnTransforms.apply_to`.
+    `lacking`: names of missing values, also of columns that are left out; by default those in `columns`."""
     lacking = columns[UNCHANGED] if lacking is None else lacking
     out, deletes = dict(columns), pc.equal(columns[OP], Op.DELETE.value)
     for name, _ in rules.rules:
@@ -61,12 +61,12 @@ def transform_columns(
 
 
 def _add_error(errors: pa.ChunkedArray, where: pa.ChunkedArray, why: Reject) -> pa.ChunkedArray:
-    """The errors, with this one where it is so and there is none yet."""
+    """The errors, with this one added where `where` is true and there is none yet."""
     return pc.coalesce(errors, pc.if_else(where, pa.scalar(str(why)), pa.scalar(None, pa.string())))
 
 
 def too_large_reject(name: str, kind: pa.DataType | None) -> Reject:
-    """The reason of a change with a value that its type in the target cannot hold."""
+    """The reject of a change with a value that its type in the target cannot hold."""
     return Reject(
         RejectCode.OUT_OF_RANGE,
         f"the value of column {name!r} cannot become {kind} without loss, which 'columns' of its table asks for; choose a "
@@ -86,7 +86,7 @@ def _change_column(values: pa.ChunkedArray, rule: ColumnRule) -> tuple[pa.Chunke
 def _add_column(
     columns: Mapping[str, pa.ChunkedArray], added: AddedColumn
 ) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """As `_change_column`. A truncate has no values."""
+    """See `_change_column`. A truncate has no values."""
     written = pc.not_equal(columns[OP], Op.TRUNCATE.value)
     if added.metadata:
         place, known = METADATA[added.metadata]
@@ -98,7 +98,6 @@ def _add_column(
 
 
 def _transform_old_keys(old: pa.ChunkedArray, rules: ColumnTransforms) -> pa.ChunkedArray:
-    """The keys that rows had before, as theirs are made."""
     whole = old.combine_chunks() if old.num_chunks else pa.array([], old.type)
     names = [rules.get_new_name(field.name) for field in old.type]
     parts = [_change_column(pa.chunked_array([pc.struct_field(whole, f.name)]), rules.get_rule(f.name))[0] for f in old.type]
@@ -110,19 +109,19 @@ def _transform_old_keys(old: pa.ChunkedArray, rules: ColumnTransforms) -> pa.Chu
 def _transform_name_lists(
     lists: pa.ChunkedArray, now: Callable[[str], str], unknown: Mapping[str, pa.ChunkedArray]
 ) -> pa.ChunkedArray:
-    """The names of what was not sent, as they are from then on, and of what a delete lost; null where there is none."""
+    """The names of missing values after renaming, and of values that a delete lost; null if there are none."""
     if lists.null_count == len(lists) and not unknown:
         return lists
     found = [_rename_names(names, now) for names in lists.to_pylist()]
     for name, places in unknown.items():
         for place in pc.indices_nonzero(places).to_pylist():
-            # That a NULL changes nothing can be said of changes that sent all their values.
+            # `KEEP_EXISTING` is only correct for changes that sent all their values.
             found[place] = sorted([*(other for other in found[place] or () if other != KEEP_EXISTING), name])
     return pa.chunked_array([pa.array(found, NO_LISTS)])
 
 
 def _rename_names(names: Sequence[str] | None, now: Callable[[str], str]) -> list[str] | None:
-    """An empty name stands for itself (`change.KEEP_EXISTING`), and an empty list stays one."""
+    """The empty name (`change.KEEP_EXISTING`) stays, and so does an empty list."""
     if not names:
         return None if names is None else []
     return sorted(now(name) if name else name for name in names if not name or now(name)) or None

@@ -1,4 +1,4 @@
-"""Columns that are computed of what a change sent (`domain.transform.columns.ColumnTransforms`)."""
+"""Computed columns (`domain.transform.columns.ColumnTransforms`)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ UPSERTS = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
 
 @dataclass(frozen=True)
 class ComputedColumn:
-    """One column, NULL of deletes and truncates. `errors`: why a change is rejected, null where it is not. `unchanged`: the
-    upserts that sent nothing of what it is made of."""
+    """One column, NULL for deletes and truncates. `errors`: the reject of each change, or null. `unchanged`: upserts that
+    sent no input of the column."""
 
     values: pa.Array
     errors: pa.Array
@@ -40,8 +40,7 @@ def compute_column(
     keys: Collection[str],
     lacking: pa.ChunkedArray,
 ) -> ComputedColumn:
-    """The column `name`, of type `kind`, of changes with these columns, of which `keys` are the key. `lacking`: the
-    names of what was not sent."""
+    """The column `name` of type `kind`, from changes with these columns and the key `keys`. `lacking`: missing values."""
     node = resolve_expression(expression, {known: column.type for known, column in columns.items()})
     values, failed = ExpressionRows(columns, len(lacking)).evaluate(node)
     if values.type != kind:
@@ -62,7 +61,7 @@ def compute_column(
 def _find_missing(
     columns: Mapping[str, pa.ChunkedArray], inputs: Collection[str], keys: Collection[str], lacking: pa.ChunkedArray
 ) -> tuple[pa.Array, pa.Array]:
-    """Which changes sent less than all of the inputs, and which of them sent nothing that is new."""
+    """The changes without some of the inputs, and the changes among them without any new input."""
     if lacking.null_count == len(lacking) or not inputs:
         return _no_values(len(lacking)), _no_values(len(lacking))
     lists = lacking.to_pylist()
@@ -85,7 +84,7 @@ def _failure_texts(name: str, failed: pa.Array) -> pa.Array:
 
 
 def missing_input_reject(name: str) -> Reject:
-    """The reason of an upsert that sent a part of what a column is made of."""
+    """The reject of an upsert with only a part of the inputs."""
     return Reject(
         RejectCode.INCOMPLETE,
         f"a part of what column {name!r} is computed of was not sent; have the source send whole rows for updates",
@@ -93,7 +92,7 @@ def missing_input_reject(name: str) -> Reject:
 
 
 def expression_failure_reject(name: str, why: str) -> Reject:
-    """The reason of an upsert for which an expression has no value."""
+    """The reject of an upsert for which the expression fails."""
     return Reject(
         RejectCode.OUT_OF_RANGE,
         f"column {name!r} cannot be computed: {why}; correct the row, or the expression in 'columns'",

@@ -1,4 +1,4 @@
-"""Conditions of the configuration (`domain.transform.expressions`) over changes."""
+"""Configured conditions (`domain.transform.expressions`) over changes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .kernels import Texts
 
 
 def evaluate_condition(changes: pa.Table, condition: Expr) -> tuple[pa.Array, Texts]:
-    """Per change whether the condition holds, false where it is unknown; and why it could not be told. The condition has
-    passed `refuse_condition` for the table of this changes frame."""
+    """For each change True if the condition holds, False if it is unknown; and the reasons why it failed. The condition
+    must have passed `refuse_condition` for the table of this frame."""
     found = with_types(condition, {field.name: field.type for field in changes.schema})
     lacking = {name: where for name in found.columns if (where := mask_missing(changes, name)) is not None}
     values, failed = ExpressionRows(select_columns(changes, found.columns), changes.num_rows, lacking).evaluate_condition(
@@ -28,12 +28,12 @@ def evaluate_condition(changes: pa.Table, condition: Expr) -> tuple[pa.Array, Te
 
 
 def select_columns(changes: pa.Table, names: Iterable[str]) -> dict[str, pa.ChunkedArray]:
-    """Some columns by their names."""
+    """Columns by their names."""
     return {name: changes[name] for name in names}
 
 
 def mask_missing(changes: pa.Table, name: str) -> pa.Array | None:
-    """Per change whether it did not send a value of this column; None where all did."""
+    """True for changes with a missing value of this column; None if there are none."""
     lists = changes[UNCHANGED]
     if lists.null_count == changes.num_rows:
         return None
@@ -41,7 +41,7 @@ def mask_missing(changes: pa.Table, name: str) -> pa.Array | None:
 
 
 def unknown_condition_reject(key: str, why: str) -> Reject:
-    """The reason of a change of which a condition cannot be told."""
+    """The reject of a change for which a condition failed."""
     return Reject(
         RejectCode.OUT_OF_RANGE, f"what '{key}' asks cannot be told of this row: {why}; correct the row, or the condition"
     )

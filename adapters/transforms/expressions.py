@@ -1,5 +1,4 @@
-"""Expressions of the configuration (`domain.transform.typed_expressions`) over the columns of a frame. Every engine
-evaluates them here."""
+"""Evaluation of configured expressions (`domain.transform.typed_expressions`) over frames, for all engines."""
 
 from __future__ import annotations
 
@@ -16,19 +15,19 @@ from .kernels import STEPS, Found, Texts, combine_arrays, first_reasons
 
 @dataclass(frozen=True)
 class ExpressionRows:
-    """The columns that there are, each of `count` values. `missing`: of columns that were not sent in every row, where."""
+    """The input columns, each with `count` values. `missing`: for columns with missing values, the rows with them."""
 
     columns: Mapping[str, pa.ChunkedArray]
     count: int
     missing: Mapping[str, pa.Array] = field(default_factory=dict)
 
     def evaluate(self, node: TypedExpr) -> Found:
-        """The values of the expression, of its type, and why there is none where it failed: a division by zero, a number
-        out of range, a cast that does not fit. Such a value is NULL."""
+        """The values of the expression, and reasons for failures: a division by zero, a number out of range, a lossy
+        cast. Failed values are NULL."""
         values, failed = self._evaluate(node)
         return (values if failed is None else _select_values(pc.is_null(failed), values)), failed
 
-    def _evaluate(self, node: TypedExpr) -> Found:  # noqa: PLR0911  (a case each)
+    def _evaluate(self, node: TypedExpr) -> Found:  # noqa: PLR0911  (one return per case)
         match node.operation:
             case "column":
                 return combine_arrays(self.columns[node.value], node.type), None
@@ -51,7 +50,7 @@ class ExpressionRows:
         return values, first_reasons(*(why for _, why in operands), failed)
 
     def evaluate_condition(self, node: TypedExpr) -> Found:
-        """As `evaluate`, of a condition: what asks for a column that was not sent is unknown."""
+        """Like `evaluate`, for conditions: a condition on a missing value is unknown."""
         if node.operation in ("and", "or", "not"):
             return self.evaluate(node)
         values, failed = self.evaluate(node)
@@ -61,7 +60,7 @@ class ExpressionRows:
         return values, failed
 
     def _evaluate_junction(self, node: TypedExpr) -> Found:
-        """From left to right; what cannot change the answer any more is not asked, so that it cannot fail."""
+        """From left to right. Operands that cannot change the result any more cannot fail."""
         decides = node.operation == "or"
         join = pc.or_kleene if decides else pc.and_kleene
         values, failed = pa.repeat(pa.scalar(not decides), self.count), None
@@ -92,7 +91,7 @@ class ExpressionRows:
         return values, failed
 
     def _choose_values(self, node: TypedExpr, where: pa.Array, values: pa.Array, failed: Texts) -> Found:
-        """`values`, and where this is asked for those of `node`."""
+        """`values`, replaced by the values of `node` where `where` is true."""
         if not pc.any(where).as_py():
             return values, failed
         others, why = self.evaluate(node)
@@ -100,5 +99,5 @@ class ExpressionRows:
 
 
 def _select_values(mask: pa.Array, values: pa.Array | None) -> pa.Array | None:
-    """The values where it is so."""
+    """The values where the mask is true, otherwise null."""
     return None if values is None else pc.if_else(mask, values, pa.scalar(None, values.type))

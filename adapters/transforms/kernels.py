@@ -1,4 +1,4 @@
-"""The steps of expressions, each over whole columns: what becomes of the operands' values, and where nothing could."""
+"""Operations of expressions over whole columns, with reasons for values that failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..arrow.masks import to_texts
 from .casts import EVERY_INTEGER, cast_values, to_float
 
 Texts: TypeAlias = pa.Array | None
-"""Per row why there is no value, null where there is one; None where there is nothing but values."""
+"""The reason of each row without a value, null for rows with one; None if no row failed."""
 
 Found = tuple[pa.Array, Texts]
 Step = Callable[[TypedExpr, Sequence[pa.Array]], Found]
@@ -24,11 +24,11 @@ Step = Callable[[TypedExpr, Sequence[pa.Array]], Found]
 OUT_OF_RANGE = "a number is out of range"
 BY_ZERO = "something is divided by zero"
 WHOLE_FROM = 2.0**52
-"""Floats that are no smaller have no fraction."""
+"""Floats from this size on have no fraction."""
 
 
 def combine_arrays(values: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column in one piece."""
+    """A column as one array."""
     return values.combine_chunks() if values.num_chunks else pa.array([], kind)
 
 
@@ -39,13 +39,13 @@ def first_reasons(*failed: Texts) -> Texts:
 
 
 def make_reasons(where: pa.Array, why: str) -> Texts:
-    """This reason where it is so."""
+    """The reason `why` for rows where `where` is true."""
     where = pc.fill_null(where, False)
     return pc.if_else(where, pa.scalar(why), pa.scalar(None, pa.string())) if pc.any(where).as_py() else None
 
 
 def _map_values(function: Callable[..., pa.Array], kind: pa.DataType, *operands: pa.Array) -> list[pa.Array]:
-    """Arrow refuses all values for one of them, so they are halved until it is found, which is null."""
+    """Halve the arrays until the failing value is found, which becomes null: Arrow refuses all values for one of them."""
     try:
         return [function(*operands)]
     except pa.ArrowInvalid:
@@ -58,7 +58,7 @@ def _map_values(function: Callable[..., pa.Array], kind: pa.DataType, *operands:
 
 
 def _check_range(function: Callable[..., pa.Array], kind: pa.DataType, *operands: pa.Array) -> Found:
-    """Of operands that are all there, no value means that it is out of range."""
+    """A row with all operands but without a result is out of range."""
     pieces = _map_values(function, kind, *operands)
     if len(pieces) == 1 and len(operands[0]) != 1:
         return pieces[0], None
@@ -76,7 +76,7 @@ def _apply_arithmetic(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def _check_finite(done: pa.Array, *operands: pa.Array) -> Found:
-    """What finite numbers make is finite, or out of range."""
+    """A result of finite numbers that is not finite is out of range."""
     lost = pc.invert(pc.is_finite(done))
     for operand in operands:
         lost = pc.and_(lost, pc.is_finite(operand))
@@ -95,10 +95,10 @@ def _divide(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def _modulo(_: TypedExpr, operands: Sequence[pa.Array]) -> Found:
-    """With the sign of the dividend."""
+    """The remainder, with the sign of the dividend."""
     left, right = operands
     zero = pc.equal(right, 0)
-    # The least number divided by -1 has no result, but a remainder.
+    # The smallest number divided by -1 overflows, but it has a remainder.
     by = pc.if_else(pc.or_(zero, pc.equal(right, -1)), pa.scalar(1, WHOLE), right)
     done = pc.subtract(left, pc.multiply(pc.divide(left, by), by))
     why = make_reasons(pc.and_(zero, pc.is_valid(left)), BY_ZERO)
@@ -119,7 +119,7 @@ def _round(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def _round_half_away(values: pa.Array, decimals: int) -> pa.Array:
-    """Halves go away from zero. Arrow multiplies floats first, and refuses all of them where that is beyond a float."""
+    """Rounds halves away from zero. Arrow multiplies floats first, and refuses the array if a product overflows."""
     if not t.is_floating(values.type):
         return pc.round(values, ndigits=decimals, round_mode="half_towards_infinity")
     small = pc.less(pc.abs(values), WHOLE_FROM)
@@ -135,7 +135,7 @@ def _convert(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
     if t.is_floating(node.type):
         return to_float(values, node.type), None
     if t.is_integer(kind) and t.is_decimal(node.type):
-        # Arrow compares the widest value of the integer type with the precision, not the values there are.
+        # Arrow compares the precision with the integer type's widest value, not with the values in the array.
         values = values.cast(EVERY_INTEGER)
     return _check_range(lambda some: some.cast(node.type), node.type, values)
 
@@ -146,7 +146,7 @@ def _cast_values(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def lossy_cast_reasons(where: pa.Array, kind: pa.DataType) -> Texts:
-    """The reason of casts that do not fit."""
+    """The reason for lossy casts."""
     return make_reasons(where, f"a value cannot become {kind} without loss")
 
 
@@ -163,7 +163,7 @@ def _to_text(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def _join_texts(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
-    """`||` of NULL is NULL, `concat` leaves it out."""
+    """`||` with NULL is NULL; `concat` skips NULLs."""
     if node.operation == "concat":
         operands = [pc.coalesce(operand, "") for operand in operands]
     return pc.binary_join_element_wise(*operands, ""), None
@@ -198,7 +198,7 @@ def _truncate_time(node: TypedExpr, operands: Sequence[pa.Array]) -> Found:
 
 
 def _to_utc_clock(values: pa.Array) -> pa.Array:
-    """The clock of times with a zone is that of UTC."""
+    """Timestamps with a zone are converted to UTC."""
     zoned = t.is_timestamp(values.type) and values.type.tz
     return values.cast(pa.timestamp(values.type.unit)) if zoned else values
 
@@ -218,4 +218,4 @@ STEPS: Mapping[str, Step] = {
     "extract": _extract_part,
     "date_trunc": _truncate_time,
 }
-"""By what a step does."""
+"""The function of each operation."""

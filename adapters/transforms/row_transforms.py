@@ -1,4 +1,4 @@
-"""What a lane makes of its table's changes before its policy sees them (`domain.transform.rows`)."""
+"""Row transforms of a lane, before the policy (`domain.transform.rows`)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from .kernels import Texts
 from .target_cast import cast_exactly
 
 WRITTEN = pa.array([Op.CREATE.value, Op.UPDATE.value, Op.READ.value])
-"""The operations of which a condition is asked: what a delete brings is of the past."""
+"""The operations to which conditions apply. A delete contains old values."""
 
 NO_ERROR = pa.scalar(None, pa.string())
 
 
 def transform_rows(changes: pa.Table, shape: RowTransforms, table: TableSpec) -> pa.Table:
-    """The changes frame of `table`, which is what `rows.of` made of the table of `changes`: in their order, without those
-    that are filtered; `_error` is set on rejects."""
+    """The changes frame of `table`, the result of `RowTransforms.apply_to`: the changes in their order, without filtered
+    ones, and with `_error` for rejects."""
     changes = _add_lane_columns(changes, shape)
     sequence = {name: _to_element(changes, name) for name in shape.sequence_by}
     errors = _find_order_errors(changes, sequence)
@@ -73,7 +73,7 @@ def transform_rows(changes: pa.Table, shape: RowTransforms, table: TableSpec) ->
 
 
 def _add_lane_columns(changes: pa.Table, shape: RowTransforms) -> pa.Table:
-    """With every column that the lane keeps; values that came under an old name are there under the new one."""
+    """Add missing columns of the lane. Values with an old column name are moved to the new name."""
     for column in shape.target_columns or ():
         if column.name not in changes.column_names:
             changes = changes.append_column(column.name, pa.nulls(changes.num_rows, column.type))
@@ -90,8 +90,7 @@ def _add_lane_columns(changes: pa.Table, shape: RowTransforms) -> pa.Table:
 def _conform_columns(
     columns: dict[str, pa.ChunkedArray], kept: Mapping[str, Column], keys: Sequence[str], errors: pa.ChunkedArray
 ) -> pa.ChunkedArray:
-    """Give the columns the types that the lane keeps; returns the errors with those of the values that do not fit. What is
-    deleted need not fit, but for its key."""
+    """Cast the columns to the lane's types, and add errors for values that do not fit. In deletes only of the key."""
     is_delete = pc.equal(columns[OP], Op.DELETE.value)
     for column in kept.values():
         found = columns[column.name]
@@ -124,7 +123,7 @@ def _conform_old_keys(
 
 
 def misfit_reject(column: Column) -> Reject:
-    """The reason of a change with a value that the column of the lane's table does not hold."""
+    """The reject of a change with a value that does not fit the lane's column."""
     return Reject(
         RejectCode.OUT_OF_RANGE,
         f"the value of column {column.name!r} does not fit the type {column.type}, which the target keeps although the "
@@ -133,7 +132,7 @@ def misfit_reject(column: Column) -> Reject:
 
 
 def _keep_lane_names(lists: pa.ChunkedArray, kept: Mapping[str, Column]) -> pa.ChunkedArray:
-    """The names of columns that the lane keeps; null where no other was lacking."""
+    """The names of missing values in the lane's columns; null if only other columns have some."""
     if lists.null_count == len(lists):
         return lists
     names = {*kept, KEEP_EXISTING}
@@ -142,13 +141,13 @@ def _keep_lane_names(lists: pa.ChunkedArray, kept: Mapping[str, Column]) -> pa.C
 
 
 def _to_element(changes: pa.Table, name: str) -> pa.ChunkedArray:
-    """The elements of one column, null where it was not sent."""
+    """The sequence elements of one column, null for missing values."""
     lacking, found = mask_missing(changes, name), to_elements(changes[name])
     return found if lacking is None else pc.if_else(lacking, pa.scalar(None, found.type), found)
 
 
 def _find_order_errors(changes: pa.Table, sequence: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
-    """Why a change has no place in the order; null where it has one."""
+    """Errors of changes without a sequence; null for changes with one."""
     errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
     for name, found in sequence.items():
         if found.null_count:
@@ -157,7 +156,7 @@ def _find_order_errors(changes: pa.Table, sequence: dict[str, pa.ChunkedArray]) 
 
 
 def _order_reasons(changes: pa.Table, name: str) -> pa.ChunkedArray:
-    """What is to be said of a change without an element of this column."""
+    """Errors for a missing element of this column."""
     truncate, lacking = pc.equal(changes[OP], Op.TRUNCATE.value), mask_missing(changes, name)
     beyond = pc.is_valid(changes[name])
     if lacking is not None:
@@ -167,7 +166,7 @@ def _order_reasons(changes: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def missing_order_reject(name: str) -> Reject:
-    """The reason of a change that does not hold a value of a column of `sequence_by`."""
+    """The reject of a change without a value in a column of `sequence_by`."""
     return Reject(
         RejectCode.SEQUENCE,
         f"column {name!r}, which 'sequence_by' orders changes by, is NULL or was not sent; have the source fill it, and "
@@ -176,7 +175,7 @@ def missing_order_reject(name: str) -> Reject:
 
 
 def missing_truncate_order_reject(name: str) -> Reject:
-    """The reason of a truncate of the source's own, which holds no row."""
+    """The reject of a truncate from the source, which has no row."""
     return Reject(
         RejectCode.SEQUENCE,
         f"a truncate holds no value of column {name!r}, which 'sequence_by' orders changes by; remove the target's rows by "
@@ -185,14 +184,14 @@ def missing_truncate_order_reject(name: str) -> Reject:
 
 
 def out_of_range_reject(name: str) -> Reject:
-    """The reason of a time that has no element."""
+    """The reject of a time without an element."""
     return Reject(
         RejectCode.OUT_OF_RANGE, f"the time in column {name!r}, which 'sequence_by' orders changes by, is beyond 64 bits"
     )
 
 
 def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.ChunkedArray) -> tuple[pa.Table, pa.ChunkedArray]:
-    """The changes as the conditions tell what they are; both are asked of the change as it came."""
+    """The changes with operations replaced by the conditions. Both conditions apply to the original change."""
     asked, came = pc.is_in(changes[OP], value_set=WRITTEN), changes
     conditions = (("apply_as_deletes", shape.deletes, Op.DELETE), ("apply_as_truncates", shape.truncates, Op.TRUNCATE))
     for key, condition, op in conditions:
@@ -206,7 +205,7 @@ def _apply_conditions(changes: pa.Table, shape: RowTransforms, errors: pa.Chunke
 
 
 def _mask_filtered(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
-    """The upserts for which the condition does not hold; and the errors with those that cannot be asked."""
+    """The upserts for which the condition does not hold, and the errors with those that cannot be checked."""
     asked = pc.is_in(changes[OP], value_set=WRITTEN)
     errors = pc.coalesce(errors, _missing_input_errors(changes, where))
     mask, untold = evaluate_condition(changes, where)
@@ -214,7 +213,7 @@ def _mask_filtered(changes: pa.Table, where: Expr, errors: pa.ChunkedArray) -> t
 
 
 def _add_condition_errors(errors: pa.ChunkedArray, key: str, untold: Texts, asked: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The errors, and those of changes of which a condition could not be told."""
+    """The errors, with those of changes for which a condition failed."""
     if untold is None:
         return errors
     reasons = untold.dictionary_encode()
@@ -223,7 +222,7 @@ def _add_condition_errors(errors: pa.ChunkedArray, key: str, untold: Texts, aske
 
 
 def _missing_input_errors(changes: pa.Table, where: Expr) -> pa.ChunkedArray:
-    """Why an upsert cannot be asked the condition; null where it can."""
+    """Errors of upserts with missing inputs of the condition; otherwise null."""
     errors = pa.chunked_array([pa.nulls(changes.num_rows, pa.string())])
     asked = pc.is_in(changes[OP], value_set=WRITTEN)
     for name in sorted(list_columns(where)):
@@ -236,7 +235,7 @@ def _missing_input_errors(changes: pa.Table, where: Expr) -> pa.ChunkedArray:
 
 
 def missing_where_column_reject(name: str) -> Reject:
-    """The reason of an upsert that did not send a column which `where` names."""
+    """The reject of an upsert with a missing value of a column in `where`."""
     return Reject(
         RejectCode.INCOMPLETE,
         f"column {name!r}, which 'where' asks for, was not sent; have the source send whole rows for updates, or name other "
@@ -245,7 +244,7 @@ def missing_where_column_reject(name: str) -> Reject:
 
 
 def _replace_operations(changes: pa.Table, op: Op, mask: pa.ChunkedArray) -> pa.Table:
-    """A delete has no old key; a truncate has no values at all."""
+    """Replace the operation. A delete has no old key; a truncate has no values."""
     voids = [OLD_KEY] if op == Op.DELETE else [OLD_KEY, UNCHANGED, *_list_value_columns(changes)]
     changes = _put_column(changes, OP, pc.if_else(mask, pa.scalar(op.value), changes[OP]))
     for name in voids:
@@ -255,19 +254,19 @@ def _replace_operations(changes: pa.Table, op: Op, mask: pa.ChunkedArray) -> pa.
 
 
 def _list_value_columns(changes: pa.Table) -> list[str]:
-    """The columns of the table itself."""
+    """The columns of the table, without bookkeeping columns."""
     names: list[str] = changes.column_names
     return names[names.index(KEY_CHANGE_DELETE) + 1 :]
 
 
 def _null_unless(mask: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """`column`, null where `mask` is not true; for every type that there is."""
+    """`column`, null where `mask` is not true. Works for every type."""
     places = pc.if_else(mask, pa.array(range(len(column)), pa.int64()), pa.scalar(None, pa.int64()))
     return column.take(places)
 
 
 def _add_ignored_nulls(changes: pa.Table, lacking: pa.ChunkedArray, names: Sequence[str]) -> pa.ChunkedArray:
-    """The names of the columns that an upsert left NULL, beside those that it did not send."""
+    """The names of NULL columns of upserts, added to the names of missing values."""
     patterns: list[tuple[str, ...]] = [()]
     codes = pa.repeat(pa.scalar(0, pa.int64()), changes.num_rows)
     written = pc.is_in(changes[OP], value_set=WRITTEN)
@@ -293,8 +292,8 @@ def _other_names(names: list[str] | None, known: list[str]) -> list[str]:
 
 
 def _clear_delete_values(ops: pa.ChunkedArray, leaves: pa.ChunkedArray, lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A delete that leaves its row sends no values: what it brings need not be what the row held. What the delete half of a
-    key change lacks, or may lack, is still to be known."""
+    """A soft delete sends no values, because its image may differ from the row. The missing and doubtful values of the
+    delete half of a key change stay listed."""
     is_delete = pc.equal(ops, Op.DELETE.value)
     told = pc.and_(pc.and_(is_delete, pc.fill_null(leaves, False)), pc.is_valid(lists))
     marked = pc.if_else(is_delete, pa.scalar([KEEP_EXISTING], pa.list_(pa.string())), lists)
@@ -311,13 +310,13 @@ def _put_column(changes: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Tab
 
 
 def _mask_rows(changes: pa.Table) -> pa.ChunkedArray:
-    """True but for deletes and truncates; the delete half of a key change stays."""
+    """True for all changes but deletes and truncates. The delete halves of key changes are kept."""
     gone = pc.and_(pc.equal(changes[OP], Op.DELETE.value), pc.invert(pc.fill_null(changes[KEY_CHANGE_DELETE], False)))
     return pc.invert(pc.or_(gone, pc.equal(changes[OP], Op.TRUNCATE.value)))
 
 
 def _list_still_missing(lists: pa.ChunkedArray, columns: ColumnSelection | None) -> pa.ChunkedArray:
-    """The names of the columns that there still are; null where no other was lacking."""
+    """The names of missing values in the selected columns; null if only other columns have some."""
     if columns is None or lists.null_count == len(lists):
         return lists
     left = [names and ([name for name in names if name in columns] or None) for names in lists.to_pylist()]

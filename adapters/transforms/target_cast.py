@@ -1,4 +1,4 @@
-"""Values in another type, where that holds them exactly."""
+"""Exact casts of values to a target's types."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..arrow.conform import cast_column
 
 
 def cast_exactly(column: pa.ChunkedArray, to: pa.DataType) -> tuple[pa.ChunkedArray, pa.ChunkedArray | None]:
-    """`column` cast to `to`, NULL where its value is none of that type, and where that is; None where it is nowhere."""
+    """`column` cast to `to`, with NULL for values that do not fit, and a mask of these; None if all values fit."""
     if pa.types.is_integer(column.type) and pa.types.is_decimal(to):
-        # Arrow compares the widest value of the integer type with the precision, not the values there are.
+        # Arrow compares the precision with the integer type's widest value, not with the values in the array.
         column = pc.cast(column, pa.decimal128(20, 0))
     cast, failing = cast_column(column, to)
     if not failing:
