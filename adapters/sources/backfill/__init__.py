@@ -1,7 +1,7 @@
-"""Tables that are read whole, beside the stream of their changes (docs/backfill.md).
+"""Backfills: source tables read whole while their changes continue to stream (docs/backfill.md).
 
-`PostgresBackfill` and `MariaDbBackfill` read a table and write records of it into a `journal`; `JournalSource` gives them to
-the lanes.
+`PostgresBackfill` and `MariaDbBackfill` read a table and write its records into a `journal`. `JournalSource` delivers
+these to the lanes.
 """
 
 from __future__ import annotations

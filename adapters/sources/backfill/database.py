@@ -1,4 +1,4 @@
-"""What of a backfill is of one kind of database."""
+"""The parts of a backfill that differ between databases."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Schema = Mapping[str, Any]
 Tell = Callable[[str], None]
 AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Row = tuple[str, str, Sequence[str]]
-"""The JSON text of a row's key columns, that of the row, and the key's values as texts that the database reads."""
+"""JSON text of the key columns, JSON text of the row, and key values as texts that the database can read."""
 
 
 class SourceColumn(Protocol):
-    """A column as it is sent. `sql`: its type as the database calls it; `schema`: as Connect does."""
+    """A column as it is sent. `sql`: its type in the database; `schema`: its Connect schema."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the column."""
 
     @property
     def required(self) -> bool:
-        """Whether it is never NULL."""
+        """True if the column is never NULL."""
 
     @property
     def sql(self) -> str:
-        """Its type in the database, with parameters."""
+        """The type in the database, with parameters."""
 
     @property
     def schema(self) -> Schema:
-        """Connect's schema of its values."""
+        """The Connect schema of the values."""
 
     def to_masked(self: T) -> T:
-        """The column of what a mask has made of its values: text."""
+        """The column with masked values, which are text."""
 
 
 C = TypeVar("C", bound=SourceColumn)
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BackfillTable(Generic[C]):
-    """A table and its columns, as they are sent. `keys`: in the key's order."""
+    """A table and its columns as they are sent. `keys`: in the order of the key."""
 
     database: str
     schema: str
@@ -59,24 +59,24 @@ class BackfillTable(Generic[C]):
 
     @property
     def key_columns(self) -> tuple[C, ...]:
-        """The columns of the key."""
+        """The key columns."""
         by_name = {column.name: column for column in self.columns}
         return tuple(by_name[name] for name in self.keys)
 
     def to_masked(self, names: Container[str]) -> BackfillTable[C]:
-        """The table with what masks make of these columns."""
+        """The table with masked values in these columns."""
         return replace(self, columns=tuple(c.to_masked() if c.name in names else c for c in self.columns))
 
     @property
     def form(self) -> str:
-        """Equal while rows that were written down before and rows that are read now look alike."""
+        """A text that is equal as long as stored rows and rows read now have the same form."""
         return json.dumps([self.keys, [(c.name, c.required, c.sql, c.schema) for c in self.columns]])
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPoint:
-    """When rows were read. `place`: the sequence that the decoder gives to a row that was read, as far as it has to be
-    compared: above every change that the rows show and below every one that they do not. `micros`: since 1970, by the
+    """The time at which rows were read. `place`: the part of the decoder's sequence for a read row that comparisons need.
+    It is above every change that the rows contain and below every other change. `micros`: microseconds since 1970, by the
     source's clock."""
 
     place: tuple[int, ...]
@@ -84,21 +84,21 @@ class SnapshotPoint:
 
 
 class TableSnapshot(Protocol):
-    """A table as it was at one moment."""
+    """A table as it was at one point in time."""
 
     @property
     def point(self) -> SnapshotPoint:
-        """The moment."""
+        """The point in time."""
 
     def count(self) -> int | None:
-        """About how many rows it has; None where the database does not know."""
+        """The approximate number of rows; None if the database does not know it."""
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
-        """All rows, or those whose key comes after one, in the order of their keys."""
+        """All rows, or the rows with a key above `after`, in key order."""
 
 
 class ConnectorLog(Protocol):
-    """How change events of a connector say where they are from."""
+    """The source block and transaction block of a connector's change events."""
 
     @property
     def name(self) -> str:
@@ -106,40 +106,40 @@ class ConnectorLog(Protocol):
 
     @property
     def fields(self) -> Sequence[tuple[str, str, bool]]:
-        """Name, type in Connect and optionality of the source block's fields."""
+        """Fields of the source block: name, Connect type, and whether it is optional."""
 
     def block(self, table: BackfillTable[Any], moment: SnapshotPoint) -> Mapping[str, Any]:
-        """Those of its values that depend on where the event is from."""
+        """The values of the source block that depend on table and snapshot."""
 
     def transaction(self, moment: SnapshotPoint) -> Mapping[str, Any] | None:
-        """The transaction block of a delete, where the source block alone does not place it as it does a row."""
+        """The transaction block of a delete, if the source block alone does not give a delete the sequence of a row."""
 
 
 class SourceDatabase(Protocol[C]):
-    """A database whose tables are read whole; see `ports.backfill.Backfill` for the errors that its methods raise."""
+    """A database whose tables can be backfilled. For errors of its methods see `ports.backfill.Backfill`."""
 
     @property
     def log(self) -> ConnectorLog:
-        """Its connector's events."""
+        """The format of its connector's events."""
 
     def describe_table(self, table: str, keys: Sequence[str] | None) -> BackfillTable[C]:
-        """The table, whose rows can be read and whose changes are sent; with these keys, or else its primary one."""
+        """The table, which must be readable and part of the stream, with these keys or else its primary key."""
 
     def identity(self) -> str:
-        """Equal while rows that were read before are of the database that is there now."""
+        """A text that is equal as long as the database is the one that was read before."""
 
     def open_snapshot(self, table: BackfillTable[C], report: Tell) -> AbstractContextManager[TableSnapshot]:
-        """The table as it is now."""
+        """A snapshot of the table as it is now."""
 
     def locate_rows(
         self, table: BackfillTable[C], keys: pa.Table, borders: Sequence[Sequence[str]]
     ) -> Iterable[tuple[str, int]]:
-        """Of each row of `keys` (the key's columns, as targets hold them) the JSON text, and the number of the first of the
-        keys `borders` that it does not come after; their count for one that comes after all."""
+        """The JSON text of each row in `keys` (key columns as in targets), with the index of the first border key that is
+        not below it; the number of `borders` for rows above all of them."""
 
 
 def refuse_keyless(table: str, columns: Sequence[SourceColumn], keys: tuple[str, ...]) -> tuple[str, ...]:
-    """The keys, which have to be columns."""
+    """The keys, which must be columns. Raises ConfigProblem otherwise."""
     if not keys:
         raise ConfigProblem(
             f"Table {table} has no primary key, so rows that are read could not be told from those that are there.",
@@ -154,7 +154,8 @@ def refuse_keyless(table: str, columns: Sequence[SourceColumn], keys: tuple[str,
 
 
 def refuse_names(table: BackfillTable[Any]) -> None:
-    """Columns whose names Avro does not allow: the stream has them under others, which only the connector knows."""
+    """Raise ConfigProblem for column names that Avro does not allow: only the connector knows their names in the
+    stream."""
     found = [column.name for column in table.columns if not AVRO_NAME.fullmatch(column.name)]
     if found:
         raise ConfigProblem(
@@ -164,7 +165,7 @@ def refuse_names(table: BackfillTable[Any]) -> None:
 
 
 def split_name(table: str) -> tuple[str, str]:
-    """What stands before and behind the dot of a table's name."""
+    """The parts of a table name before and after the dot."""
     schema, dot, name = table.partition(".")
     if not dot:
         raise ConfigProblem(f"{table!r} is no table of a schema.", next_step="Name it as `match` does: SCHEMA.TABLE.")
@@ -172,7 +173,7 @@ def split_name(table: str) -> tuple[str, str]:
 
 
 def unsupported_type_error(table: str, name: str, sql: str) -> ConfigProblem:
-    """That values of a column have no exact form here."""
+    """The error for a column whose values have no exact form here."""
     return ConfigProblem(
         f"Column {name} of {table} is of the type {sql}, which a backfill does not read.",
         next_step="Use Debezium's own incremental snapshot for this table (docs/debezium.md).",

@@ -18,7 +18,7 @@ SOURCE = (
     ("sequence", "string", True),
     ("ts_us", "int64", True),
 )
-"""What source blocks of all connectors begin with."""
+"""The first fields of source blocks of all connectors."""
 TRANSACTION = (("id", "string", False), ("total_order", "int64", False), ("data_collection_order", "int64", False))
 NAME = "replicator.backfill"
 
@@ -45,15 +45,15 @@ class DebeziumEvents:
         self._head = _to_text({"schema": _to_struct(envelope, f"{name}.Envelope", optional=False)})[:-1] + ',"payload":{'
 
     def encode_key(self, columns: str) -> bytes:
-        """A record's key, of the JSON text of its columns."""
+        """The key of a record, from the JSON text of its columns."""
         return f"{self._key_head}{columns}}}".encode()
 
     def encode_read(self, row: str, moment: SnapshotPoint) -> bytes:
-        """A row that was read."""
+        """The event of a row that was read."""
         return f'{self._head}"before":null,"after":{row},{self._encode_tail("r", moment)}}}}}'.encode()
 
     def encode_delete(self, columns: str, moment: SnapshotPoint) -> bytes:
-        """A row that is not there at that moment, of its key's columns."""
+        """The delete event of a row that is missing in the snapshot, from its key columns."""
         return f'{self._head}"before":{columns},"after":null,{self._encode_tail("d", moment)}}}}}'.encode()
 
     def _encode_tail(self, op: str, moment: SnapshotPoint) -> str:

@@ -1,4 +1,4 @@
-"""What a backfill wrote down of one table: files of records, named by their offsets, and how far it got."""
+"""The journal of one table's backfills: files of records, named by their offsets, and the state of the run."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ Stage = Literal["rows", "deletes", "done"]
 
 
 def to_topic(table: str) -> TopicPartition:
-    """Where the records of a table's backfills are."""
+    """The topic with the records of a table's backfills."""
     return TopicPartition(TOPICS + table, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFile:
-    """One file: records from offset `first` up to `end`."""
+    """One file with the records from offset `first` up to `end`."""
 
     path: Path
     first: int
     end: int
 
     def read_records(self) -> pa.Table:
-        """A raw frame."""
+        """The records as a raw frame."""
         return pq.read_table(self.path).select(RAW.names).cast(RAW)
 
     def read_keys(self) -> pa.ChunkedArray:
-        """The keys alone."""
+        """The keys of the records."""
         return pq.read_table(self.path, columns=["key"])["key"]
 
     def read_notes(self) -> Mapping[str, Any]:
-        """What was noted with it."""
+        """The metadata that was stored with the file."""
         found: Mapping[str, Any] = json.loads(pq.read_schema(self.path).metadata[b"replicator"])
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillState:
-    """How far the backfills of a table got. `run`: the number of the last; `below`, `begun`: see
-    `ports.backfill.BackfillSnapshot`; `system`, `form`: the database it was of, and the table's columns; `next`: an offset
-    above all of the runs before."""
+    """The state of a table's backfills. `run`: the number of the last run. `below`, `begun`: see
+    `ports.backfill.BackfillSnapshot`. `system`, `form`: its database, and the form of the table's rows. `next`: an offset
+    above all earlier runs."""
 
     run: int
     stage: Stage
@@ -73,8 +73,7 @@ class BackfillState:
 
 
 class BackfillFolder:
-    """The folder of one table. Pieces and state appear whole or not at all, and are safe from a crash then. `private`: what
-    makes of records those that may be stored."""
+    """The folder of one table. Files and state are written atomically and durably. `private`: masks records first."""
 
     def __init__(self, folder: Path, table: str, private: MasksRecords | None = None) -> None:
         self.folder = folder / quote(table, safe="")
@@ -83,7 +82,7 @@ class BackfillFolder:
         self._lock: int | None = None
 
     def lock(self) -> None:
-        """Be the only one that writes. Fenced while another process does."""
+        """Become the only writer. Raises Fenced if another process is."""
         try:
             make_folder(self.folder)
             handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -107,7 +106,7 @@ class BackfillFolder:
             self._lock = None
 
     def read_state(self) -> BackfillState | None:
-        """How far it got; None before the first run."""
+        """The state of the last run; None before the first one."""
         try:
             return _to_state(json.loads((self.folder / STATE).read_bytes()))
         except FileNotFoundError:
@@ -126,29 +125,29 @@ class BackfillFolder:
         return state
 
     def begin_run(self, below: tuple[int, ...], begun: str, system: str, form: str) -> BackfillState:
-        """Another run. Offsets lie above all that were ever given, also where this folder was lost meanwhile: then they go
-        on from the clock."""
+        """Start another run. Its offsets are above all earlier ones; if the folder was lost, they continue from the
+        clock."""
         known = self.read_state()
         run = 1 if known is None else known.run + 1
         return self.write_state(BackfillState(run, "rows", below, begun, system, form, self.next_offset(known)))
 
     def next_offset(self, known: BackfillState | None = None) -> int:
-        """The offset that comes next."""
+        """The next offset."""
         pieces, known = self.list_files(), known or self.read_state()
         at = max([piece.end for piece in pieces] + ([known.next] if known else []), default=None)
         return time.time_ns() // 1_000 if at is None else at
 
     def list_files(self) -> list[JournalFile]:
-        """The files there are, in order."""
+        """All files, in order."""
         return list(list_files(self.folder))
 
     def list_run_files(self, run: int) -> list[tuple[JournalFile, Mapping[str, Any]]]:
-        """The files of a run, with what was noted."""
+        """The files of a run, with their metadata."""
         found = [(piece, piece.read_notes()) for piece in self.list_files()]
         return [(piece, said) for piece, said in found if said["run"] == run]
 
     def append(self, records: pa.Table, said: Mapping[str, Any]) -> None:
-        """What `build_records` made, in one piece, at the end."""
+        """Append records from `build_records` as one file."""
         first, count = self.next_offset(), records.num_rows
         offsets = pa.array(range(first, first + count), RAW.field("offset").type)
         table = records.set_column(records.column_names.index("offset"), RAW.field("offset"), offsets)
@@ -159,7 +158,7 @@ class BackfillFolder:
         _make_durable(new, path)
 
     def build_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> pa.Table:
-        """Records as they may be stored; their offsets are given where they are."""
+        """Records in the form in which they may be stored. `append` sets their offsets."""
         count, now = len(keys), time.time_ns() // 1_000_000
         columns = {
             "topic": pa.array([self.topic.topic] * count, pa.string()),
@@ -174,7 +173,7 @@ class BackfillFolder:
         return records if self._private is None else self._private.mask_records(records)
 
     def remove_before(self, run: int) -> None:
-        """Remove what earlier runs wrote down."""
+        """Remove the files of earlier runs."""
         state = self.read_state()
         if state is not None:
             self.write_state(replace(state, next=self.next_offset(state)))
@@ -188,7 +187,7 @@ def _to_state(said: Mapping[str, Any]) -> BackfillState:
 
 
 def list_files(folder: Path) -> Iterator[JournalFile]:
-    """The files of one table's folder, in the order of their offsets."""
+    """The files in one table's folder, in the order of their offsets."""
     try:
         paths = sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -200,7 +199,7 @@ def list_files(folder: Path) -> Iterator[JournalFile]:
 
 
 def list_tables(folder: Path) -> list[str]:
-    """The tables of which anything was written down."""
+    """The tables that have a folder."""
     try:
         return sorted(unquote(path.name) for path in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Reads a table whole, and writes its rows down."""
+"""Reads a table whole, and stores its rows in the journal."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ from .journal import BackfillFolder, BackfillState
 PIECE_ROWS = 50_000
 PIECE_BYTES = 32 << 20
 Read = tuple[Sequence[str], SnapshotPoint]
-"""Up to which key rows were read, and when."""
+"""The last key that was read, and the snapshot."""
 
 
 class TableBackfill:
-    """`ports.backfill.Backfill` of one table of a database. Options: `table`; `keys`, where they are not those of its
-    primary key; `state`, the folder of the source's journal; `piece_rows`, the most rows of one piece; `plain_names`: the
-    stream has names only as Avro allows them. Of a table with private columns `private`, which masks its records, `masked`,
-    their names, and `masks`, a text that is another one when they are masked in another way.
+    """`ports.backfill.Backfill` of one table of a database. Options:
 
-    Nothing that is written down has a value of a private column. So where one of the key is, nobody knows how far an
-    unfinished call got: the next one begins anew."""
+    - `table`; `keys`, if not those of its primary key.
+    - `state`: the folder of the source's journal. `piece_rows`: the most rows of one file.
+    - `plain_names`: the stream contains only names that Avro allows.
+    - For a table with private columns: `private`, which masks its records; `masked`, the names of these columns; `masks`,
+      a text that changes with the masks.
+
+    The journal contains no values of private columns. So if a key column is private, the position of an unfinished call
+    is unknown, and the next call starts from the beginning.
+    """
 
     def __init__(self, database: SourceDatabase[Any], options: Mapping[str, Any]) -> None:
         self._database = database
@@ -103,7 +107,7 @@ class TableBackfill:
         return state
 
     def _find_unfinished(self, this: str, table: BackfillTable[Any]) -> BackfillState | None:
-        """The run to go on with. What was read of another database, or of other columns, is of no use."""
+        """The run to resume. A run is useless if it read another database, or a table of another form."""
         known = self._kept.read_state()
         if known is None or known.stage == "done" or (known.system, known.form) != (this, self._describe_form(table)):
             return None
@@ -113,11 +117,10 @@ class TableBackfill:
         return table.form + self._masks
 
     def _has_masked_key(self, table: BackfillTable[Any]) -> bool:
-        """Whether a column of the key is private."""
+        """True if a key column is private."""
         return not self._masked.isdisjoint(table.keys)
 
     def _read_rows(self, table: BackfillTable[Any], this: str, known: BackfillState | None, tell: Tell) -> BackfillState:
-        """Write down all rows, or those that are missing."""
         with self._database.open_snapshot(table, tell) as snapshot:
             moment = snapshot.point
             if known is None:
@@ -136,14 +139,13 @@ class TableBackfill:
         return self._kept.write_state(replace(known, stage="deletes"))
 
     def _last_key(self, state: BackfillState) -> Sequence[str] | None:
-        """The key that was written down last."""
         read = [said for _, said in self._kept.list_run_files(state.run) if said["stage"] == "rows"]
         return read[-1]["last"] if read else None
 
     def _batch_rows(
         self, rows: Iterator[Row], table: BackfillTable[Any], moment: SnapshotPoint
     ) -> Iterator[tuple[list[bytes], list[bytes], list[str]]]:
-        """Keys and values of consecutive rows by key, each time with the last one's key."""
+        """Keys and values of consecutive rows in key order, each time with the last key."""
         events = DebeziumEvents(table, self._database.log)
         keys: list[bytes] = []
         values: list[bytes] = []
@@ -159,7 +161,7 @@ class TableBackfill:
             yield keys, values, last
 
     def _read_points(self, state: BackfillState) -> list[Read]:
-        """When rows were read, each time with the key up to which they were; the last such time is for all beyond, too."""
+        """The snapshots of this run, each with the last key that was read in it. The last applies to all keys above."""
         found: dict[tuple[int, ...], Read] = {}
         for _, said in self._kept.list_run_files(state.run):
             if said["stage"] == "rows":
@@ -171,7 +173,7 @@ class TableBackfill:
         return list(found.values())
 
     def _mask_known(self, state: BackfillState, keys: pa.ChunkedArray) -> pa.Array:
-        """Which of the keys were written down in this run."""
+        """True for keys that were stored in this run."""
         wanted = keys.combine_chunks()
         found = pa.array([False] * len(wanted), pa.bool_())
         for piece, _ in self._kept.list_run_files(state.run):
@@ -180,5 +182,5 @@ class TableBackfill:
 
 
 def _describe_count(count: int, total: int | None) -> str:
-    """How much of a table that is; an estimate, which rows may exceed."""
+    """The progress in percent; empty if the count exceeds the estimate."""
     return f"({100 * count // total} %) of about {total:,} " if total and count <= total else ""

@@ -1,4 +1,4 @@
-"""What backfills wrote down, for the lanes."""
+"""Records of backfills as a source for lanes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JournalSource:
-    """`ports.backfill.BackfillJournal` over `pyarrow.Table`. Options: `state`, the folder in which the tables have folders
-    of their own; `batch_bytes`, about how many bytes of keys and values one batch has at most."""
+    """`ports.backfill.BackfillJournal` over `pyarrow.Table`. Options: `state`, the folder with the folders of tables;
+    `batch_bytes`, approximately the most bytes of keys and values in one batch."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._folder = Path(str(options["state"]))
@@ -40,7 +40,7 @@ class JournalSource:
         return Position({to_topic(table): pieces[-1].end for table, pieces in self._list_files()})
 
     def get_newest_time(self) -> datetime | None:
-        """A file never changes, so each is asked once."""
+        """Reads each file's metadata once, because files never change."""
         pieces = [piece for _, found in self._list_files() for piece in found]
         known = self._micros
         self._micros = {p.path: known[p.path] if p.path in known else _read_micros(p) for p in pieces}
@@ -68,7 +68,7 @@ class JournalSource:
     def _deliver(
         self, piece: JournalFile, place: TopicPartition, within: tuple[int, int], apply_batch: ApplyBatch, stop: Stop
     ) -> int:
-        """Hand over the records `within`, the first span beginning there; up to where it was done."""
+        """Deliver the records `within`; the first span begins there. Returns the offset up to which it did."""
         at, end = within
         for frame, size in self._split_frame(_read_records(piece, within)):
             last = frame["offset"][-1].as_py() + 1
@@ -80,7 +80,7 @@ class JournalSource:
         return at if stop.is_set() else max(at, end)
 
     def _split_frame(self, frame: pa.Table) -> Iterator[tuple[pa.Table, int]]:
-        """The frame in parts of about `batch_bytes`, each with its size."""
+        """The frame in slices of about `batch_bytes`, each with its size."""
         sizes = pc.add(_byte_lengths(frame["key"]), _byte_lengths(frame["value"]))
         total = pc.sum(sizes).as_py() or 0
         rows = max(1, frame.num_rows * self._batch_bytes // max(1, total))
@@ -99,7 +99,7 @@ def _read_records(piece: JournalFile, within: tuple[int, int]) -> pa.Table:
 
 
 def _read_micros(piece: JournalFile) -> int:
-    """When its rows were read; 0 for one that was removed meanwhile, because a newer snapshot is there."""
+    """The time at which its rows were read; 0 for a file that was removed meanwhile, as a newer snapshot exists."""
     try:
         return int(piece.read_notes().get("micros", 0))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What backfills wrote down, for lanes on Spark."""
+"""Records of backfills as a source for lanes on Spark."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .source import JournalSource
 
 
 class JournalSparkSource:
-    """`ports.backfill.BackfillJournal` over `pyspark.sql.DataFrame`. Options as of `JournalSource`, and `spark`, `stores`.
+    """`ports.backfill.BackfillJournal` over `pyspark.sql.DataFrame`. Options of `JournalSource`, and `spark`, `stores`.
 
-    The driver reads the files, which are of its machine; executors get the records, in one piece.
+    The driver reads the files, which are on its machine. Executors get the records of a batch in one Spark partition.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:

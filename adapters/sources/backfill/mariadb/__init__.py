@@ -1,4 +1,4 @@
-"""Tables of MariaDB that are read whole."""
+"""Backfills of MariaDB tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MariaDB server that changes come from: its binlog, who follows it, its tables."""
+"""Check of the source's MariaDB server: binlog, readers of the binlog, tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FROM information_schema.tables t WHERE t.table_type = 'BASE TABLE'"""
 
 
 class MariaDbCheck:
-    """`ports.diagnosis.Check`; options `dsn`, and `tables`: the names and globs that are wanted."""
+    """`ports.diagnosis.Check`. Options: `dsn`, and `tables` with names and globs of the required tables."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""The columns of a MariaDB table, in the forms in which Debezium's connector sends their values.
+"""Columns of a MariaDB table, in the forms in which Debezium's connector sends their values.
 
 | MariaDB | Connect | as Debezium has it with |
 | --- | --- | --- |
@@ -15,7 +15,7 @@
 | bit(1), bit(n) | boolean, Bits | |
 | binary, varbinary, blob | bytes | `binary.handling.mode=bytes` |
 
-Anything else is refused by name. The server gives values as text or as bytes; what JSON has for them is made of that.
+Other types are refused by name. The server returns values as text or bytes, which are converted to JSON.
 """
 
 from __future__ import annotations
@@ -45,16 +45,20 @@ INTEGERS = {
     "int": ("int32", "int64"),
     "bigint": ("int64", "int64"),
 }
-"""By type what it is in Connect, and what its unsigned kind is."""
+"""For each type its Connect type, signed and unsigned."""
 Raw = str | bytes
-"""A value as the server gives it: text, or the bytes of a column of bytes or bits."""
+"""A value from the server: text, or bytes of a binary or bit column."""
 
 
 @dataclass(frozen=True, slots=True)
 class MariaDbValueFormat:
-    """How values of a column are sent. `json`: what JSON has for one, ValueError where it has nothing. `select_template`:
-    an SQL expression that gives it, of the column `{c}`. `typed`: an expression that makes of a text what the column is
-    compared with in its own order; None where there is none."""
+    """The form in which values of a column are sent.
+
+    - `json`: converts a value to JSON. Raises ValueError for a value without a form.
+    - `select_template`: the SQL expression that reads the column `{c}`.
+    - `typed`: the SQL expression that converts text for comparisons with the column, in its own order; None if there is
+      none.
+    """
 
     schema: Schema
     json: Callable[[Any], str]
@@ -64,9 +68,9 @@ class MariaDbValueFormat:
 
 @dataclass(frozen=True, slots=True)
 class MariaDbColumn:
-    """One column, as `information_schema` has it: `sql` its type with parameters, `type` the plain name, `digits` all digits
-    of a number or those of a fraction of a second, `scale` those behind the point, `charset` and `collation` of text.
-    `precise`: unsigned bigints are sent as decimals."""
+    """One column, from `information_schema`. `sql`: the type with parameters. `type`: the plain type. `digits`: all
+    digits of a number, or the digits of a second's fraction. `scale`: the digits after the point. `charset`, `collation`:
+    of text. `precise`: unsigned bigints are sent as decimals."""
 
     name: str
     required: bool
@@ -84,7 +88,7 @@ class MariaDbColumn:
 
     @property
     def unsigned(self) -> bool:
-        """Whether its numbers are not below 0."""
+        """True for an unsigned type."""
         return "unsigned" in self.sql
 
     def to_masked(self) -> MariaDbColumn:
@@ -92,7 +96,7 @@ class MariaDbColumn:
 
     @property
     def required_form(self) -> MariaDbValueFormat:
-        """`form`, of a column that has one."""
+        """`form`. Raises TypeError for a column without one."""
         found = self.form
         if found is None:
             raise TypeError(self.sql)
@@ -100,12 +104,12 @@ class MariaDbColumn:
 
     @property
     def form(self) -> MariaDbValueFormat | None:
-        """How its values are sent; None for a type that has no form here."""
+        """The form of its values; None for an unsupported type."""
         made = FORMS.get(self.type)
         return made(self) if made else None
 
     def to_raw(self, value: Any) -> Raw:
-        """A value as a target has it, as the server would give it."""
+        """A value of a target, in the form in which the server would return it."""
         if isinstance(value, bytes):
             return value
         if isinstance(value, datetime):
@@ -136,7 +140,7 @@ def _to_unscaled(value: str) -> str:
 
 def _integer_form(column: MariaDbColumn) -> MariaDbValueFormat:
     kind = INTEGERS[column.type][column.unsigned]
-    # Those with leading zeros are no numbers in JSON.
+    # Numbers with leading zeros are not valid JSON.
     made: Callable[[str], str] = (lambda text: str(int(text))) if "zerofill" in column.sql else str
     typed = f"CAST(%s AS {'UNSIGNED' if column.unsigned else 'SIGNED'})"
     if column.type == "bigint" and column.unsigned:
@@ -184,7 +188,7 @@ def _datetime_form(column: MariaDbColumn) -> MariaDbValueFormat:
 
 
 def _to_zoned(value: str) -> str:
-    datetime.fromisoformat(value)  # Which refuses days that are none.
+    datetime.fromisoformat(value)  # Refuses invalid days.
     second, _, fraction = value.partition(".")
     more = fraction.rstrip("0")
     return f'"{second.replace(" ", "T")}{"." if more else ""}{more}Z"'
@@ -210,7 +214,7 @@ def _bytes_form(column: MariaDbColumn) -> MariaDbValueFormat:
 
 def _enum_form(column: MariaDbColumn) -> MariaDbValueFormat | None:
     allowed = _list_labels(column)
-    # The connector writes a comma in a value one way in its snapshot, and another in the stream.
+    # The connector writes a comma in a value differently in its snapshot and in the stream.
     return None if any("," in value for value in allowed) else MariaDbValueFormat(_labels_schema("Enum", allowed), _to_text)
 
 
@@ -234,7 +238,8 @@ FORMS: Mapping[str, Callable[[MariaDbColumn], MariaDbValueFormat | None]] = {
     MASKED: lambda _: MariaDbValueFormat({"type": "string", "name": MASKED}, _to_text),
     **dict.fromkeys(INTEGERS, _integer_form),
     "decimal": _decimal_form,
-    # As text a float has six digits. One with digits of its own is a double to the connector, of other values in the stream.
+    # As text a float has six digits. The connector treats a float with own digits as a double, with other
+    # values in the stream.
     "float": lambda column: (
         None if "," in column.sql else MariaDbValueFormat({"type": "float"}, str, select_template="CAST({c} AS DOUBLE)")
     ),

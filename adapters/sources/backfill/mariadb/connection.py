@@ -1,4 +1,4 @@
-"""Connections to MariaDB on which values come as the server writes them."""
+"""MariaDB connections that return values unconverted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from replicator.domain.errors import ConfigProblem, Retryable
 from ... import mysql_errors
 
 SESSION = (
-    # A TIMESTAMP is shown in the session's zone.
+    # TIMESTAMP values are returned in the session's time zone.
     "SET SESSION time_zone = '+00:00', sql_mode = '', max_statement_time = 0, idle_transaction_timeout = 0, "
     "idle_readonly_transaction_timeout = 0, wait_timeout = 28800"
 )
@@ -24,9 +24,8 @@ Record = tuple[Any, ...]
 
 
 def connect(dsn: str, seconds: int = mysql_errors.MY_ANSWER_SECONDS) -> pymysql.Connection[Any]:
-    """A connection in autocommit mode: text in UTF-8, times in UTC, nothing converted. `seconds`: within which answers have
-    to come, where `dsn` does not say it. Raises the driver's errors, and ConfigProblem for a URL with what the driver does
-    not know."""
+    """A connection in autocommit mode: text in UTF-8, times in UTC, no conversions. `seconds`: the timeout for answers,
+    if `dsn` has none. Raises the driver's errors, and ConfigProblem for a URL option that the driver does not support."""
     _, _, rest = dsn.partition("://")
     url = sa.make_url(f"mysql+pymysql://{rest}")
     _, options = sa.create_engine(url).dialect.create_connect_args(url)
@@ -47,7 +46,7 @@ def connect(dsn: str, seconds: int = mysql_errors.MY_ANSWER_SECONDS) -> pymysql.
 
 
 def fetch_rows(connection: pymysql.Connection[Any], query: str, parameters: Sequence[Any] = ()) -> list[Record]:
-    """The rows of a query; values are text, or bytes, or None."""
+    """The rows of a query; values are text, bytes or None."""
     with connection.cursor() as cursor:
         cursor.execute(query, parameters or None)
         return list(cursor.fetchall())
@@ -60,7 +59,7 @@ def quote_name(*parts: str) -> str:
 
 @contextmanager
 def translate_errors(doing: str) -> Iterator[None]:
-    """Raises the program's errors for those of the driver while `doing`."""
+    """Translate errors of the driver while `doing`."""
     try:
         yield
     except pymysql.MySQLError as error:

@@ -1,4 +1,4 @@
-"""A MariaDB server whose tables are read whole."""
+"""MariaDB servers as source of backfills."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from .snapshot import open_snapshot
 from .table import describe_readable_table, describe_table
 
 FIRST_FETCH, MOST_FETCHED = 100, 5_000
-"""Rows that are fetched at once: at first, and where rows are narrow."""
+"""Rows per fetch: at first, and at most."""
 FETCHED_BYTES = 8 << 20
 COMPARED = 200
-"""Keys that are compared with the borders in one statement."""
+"""Keys that one statement compares with the borders."""
 IDENTITY = "SELECT concat_ws('/', @@server_id, @@hostname, @@port, @@log_bin_basename)"
 
 
 class MariaDbLog:
-    """`Log` of Debezium's connector for MariaDB. Places are the numbers of a binlog file, a position in it, and a row."""
+    """`ConnectorLog` of Debezium's connector for MariaDB. `SnapshotPoint.place` has the number of a binlog file, a
+    position in it, and a row."""
 
     name = "mariadb"
     fields = (
@@ -48,12 +49,12 @@ class MariaDbLog:
         return {"table": table.name, "server_id": 0, "file": f"binlog.{file:06}", "pos": position, "row": row}
 
     def transaction(self, moment: SnapshotPoint) -> Mapping[str, Any]:
-        """See `Log`: changes are ordered by their count in it, rows that are read by `row`."""
+        """See `ConnectorLog.transaction`: changes are ordered by their count in the transaction, read rows by `row`."""
         return {"id": None, "total_order": moment.place[-1], "data_collection_order": 0}
 
 
 class MariaDbDatabase:
-    """`Database`. Options: `dsn`; `bigint_unsigned`, as the connector has it."""
+    """`SourceDatabase`. Options: `dsn`; `bigint_unsigned`, as in the connector."""
 
     log = MariaDbLog()
 
@@ -73,7 +74,7 @@ class MariaDbDatabase:
     def open_snapshot(self, table: BackfillTable[MariaDbColumn], report: Tell) -> Iterator[_MariaDbSnapshot]:  # noqa: ARG002
         name = f"{table.schema}.{table.name}"
         with translate_errors(f"backfilling {name}"), open_snapshot(self._dsn) as (connection, moment):
-            # From here on nobody can alter the table; and the user may read all of its columns.
+            # From here on the table cannot be altered; and the user may read all of its columns.
             fetch_rows(connection, f"SELECT * FROM {quote_name(table.schema, table.name)} LIMIT 0")
             if describe_table(connection, table.schema, table.name, table.keys, precise=self._precise) != table:
                 raise Retryable(f"Columns of {name} were changed while its snapshot was taken.")
@@ -106,7 +107,7 @@ class MariaDbDatabase:
 
 
 class MariaDbBackfill(TableBackfill):
-    """`ports.backfill.Backfill` of a table of MariaDB. Options of `TableBackfill` and `MariaDbDatabase`."""
+    """`ports.backfill.Backfill` of a MariaDB table. Options of `TableBackfill` and `MariaDbDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(MariaDbDatabase(options), options)
@@ -114,20 +115,20 @@ class MariaDbBackfill(TableBackfill):
 
 @dataclass(frozen=True, slots=True)
 class _MariaDbSnapshot:
-    """`Snapshot`, of a connection in a transaction."""
+    """`TableSnapshot` of a connection in a transaction."""
 
     connection: pymysql.Connection[Any]
     table: BackfillTable[MariaDbColumn]
     point: SnapshotPoint
 
     def count(self) -> int | None:
-        """See `Snapshot`: as InnoDB estimates it."""
+        """See `TableSnapshot.count`: InnoDB's estimate."""
         query = "SELECT table_rows FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
         found = fetch_rows(self.connection, query, (self.table.schema, self.table.name))
         return int(found[0][0]) or None if found and found[0][0] is not None else None
 
     def rows(self, after: Sequence[str] | None) -> Iterator[Row]:
-        """Some rows at a time: a client that takes its time with one long result is dropped."""
+        """Fetches some rows at a time: the server drops clients that read one long result slowly."""
         table = self.table
         of_key = [table.columns.index(column) for column in table.key_columns]
         row_of, key_of = _JsonWriter(table, table.columns), _JsonWriter(table, table.key_columns)
@@ -156,14 +157,14 @@ class _MariaDbSnapshot:
 
 
 class _JsonWriter:
-    """Makes JSON of values of some of a table's columns."""
+    """Writes values of some of a table's columns as JSON."""
 
     def __init__(self, table: BackfillTable[MariaDbColumn], columns: Sequence[MariaDbColumn]) -> None:
         self._table, self._columns = table, columns
         self._made = [(f"{json.dumps(c.name, ensure_ascii=False)}:", c.required_form.json) for c in columns]
 
     def to_json(self, values: Sequence[Raw | None]) -> str:
-        """The text of an object. Fatal for a value that no type of Connect has."""
+        """The text of an object. Raises Fatal for a value without a Connect form."""
         parts = []
         for number, ((name, made), value) in enumerate(zip(self._made, values, strict=True)):
             try:
@@ -178,14 +179,13 @@ class _JsonWriter:
 
 
 def _to_typed_text(value: Raw) -> str:
-    """What a column's `typed` makes the value of again."""
+    """The text from which a column's `typed` expression restores the value."""
     return value.hex() if isinstance(value, bytes) else value
 
 
 def _key_expressions(
     connection: pymysql.Connection[Any], table: BackfillTable[MariaDbColumn], texts: Sequence[str]
 ) -> list[str]:
-    """SQL expressions of a key's values."""
     with connection.cursor() as cursor:
         return [
             cursor.mogrify(column.required_form.typed or "", (text,))
@@ -194,7 +194,7 @@ def _key_expressions(
 
 
 def _compare_keys(left: Sequence[str], right: Sequence[str], how: str) -> str:
-    """One key against another, column by column: so the server reads a range of an index, which it does not of rows."""
+    """A comparison of two keys, column by column: the server can use an index for it, unlike for a row comparison."""
     if len(left) == 1:
         return f"{left[0]} {how} {right[0]}"
     rest = _compare_keys(left[1:], right[1:], how)

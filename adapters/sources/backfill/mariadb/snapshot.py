@@ -1,4 +1,4 @@
-"""A snapshot of MariaDB whose place in the binlog is known exactly."""
+"""A MariaDB snapshot with an exactly known binlog position."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ FILE = re.compile(r".*\.(\d{1,17})\Z")
 
 @contextmanager
 def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotPoint]]:
-    """A connection in a transaction that sees the server at one moment, and that moment.
+    """A connection in a transaction with a consistent snapshot, and its point.
 
-    The server itself says behind which place of the binlog the snapshot stands: it takes both while it holds the lock under
-    which transactions become visible one by one, in the order in which they are in the binlog. The next transaction begins
-    at that place, and every event takes more than one byte: so one byte before it no change is, of this transaction or of
-    any other, and rows that were read there lie above all that they show and below all that they do not. The third number,
-    the clock, is for two snapshots between which nothing was changed.
+    The server itself returns the binlog position of the snapshot: it reads both under the lock that makes transactions
+    visible one by one, in binlog order. The next transaction begins at that position, and every event is longer than one
+    byte. So no change of any transaction is at the position one byte before. Rows read there are above all changes that
+    they contain and below all others. The third number, the clock, orders two snapshots without a change between them.
 
-    Takes no lock and waits for nobody. Raises the driver's errors.
+    Takes no lock and waits for no transaction. Raises the driver's errors.
     """
     with closing(connect(dsn)) as reader:
         fetch_rows(reader, REPEATABLE)
@@ -52,8 +51,8 @@ def open_snapshot(dsn: str) -> Iterator[tuple[pymysql.Connection[Any], SnapshotP
 
 
 def refuse_prepared(connection: pymysql.Connection[Any]) -> None:
-    """Refuse a server on which transactions are prepared before they are committed: their changes are in the binlog where
-    they were prepared, and become visible later, so a snapshot in between has no place."""
+    """Refuse a server on which transactions are prepared before they are committed. Their changes are in the binlog at
+    the prepare, and become visible later. A snapshot in between has no exact position."""
     if fetch_rows(connection, "XA RECOVER") or any(int(count) for _, count in fetch_rows(connection, PREPARED)):
         raise EnvironmentProblem(
             "Programs use XA PREPARE on this server, whose transactions are in the binlog before they are visible: "

@@ -1,4 +1,4 @@
-"""What MariaDB says of a table that is to be read, and whether the changes that follow are sent."""
+"""Descriptions of MariaDB tables for backfills, with checks that their changes are sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .connection import fetch_rows
 OLDEST = (10, 6)
 INSTEAD = "Use Debezium's own incremental snapshots (docs/debezium.md)."
 WANTED = (("log_bin", "1"), ("binlog_format", "ROW"), ("binlog_row_image", "FULL"))
-"""Global variables and what they have to be, so that the binlog holds whole rows."""
+"""Global variables with the values that they need, so that the binlog contains whole rows."""
 READERS = "SELECT count(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
 FOUND = """
 SELECT table_schema, table_name, table_type, engine FROM information_schema.tables
@@ -35,8 +35,8 @@ WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_na
 def describe_readable_table(
     connection: pymysql.Connection[Any], table: str, keys: Sequence[str] | None, *, precise: bool
 ) -> BackfillTable[MariaDbColumn]:
-    """The table, whose rows can be read and whose changes are sent. ConfigProblem or EnvironmentProblem, with what to do,
-    where that is not so."""
+    """The table, if its rows are readable and its changes are sent. Raises ConfigProblem or EnvironmentProblem otherwise,
+    with the next step."""
     schema, name = split_name(table)
     refuse_server(connection)
     refuse_unread(connection)
@@ -46,7 +46,7 @@ def describe_readable_table(
 
 
 def refuse_server(connection: pymysql.Connection[Any]) -> None:
-    """Refuse other servers, and those whose binlog has not all that is needed."""
+    """Refuse other servers, and servers with unsuitable binlog settings."""
     [(version,)] = fetch_rows(connection, "SELECT version()")
     if "mariadb" not in version.lower():
         raise EnvironmentProblem(f"The source's server is MySQL {version}, and no MariaDB.", next_step=INSTEAD)
@@ -63,7 +63,7 @@ def refuse_server(connection: pymysql.Connection[Any]) -> None:
 
 
 def refuse_unread(connection: pymysql.Connection[Any]) -> None:
-    """Refuse a server whose binlog nobody follows."""
+    """Refuse a server whose binlog has no reader."""
     [(readers,)] = fetch_rows(connection, READERS)
     if readers == "0":
         raise EnvironmentProblem(
@@ -98,7 +98,7 @@ def _refuse_kind(connection: pymysql.Connection[Any], schema: str, name: str) ->
 def describe_table(
     connection: pymysql.Connection[Any], schema: str, name: str, keys: Sequence[str] | None, *, precise: bool
 ) -> BackfillTable[MariaDbColumn]:
-    """The table with its columns as they are now."""
+    """The table with its current columns."""
     qualified = f"{schema}.{name}"
     rows = fetch_rows(connection, COLUMNS, (schema, name))
     columns = tuple(
@@ -118,7 +118,7 @@ def describe_table(
 
 
 def _order_by_index(table: str, keys: tuple[str, ...], indexes: Iterable[list[str]]) -> tuple[str, ...]:
-    """The keys in the order of an index over them and nothing else: rows are read by it, some at a time."""
+    """The keys in the order of a unique index over exactly these columns, which is used to read rows in batches."""
     found = next((index for index in indexes if set(index) == set(keys)), None)
     if found is None:
         raise ConfigProblem(

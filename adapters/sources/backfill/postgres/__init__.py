@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL that are read whole."""
+"""Backfills of PostgreSQL tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of a PostgreSQL table, in the forms in which Debezium's connector sends their values.
+"""Columns of a PostgreSQL table, in the forms in which Debezium's connector sends their values.
 
 | PostgreSQL | Connect | as Debezium has it with |
 | --- | --- | --- |
@@ -12,7 +12,7 @@
 | bytea | bytes | `binary.handling.mode=bytes` |
 | lists of whole numbers, booleans and text | array | |
 
-Domains are what they are made of. Anything else is refused by name.
+A domain has the form of its base type. Other types are refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ AS_IT_IS = {
     "float8": "double",
     **dict.fromkeys(("text", "varchar", "bpchar", "name", "citext", "inet", "cidr", "macaddr", "macaddr8"), "string"),
 }
-"""Types whose values JSON has as the server writes them."""
+"""Types whose values need no conversion to JSON."""
 IN_LISTS = frozenset({"int2", "int4", "int8", "bool", "text", "varchar", "bpchar"})
 NUMERIC = "org.apache.kafka.connect.data.Decimal"
 WIDEST = 38
@@ -42,8 +42,8 @@ TWO_64 = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class PostgresColumn:
-    """One column. `sql`: its type with parameters, to cast text to; `type`: the plain name of what it is made of, `kind` and
-    `modifier` its typtype and typmod, `item` that of a list's values."""
+    """One column. `sql`: its type with parameters, for casts of text. `type`: the name of its base type. `kind`,
+    `modifier`: its typtype and typmod. `item`: the type of a list's items."""
 
     name: str
     required: bool
@@ -62,14 +62,14 @@ class PostgresColumn:
 
     @property
     def required_form(self) -> PostgresValueFormat:
-        """`form`, of a column that has one."""
+        """`form`. Raises TypeError for a column without one."""
         if self.form is None:
             raise TypeError(self.sql)
         return self.form
 
     @property
     def form(self) -> PostgresValueFormat | None:
-        """How its values are sent; None for a type that has no form here."""
+        """The form of its values; None for an unsupported type."""
         if self.item is not None:
             listed = self.item if self.item in IN_LISTS else None
             items = listed and {"type": AS_IT_IS[listed], "optional": True}
@@ -84,13 +84,13 @@ class PostgresColumn:
 
 @dataclass(frozen=True, slots=True)
 class PostgresValueFormat:
-    """A schema of Connect, and an SQL expression that makes of a column, written `{c}`, what JSON has for it."""
+    """A Connect schema, and the SQL expression that converts a column `{c}` to its JSON form."""
 
     schema: Schema
     value: str
 
     def for_column(self, column: str) -> str:
-        """The expression for a column, as SQL names it."""
+        """The expression for a column, given as SQL."""
         return self.value.replace("{c}", column)
 
 
@@ -121,11 +121,11 @@ def _timestamp_form(modifier: int) -> PostgresValueFormat:
 def _numeric_form(modifier: int) -> PostgresValueFormat | None:
     if modifier < 4:
         struct = {**_named_schema("struct", "io.debezium.data.VariableScaleDecimal"), "fields": SCALED}
-        # Without zeros at the end, as the connector has it.
+        # Without trailing zeros, as the connector sends it.
         unscaled = _unscaled_expression("({c} * power(10::numeric, scale(trim_scale({c}))))")
         made = f"json_build_object('scale', scale(trim_scale({{c}})), 'value', {unscaled})"
         return PostgresValueFormat(struct, f"CASE WHEN {{c}} IS NOT NULL THEN {made} END")
-    # As numeric's own input reads it: 16 bits of precision, 11 of scale with a sign.
+    # Decoded like in PostgreSQL's numeric type: 16 bits of precision, 11 bits of signed scale.
     precision, scale = modifier - 4 >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
     if precision > WIDEST or scale < 0:
         return None
@@ -136,8 +136,7 @@ def _numeric_form(modifier: int) -> PostgresValueFormat | None:
 
 
 def _unscaled_expression(number: str) -> str:
-    """A whole number as the base64 of 16 bytes, the highest first. What needs more, and what is no number, is an error of
-    the server."""
+    """An integer as base64 of 16 big-endian bytes. Larger integers and values that are not finite raise an error."""
     rest = f"mod({number}, {TWO_64})"
     high = f"(div({number}, {TWO_64}) - ({rest} < 0)::int)"
     low = f"({rest} + (CASE WHEN {rest} < 0 THEN {TWO_64} ELSE 0 END))"
@@ -153,7 +152,7 @@ FORMS: dict[str, Callable[[int], PostgresValueFormat | None]] = {
     "date": lambda _: PostgresValueFormat(_named_schema("int32", "io.debezium.time.Date"), "({c} - date '1970-01-01')"),
     "time": _time_form,
     "timestamp": _timestamp_form,
-    # Not to_char, which has nothing for infinity and no era.
+    # Not to_char, which supports neither infinity nor eras.
     "timestamptz": lambda _: PostgresValueFormat(
         _named_schema("string", "io.debezium.time.ZonedTimestamp"), "((to_json({c} AT TIME ZONE 'UTC') #>> '{}') || 'Z')"
     ),

@@ -1,4 +1,4 @@
-"""A PostgreSQL database whose tables are read whole."""
+"""PostgreSQL databases as source of backfills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ FETCH = 5_000
 
 
 class PostgresLog:
-    """`Log` of Debezium's connector for PostgreSQL. Places are of one number: `[place, 0]` is the sequence."""
+    """`ConnectorLog` of Debezium's PostgreSQL connector. `SnapshotPoint.place` is one number; the sequence is `[place,
+    0]`."""
 
     name = "postgresql"
     fields = (
@@ -40,11 +41,11 @@ class PostgresLog:
         return {"sequence": json.dumps([str(moment.place[0]), "0"]), "schema": table.schema, "table": table.name}
 
     def transaction(self, moment: SnapshotPoint) -> None:
-        """See `Log`."""
+        """None: see `ConnectorLog.transaction`."""
 
 
 class PostgresDatabase:
-    """`Database`. Options: `dsn`, `publication`, `slot`."""
+    """`SourceDatabase`. Options: `dsn`, `publication`, `slot`."""
 
     log = PostgresLog()
 
@@ -88,7 +89,7 @@ class PostgresDatabase:
 
 
 class PostgresBackfill(TableBackfill):
-    """`ports.backfill.Backfill` of a table of PostgreSQL. Options of `TableBackfill` and `PostgresDatabase`."""
+    """`ports.backfill.Backfill` of a PostgreSQL table. Options of `TableBackfill` and `PostgresDatabase`."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         super().__init__(PostgresDatabase(options), options)
@@ -96,14 +97,14 @@ class PostgresBackfill(TableBackfill):
 
 @dataclass(frozen=True, slots=True)
 class _PostgresSnapshot:
-    """`Snapshot`, of a connection in a transaction."""
+    """`TableSnapshot` of a connection in a transaction."""
 
     connection: psycopg.Connection[Any]
     table: BackfillTable[PostgresColumn]
     point: SnapshotPoint
 
     def count(self) -> int | None:
-        """See `Snapshot`: as counted by the last ANALYZE."""
+        """See `TableSnapshot.count`: as counted by the last ANALYZE."""
         name = f"{quote_name(self.table.schema)}.{quote_name(self.table.name)}"
         row = self.connection.execute(
             "SELECT reltuples::bigint FROM pg_class WHERE oid = to_regclass(%s)", (name,)
@@ -127,7 +128,7 @@ def _translate_errors(name: str) -> Iterator[None]:
 
 
 def _rows_query(table: BackfillTable[PostgresColumn], after: Sequence[str] | None) -> str:
-    """Rows in the order of their keys: the JSON of the key and of the row, and the key's values as text."""
+    """The query for rows in key order: JSON of the key, JSON of the row, and the key's values as text."""
     where = f" WHERE {_compare_keys(table, '>')}" if after is not None else ""
     mine = [f"t.{quote_name(column.name)}" for column in table.key_columns]
     chosen = ", ".join(
@@ -139,19 +140,19 @@ def _rows_query(table: BackfillTable[PostgresColumn], after: Sequence[str] | Non
 
 
 def _object_expression(columns: Sequence[PostgresColumn]) -> str:
-    """An SQL expression: the JSON text of an object with these columns of `t`, in their forms."""
+    """An SQL expression for the JSON text of an object with these columns of `t`."""
     inner = [f"{c.required_form.for_column(f't.{quote_name(c.name)}')} AS {quote_name(c.name)}" for c in columns]
-    whole = "row" + "_" * max((len(c.name) for c in columns), default=0)  # No column is called so.
+    whole = "row" + "_" * max((len(c.name) for c in columns), default=0)  # Longer than every column name.
     return f"(SELECT row_to_json({whole})::text FROM (SELECT {', '.join(inner)}) AS {whole})"
 
 
 def _compare_keys(table: BackfillTable[PostgresColumn], how: str) -> str:
-    """The key against given texts."""
+    """A comparison of the key with given texts."""
     mine = ", ".join(_escape_literal(f"t.{quote_name(column.name)}") for column in table.key_columns)
     given = ", ".join(f"%s::text::{_escape_literal(column.sql)}" for column in table.key_columns)
     return f"ROW({mine}) {how} ROW({given})"
 
 
 def _escape_literal(text: str) -> str:
-    """SQL in a statement with parameters."""
+    """SQL text escaped for a statement with parameters."""
     return text.replace("%", "%%")

@@ -1,4 +1,4 @@
-"""Values of a target's key columns as PostgreSQL reads them."""
+"""Key values of a target as text that PostgreSQL can read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 def to_texts(values: pa.ChunkedArray) -> list[str]:
-    """Each value as text; none of them is null."""
+    """Each value as text; no value may be null."""
     return [_to_text(value) for value in values.to_pylist()]
 
 

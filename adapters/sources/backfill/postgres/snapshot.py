@@ -1,4 +1,4 @@
-"""A snapshot of a PostgreSQL database whose place among the connector's changes is known exactly."""
+"""A PostgreSQL snapshot with an exactly known position among the connector's changes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ COMMITS = """
 SELECT max(lsn) - '0/0'::pg_lsn FROM pg_logical_slot_peek_binary_changes(
     %s, %s::pg_lsn, NULL, 'proto_version', '1', 'publication_names', %s, 'messages', 'true')
 WHERE get_byte(data, 0) = 67 AND lsn <= %s::pg_lsn"""
-"""Where the last commit ends that the publication's stream has up to a place: 67 is the C of a commit's message."""
+"""The end of the last commit in the publication's stream up to a position: 67 is the C of a commit message."""
 NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT '{}'; SET LOCAL cursor_tuple_fraction = 1"
 
 
 @contextmanager
 def open_snapshot(session: PostgresSession, publication: str) -> Iterator[tuple[psycopg.Connection[Any], SnapshotPoint]]:
-    """A connection in a transaction that sees the database at one moment, and that moment.
+    """A connection in a transaction with a consistent snapshot, and its point.
 
-    Debezium orders a change by the commit before its own (`source.sequence`), and then by its own place. So rows that were
-    read stand right behind the last commit that they show, at 0, where no change is. Which commit that is, the server says
-    itself: a slot that exports a snapshot names the place in the log that divides what is seen from what is not; another
-    slot, made before, is asked for the last commit before that place in the connector's own stream. A message between the
-    two makes sure that there is one. Both slots are gone with their connections; nothing is written but that message.
+    Debezium orders a change by the commit before its own (`source.sequence`), and then by its own position. So read rows
+    are placed at 0 directly after the last commit that they contain, where no change is.
 
-    Waits for the transactions that are open. Raises the driver's errors.
+    The server itself returns that commit. A slot that exports a snapshot names the log position between visible and
+    invisible changes. Another slot, created before, returns the last commit before that position in the connector's own
+    stream. A message between the two ensures that there is one. Both slots end with their connections; only that message
+    is written.
+
+    Waits for open transactions. Raises the driver's errors.
     """
     with closing(session.open(autocommit=True)) as follower, closing(session.open(autocommit=True)) as reader:
         follower.execute("SET lock_timeout = 0")
@@ -60,14 +62,14 @@ def open_snapshot(session: PostgresSession, publication: str) -> Iterator[tuple[
 
 
 def read_system_id(session: PostgresSession) -> str:
-    """Which database this is: other ones have other identifiers, and so has one after a fail-over."""
+    """An identifier of the database. It differs for other databases, and after a failover."""
     with closing(open_walsender(session)) as sender:
         identifier, timeline, _, database = _fetch_answer(sender, "IDENTIFY_SYSTEM")
     return f"{identifier}/{timeline}/{database}"
 
 
 def open_walsender(session: PostgresSession) -> psycopg.Connection[Any]:
-    """A connection that takes commands of replication."""
+    """A connection for replication commands."""
     connection = TimeoutConnection.connect(
         session.dsn,
         autocommit=True,
@@ -82,11 +84,11 @@ def open_walsender(session: PostgresSession) -> psycopg.Connection[Any]:
 
 
 def _fetch_answer(sender: psycopg.Connection[Any], command: str) -> list[str]:
-    """The one row that a command of replication gives, as text."""
+    """The single row that a replication command returns, as text."""
     row = sender.execute(command.encode()).fetchone() or ()
     return [value.decode() if isinstance(value, bytes) else str(value) for value in row]
 
 
 def _to_option(name: str) -> str:
-    """A publication's name as the plugin's option takes it."""
+    """A publication's name as the plugin's option."""
     return '"' + name.replace('"', '""') + '"'

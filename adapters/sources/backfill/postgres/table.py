@@ -1,4 +1,4 @@
-"""What the database says of a table that is to be read: its columns, its key, and what its publication sends of it."""
+"""Descriptions of PostgreSQL tables for backfills: columns, key, and the part that the publication sends."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ SLOT = "SELECT plugin FROM pg_replication_slots WHERE slot_name = %s AND databas
 def describe_readable_table(
     connection: psycopg.Connection[Any], table: str, publication: str, slot: str, keys: Sequence[str] | None
 ) -> BackfillTable[PostgresColumn]:
-    """The table, whose rows can be read and whose changes are sent. ConfigProblem or EnvironmentProblem, with what to do,
-    where that is not so."""
+    """The table, if its rows are readable and its changes are sent. Raises ConfigProblem or EnvironmentProblem otherwise,
+    with the next step."""
     if connection.info.server_version < OLDEST:
         raise EnvironmentProblem("The source's server is older than PostgreSQL 14.", next_step="Upgrade it.")
     _refuse_slot(connection, slot)
