@@ -1,4 +1,4 @@
-"""Delta tables as streams: an event log as the topics that it recorded, and (`format: rows`) the rows of any table."""
+"""Delta tables as sources: an event log as the topics that it recorded, or (`format: rows`) the rows of any table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..event_log.delta.source import DeltaSource
 __all__ = ["ROWS", "DeltaSource", "RowsSource", "delta_source"]
 
 ROWS = "rows"
-"""The format with which the rows of the table itself are read."""
+"""The format that reads the rows of the table itself."""
 
 
 def delta_source(options: Mapping[str, object]) -> DeltaSource | RowsSource:
-    """The source that reads the table in the way that `format` asks for."""
+    """The source for the configured `format`."""
     return RowsSource(options) if options.get("format") == ROWS else DeltaSource(options)

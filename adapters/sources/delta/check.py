@@ -1,4 +1,4 @@
-"""An event log as `doctor` looks at it: there, readable, and with the topics that are asked for."""
+"""Checks of Delta sources for `doctor`: the table exists, is readable, and has the requested topics and positions."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from ..event_log.delta.table import EventLogTable
 from . import ROWS
 
 OF_EVERY_SOURCE = ("positions", "production")
-"""What any source's check is told."""
+"""Options that the checks of all sources get."""
 
 
 def delta_source_check(name: str, options: Mapping[str, Any]) -> Check:
-    """The check of the source that `delta_source` makes of these options."""
+    """The check of the source that `delta_source` builds from these options."""
     return RowsCheck(name, options) if options.get("format") == ROWS else DeltaSourceCheck(name, options)
 
 
 class TableCheck(ABC):
-    """`ports.diagnosis.Check` of a source over a table; `positions` are those of the lanes that read it."""
+    """`ports.diagnosis.Check` of a source over a table. `positions`: the positions of the lanes that read it."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
@@ -49,11 +49,11 @@ class TableCheck(ABC):
 
     @abstractmethod
     def _check_table(self) -> Iterator[Diagnosis]:
-        """What there is to say. May raise what says it as well."""
+        """The diagnoses. May also raise errors, which become diagnoses."""
 
 
 class DeltaSourceCheck(TableCheck):
-    """The options of `DeltaSource`."""
+    """Check of `DeltaSource`, with its options."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(name, options)
@@ -86,7 +86,7 @@ class DeltaSourceCheck(TableCheck):
 
 
 class RowsCheck(TableCheck):
-    """The options of `RowsSource`."""
+    """Check of `RowsSource`, with its options."""
 
     def _check_table(self) -> Iterator[Diagnosis]:
         options = RowsOptions.read(self._own)

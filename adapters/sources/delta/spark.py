@@ -1,4 +1,4 @@
-"""The source that reads an event log, whose records stay on Spark's executors."""
+"""The source that reads an event log on Spark's executors."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from . import ROWS
 
 
 def delta_spark_source(options: Mapping[str, object]) -> DeltaSparkSource | RowsSparkSource:
-    """The source that reads the table in the way that `format` asks for."""
+    """The source for the configured `format`."""
     return RowsSparkSource(options) if options.get("format") == ROWS else DeltaSparkSource(options)
 
 
 class DeltaSparkSource(EventLogSource[DataFrame]):
-    """`EventLogSource` whose frames are `pyspark.sql.DataFrame`; its options, and `spark`.
+    """`EventLogSource` whose frames are `pyspark.sql.DataFrame`. Its options, and `spark`.
 
-    Executors read the records, of the version of the table that the batch was planned on. The driver reads the table's log
-    and, of files with several partitions, the columns `partition` and `offset`; so it must see the folder too. How many
-    bytes a batch has is known only when it was read: `batch_bytes` bounds the ones that follow.
+    Executors read the records, from the table version for which the batch was planned. The driver reads the table's log.
+    For files with several partitions it also reads the columns `partition` and `offset`, so it needs access to the
+    folder. The bytes of a batch are known only after reading: `batch_bytes` limits the following batches.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -53,7 +53,7 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
 
     def load(self, snapshot: LogSnapshot, window: ReadWindow, pace: WindowSize) -> Batch[DataFrame]:  # noqa: ARG002
-        """One query, kept in Spark's storage."""
+        """One query, cached in Spark's storage."""
         if not window.files:
             return self.empty_batch(window.span)
         try:
@@ -76,9 +76,9 @@ class DeltaSparkSource(EventLogSource[DataFrame]):
         if TIME.name in self._period.stored_schema.names:
             rows = rows.filter(_is_in_period(self._period))
         rows = rows.select([column(name) for name in RAW.names])
-        # A record may be there twice, in files that overlap or in one that somebody compacted of such.
+        # A record may occur twice, in overlapping files or in a file that was compacted from such files.
         rows = rows.dropDuplicates(list(PLACE))
-        # Files are read in any order, and rows may lie in any order in them.
+        # Spark reads files in any order, and rows may have any order in them.
         return map_frame(rows.orderBy(*PLACE), to_raw, RAW)
 
 

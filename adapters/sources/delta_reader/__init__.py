@@ -1,1 +1,1 @@
-"""Delta tables that are read while others write them."""
+"""Reading of Delta tables while others write them."""

@@ -1,4 +1,4 @@
-"""The data files of an event log, opened."""
+"""Access to the data files of a Delta table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLICE_BYTES = 8 * 1024 * 1024
 
 
 class FileRewritten(Exception):
-    """A file is gone: the table was compacted or cleaned up since its version was read."""
+    """A file does not exist any more: the table was compacted or vacuumed since its version was read."""
 
     def __init__(self, path: DataPath) -> None:
         super().__init__(str(path))
@@ -30,21 +30,21 @@ class FileRewritten(Exception):
 
 @contextmanager
 def open_parquet(path: DataPath) -> Iterator[pq.ParquetFile]:
-    """The file. Raises Rewritten when it is gone, EnvironmentProblem when it cannot be read."""
+    """The open file. Raises FileRewritten if it does not exist any more, EnvironmentProblem if it is unreadable."""
     with translate_damage(path), open_reader(path) as reader:
         yield reader
 
 
 def open_reader(path: DataPath) -> pq.ParquetFile:
-    """The file, opened; for `translate_damage`."""
+    """The open file, for use within `translate_damage`."""
     return pq.ParquetFile(_to_open(path))
 
 
 def read_slices(
     path: DataPath, reader: pq.ParquetFile, most: int, columns: Sequence[str], groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of some row groups, or of all: at most `most` rows at once, and no more than SLICE_BYTES of text unless
-    one row has more. A value that many rows have is in the file once, and in memory for each of them."""
+    """These columns of some row groups, or of all: at most `most` rows at once, with at most SLICE_BYTES of text unless a
+    single row has more. A value that many rows share is stored once in the file, but in memory once per row."""
     found = ParquetSlices(reader, lambda: _to_open(path), SLICE_BYTES, most, groups=groups, columns=columns)
     return (found.unpack(rows) for rows, _ in found.read())
 
@@ -55,7 +55,7 @@ def _to_open(path: DataPath) -> Any:
 
 @contextmanager
 def translate_damage(path: DataPath) -> Iterator[None]:
-    """Raises Rewritten when the file is gone, EnvironmentProblem when it cannot be read."""
+    """Raises FileRewritten if the file does not exist any more, EnvironmentProblem if it is unreadable."""
     try:
         yield
     except FileNotFoundError as gone:

@@ -1,4 +1,4 @@
-"""A Delta table that is read on while others write it."""
+"""A Delta table that is read while others write it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ...object_store.options import Storage
 
 
 class SourceDeltaTable:
-    """The table in the folder `path`, or at that URL of an object store, which `storage` says how to reach; `missing`: what
-    to do when there is none. Not safe for use from several threads."""
+    """The table in the folder or at the object store URL `path`; `storage` has the access options. `missing`: the next
+    step if there is no table. Not safe for use from several threads."""
 
     def __init__(self, path: str, missing: str, storage: Storage | None = None) -> None:
         self.root: Folder = Lake.at(path, storage).root
@@ -30,16 +30,16 @@ class SourceDeltaTable:
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
-        """Raises EnvironmentProblem for what is wrong with the table's log while it is read."""
+        """Raises EnvironmentProblem for errors in the table's log."""
         with translate_errors(self.root.name), _translate_damage(self.root):
             yield
 
     def newest(self) -> DeltaTable:
-        """Raises EnvironmentProblem when there is none."""
+        """The newest version. Raises EnvironmentProblem if there is no table."""
         return self._followed.newest()
 
     def open_version(self, version: int) -> DeltaTable:
-        """The table as it was in `version`."""
+        """The table as of `version`."""
         return open_table(self.root, version)
 
     def _open(self) -> DeltaTable:

@@ -1,4 +1,4 @@
-"""How many offsets to read at once, so that their records are no more than a batch may have."""
+"""The number of offsets per read, adjusted to the limits of a batch."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from replicator.domain.errors import Fatal
 
 
 class WindowTooLarge(Exception):
-    """A window holds more than one batch may: read a shorter one."""
+    """A window has more records than a batch may have: read a shorter one."""
 
 
 FILLED = 0.9
-"""How full a batch is to be: records are not of one size, and one that is too long is begun again."""
+"""The target size of a batch, relative to its limits. Record sizes vary, and a window that is too large is read again."""
 SPARE = 1.1
 
 
 class WindowSize:
-    """`reach` offsets at once, for batches of at most `records`, and `size` bytes. How many that are is known only when they
-    are read."""
+    """`reach`: the number of offsets to read at once, for batches of at most `records`, and `size` bytes. The real
+    numbers are known only after reading."""
 
     def __init__(self, records: int, size: int) -> None:
         self._records, self._bytes = records, size
         self.reach = records
 
     def refuse_more(self, records: int, size: int) -> None:
-        """Raise TooMuch, and reach less far from now on, when that is more than one batch may have. One offset may always
-        be read."""
+        """Raise WindowTooLarge and reduce `reach` if the window is too large for a batch. One offset is always
+        allowed."""
         if self.reach > 1 and (records > self._records or size > self._bytes):
             self._shrink(records, size)
             raise WindowTooLarge
 
     def grow(self, records: int, size: int) -> None:
-        """A window had that. Reach further where offsets have holes, or records are small."""
+        """Adjust `reach` to a window of this size. It grows if offsets have holes or records are small."""
         if records > self._records or size > self._bytes:
             self._shrink(records, size)
             return
@@ -41,20 +41,20 @@ class WindowSize:
             self.reach = max(self.reach + 1, int(self.reach * min(2.0, room * FILLED)))
 
     def _shrink(self, records: int, size: int) -> None:
-        """So that as many records of that size fit."""
+        """Reduce `reach` so that records of this size fit."""
         fit = min(self._records, self._bytes * records // max(1, size)) * FILLED
         self.reach = max(1, min(self.reach - 1, int(fit)))
 
 
 class WholeTableSize(WindowSize):
-    """`mode: batch`: all that is there, of at most `size` bytes where it is read in this process, is one batch."""
+    """`mode: batch`: all records are one batch, with at most `size` bytes if this process reads it."""
 
     def __init__(self, table: str, size: int) -> None:
         super().__init__(sys.maxsize, size)
         self._table = table
 
     def refuse_more(self, records: int, size: int) -> None:  # noqa: ARG002
-        """Raise Fatal when that is more than fits. Nothing was handed over."""
+        """Raise Fatal if the batch exceeds the limit. No batch was delivered then."""
         if size > self._bytes:
             raise Fatal(
                 f"What has accumulated in {self._table} has more than the {self._bytes:,} bytes of keys and values that fit "
@@ -63,4 +63,4 @@ class WholeTableSize(WindowSize):
             )
 
     def grow(self, records: int, size: int) -> None:
-        """Nothing changes."""
+        """Does nothing: there is one window."""

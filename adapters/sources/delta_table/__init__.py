@@ -1,4 +1,4 @@
-"""The rows of a plain Delta table as a stream: those that were appended, or its change data feed."""
+"""The rows of a plain Delta table as a stream: appended rows, or its change data feed."""
 
 from .source import RowsSource
 

@@ -1,4 +1,4 @@
-"""What one commit of a Delta table did, and what holds of the table from it on."""
+"""Commits of a Delta table, and the state of the table that they define."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ..event_log.delta.table import READABLE as LOG_READABLE
 from .encoder import OWN
 
 READER = 3
-"""The reader version whose features are known by name."""
+"""The reader version that lists its features by name."""
 READABLE = LOG_READABLE | {"changeDataFeed"}
 FEED_IS_ON = "delta.enableChangeDataFeed"
 MAPPING = "delta.columnMapping.mode"
 OF_A_MIRROR = {"_cdc_op", "_event_id"}
-"""Columns that only a target of ours has."""
+"""Columns that only targets of Replicator have."""
 
 
 class CommitFile(msgspec.Struct, frozen=True):
-    """A file that a commit adds, removes, or has changes in."""
+    """A file that a commit adds, removes, or fills with changes."""
 
     path: str
     size: int | None = None
@@ -44,7 +44,7 @@ class CommitFile(msgspec.Struct, frozen=True):
 
 
 class TableMetadata(msgspec.Struct, frozen=True):
-    """What a commit says of the table from it on."""
+    """Table metadata, valid from a commit on."""
 
     id: str
     schemaString: str  # noqa: N815
@@ -53,14 +53,14 @@ class TableMetadata(msgspec.Struct, frozen=True):
 
 
 class TableProtocol(msgspec.Struct, frozen=True):
-    """What a reader has to know."""
+    """The protocol features that a reader must support."""
 
     minReaderVersion: int  # noqa: N815
     readerFeatures: tuple[str, ...] | None = None  # noqa: N815
 
 
 class CommitInfo(msgspec.Struct, frozen=True):
-    """What the writer says of its commit."""
+    """The writer's description of its commit."""
 
     timestamp: int | None = None
     operation: str | None = None
@@ -89,11 +89,11 @@ class Commit:
 
     @classmethod
     def read(cls, version: int, log: Folder) -> Commit:
-        """The commit of that number in a table's log. Raises FileNotFoundError, and EnvironmentProblem when it cannot be
-        read."""
+        """The commit of that version in a table's log. Raises FileNotFoundError; EnvironmentProblem if unreadable."""
         name = commit_file_name(version)
         try:
-            # Only a newline ends an action: text may hold what Python takes for the end of a line.
+            # Only a newline ends an action: text may contain other characters that Python treats as line
+            # ends.
             return cls(version, tuple(_action(line) for line in log.load(name).split("\n") if line.strip()))
         except (msgspec.MsgspecError, UnicodeDecodeError) as damage:
             raise EnvironmentProblem(
@@ -102,34 +102,34 @@ class Commit:
 
     @property
     def adds(self) -> list[CommitFile]:
-        """Files with rows that are new in the table, or were changed."""
+        """Files with rows that are new or changed."""
         return [a.add for a in self.actions if a.add is not None and a.add.dataChange]
 
     @property
     def removes(self) -> list[CommitFile]:
-        """Files with rows that are no longer in the table, or are otherwise."""
+        """Files with rows that were deleted or changed."""
         return [a.remove for a in self.actions if a.remove is not None and a.remove.dataChange]
 
     @property
     def feed(self) -> list[CommitFile]:
-        """Files that say what became of each row; where there are any, they say it all."""
+        """Files of the change data feed. If there are any, they contain all changes."""
         return [a.cdc for a in self.actions if a.cdc is not None]
 
     @property
     def at(self) -> int | None:
-        """When it was made, in milliseconds since 1970; None when it does not say, or a time that nobody can keep."""
+        """The commit time in milliseconds since 1970; None if it is missing or out of range."""
         at = next((a.commitInfo.timestamp for a in self.actions if a.commitInfo is not None), None)
         return at if at is not None and FIRST_MS <= at <= LAST_MS else None
 
     @property
     def operation(self) -> str:
-        """What the writer calls it."""
+        """The writer's name for the operation."""
         return next((a.commitInfo.operation or "" for a in self.actions if a.commitInfo is not None), "")[:40]
 
 
 @dataclass(frozen=True)
 class TableState:
-    """What holds of the table in one version. `schema`: its columns under the names they have in its files."""
+    """The state of the table in one version. `schema`: its columns, with the names in its files."""
 
     table: str
     schema: pa.Schema
@@ -138,7 +138,7 @@ class TableState:
 
     @classmethod
     def from_table(cls, table: DeltaTable) -> TableState:
-        """The state of an opened table. Raises ConfigProblem for one that this source does not read."""
+        """The state of an opened table. Raises ConfigProblem for a table that this source cannot read."""
         found, protocol = table.metadata(), table.protocol()
         refuse_protocol(TableProtocol(protocol.min_reader_version, tuple(protocol.reader_features or ())), table.table_uri)
         schema = _file_schema(table.schema())
@@ -157,7 +157,7 @@ class TableState:
         return state
 
     def check(self, where: str) -> TableState:
-        """Itself, or ConfigProblem that names what cannot be read."""
+        """Returns itself, or raises ConfigProblem that names the unsupported feature."""
         if (self.settings.get(MAPPING) or "none") != "none":
             raise _unreadable_error(where, "column mapping", "Read a copy of the table that was made without it.")
         own = [name for name in OWN if name in self.schema.names]
@@ -175,11 +175,11 @@ class TableState:
 
     @property
     def has_feed(self) -> bool:
-        """Whether the table says what became of each row."""
+        """True if the table has a change data feed."""
         return (self.settings.get(FEED_IS_ON) or "").lower() == "true"
 
     def hidden_columns(self, kept: Iterable[str]) -> frozenset[str]:
-        """The bookkeeping of a target of ours, which is no data of the table; `kept`: columns to keep all the same."""
+        """The bookkeeping columns of a target of Replicator, which are not data, except for those in `kept`."""
         if not set(self.schema.names) >= OF_A_MIRROR:
             return frozenset()
         if "_cdc_op" in kept and "_cdc_unsent" in self.schema.names:
@@ -190,12 +190,12 @@ class TableState:
         return frozenset(name for name in self.schema.names if name.startswith(RESERVED_PREFIXES)) - set(kept)
 
     def read_partition(self, said: Mapping[str, str | None]) -> tuple[tuple[str, Any], ...]:
-        """The columns of a file's partition, with their text: an empty one stands for null."""
+        """The partition columns of a file with their text; empty text is null."""
         return tuple((name, said.get(name) or None) for name in self.partition_by)
 
 
 def refuse_protocol(protocol: TableProtocol, where: str) -> None:
-    """Raise ConfigProblem for a table whose files alone do not tell its rows."""
+    """Raise ConfigProblem for a table whose rows need more than its files."""
     unknown = sorted(set(protocol.readerFeatures or ()) - READABLE - {"columnMapping"})
     if unknown:
         step = "Drop the feature (ALTER TABLE ... DROP FEATURE ...), or read a copy of the table without it."
@@ -216,8 +216,8 @@ def _file_schema(schema: DeltaSchema) -> pa.Schema:
 
 
 def list_files(table: DeltaTable) -> list[CommitFile]:
-    """The files of the table as it is in its version, as a commit that adds them all would say: in the order in which they
-    were written, as far as their times tell."""
+    """The files of the table in its version, as if one commit had added them all. In the order in which they were
+    written, as far as their times are known."""
     actions = pa.table(table.get_add_actions(flatten=True)).sort_by(
         [("modification_time", "ascending"), ("path", "ascending")]
     )

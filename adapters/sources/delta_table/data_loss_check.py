@@ -1,4 +1,4 @@
-"""Why the rows of a table cannot be read on from where they were read."""
+"""Errors for rows of a table that cannot be read any more."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ KEEP = "Longer `delta.logRetentionDuration` and `delta.deletedFileRetentionDurat
 
 
 def _position_after(name: str, version: int) -> str:
-    """The position after a version, for `--until`: no start would find that the version is lost."""
+    """The position after a version, for `--until`. A start from there does not detect the loss of the version."""
     return f"{name}:0:{first_change_offset(version + 1)}"
 
 
 def cleaned_error(name: str, version: int) -> DataLoss:
-    """The commit of a version that is yet to be read is gone."""
+    """The error for a version whose commit is missing before it was read."""
     return DataLoss(
         f"Version {version} of the table {name} is no longer in its log.", next_step=f"{describe_reload_or_skip()} {KEEP}"
     )
 
 
 def vacuumed_error(name: str, version: int, path: str) -> DataLoss:
-    """A file is gone that a version needs which is yet to be read."""
+    """The error for a version with a missing file before it was read."""
     return DataLoss(
         f"Version {version} of the table {name} cannot be read any more: its file {path} was removed (VACUUM).",
         next_step=f"{describe_reload_or_skip(until=_position_after(name, version))} {KEEP}",
@@ -31,7 +31,7 @@ def vacuumed_error(name: str, version: int, path: str) -> DataLoss:
 
 
 def other_table_error(name: str) -> DataLoss:
-    """The folder holds a table that was made anew."""
+    """The error for a table that was replaced by another one."""
     return DataLoss(
         f"The table {name} is another one than the one that was read: it was made anew.",
         next_step="Put the one that was read back, or load this one with `replicator lanes resync LANE`.",
@@ -39,7 +39,7 @@ def other_table_error(name: str) -> DataLoss:
 
 
 def rewritten_error(name: str, version: int, operation: str) -> DataLoss:
-    """A version did not only append rows."""
+    """The error for a version that did more than append rows."""
     said = f" ({operation})" if operation else ""
     return DataLoss(
         f"Version {version} of the table {name} changes or deletes rows{said}, and the source reads appended ones only; "
@@ -51,7 +51,7 @@ def rewritten_error(name: str, version: int, operation: str) -> DataLoss:
 
 
 def missing_feed_error(name: str, version: int) -> DataLoss:
-    """A version was written while the feed was off."""
+    """The error for a version that was written without a change data feed."""
     return DataLoss(
         f"Version {version} of the table {name} was written without a change data feed.",
         next_step=f"Set delta.enableChangeDataFeed on the table. Then "

@@ -1,4 +1,4 @@
-"""Rows as records: JSON objects that carry the types of their columns, so that every value survives exactly."""
+"""Rows as records: JSON objects with the types of their columns, so that every value survives exactly."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import pyarrow as pa
 from ...decoders.json.encoder import TypedRowLayout, to_json_values
 
 OWN = ("_op", "_version", "_order", "_row", "_before")
-"""Fields of a record beside the columns of its row: decoder `rows` knows them."""
+"""Fields of a record besides the columns of its row, which decoder `rows` reads."""
 
 
 @dataclass(frozen=True)
 class RowMetadata:
-    """What is said of rows beside their values: operations, their ranks within the version, and their numbers in it.
-    `olds`: for updates the place of the row that they changed."""
+    """Metadata of rows: operations, and row numbers in the version. `olds`: for updates the index of the old row."""
 
     version: int
     ops: Sequence[str]
@@ -27,7 +26,7 @@ class RowMetadata:
 
 
 def encode_rows(rows: pa.Table, layout: TypedRowLayout, told: RowMetadata, places: Sequence[int]) -> list[bytes]:
-    """The records of the rows at `places`; of those in `told.olds` with the values that were other ones before."""
+    """The records of the rows at `places`. Records of rows in `told.olds` include the old values of changed columns."""
     columns = [to_json_values(rows[field.name], field.type) for field in layout.schema]
     names = layout.schema.names
     encode = msgspec.json.Encoder().encode

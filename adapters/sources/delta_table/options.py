@@ -1,4 +1,4 @@
-"""Options of the source that reads the rows of a table."""
+"""Options of the source for rows of a table."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from ...object_store.options import Storage
 
 
 class RowsOptions(BaseModel):
-    """`sources.<name>` of the configuration with `transport: delta` and `format: rows`.
+    """`sources.<name>` in the configuration with `transport: delta` and `format: rows`.
 
-    `path` is the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`, which `storage` says how to reach; on Spark
-    `table` may name it, as `catalog.schema.table`.
-    `changes`: its appended rows, or its change data feed. `start_from`: `earliest` begins with the rows of the table as it
-    is at first sight, `latest` with what is changed from then on. `operation_column` and `sequence_columns`: columns that
-    the decoder reads, which are then kept though they may be bookkeeping of a target. `masked`: columns whose values are
-    masked in the table already, which records say. `batch_records` and `batch_bytes` bound one batch; with `mode: batch` all
-    that has accumulated is one, of at most `batch_bytes`.
+    - `path`: the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`; `storage` has the access options. On Spark
+      `table` may name it as `catalog.schema.table`.
+    - `changes`: its appended rows, or its change data feed.
+    - `start_from`: `earliest` begins with all rows of the table at the first start, `latest` with the changes after it.
+    - `operation_column`, `sequence_columns`: columns for the decoder. They are kept even if they are bookkeeping columns
+      of a target.
+    - `masked`: columns that are already masked in the table, which record headers mark.
+    - `batch_records`, `batch_bytes`: limits of one batch. With `mode: batch` everything new is one batch, of at most
+      `batch_bytes`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -55,7 +57,7 @@ class RowsOptions(BaseModel):
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> RowsOptions:
-        """The options checked. Raises ConfigProblem that names each wrong key."""
+        """The validated options. Raises ConfigProblem that names each wrong key."""
         try:
             return cls.model_validate({k: str(v) if k == "path" else v for k, v in options.items()})
         except ValidationError as error:

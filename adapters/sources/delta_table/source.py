@@ -1,4 +1,4 @@
-"""The source that reads the rows of a Delta table."""
+"""The source for rows of a Delta table."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .version_reader import ApplyBatch, RowVersionReader, RowWindow, describe_lo
 
 
 class TableRows(ABC, Generic[F]):
-    """A `Source` over a Delta table (`replicator.ports.source` is the contract), but for how the rows of a window become a
-    frame (`load`).
+    """A `Source` over a Delta table (`replicator.ports.source` is the contract), without `load`, which reads the rows of
+    a window as a frame.
 
-    Its one topic is called as the table. Offsets are those of `places`: they are the same for every reader, and they have
-    holes. A table of another id is another stream (`Batch.identity`).
+    Its one topic has the name of the table. For offsets see `offsets`: they are the same for every reader, and have
+    holes. A table with another id is another stream (`Batch.identity`).
     """
 
     has_sparse_offsets = True
@@ -42,18 +42,18 @@ class TableRows(ABC, Generic[F]):
 
     @abstractmethod
     def load(self, window: RowWindow, pace: WindowSize) -> Batch[F]:
-        """The records of `window`. May raise TooMuch and Rewritten."""
+        """The records of `window`. May raise WindowTooLarge and FileRewritten."""
 
     @abstractmethod
     def empty_batch(self, span: Span) -> Batch[F]:
         """A batch without records."""
 
     def to_span(self, window: RowWindow) -> Span:
-        """What `window` covers."""
+        """The span of `window`."""
         return Span(self._to_position(window.start), self._to_position(window.end))
 
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
-        """As the port says; with `once` up to the newest version as it is now."""
+        """See the port. With `once`, up to the version that is newest at the start."""
         at = Position({**self.start(), **start})
         self._refuse_losses(self.losses(at, {}))
         self._main = RowVersionReader(self._table, self.load, self._window_size(), at[self._partition])
@@ -62,10 +62,10 @@ class TableRows(ABC, Generic[F]):
         )
 
     def before_refresh(self) -> None:
-        """Called before the newest version is looked for: who writes the table himself does so."""
+        """A hook before each search for the newest version: sources that write the table themselves do so here."""
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch[F], stop: Stop) -> None:
-        """As the port says. Only files that reach into what is asked for are opened."""
+        """See the port. Opens only files with rows in the requested range."""
         asked = start.only(until)
         self._refuse_losses({**self.losses(until, {}), **self.losses(asked, {})})
         if self._partition not in until or asked.get(self._partition, -1) >= until[self._partition]:
@@ -77,7 +77,6 @@ class TableRows(ABC, Generic[F]):
         following.deliver(apply_batch, stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        """As the port says."""
         found = {place: self._describe_loss(place, offset) for place, offset in position.items()}
         known = identity.get(self._table.name)
         if self._partition in found and known not in (None, self._table.read_identity()):
@@ -85,8 +84,8 @@ class TableRows(ABC, Generic[F]):
         return {place: sentence for place, sentence in found.items() if sentence}
 
     def start(self) -> Position:
-        """As the port says: the table as it is now, or what is changed from now on. Of a stream that runs, the table as it
-        is where that stands: what begins above it would join before its rows are read."""
+        """See the port: the table as it is now, or the changes after it. For a running stream, the table as of the
+        stream's position: a lane that begins above it would join before its rows were read."""
         newest = self._table.find_newest()
         if self._options.start_from == "latest":
             return self._to_position(first_change_offset(newest + 1))
@@ -96,18 +95,17 @@ class TableRows(ABC, Generic[F]):
         return Position({place: skip_whole(offset) for place, offset in position.items()})
 
     def beginning(self) -> Position:
-        """As the port says: the first version from which on every change is known."""
+        """See the port: the first version after which no commit is missing."""
         return self._to_position(first_change_offset(self._table.find_oldest()))
 
     def end(self) -> Position:
-        """As the port says."""
         return self._to_position(first_change_offset(self._table.find_newest() + 1))
 
     def committed(self, position: Position) -> None:
-        """Nothing to publish: nobody else asks how far a table was read."""
+        """Does nothing: positions are not published."""
 
     def close(self) -> None:
-        """Nothing is kept open between calls."""
+        """Does nothing: nothing stays open between calls."""
 
     def identity(self) -> Mapping[str, str]:
         """The id of the table, for `Batch.identity`."""
@@ -137,7 +135,7 @@ class TableRows(ABC, Generic[F]):
 
 
 class _HookedReader(Generic[F]):
-    """`Versions` of a stream, before whose every look something else is done."""
+    """A reader that runs a hook before each search for new versions."""
 
     def __init__(self, main: RowVersionReader[F], look: Callable[[], None]) -> None:
         self._main, self._look, self.deliver = main, look, main.deliver
@@ -148,10 +146,10 @@ class _HookedReader(Generic[F]):
 
 
 class LocalTableRows(TableRows[pa.Table]):
-    """`TableRows` whose frames are `pyarrow.Table`."""
+    """`TableRows` with `pyarrow.Table` as frames."""
 
     def load(self, window: RowWindow, pace: WindowSize) -> Batch[pa.Table]:
-        """Read in this process, file by file and a little at a time."""
+        """Reads in this process, file by file in small slices."""
         frame = pa.concat_tables([RAW.empty_table(), *self._read_some(window, pace)])
         return Batch(frame, self.to_span(window), frame.num_rows, payload_bytes(frame), self.identity())
 
@@ -169,7 +167,7 @@ class LocalTableRows(TableRows[pa.Table]):
 
 
 class RowsSource(LocalTableRows):
-    """`TableRows` in the folder that the options name."""
+    """`TableRows` of the folder in the options."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         read = RowsOptions.read(options)

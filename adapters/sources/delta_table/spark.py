@@ -1,4 +1,4 @@
-"""The source that reads the rows of a Delta table, which stay on Spark's executors."""
+"""The source for rows of a Delta table on Spark's executors."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TASKS_PER_CORE = 4
 
 
 class SparkTableRows(TableRows[DataFrame]):
-    """`TableRows` whose frames are `pyspark.sql.DataFrame`.
+    """`TableRows` with `pyspark.sql.DataFrame` as frames.
 
-    The driver reads the table's log, and footers of files of the change data feed; executors open the files and make
-    records of their rows. So both must see the folder; what reaches an object store travels to them. How many bytes a batch
-    has is known only when it was read: `batch_bytes` bounds the ones that follow.
+    The driver reads the table's log, and footers of change data files. Executors open the files and build the records. So
+    both need access to the folder; access options for object stores are sent to them. The bytes of a batch are known only
+    after reading: `batch_bytes` limits the following batches.
     """
 
     def __init__(self, options: RowsOptions, path: str, spark: SparkSession) -> None:
@@ -43,7 +43,7 @@ class SparkTableRows(TableRows[DataFrame]):
         self._nothing = spark.createDataFrame([], spark_schema(RAW))
 
     def load(self, window: RowWindow, pace: WindowSize) -> Batch[DataFrame]:  # noqa: ARG002
-        """One job, whose records are kept in Spark's storage."""
+        """One job, whose records are cached in Spark's storage."""
         span = self.to_span(window)
         if not window.pieces:
             return self.empty_batch(span)
@@ -61,15 +61,15 @@ class SparkTableRows(TableRows[DataFrame]):
         return Batch(self._nothing, span, 0, 0, self.identity())
 
     def _read_records(self, pieces: Sequence[RowSplit]) -> DataFrame:
-        """The records of the pieces, in their order: each task has some that follow each other."""
+        """The records of the splits, in their order: each task reads consecutive splits."""
         tasks = min(len(pieces), TASKS_PER_CORE * self._spark.sparkContext.defaultParallelism)
         numbers = self._spark.range(0, len(pieces), 1, tasks)
-        # Not as one table for each piece: its rows may take far more than in the file.
+        # Not one table per split: unpacked rows may need far more memory than the file.
         return flat_map_frame(numbers, lambda some: _read_splits([pieces[i] for i in some["id"].to_pylist()]), RAW)
 
 
 class RowsSparkSource(SparkTableRows):
-    """`SparkTableRows` of the table that the options name; its options, and `spark`."""
+    """`SparkTableRows` of the table in the options; its options, and `spark`."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, spark = split_options(options)
@@ -82,8 +82,8 @@ def _read_splits(pieces: Sequence[RowSplit]) -> Iterator[pa.Table]:
 
 
 def find_folder(spark: SparkSession, table: str) -> str:
-    """The folder of a table of the catalog, named `[catalog.]schema.table`. Raises EnvironmentProblem when there is none,
-    ConfigProblem for one that is no Delta table, or lies in an object store."""
+    """The folder of a catalog table `[catalog.]schema.table`. Raises EnvironmentProblem if it does not exist,
+    ConfigProblem if it is not a Delta table or is in an object store."""
     name = ".".join(quote_name(part) for part in table.split("."))
     try:
         found = spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]

@@ -1,4 +1,4 @@
-"""Pieces of files, and the records in them. What executors do, too: a piece knows all it needs."""
+"""Splits of files and their records. Also used on executors: a split contains all that is needed to read it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .encoder import RowMetadata, encode_rows
 from .offsets import RowOffset
 
 ROWS = 8_192
-"""Rows that are turned into records at once."""
+"""Rows that are converted to records at once."""
 CHANGE = "_change_type"
 FEED = "feed"
-"""What a file of the change data feed holds: rows that each say what became of them."""
+"""The operation of change data files, in which each row has its own operation."""
 OPS = {"insert": "c", "delete": "d", "update_postimage": "u"}
 BEFORE, AFTER = "update_preimage", "update_postimage"
 
 
 @dataclass(frozen=True)
 class Content:
-    """What is common to the files of one version: its number, when it was committed (in milliseconds), the topic, the
-    table's columns under the names that they have in the files, which of them are to be left out, and which are masked."""
+    """Common facts of the files of one version: topic, version, commit time in milliseconds, columns with their names in
+    the files, columns to leave out, masked columns."""
 
     topic: str
     version: int
@@ -45,7 +45,7 @@ class Content:
     masked: tuple[str, ...] = ()
 
     def make_headers(self, count: int) -> pa.Array:
-        """The headers of so many records."""
+        """The headers of `count` records."""
         kind = RAW.field("headers").type
         if not self.masked:
             return pa.nulls(count, kind)
@@ -59,8 +59,8 @@ class Content:
 
 @dataclass(frozen=True)
 class TableFile:
-    """One data file. `op`: the operation that all its rows are of, or FEED; `partition`: columns that are not in it, with
-    their value; `first`: the number of its first row in its version."""
+    """One data file. `op`: the operation of all its rows, or FEED. `partition`: columns that are not in the file, with
+    their values. `first`: the number of its first row in the version."""
 
     path: FileLocation
     op: str
@@ -80,19 +80,19 @@ class RowSplit:
 
     @property
     def rows(self) -> int:
-        """How many rows that are."""
+        """The number of rows."""
         return self.end - self.start
 
     def split(self, rows: int) -> Iterator[RowSplit]:
-        """The same in pieces of at most so many rows. A file of the feed stays whole: its rows belong together."""
+        """The same in splits of at most `rows` rows. A change data file stays whole: its rows depend on each other."""
         step = self.rows if self.file.op == FEED else rows
         for start in range(self.start, self.end, max(1, step)):
             yield RowSplit(self.content, self.file, start, min(start + step, self.end))
 
 
 def read_records(piece: RowSplit) -> Iterator[pa.Table]:
-    """The records of a piece as raw frames, in their order. Raises `files.Rewritten` when the file is gone,
-    EnvironmentProblem when it cannot be read."""
+    """The records of a split as raw frames, in their order. Raises FileRewritten if the file does not exist any more,
+    EnvironmentProblem if it is unreadable."""
     layout = piece.content.make_layout()
     with open_parquet(piece.file.path) as reader:
         if reader.metadata.num_rows != piece.file.rows:
@@ -110,10 +110,9 @@ def read_records(piece: RowSplit) -> Iterator[pa.Table]:
 
 
 def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) -> Iterator[pa.Table]:
-    """The changes of a file of the feed. The first row as it was before and the first as it is after make one change, and so
-    on. Which of them belong together the feed does not say, and it does not matter: a key that is among the former and not
-    among the latter is gone, the others have the values of the latter. What is left over has its other half in another
-    file, because its partition changed."""
+    """The changes of a change data file. The first old row and the first new row form one change, and so on. The feed
+    does not define these pairs, but any pairing gives the same result: keys that are only among the old rows are deleted,
+    all others get the new values. Rows without a partner have it in another file, because their partition changed."""
     kinds = reader.read([CHANGE])[CHANGE].to_pylist()
     befores = [i for i, kind in enumerate(kinds) if kind == BEFORE]
     afters = [i for i, kind in enumerate(kinds) if kind == AFTER]
@@ -142,26 +141,26 @@ def _read_feed(piece: RowSplit, reader: pq.ParquetFile, layout: TypedRowLayout) 
 
 
 class _RowCursor:
-    """Goes forward through the rows of a file, a little at a time."""
+    """Reads the rows of a file forward, in small slices."""
 
     def __init__(self, piece: RowSplit, reader: pq.ParquetFile) -> None:
         self._slices = _read_some(replace(piece, start=0, end=piece.file.rows), reader, (CHANGE,))
         self._start, self._rows = 0, pa.table({})
 
     def skip_to(self, place: int) -> int:
-        """Have the rows around this one at hand; the place behind the last of them."""
+        """Load the slice with the row at `place`; returns the index after its last row."""
         while place >= self._start + self._rows.num_rows:
             self._start, self._rows = next(self._slices)
         return self._start + int(self._rows.num_rows)
 
     def take_rows(self, places: Sequence[int]) -> pa.Table:
-        """Some of the rows at hand."""
+        """Rows of the loaded slice."""
         return self._rows.take(pa.array([place - self._start for place in places], pa.int64()))
 
 
 def _read_some(piece: RowSplit, reader: pq.ParquetFile, more: Sequence[str] = ()) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of the piece with the table's columns and `more`, a little at a time, each with the number in the file of the
-    first; of row groups without any nothing is read."""
+    """The rows of the split with the table's columns and `more`, in small slices, each with the file's row number of its
+    first row. Row groups outside the split are not read."""
     names, at, groups, skipped = [*_list_file_columns(piece, reader), *more], 0, [], 0
     for i in range(reader.metadata.num_row_groups):
         rows = reader.metadata.row_group(i).num_rows
@@ -185,8 +184,8 @@ def _list_file_columns(piece: RowSplit, reader: pq.ParquetFile) -> list[str]:
 
 
 def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
-    """The table's columns, by the names of the source, and the kind of change where there is one. A column that was added
-    after the file was written is null."""
+    """The rows with the table's columns under their source names, and the kind of change if there is one. A column that
+    was added after the file was written is null."""
     known = {name: pa.repeat(pa.scalar(value, pa.string()), rows.num_rows) for name, value in piece.file.partition}
     columns = {}
     for field in piece.content.schema:
@@ -198,7 +197,7 @@ def _conform_rows(rows: pa.Table, piece: RowSplit) -> pa.Table:
         )
     if CHANGE in rows.column_names:
         columns[CHANGE] = rows[CHANGE]
-    # Without columns a table would forget how many rows it has; there is always one.
+    # A table without columns would have no number of rows; there is always a column.
     return pa.table(columns)
 
 
@@ -213,7 +212,6 @@ def _cast_column(column: Any, field: pa.Field, piece: RowSplit) -> Any:
 
 
 def _row_numbers(piece: RowSplit, start: int, places: Sequence[int]) -> list[int]:
-    """The numbers in the version of rows of the file."""
     return [piece.file.first + start + place for place in places]
 
 

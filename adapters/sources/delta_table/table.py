@@ -25,7 +25,7 @@ MISSING = "Start the pipeline that writes the table first, or correct 'path' of 
 
 
 class FileStatistics(msgspec.Struct):
-    """What a commit says of a file."""
+    """The statistics of a file in a commit."""
 
     records: int | None = msgspec.field(default=None, name="numRecords")
 
@@ -34,7 +34,7 @@ _stats = msgspec.json.Decoder(FileStatistics).decode
 
 
 def _read_row_count(stats: str | None) -> int | None:
-    """How many rows a file has, where its statistics are readable and say so."""
+    """The number of rows, if the statistics are readable and contain it."""
     try:
         return _stats(stats).records if stats else None
     except (msgspec.DecodeError, UnicodeError):
@@ -43,15 +43,15 @@ def _read_row_count(stats: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class RowVersion:
-    """The rows that a version changed, or that the table has in it: its files in the order in which rows are numbered."""
+    """The rows that a version changed, or all its rows: the files in the order in which rows are numbered."""
 
     content: Content
     files: tuple[TableFile, ...]
 
 
 class RowsTable:
-    """The table that options name in the folder or at the URL `path`. Files, and rows in them, never change once they are
-    there: so every reader numbers the rows of a version alike, by the paths of its files. Not safe for use from several
+    """The table in the folder or at the URL `path`. Files and their rows never change after they were written. So all
+    readers number the rows of a version in the same way, by the paths of its files. Not safe for use from several
     threads."""
 
     def __init__(self, options: RowsOptions, path: str) -> None:
@@ -62,12 +62,12 @@ class RowsTable:
 
     @property
     def root(self) -> str:
-        """Its folder."""
+        """The folder of the table."""
         return str(self._opened.root)
 
     @property
     def name(self) -> str:
-        """What the stream is called: the table's own name."""
+        """The name of the stream: the table's own name."""
         if not self._name:
             with self._opened.translate_errors():
                 self._opened.newest()
@@ -75,7 +75,7 @@ class RowsTable:
         return self._name
 
     def find_newest(self) -> int:
-        """The newest version. Raises EnvironmentProblem when there is no table, ConfigProblem when it cannot be read."""
+        """The newest version. Raises EnvironmentProblem if there is no table, ConfigProblem if it is unsupported."""
         with self._opened.translate_errors():
             table = self._opened.newest()
             if self._id[0] is not table:
@@ -85,19 +85,19 @@ class RowsTable:
             return int(table.version())
 
     def read_identity(self) -> str:
-        """The id of the table that is there now."""
+        """The id of the current table."""
         self.find_newest()
         return self._id[1]
 
     def find_oldest(self) -> int:
-        """The first version from which on every commit is there."""
+        """The first version after which no commit is missing."""
         version, there = self.find_newest(), {*self._opened.log.files()}
         while version > 0 and commit_file_name(version - 1) in there:
             version -= 1
         return version
 
     def read_state(self, version: int) -> TableState:
-        """What held of the table in `version`. DataLoss when that is no longer known."""
+        """The state of the table in `version`. Raises DataLoss if it is no longer available."""
         try:
             with self._opened.translate_errors():
                 return TableState.from_table(self._opened.open_version(version))
@@ -107,22 +107,22 @@ class RowsTable:
             raise cleaned_error(self.name, version) from error
 
     def read_commit(self, version: int) -> Commit:
-        """What a version did. DataLoss when it is no longer known."""
+        """The commit of a version. Raises DataLoss if it is no longer available."""
         try:
             return Commit.read(version, self._opened.log)
         except FileNotFoundError as gone:
             raise cleaned_error(self.name, version) from gone
 
     def has_version(self, version: int) -> bool:
-        """Whether it is known what a version did."""
+        """True if the commit of the version is available."""
         return self._opened.log.has_file(commit_file_name(version))
 
     def state_after(self, state: TableState, commit: Commit) -> TableState:
-        """What holds of the table from `commit` on, where `state` held before."""
+        """The state of the table after `commit`, from the state before."""
         return state.apply_commit(commit, self.root)
 
     def read_changes(self, commit: Commit, state: TableState) -> RowVersion:
-        """The rows that a commit changed. DataLoss when these are others than the source reads."""
+        """The rows that a commit changed. Raises DataLoss for changes that the source cannot read."""
         if self._options.changes == "appended":
             if commit.removes:
                 raise rewritten_error(self.name, commit.version, commit.operation)
@@ -135,7 +135,7 @@ class RowsTable:
         return self._to_version(commit.version, commit.at, state, [(OPS[kind], file) for kind, file in files])
 
     def read_whole(self, version: int) -> RowVersion:
-        """The rows of the table as it is in `version`, older files first. DataLoss when that is no longer known."""
+        """All rows of the table in `version`, older files first. Raises DataLoss if they are no longer available."""
         state = self.read_state(version)
         with self._opened.translate_errors():
             files = list_files(self._opened.open_version(version))
@@ -146,12 +146,12 @@ class RowsTable:
     def _to_version(
         self, version: int, at: int | None, state: TableState, files: Iterable[tuple[str, CommitFile]]
     ) -> RowVersion:
-        """Deletes before the rest, so that in the stream too a row goes before another of its key comes."""
+        """Deletes first, so that in the stream, too, an old row is deleted before another row of its key arrives."""
         named = [(self._locate(version, file), op, file) for op, file in files]
         return self._number_files(version, at, state, sorted(named, key=lambda one: (one[1] != "d", str(one[0]))))
 
     def _locate(self, version: int, file: CommitFile) -> FileLocation:
-        """Where it is. A commit need not say how large a file is that it removes."""
+        """The location of a file. Commits may omit the size of removed files."""
         try:
             return self._opened.root.locate(file.path, file.size)
         except FileNotFoundError as gone:
@@ -160,7 +160,7 @@ class RowsTable:
     def _number_files(
         self, version: int, at: int | None, state: TableState, files: Iterable[tuple[FileLocation, str, CommitFile]]
     ) -> RowVersion:
-        """Rows count up through the files, each with its path and operation."""
+        """The files with rows numbered through all of them. `files` has path, operation and commit entry of each."""
         found, first = [], 0
         for path, op, file in files:
             rows = self._count_rows(version, path, file)

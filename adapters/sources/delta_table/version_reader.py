@@ -1,4 +1,4 @@
-"""Reading on in the rows of a table, version after version."""
+"""Reading of a table's rows, version after version."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ ApplyBatch = Callable[[Batch[F]], None]
 
 @dataclass(frozen=True)
 class RowWindow:
-    """The offsets [start, end), and the pieces of files with all their rows, in order."""
+    """The offsets [start, end), and the file splits with all their rows, in order."""
 
     start: int
     end: int
     pieces: tuple[RowSplit, ...] = ()
 
     def refuse_missing(self, name: str) -> None:
-        """Raise DataLoss when one of its files is gone."""
+        """Raise DataLoss if one of its files does not exist any more."""
         for piece in self.pieces:
             if not piece.file.path.exists():
                 raise vacuumed_error(name, piece.content.version, str(piece.file.path))
 
 
 Load = Callable[[RowWindow, WindowSize], Batch[F]]
-"""Reads the records of a window. May raise TooMuch and Rewritten."""
+"""Reads the records of a window. May raise WindowTooLarge and FileRewritten."""
 
 
 class RowVersionReader(Generic[F]):
-    """One way through the versions, from the offset `start` on and, where that is given, to `until`."""
+    """A pass through the versions, from the offset `start`, and up to `until` if given."""
 
     def __init__(self, table: RowsTable, load: Load[F], pace: WindowSize, start: int, until: int | None = None) -> None:
         self._table, self._load, self._pace = table, load, pace
@@ -52,18 +52,18 @@ class RowVersionReader(Generic[F]):
 
     @property
     def next(self) -> int:
-        """The offset up to which everything was handed over."""
+        """The offset up to which rows were delivered."""
         return self._next
 
     def refresh(self) -> None:
-        """Take notice of the versions there are. DataLoss when the table is another one."""
+        """Look for new versions. Raises DataLoss if the table was replaced."""
         if self._table.read_identity() != self._id:
             raise other_table_error(self._table.name)
         end = first_change_offset(self._table.find_newest() + 1)
         self._end = end if self._until is None else min(self._until, end)
 
     def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
-        """Hand over all that is there and was not handed over; whether that was anything."""
+        """Deliver everything new. Returns True if there was anything."""
         handed = False
         while not stop.is_set() and self._next < self._end:
             window = self._next_window(self._pace.reach)
@@ -80,7 +80,7 @@ class RowVersionReader(Generic[F]):
         return handed
 
     def _next_window(self, reach: int) -> RowWindow:
-        """What comes next, of at most so many rows. What is lost stops it only when nothing comes before."""
+        """The next window of at most `reach` rows. Lost rows raise an error only if no rows precede them."""
         at, pieces, left = self._next, [], reach
         while at < self._end and left > 0:
             try:
@@ -102,7 +102,7 @@ class RowVersionReader(Generic[F]):
         return RowWindow(self._next, at, tuple(pieces))
 
     def _count_rows_below(self, end: int, version: RowVersion) -> int:
-        """How many rows of the version lie below an offset."""
+        """The number of rows in the version below an offset."""
         last = parse_offset(end)
         number, whole = version.content.version, version.content.whole
         if (last.version, last.whole) == (number, whole):
@@ -130,7 +130,7 @@ class RowVersionReader(Generic[F]):
 
 
 def describe_loss(table: RowsTable, offset: int) -> str:
-    """Why there is no going on from `offset`, or nothing."""
+    """The error for reading on from `offset`, or empty text."""
     number, whole, _ = parse_offset(offset)
     newest = table.find_newest()
     if offset > first_change_offset(newest + 1):
