@@ -1,1 +1,1 @@
-"""Event logs read as streams."""
+"""Event logs as sources."""

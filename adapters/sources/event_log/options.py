@@ -1,4 +1,4 @@
-"""What every source is told that reads an event log."""
+"""Options that all event log sources share."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from replicator.domain.errors import ConfigProblem
 
 
 class LogOptions(BaseModel):
-    """`topics` are names, globs, or regular expressions that start with `^`. `since`, `until`: only records whose time at
-    the source, where they tell one, lies at or between these. `below`: by topic and partition the offset at which the log
-    is taken to end; partitions that it does not name have no records then. `part`: who reads knows that first records may
-    have been removed, and asks for what there is; nobody is told of them as `ports.source.LogTruncated`. `batch_records` and
-    `batch_bytes` (of keys and values) bound one batch.
+    """Options of an event log source.
+
+    - `topics`: names, globs, or regular expressions that start with `^`.
+    - `since`, `until`: the range of source times, inclusive. Records without a time are included.
+    - `below`: by topic and partition the offset at which the log ends for this reader. Other partitions have no records
+      then.
+    - `part`: the reader accepts that first records may have been removed. `ports.source.LogTruncated` reports nothing
+      then.
+    - `batch_records`, `batch_bytes` (of keys and values): limits of one batch.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -32,7 +36,7 @@ class LogOptions(BaseModel):
 
     @classmethod
     def from_options(cls, options: Mapping[str, object], what: str) -> Self:
-        """The options of `what`. Raises ConfigProblem that names each wrong key, never a value."""
+        """The validated options of `what`. Raises ConfigProblem that names each wrong key, never a value."""
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:

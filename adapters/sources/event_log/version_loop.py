@@ -1,4 +1,4 @@
-"""Reading on for as long as a stream is wanted."""
+"""The loop of a source that reads versions of a table."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from replicator.ports.frames import Batch, F, Stop
 
 T = TypeVar("T")
 TICK = 1.0
-"""Seconds between two looks for a new version, and without one after which an empty batch is handed over."""
+"""Seconds between two refreshes. If there is nothing new after it, an empty batch is delivered."""
 
 
 class VersionReader(Protocol[F]):
-    """A way through the versions of a table."""
+    """A pass through the versions of a table."""
 
     def refresh(self) -> None:
-        """Take notice of the versions there are."""
+        """Look for new versions."""
 
     def deliver(self, apply_batch: Callable[[Batch[F]], None], stop: Stop, /) -> bool:
-        """Hand over all that is there and was not handed over; whether that was anything."""
+        """Deliver everything new. Returns True if there was anything."""
 
 
 def follow_versions(
@@ -33,7 +33,7 @@ def follow_versions(
     *,
     once: bool,
 ) -> None:
-    """Until `stop` or, with `once`, up to the newest version. `nothing` makes the batch without records for a span."""
+    """Read until `stop`, or with `once` up to the newest version. `nothing` builds an empty batch for a span."""
     versions.refresh()
     apply_batch(nothing(Span(start, start)))
     while not stop.is_set():
@@ -46,14 +46,14 @@ def follow_versions(
 
 
 def iterate(read: Callable[[], T | None]) -> Generator[T, None, None]:
-    """What `read` gives until it gives None."""
+    """The results of `read` until it returns None."""
     while (found := read()) is not None:
         yield found
 
 
 def read_ahead(read: Callable[[], T | None], end: Callable[[], None] | None = None) -> Generator[T, None, None]:
-    """The same, each read in another thread while the one before it is made use of. Nothing is being read any more once this
-    is closed; `end` is called last, in that thread, to which connections may belong."""
+    """The same, but each next result is read in another thread while the caller uses the last one. When this generator is
+    closed, no read is running any more. `end` runs last, in that thread, because connections may belong to it."""
     with ThreadPoolExecutor(1, "read-ahead") as pool:
         try:
             coming = pool.submit(read)

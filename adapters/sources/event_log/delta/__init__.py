@@ -1,1 +1,1 @@
-"""An event log in a Delta table, read as a stream."""
+"""An event log in a Delta table as a source."""

@@ -1,4 +1,4 @@
-"""What is yet to be read of an event log, in pieces that are read in one go."""
+"""The unread part of an event log, in windows that are read at once."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .table import LogFile
 
 @dataclass(frozen=True)
 class ReadWindow:
-    """Some offsets, and every file that may hold records of them."""
+    """A span of offsets, and every file that may contain records of it."""
 
     span: Span
     files: tuple[LogFile, ...]
 
 
 class Backlog:
-    """Files whose records at or above `next`, and below `until` if that is given, are to be delivered.
+    """Files with records to deliver, from `next` up to `until` if given.
 
-    Nothing is presumed of the order in which files were written, or of rows in them: a window has all files that reach
-    into it. Per partition windows touch and go upwards.
+    The order of files, and of rows in them, does not matter: a window includes all files that overlap it. Windows of a
+    partition follow each other without gaps.
     """
 
     def __init__(self, ranges: OffsetRanges, start: Mapping[TopicPartition, int], until: Position | None = None) -> None:
@@ -33,23 +33,23 @@ class Backlog:
         self._files: deque[LogFile] = deque()
 
     def add(self, files: Iterable[LogFile]) -> None:
-        """Files to read, besides those that were added before."""
+        """Add files to read."""
         every = sorted({*self._files, *files}, key=lambda f: (f.topic, (-1, -1) if f.offsets is None else f.offsets, f.path))
         self._files = deque(every)
 
     def clear(self) -> None:
-        """Forget the files, not how far they were read."""
+        """Remove all files. The positions stay."""
         self._files.clear()
 
     def next_window(self, reach: int) -> ReadWindow | None:
-        """The next window, of at most `reach` offsets; None when everything was read."""
+        """The next window of at most `reach` offsets; None if everything was read."""
         while self._files and not self._find_reach(self._files[0]):
             self._files.popleft()
         if not self._files:
             return None
         wanted = self._gather_ends(reach)
         near = [(file, self._ranges.read_ranges(file)) for file in self._list_files_below(wanted)]
-        # Holes before the first record cost nothing.
+        # Holes before the first record do not count.
         firsts = {p: min(r[p.partition][0] for f, r in near if f.topic == p.topic and p.partition in r) for p in wanted}
         ends = _share_reach({place: max(self.next[place], first) for place, first in firsts.items()}, wanted, reach)
         starts = {place: self.next[place] for place in ends}
@@ -57,11 +57,11 @@ class Backlog:
         return ReadWindow(Span(Position(starts), Position(ends)), tuple(files))
 
     def mark_done(self, window: ReadWindow) -> None:
-        """The records of `window` were read."""
+        """Mark the records of `window` as read."""
         self.next.update(window.span.end)
 
     def _find_reach(self, file: LogFile) -> dict[TopicPartition, int]:
-        """Up to where to read for the records of `file`."""
+        """The ends up to which records of `file` are to be read."""
         if self._is_outside(file):
             return {}
         found = {}
@@ -73,7 +73,7 @@ class Backlog:
         return found
 
     def _is_outside(self, file: LogFile) -> bool:
-        """Whether statistics say that nothing of `file` is to be read, or no more."""
+        """True if statistics show that no record of `file` is to be read."""
         if file.offsets is None or file.partitions is None:
             return False
         (first, last), (low, high) = file.offsets, file.partitions
@@ -84,7 +84,7 @@ class Backlog:
         return self._until is None or offset < self._until.get(place, 0)
 
     def _gather_ends(self, reach: int) -> dict[TopicPartition, int]:
-        """Up to where to read for the records of the first files, as many as have `reach` offsets or more."""
+        """The ends for the records of the first files, for as many files as needed for `reach` offsets."""
         ends: dict[TopicPartition, int] = {}
         begins: dict[TopicPartition, int] = {}
         for file in self._files:
@@ -97,7 +97,6 @@ class Backlog:
         return ends
 
     def _list_files_below(self, ends: Mapping[TopicPartition, int]) -> list[LogFile]:
-        """The files with records below `ends` that were not read."""
         highest: dict[str, int] = {}
         for place, end in ends.items():
             highest[place.topic] = max(end, highest.get(place.topic, end))
@@ -119,7 +118,7 @@ def _has_overlap(
 def _share_reach(
     begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], reach: int
 ) -> dict[TopicPartition, int]:
-    """Ends such that there are at most `reach` offsets above `begins`, each partition with its share of them."""
+    """Ends with at most `reach` offsets above `begins`, divided among the partitions in proportion."""
     widths = {place: end - begins[place] for place, end in ends.items()}
     total = sum(widths.values())
     if total <= reach:

@@ -1,4 +1,4 @@
-"""Reading on in an event log, version after version."""
+"""Reading of an event log, version after version."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .offset_ranges import OffsetRanges
 from .table import EventLogTable, LogFile, LogSnapshot
 
 Load = Callable[[LogSnapshot, ReadWindow, WindowSize], Batch[F]]
-"""Reads the records of a window. May raise TooMuch and Rewritten."""
+"""Reads the records of a window. May raise WindowTooLarge and FileRewritten."""
 
 
 NOTHING = LogSnapshot("", -1, (), Position())
-"""Before the first look."""
+"""The snapshot before the first refresh."""
 
 
 @dataclass
 class DeltaLog:
-    """The table, and which offsets its files hold. `below`: where it is taken to end."""
+    """The table, and the offset ranges of its files. `below`: the position at which the log ends for this reader."""
 
     table: EventLogTable
     ranges: OffsetRanges
@@ -45,7 +45,7 @@ class DeltaLog:
                 self.refuse_missing(gone)
 
     def refuse_missing(self, gone: FileRewritten) -> None:
-        """Raise EnvironmentProblem when the newest version still names the file that is gone."""
+        """Raise EnvironmentProblem if the newest version still contains the missing file."""
         if any(file.path == gone.path for file in self.table.newest().files):
             raise EnvironmentProblem(
                 f"The event log names the file {gone.path}, which is gone.",
@@ -55,9 +55,9 @@ class DeltaLog:
 
 
 class DeltaLogReader(Generic[F]):
-    """One way through the log, from `start` on and, where that is given, to `until`. With `ahead` a batch is read in another
-    thread while the one before it is at work; after an error, or the end that was asked for, more was read than handed
-    over, and it is of no more use."""
+    """A pass through the log, from `start`, and up to `until` if given. With `ahead`, the next batch is read in another
+    thread while the caller uses the last one. After an error or a stop, more was read than delivered, so the reader must
+    not be used again."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class DeltaLogReader(Generic[F]):
         self._emptied: set[TopicPartition] = set()
 
     def refresh(self) -> None:
-        """Take in what the newest version has. DataLoss when records that come next are gone from it, or records were
-        appended below others."""
+        """Add the newest version. Raises DataLoss if the next records were removed, or some were appended below
+        others."""
         snapshot, bounds = self._log.read_latest()
         if snapshot is self._snapshot:
             return
@@ -100,21 +100,21 @@ class DeltaLogReader(Generic[F]):
         self._log.ranges.keep_only(snapshot.files)
 
     def _refuse_other_table(self, table: str) -> None:
-        """A table that was made anew holds other records under the same offsets."""
+        """Raise DataLoss for a replaced table, which has other records with the same offsets."""
         if self._table and table != self._table:
             raise recreated_error(self._log.table.root)
         self._table = table
 
     def _refuse_gaps(self, firsts: Mapping[TopicPartition, int]) -> None:
-        """Of records that were appended where there were others nothing can be missing. A log that was emptied and loaded
-        again may begin later."""
+        """Raise DataLoss for removed records. Records that were appended to existing ones cannot be missing. A log that
+        was emptied and loaded again may begin later."""
         at = {place: self._backlog.next.get(place, first) for place, first in firsts.items()}
         refuse_losses(
             {place: said for place, first in firsts.items() if (said := describe_removed(place, at[place], first))}
         )
 
     def _refuse_late(self, fresh: Iterable[LogFile]) -> None:
-        """What was rewritten may be anywhere; what was only appended goes on where the log ended."""
+        """Raise DataLoss for appended records below the log's end. Only rewritten files may have them."""
         for file in fresh:
             for number, (first, _) in self._log.ranges.read_ranges(file).items():
                 place = TopicPartition(file.topic, number)
@@ -127,7 +127,7 @@ class DeltaLogReader(Generic[F]):
                     )
 
     def deliver(self, apply_batch: ApplyBatch[F], stop: Stop) -> bool:
-        """Hand over all that is there and was not handed over; whether that was anything."""
+        """Deliver everything new. Returns True if there was anything."""
         handed, batches = False, self._read_batches()
         try:
             while not stop.is_set():
@@ -149,7 +149,7 @@ class DeltaLogReader(Generic[F]):
         return read_ahead(self._next_batch) if self._ahead else iterate(self._next_batch)
 
     def _next_batch(self) -> Batch[F] | None:
-        """The next batch; None where there is nothing more. Raises Rewritten."""
+        """The next batch; None at the end. Raises FileRewritten."""
         while True:
             try:
                 window = self._backlog.next_window(self._pace.reach)
@@ -164,7 +164,7 @@ class DeltaLogReader(Generic[F]):
         return batch
 
     def _final_batch(self) -> Batch[F] | None:
-        """Offsets without a record at the end, as the lanes that wrote the log know it, or up to where was asked for."""
+        """A batch for trailing offsets without records, which the writing lanes have passed or which were requested."""
         ends = self._until or self._bounds.ends
         left = {place: end for place, end in ends.items() if self._backlog.next.get(place, end) < end}
         if not left:
@@ -175,7 +175,7 @@ class DeltaLogReader(Generic[F]):
         return self._load(self._snapshot, window, self._pace)
 
     def _restart(self, gone: FileRewritten) -> None:
-        """The files of a newer version, from where these were read."""
+        """Continue with the files of a newer version."""
         self._log.refuse_missing(gone)
         self._backlog.clear()
         self._snapshot = NOTHING

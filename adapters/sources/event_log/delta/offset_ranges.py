@@ -1,4 +1,4 @@
-"""Which offsets the files of an event log hold."""
+"""Offset ranges of the files of an event log."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ ROWS = 65_536
 
 
 class OffsetRanges:
-    """Per file and partition the first and last offset. From the table's statistics where a file is of one partition;
-    otherwise from the file's two columns of places, read once. `read_ranges` is safe for use from several threads."""
+    """First and last offset by file and partition. They come from the table's statistics for files of one partition,
+    otherwise from the file's `partition` and `offset` columns, which are read once. `read_ranges` is safe for use from
+    several threads."""
 
     def __init__(self) -> None:
         self._known: dict[FileLocation, Mapping[int, Range]] = {}
 
     def read_ranges(self, file: LogFile) -> Mapping[int, Range]:
-        """The ranges of `file` by partition. Raises Rewritten when it is gone."""
+        """The ranges of `file` by partition. Raises FileRewritten if it does not exist any more."""
         known = self._known.get(file.path)
         if known is None:
             known = self._known[file.path] = _read_ranges(file)
         return known
 
     def keep_only(self, files: Iterable[LogFile]) -> None:
-        """Keep only what is known of `files`."""
+        """Drop cached ranges of all other files."""
         paths = {file.path for file in files}
         self._known = {path: known for path, known in self._known.items() if path in paths}
 
     def find_bounds(self, snapshot: LogSnapshot) -> LogBounds:
-        """Where the log begins and ends. Of the files in between none is opened."""
+        """The bounds of the log. Does not open files in between."""
         firsts = self._find_extremes(snapshot.files, 0)
         ends = {place: last + 1 for place, last in self._find_extremes(snapshot.files, 1).items()}
         for place, covered in snapshot.covered.items():
@@ -50,7 +51,7 @@ class OffsetRanges:
         """The lowest (side 0) or highest (side 1) offset of every partition."""
         sign = 1 if side == 0 else -1
         found: dict[TopicPartition, int] = {}
-        # Files without statistics first: nothing can be left out for them.
+        # Files without statistics must be read anyway, so they are first.
         for file in sorted(files, key=lambda f: (0, 0) if f.offsets is None else (1, sign * f.offsets[side])):
             if not _can_skip(file, side, sign, found):
                 for number, offsets in self.read_ranges(file).items():
@@ -60,7 +61,7 @@ class OffsetRanges:
 
 
 def _can_skip(file: LogFile, side: int, sign: int, found: Mapping[TopicPartition, int]) -> bool:
-    """True when statistics say that no partition of the file goes beyond what was found."""
+    """True if statistics show that no partition of the file exceeds the found offsets."""
     if file.offsets is None or file.partitions is None:
         return False
     best, (low, high) = sign * file.offsets[side], file.partitions

@@ -1,4 +1,4 @@
-"""Files that hold more than one window: the next window reads on in them, instead of from their first row again."""
+"""Files that span several windows: the next window continues in the open file instead of reading it from the start."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .table import LogFile
 
 PIECE_ROWS = 10_000
 HELD_BYTES = 64 * 1024 * 1024
-"""Of a file whose rows are in no order at most so much is kept for later windows; where it is more, they read it again."""
+"""The most bytes of an unordered file that are kept for later windows. Beyond it, these read the file again."""
 
 
 class OpenLogFile:
-    """A file and how far it was read. Rows at or above the start of the last window stay, until a window is above them: one
-    that turned out to be too long is asked for again, shorter."""
+    """A file with its read position. Rows from the start of the last window are kept until a window is above them: a
+    window that was too large is requested again, shorter."""
 
     def __init__(self, file: LogFile, stored: pa.Schema, lowest: int) -> None:
         self._file, self._stored, self._lowest = file, stored, lowest
@@ -39,12 +39,12 @@ class OpenLogFile:
         self._from: dict[TopicPartition, int] = {}
 
     def can_continue(self, window: ReadWindow) -> bool:
-        """Whether nothing that the window asks for was let go."""
+        """True if all rows of the window are still available."""
         mine = (item for item in window.span.start.items() if item[0].topic == self._file.topic)
         return all(offset >= self._from.get(place, self._lowest) for place, offset in mine)
 
     def read_rows(self, window: ReadWindow) -> Iterator[pa.Table]:
-        """The rows of the window, a little at a time."""
+        """The rows of the window, in small slices."""
         topic = self._file.topic
         starts = {place: offset for place, offset in window.span.start.items() if place.topic == topic}
         self._from.update(starts)
@@ -61,7 +61,7 @@ class OpenLogFile:
             yield _select_window(piece, starts, ends)
 
     def is_reusable(self, window: ReadWindow) -> bool:
-        """Whether later windows have rows of it, of which not too many are kept for them."""
+        """True if later windows need rows of the file, and not too many of these are kept."""
         ends = {place: offset for place, offset in window.span.end.items() if place.topic == self._file.topic}
         if not pc.any(pc.invert(_is_below(self._places, ends))).as_py():
             return False
@@ -70,14 +70,14 @@ class OpenLogFile:
         return held <= HELD_BYTES
 
     def close(self) -> None:
-        """May be called twice. The pieces that are still to come refer to this file as it does to them, so that what was
-        read for them would stay until such circles are looked for, which is seldom."""
+        """May be called twice. Releases slices and file, because they reference each other and garbage collection is
+        rare."""
         self._held = []
         self._batches.close()
         self._reader.close()
 
     def _offset_range(self, number: int) -> tuple[float, float]:
-        """The first and the last offset of a row group, where it has statistics. Compacted, the newest may come first."""
+        """The first and last offset of a row group from its statistics. In a compacted file the newest may be first."""
         group = self._reader.metadata.row_group(number)
         columns = (group.column(i) for i in range(group.num_columns))
         known = next((c.statistics for c in columns if c.path_in_schema == "offset"), None)
@@ -91,14 +91,14 @@ class OpenLogFile:
 
 
 class OpenLogFiles:
-    """The files that windows read. Those that a later window reads on in stay open."""
+    """The open files. Files that a later window continues stay open."""
 
     def __init__(self, stored: pa.Schema) -> None:
         self._stored = stored
         self._open: dict[FileLocation, OpenLogFile] = {}
 
     def read_rows(self, file: LogFile, window: ReadWindow) -> Iterator[pa.Table]:
-        """The rows of `file` in `window`, a little at a time. Raises Rewritten when it is gone."""
+        """The rows of `file` in `window`, in small slices. Raises FileRewritten if it does not exist any more."""
         known = self._open.get(file.path)
         if known is None or not known.can_continue(window):
             self._close(file.path)
@@ -107,13 +107,13 @@ class OpenLogFiles:
         return known.read_rows(window)
 
     def mark_done(self, window: ReadWindow) -> None:
-        """The window was read."""
+        """Close files that later windows do not need."""
         wanted = {file.path for file in window.files}
         for path in [p for p, one in self._open.items() if p not in wanted or not one.is_reusable(window)]:
             self._close(path)
 
     def close(self) -> None:
-        """Close all of them; they are opened again where they are read again."""
+        """Close all files; they are opened again when needed."""
         for path in list(self._open):
             self._close(path)
 
@@ -124,11 +124,11 @@ class OpenLogFiles:
 
 
 Bounds = Mapping[TopicPartition, int]
-"""An offset for each of some partitions of one topic."""
+"""Offsets of some partitions of one topic."""
 
 
 def _is_below(rows: pa.Table, bounds: Bounds) -> pa.ChunkedArray:
-    """Which rows lie below the offset of their partition; none of a partition without one."""
+    """True for rows below the offset of their partition; False for partitions without one."""
     found = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
     for place, bound in bounds.items():
         found = pc.or_(found, pc.and_(pc.equal(rows["partition"], place.partition), pc.less(rows["offset"], bound)))
@@ -140,13 +140,13 @@ def _is_inside(rows: pa.Table, starts: Bounds, ends: Bounds) -> pa.ChunkedArray:
 
 
 def _last_true(mask: pa.ChunkedArray) -> int:
-    """The number of the last row for which it is true, -1 without one."""
+    """The index of the last true value, -1 without one."""
     found = pc.indices_nonzero(mask)
     return int(found[-1].as_py()) if len(found) else -1
 
 
 def _select_window(piece: pa.Table, starts: Bounds, ends: Bounds) -> pa.Table:
-    """The rows of a window. Without a copy where they lie together, as those of a log do that one daemon wrote."""
+    """The rows of a window. Copies only if they are not consecutive, as in a log of several writers."""
     found = pc.indices_nonzero(_is_inside(piece, starts, ends))
     if not len(found):
         return piece.slice(0, 0)

@@ -1,4 +1,4 @@
-"""Options of the source that reads an event log."""
+"""Options of the event log source."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ..options import LogOptions
 
 
 class DeltaSourceOptions(LogOptions):
-    """`sources.<name>` of the configuration with `transport: delta`.
+    """`sources.<name>` in the configuration with `transport: delta`.
 
-    `path` is the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`, which `storage` says how to reach.
-    With `mode: batch` all that has accumulated is one batch, of at most `batch_bytes`.
+    `path` is the folder of the table, its `file://` URL, or `s3://BUCKET/KEY`; `storage` has the access options. With
+    `mode: batch` everything new is one batch, of at most `batch_bytes`.
     """
 
     transport: Literal["delta"] = "delta"
@@ -25,5 +25,5 @@ class DeltaSourceOptions(LogOptions):
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> DeltaSourceOptions:
-        """The options checked. Raises ConfigProblem that names each wrong key."""
+        """The validated options. Raises ConfigProblem that names each wrong key."""
         return cls.from_options({k: str(v) if k == "path" else v for k, v in options.items()}, "a delta source")

@@ -1,4 +1,4 @@
-"""The source that reads an event log: recorded topics, as if they came from the broker."""
+"""The source for event logs in a lake: recorded topics, as if they came from the broker."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .window_reader import Period, read_records
 
 
 class EventLogSource(LogSource[F]):
-    """`LogSource` over the table of an `event_log` sink in a lake, but for how the records of a window become a frame
-    (`load`).
+    """`LogSource` over the table of an `event_log` sink in a lake, without `load`, which reads the records of a window as
+    a frame.
 
-    Records are told by their offsets: files may be compacted, rewritten and cleaned up at any time. In a table that is only
-    appended to, records that turn up below the log's end are a DataLoss.
+    Offsets identify records: files may be compacted, rewritten and vacuumed at any time. In a table with appends only,
+    new records below the log's end are a DataLoss.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -40,14 +40,14 @@ class EventLogSource(LogSource[F]):
         self._log = DeltaLog(table, OffsetRanges(), self._below)
 
     ahead = False
-    """Whether `run` reads a batch while the one before it is at work."""
+    """True if `run` reads the next batch while the caller uses the last one."""
 
     @abstractmethod
     def load(self, snapshot: LogSnapshot, window: ReadWindow, pace: WindowSize) -> Batch[F]:
-        """The records of `window`, a batch without any for one without files. May raise TooMuch and Rewritten."""
+        """The records of `window`; an empty batch for one without files. May raise WindowTooLarge and FileRewritten."""
 
     def make_loader(self) -> Load[F]:
-        """`load` for one `run`, which may read while `read` does."""
+        """`load` for one `run`, which may read at the same time as `read`."""
         return self.load
 
     def bounds(self) -> LogBounds:
@@ -57,16 +57,16 @@ class EventLogSource(LogSource[F]):
         return DeltaLogReader(self._log, self.make_loader(), self._window_size(), start, self._below, ahead=self.ahead)
 
     def read_between(self, start: Position, until: Position) -> DeltaLogReader[F]:
-        """Only files that reach into what is asked for are opened."""
+        """Opens only files with records in the requested range."""
         return DeltaLogReader(self._log, self.load, self._window_size(), start, until)
 
     def removed(self) -> Position:
-        """See `ports.source.LogTruncated`; nothing for who asks for a part."""
+        """See `ports.source.LogTruncated`. Empty for readers of a part."""
         if self._options.part:
             return Position()
         firsts = self.bounds().firsts
         cuts = self._log.table.read_removed(firsts)
-        # A log that was loaded anew since then has them again.
+        # A log that was loaded again since then contains them.
         return firsts.only(place for place, cut in cuts.items() if cut <= firsts[place])
 
     def _window_size(self) -> WindowSize:
@@ -76,7 +76,7 @@ class EventLogSource(LogSource[F]):
 
 
 class DeltaSource(EventLogSource[pa.Table]):
-    """`EventLogSource` whose frames are `pyarrow.Table`."""
+    """`EventLogSource` with `pyarrow.Table` as frames."""
 
     ahead = True
 
@@ -86,12 +86,12 @@ class DeltaSource(EventLogSource[pa.Table]):
         self._of_run = OpenLogFiles(self._period.stored_schema)
 
     def close(self) -> None:
-        """Close the files that are not read to their ends."""
+        """Close files that were not read to their ends."""
         self._files.close()
         self._of_run.close()
 
     def load(self, snapshot: LogSnapshot, window: ReadWindow, pace: WindowSize) -> Batch[pa.Table]:  # noqa: ARG002
-        """Read in this process, file by file and a little at a time."""
+        """Reads in this process, file by file in small slices."""
         return self._load(self._files, window, pace)
 
     def make_loader(self) -> Load[pa.Table]:

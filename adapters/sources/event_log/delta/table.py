@@ -1,4 +1,4 @@
-"""An event log as a list of files, one list per version of its table."""
+"""An event log as a list of files per table version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ....object_store.options import Storage
 from ...delta_reader.open_table import SourceDeltaTable
 
 READABLE = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "appendOnly", "invariants"})
-"""Features of a table that change nothing for who reads its Parquet files one by one."""
+"""Table features that do not affect readers of single Parquet files."""
 STATISTICS = ("min.offset", "max.offset", "min.partition", "max.partition")
 MISSING = "Start the pipeline that writes this event log first, or correct 'path' of the source."
 PLAIN = "Name the folder of an `event_log` sink in `path`; or, for the rows of a plain table, write `format: rows`."
@@ -32,7 +32,7 @@ PLAIN = "Name the folder of an `event_log` sink in `path`; or, for the rows of a
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One data file, of one topic. `offsets` and `partitions`: the first and last in it, where the table has statistics."""
+    """One data file of one topic. `offsets` and `partitions`: first and last in it, if the table has statistics."""
 
     path: FileLocation
     topic: str
@@ -42,8 +42,8 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
-    """The files of one version of the table with the id `table`, of the topics that are wanted. `covered`: how far the lanes
-    that write the log have read their stream, which may be past the last record (transaction markers)."""
+    """The files of one version of the table with the id `table`, for the wanted topics. `covered`: the positions of the
+    lanes that write the log, which may be above the last record (transaction markers)."""
 
     table: str
     version: int
@@ -52,8 +52,7 @@ class LogSnapshot:
 
 
 class EventLogTable:
-    """The event log at `path` (see `SourceDeltaTable`); `wanted` says which topics matter. Not for several threads at
-    once."""
+    """The event log at `path` (see `SourceDeltaTable`). `wanted` selects topics. Not safe for several threads."""
 
     def __init__(self, path: str, wanted: Callable[[str], bool], storage: Storage | None = None) -> None:
         self._opened = SourceDeltaTable(path, MISSING, storage)
@@ -63,8 +62,8 @@ class EventLogTable:
         self._table: DeltaTable | None = None
 
     def newest(self) -> LogSnapshot:
-        """The newest version; the same object as before when there is no newer one. Raises EnvironmentProblem when there is
-        no table, ConfigProblem when it is none that this source reads."""
+        """The newest version; the same object if there is no newer one. Raises EnvironmentProblem if there is no table,
+        ConfigProblem if it is unsupported."""
         with self._opened.translate_errors():
             table = self._opened.newest()
             if self._snapshot is None or table is not self._table or self._snapshot.version != table.version():
@@ -75,7 +74,8 @@ class EventLogTable:
             return self._snapshot
 
     def read_removed(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Those of these partitions of which the log has removed records, as its newest version says, and below where."""
+        """For each of these partitions with removed records the offset below which the log removed them, as of its newest
+        version."""
         with self._opened.translate_errors():
             table = self._opened.newest()
             cuts = {place: table.transaction_version(removal_app_id(place)) for place in places}
@@ -88,7 +88,7 @@ class EventLogTable:
             pipeline, lane = decode_name(folder.parent.name), decode_name(folder.name)
             positions = PositionFiles(folder, lane)
             log = LaneLog(self.root, pipeline, lane, positions)
-            # A copy of the table may have been made without them.
+            # A copy of the table may lack these files.
             state = log.state(table) if positions.has_version(log.version(table)) else None
             if state is not None:
                 found = found.advanced_to({p: o for p, o in state.position.items() if self._wanted(p.topic)})
@@ -96,8 +96,7 @@ class EventLogTable:
 
 
 def refuse_others(table: DeltaTable, root: Folder) -> None:
-    """Raise ConfigProblem for a table that is no event log, or has a feature because of which its files alone do not tell
-    its rows."""
+    """Raise ConfigProblem for a table that is not an event log, or whose rows need more than its files."""
     missing = sorted(set(RAW.names) - set(read_schema(table).names))
     if missing:
         raise ConfigProblem(

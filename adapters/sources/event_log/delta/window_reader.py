@@ -1,4 +1,4 @@
-"""Records of a window, read in process."""
+"""Records of a window, read in this process."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ TIME = pa.field("ts", TIMESTAMP)
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Times at the source: of records that tell theirs, only those at or between these are wanted."""
+    """A range of source times, inclusive. Records without a time are always in it."""
 
     since: datetime | None = None
     until: datetime | None = None
 
     @property
     def stored_schema(self) -> pa.Schema:
-        """The columns of a log's files that are looked at."""
+        """The columns to read from a log's files."""
         return STORED.append(TIME) if self.since or self.until else STORED
 
     def filter_rows(self, piece: pa.Table) -> pa.Table:
-        """The rows of a log that lie in it, or tell no time."""
+        """The rows of a log in the range, and rows without a time."""
         keep = [pc.greater_equal(piece["ts"], self.since)] if self.since else []
         keep += [pc.less_equal(piece["ts"], self.until)] if self.until else []
         return piece.filter(pc.fill_null(reduce(pc.and_, keep), True)) if keep else piece
@@ -46,8 +46,8 @@ ALWAYS = Period()
 
 
 def read_records(window: ReadWindow, pace: WindowSize, files: OpenLogFiles, period: Period = ALWAYS) -> pa.Table:
-    """The records of `window` as a raw frame, by topic, partition and offset, each once, of a period. Raises TooMuch, with
-    little more than that in memory, and Rewritten when a file is gone."""
+    """The records of `window` in a period, as a raw frame by topic, partition and offset, without duplicates. Raises
+    WindowTooLarge soon after a limit is exceeded, and FileRewritten if a file does not exist any more."""
     pieces, count, size = [], 0, 0
     for file in window.files:
         for piece in files.read_rows(file, window):

@@ -1,4 +1,4 @@
-"""Event logs in PostgreSQL as streams: the topics that they recorded."""
+"""Event logs in PostgreSQL as sources: the topics that they recorded."""
 
 from .source import PostgresLogSource
 

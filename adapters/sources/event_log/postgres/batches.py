@@ -1,4 +1,4 @@
-"""Pieces of a stream as batches."""
+"""Slices of a stream as batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from ....event_log.frames import payload_bytes
 
 
 def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterator[pa.Table]:
-    """The records of raw frames in frames of at most so many, and so many bytes of keys and values; always one."""
+    """The records of raw frames in frames of at most `records` records and `size` bytes of keys and values, or of one
+    record."""
     waiting: list[pa.Table] = []
     count = weight = 0
     for piece in pieces:
@@ -30,7 +31,7 @@ def split_batches(pieces: Iterable[pa.Table], records: int, size: int) -> Iterat
 
 
 def _count_within_limit(piece: pa.Table, records: int, size: int) -> int:
-    """How many of its first records are no more than that."""
+    """The number of first records within these limits."""
     if piece.num_rows <= records and payload_bytes(piece) <= size:
         return int(piece.num_rows)
     lengths = [pc.fill_null(pc.binary_length(piece[name]), 0).cast(pa.int64()) for name in ("key", "value")]

@@ -1,4 +1,4 @@
-"""Options of the source that reads an event log in PostgreSQL."""
+"""Options of the source for event logs in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..options import LogOptions
 
 
 class PostgresLogOptions(LogOptions):
-    """`dsn`, `schema` and `table`: as of the `event_log` sink that writes it."""
+    """`dsn`, `schema` and `table`: as in the `event_log` sink that writes it."""
 
     transport: Literal["postgres_log"] = "postgres_log"
     dsn: Annotated[SecretStr, AfterValidator(normalize_dsn)]
@@ -21,5 +21,5 @@ class PostgresLogOptions(LogOptions):
 
     @property
     def place(self) -> TableLocation:
-        """The table."""
+        """The location of the table."""
         return TableLocation(self.dsn.get_secret_value(), self.schema_name, self.table)

@@ -1,4 +1,4 @@
-"""The source that reads an event log in PostgreSQL."""
+"""The source for event logs in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLE = "event log reader"
 
 
 class PostgresLogTable:
-    """The table, of which `known` is the last look. Safe for use from several threads."""
+    """The table with its last known state. Safe for use from several threads."""
 
     def __init__(self, place: TableLocation, wanted: Callable[[str], bool]) -> None:
         self.place, self.wanted = place, wanted
@@ -36,23 +36,22 @@ class PostgresLogTable:
         self._turn = threading.Lock()
 
     def read_latest(self) -> LogState:
-        """The log as it is."""
+        """The current state of the log."""
         with self._turn, open_snapshot(self._session, self.place) as cursor:
             self.known = read_log_state(cursor, self.place, self.wanted, self.known)
             return self.known
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._session.close()
 
 
 class PostgresLogSource(LogSource[pa.Table]):
-    """`LogSource` over the table of an `event_log` sink in PostgreSQL, whose frames are `pyarrow.Table`.
+    """`LogSource` over the table of an `event_log` sink in PostgreSQL, with `pyarrow.Table` as frames.
 
-    Each look, and each stretch that is handed over, is of one moment of the table, so that of records, and of how far the
-    lanes that write it say they are, none is later than the others. Connections are open no longer than records come;
-    while they do, the server keeps that moment. Without an index of `event_log_reader.INDEX` it sorts the records that are
-    asked for, on its disk where they are many.
+    Every refresh, and every range of batches, reads one database snapshot, so records and positions of the lanes that
+    write the log are consistent. Connections are open only while records are read; the server keeps the snapshot for that
+    time. Without an index of `event_log_reader.INDEX` the server sorts the requested records, on disk if there are many.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -70,7 +69,7 @@ class PostgresLogSource(LogSource[pa.Table]):
         return PostgresLogReader(self._log, self._options, start, until)
 
     def removed(self) -> Position:
-        """See `ports.source.LogTruncated`: nothing removes records from such a log yet."""
+        """See `ports.source.LogTruncated`: records are never removed from such a log yet."""
         return Position()
 
     def empty_batch(self, span: Span) -> Batch[pa.Table]:
@@ -78,13 +77,13 @@ class PostgresLogSource(LogSource[pa.Table]):
         return Batch(RAW.empty_table(), span, 0, 0)
 
     def close(self) -> None:
-        """End the connection that looks at the log."""
+        """Close the connection."""
         self._log.close()
 
 
 class PostgresLogReader:
-    """One way through the log, from `start` on and, where that is given, to `until`. A batch is read in another thread while
-    the one before it is at work; after an error it is of no more use."""
+    """A pass through the log, from `start`, and up to `until` if given. The next batch is read in another thread while
+    the caller uses the last one. After an error the reader must not be used again."""
 
     def __init__(
         self, log: PostgresLogTable, said: PostgresLogOptions, start: Mapping[TopicPartition, int], until: Position | None
@@ -95,7 +94,7 @@ class PostgresLogReader:
         self._table: int | None = None
 
     def refresh(self) -> None:
-        """Take in how far the log is. DataLoss when records that come next are gone from it."""
+        """Read the current end of the log. Raises DataLoss if records that come next were removed."""
         self._accept(self._log.read_latest())
 
     def _accept(self, found: LogState) -> None:
@@ -111,7 +110,7 @@ class PostgresLogReader:
         self._ends = bounds.ends
 
     def deliver(self, apply_batch: Callable[[Batch[pa.Table]], None], stop: Stop) -> bool:
-        """Hand over all that is there and was not handed over; whether that was anything."""
+        """Deliver everything new. Returns True if there was anything."""
         if not self._find_left():
             return False
         handed = False
@@ -124,7 +123,7 @@ class PostgresLogReader:
         return handed
 
     def _find_left(self) -> dict[TopicPartition, int]:
-        """The partitions with something to hand over, and up to where."""
+        """The partitions with undelivered offsets, and their ends."""
         return {place: end for place, end in self._ends.items() if self._next.get(place, end) < end}
 
     def _read_batches(self) -> Generator[Batch[pa.Table], None, None]:
@@ -132,14 +131,15 @@ class PostgresLogReader:
             closing(PostgresSession(self._log.place.dsn, ROLE)) as session,
             open_snapshot(session, self._log.place) as cursor,
         ):
-            # All is looked at anew: what was there at the last look may be gone by now.
+            # The state is read again: records of the last refresh may have been removed.
             self._accept(read_log_state(cursor, self._log.place, self._log.wanted))
             stretches = [(place, self._next[place], end) for place, end in self._find_left().items()]
             rows = read_records(cursor, self._log.place, stretches, self._said.since, self._said.until)
             for frame in split_batches(rows, self._said.batch_records, self._said.batch_bytes):
                 yield self._to_batch(frame)
         if left := self._find_left():
-            # Offsets without a record at the ends, as the lanes that wrote the log know them, or as was asked for.
+            # Trailing offsets without records, which the lanes that wrote the log have passed, or which were
+            # requested.
             yield Batch(RAW.empty_table(), self._span_to(left), 0, 0)
 
     def _to_batch(self, frame: pa.Table) -> Batch[pa.Table]:
