@@ -1,4 +1,4 @@
-"""Versions in names of files: the digits at their end."""
+"""Versions in file names: the digits at their end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DIGITS = re.compile(r"(\d(?:[\d_:T.-]*\d)?)Z?\Z")
 
 
 def find_version_digits(name: str, suffixes: Iterable[str]) -> list[str]:
-    """The digits before the longest of `suffixes` that `name` has, as separators part them; none where there are none."""
+    """The digit groups before the longest of `suffixes` in `name`; empty if there are none."""
     suffix = next((one for one in sorted(suffixes, key=len, reverse=True) if name.endswith(one)), "")
     found = DIGITS.search(name.removesuffix(suffix))
     return re.findall(r"\d+", found[1]) if found else []

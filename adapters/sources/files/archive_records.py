@@ -1,4 +1,4 @@
-"""One line of an archive to one record, and the record that stands for a line which is none."""
+"""Archive lines to records, and records that stand for unreadable lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from replicator.domain.position import TopicPartition
 from replicator.domain.time_bounds import FIRST_MS, LAST_MS
 
 PSEUDO_TOPIC = "archive:"
-"""Beginning of the topic of such records; the file's path within the archive follows, the offset is the line's number."""
+"""Topic prefix of such records. The file's path within the archive follows; the offset is the line number."""
 
 
 class ArchiveBytes(msgspec.Struct):
@@ -28,7 +28,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0, lt=2**63 - 1)]
 
 
 class ArchiveLine(msgspec.Struct):
-    """What a line of an archive says (the public contract's archive format)."""
+    """A line of an archive (the public contract's archive format)."""
 
     topic: Annotated[str, msgspec.Meta(min_length=1)]
     partition: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -40,7 +40,7 @@ class ArchiveLine(msgspec.Struct):
 
 
 class ArchiveRecord(NamedTuple):
-    """One record, its fields in the order of `domain.change.RAW`."""
+    """One record, with fields in the order of `domain.change.RAW`."""
 
     topic: str
     partition: int
@@ -52,7 +52,7 @@ class ArchiveRecord(NamedTuple):
 
     @property
     def place(self) -> TopicPartition:
-        """The log the record is of."""
+        """The record's partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -65,7 +65,7 @@ _decoder = msgspec.json.Decoder(ArchiveLine)
 
 
 def parse_line(line: bytes) -> ArchiveRecord:
-    """The record of `line`. Raises ValueError, whose text holds no value of the row, when it is none."""
+    """The record of `line`. Raises ValueError for an invalid line; its text contains no value of the row."""
     try:
         read = _decoder.decode(line)
         headers = None if read.headers is None else [(name, _to_bytes(value)) for name, value in read.headers]
@@ -89,18 +89,18 @@ def _to_bytes(value: Value) -> bytes | None:
 
 
 def _to_time(timestamp: int | tuple[int, int] | None) -> int | None:
-    # A Kafka timestamp of type 0 means that there is none.
+    # A Kafka timestamp of type 0 means that there is no timestamp.
     if isinstance(timestamp, tuple):
         timestamp = timestamp[1] if timestamp[0] else None
     return timestamp if timestamp is not None and FIRST_MS <= timestamp <= LAST_MS else None
 
 
 class LineTooLong(ValueError):
-    """A line is longer than lines may be."""
+    """A line that is longer than allowed."""
 
 
 def unreadable_record(label: str, number: int, line: bytes, why: ValueError) -> ArchiveRecord:
-    """The record that carries a bad line to the dead letters, where file and line can be read from its event id."""
+    """The record that carries an unreadable line to the dead letters. Its event id names file and line."""
     code = RejectCode.TOO_LARGE if isinstance(why, LineTooLong) else RejectCode.MALFORMED
     reject = Reject(code, f"{label} line {number}: {why}")
     return ArchiveRecord(PSEUDO_TOPIC + label, 0, number, None, [(ERROR_HEADER, str(reject).encode())], None, line)

@@ -1,7 +1,7 @@
-"""Avro files (object container files) as messages, one block of them in memory at a time.
+"""Avro files (object container files) as messages, one block in memory at a time.
 
-A value becomes the text that Connect's JsonConverter would have written of it with its schema, which the file names. Text
-and bytes that are no part of a struct are messages as they were: a converter of the connector passed them on.
+A value is converted to the text that Connect's JsonConverter writes for it with its schema, which is in the file. Text
+and bytes outside a struct are messages as they are: a converter of the connector passed them on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .line_reader import BLOCK, LONGER
 
 AVRO = ".avro"
 NULL = b"null"
-"""What stands for a message that is none, as in JSON lines."""
+"""Stands for a null message, as in JSON lines."""
 LONGEST_HEADER = 16 * 1024 * 1024
 XZ_MEMORY = 256 * 1024 * 1024
 HEADER = {
@@ -44,8 +44,8 @@ STEP = "Let the connector write `format.class` JsonFormat, in another folder."
 
 
 def read_messages(file: ArchiveFile, longest: int) -> Iterator[bytes]:
-    """The messages of an Avro file. `longest`: `Form.longest`. ConfigProblem for a file that cannot be read as it is,
-    EnvironmentProblem for one that is damaged or not whole."""
+    """The messages of an Avro file. `longest`: see `FileFormat.longest`. Raises ConfigProblem for an unsupported file,
+    EnvironmentProblem for a damaged or incomplete one."""
     most = longest // LONGER + BLOCK
     with file.path.open("rb") as stream:
         try:
@@ -72,17 +72,17 @@ def read_messages(file: ArchiveFile, longest: int) -> Iterator[bytes]:
 
 @lru_cache(64)
 def read_cached_schema(text: bytes) -> ValueSchema:
-    """What the schema that a file names stands for. Raises one of NO_SCHEMA; decoders look at limits."""
+    """The value schema of the schema in a file. Raises one of NO_SCHEMA. Decoders check limits."""
     return read_schema(text, RecordLimits())
 
 
 def describe_reason(error: Exception) -> str:
-    """Why `read_cached_schema` raised."""
+    """The reason of an error from `read_cached_schema`."""
     return error.reject.sentence if isinstance(error, ValueMisfit) else "its schema is no Avro schema"
 
 
 class _BlockTooLarge(Exception):
-    """A block is larger than blocks may be."""
+    """A block that is larger than allowed."""
 
 
 class _FileTruncated(Exception):
@@ -90,13 +90,13 @@ class _FileTruncated(Exception):
 
 
 class _HeaderStream:
-    """The beginning of a stream, of which headers are read."""
+    """The beginning of a stream, for reading the header."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._left = stream, LONGEST_HEADER
 
     def read(self, size: int) -> bytes:
-        """As of a stream. Raises ValueError beyond what a header may have."""
+        """See `BinaryIO.read`. Raises ValueError beyond the maximum size of a header."""
         if not 0 <= size <= self._left:
             raise ValueError("its header is too long")
         self._left -= size
@@ -104,7 +104,7 @@ class _HeaderStream:
 
 
 def _read_header(stream: BinaryIO) -> tuple[dict[str, bytes], bytes]:
-    """What the header says, and what every block ends with."""
+    """The metadata in the header, and the sync marker that ends every block."""
     try:
         found: Any = schemaless_reader(_HeaderStream(stream), HEADER, None)  # type: ignore[arg-type]
     except EOFError:
@@ -138,12 +138,12 @@ def _find_codec(file: ArchiveFile, meta: dict[str, bytes]) -> Callable[[bytes, i
 
 
 def _read_block(stream: BinaryIO, sync: bytes, most: int, unpack: Callable[[bytes, int], bytes]) -> tuple[int, bytes]:
-    """How many values the next block has, and their bytes."""
+    """The number of values in the next block, and their bytes."""
     try:
         count, size = (int(schemaless_reader(stream, "long", None)) for _ in range(2))  # type: ignore[arg-type]
     except EOFError:
         raise _FileTruncated from None
-    if size > 2 * most:  # What does not pack well is longer when it is packed.
+    if size > 2 * most:  # Data that does not compress well may be longer when packed.
         raise _BlockTooLarge(f"a block of {size} bytes")
     if count < 0 or size < 0:
         raise ValueError("a block has a size below 0")
@@ -179,7 +179,7 @@ def _unpack_zstandard(packed: bytes, most: int) -> bytes:
 
 
 def _unpack_snappy(packed: bytes, most: int) -> bytes:
-    """Snappy begins with the size of what was packed, in 7 bits a byte; behind it comes a checksum of that."""
+    """Snappy data begins with the unpacked size, 7 bits per byte. A checksum of the unpacked data is at the end."""
     size = 0
     for place, byte in enumerate(packed[:5]):
         size |= (byte & 0x7F) << (7 * place)
@@ -201,4 +201,4 @@ CODECS: dict[str, Callable[[bytes, int], bytes]] = {
     "xz": _unpack_xz,
     "zstandard": _unpack_zstandard,
 }
-"""How blocks are unpacked, to at most so many bytes and one more."""
+"""Functions that unpack blocks, to at most `most` + 1 bytes."""

@@ -1,4 +1,4 @@
-"""Records of archive files gathered into batches."""
+"""Batches of records from archive files."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ ROWS = 10_000
 
 
 class RecordColumns:
-    """Records on their way to a raw batch, by column: a tuple per record would be looked at again and again by Python's
-    garbage collector."""
+    """Records by column. A tuple per record would be visited by Python's garbage collector again and again."""
 
     def __init__(self) -> None:
         self._columns: list[list[Any]] = [[] for _ in RAW]
@@ -32,18 +31,18 @@ class RecordColumns:
         return len(self._columns[0])
 
     def add(self, record: ArchiveRecord) -> None:
-        """Add one."""
+        """Add a record."""
         for column, value in zip(self._columns, record, strict=True):
             column.append(value)
 
     def to_batch(self) -> pa.RecordBatch:
-        """All of them, in order."""
+        """All records in order."""
         arrays = [pa.array(column, field.type) for column, field in zip(self._columns, RAW, strict=True)]
         return pa.record_batch(arrays, schema=RAW)
 
 
 class BatchBuilder:
-    """Cuts what is put in into batches no larger than the options say, and hands them over."""
+    """Splits records into batches within the limits, and delivers them."""
 
     def __init__(self, options: ArchiveOptions, delivered: DeliveryProgress, apply_batch: ApplyBatch) -> None:
         self._options, self._delivered, self._apply = options, delivered, apply_batch
@@ -52,14 +51,14 @@ class BatchBuilder:
         self._records = self._size = 0
 
     def add_record(self, record: ArchiveRecord, label: str) -> None:
-        """Take one record, unless it was delivered before."""
+        """Add a record, unless it was delivered before."""
         if not self._delivered.accept(record.place, record.offset, label):
             return
         self._rows.add(record)
         self._count(1, record.size)
 
     def add_frame(self, chunk: pa.RecordBatch, label: str) -> None:
-        """Take a raw batch, without the records that were delivered before."""
+        """Add a raw batch, without records that were delivered before."""
         places = zip(*(chunk.column(c).to_pylist() for c in ("topic", "partition", "offset")), strict=True)
         keep = [self._delivered.accept(TopicPartition(t, p), o, label) for t, p, o in places]
         kept = chunk if all(keep) else chunk.filter(pa.array(keep, pa.bool_()))
@@ -84,7 +83,7 @@ class BatchBuilder:
             self._rows = RecordColumns()
 
     def flush(self, *, even_empty: bool = False) -> bool:
-        """Hand over what was gathered; nothing when there is nothing, unless `even_empty`. Whether it did."""
+        """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
         self._close_rows()
         span = self._delivered.next_span()
         if not (self._records or span.end or even_empty):
@@ -96,7 +95,7 @@ class BatchBuilder:
 
 
 def refuse_larger(size: int, options: ArchiveOptions) -> None:
-    """Raise Fatal when more has accumulated than one batch may hold. Nothing was handed over."""
+    """Raise Fatal if one batch would exceed the limit. No batch was delivered then."""
     if size > options.batch_bytes:
         raise Fatal(
             f"What has accumulated in {options.path} has more than the {options.batch_bytes:,} bytes of keys and values "

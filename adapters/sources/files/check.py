@@ -1,4 +1,4 @@
-"""An archive as `doctor` looks at it: there, not empty, and readable."""
+"""Check of an archive for `doctor`: it exists, is not empty, and is readable."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .file_list import ArchiveFile
 from .source import ArchiveSource
 
 OF_EVERY_SOURCE = ("positions", "production")
-"""What any source's check is told, and does not matter to files."""
+"""Options that checks of all sources get and that files do not use."""
 
 
 class ArchiveCheck:
-    """`ports.diagnosis.Check`; the options of `source`."""
+    """`ports.diagnosis.Check`, with the options of `source`."""
 
     source = ArchiveSource
 
@@ -40,7 +40,7 @@ class ArchiveCheck:
         return [closed or Diagnosis("ok", self._name, f"{self._place} has {len(files)} files.")]
 
     def _find_unreadable(self, files: Sequence[ArchiveFile]) -> Iterator[Diagnosis]:
-        """The files that cannot be read; of an object store the first is tried, as a key may list and not read."""
+        """The unreadable files. In an object store only the first is tested: it may allow listing but not reading."""
         for file in files:
             if isinstance(file.path, Path):
                 if not os.access(file.path, os.R_OK):

@@ -1,4 +1,4 @@
-"""What of an archive has been delivered, so that no record is delivered twice and none is passed over unsaid."""
+"""Delivered offsets of an archive, so that no record is delivered twice or skipped silently."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NEXT_STEP = (
 
 
 class DeliveryProgress:
-    """Per partition the next offset, and the holes between the offsets seen in this run.
+    """The next offset of each partition, and the holes between the offsets of this run.
 
-    An offset below the next one was delivered before, by this run or, below the position it started from, by another;
-    unless it lies in a hole of this run: such a record comes too late to be delivered in order, which is a DataLoss.
+    An offset below the next one was delivered before, by this run, or by another one if it is below the start position.
+    But a record in a hole of this run is too late to be delivered in order, which is a DataLoss.
     """
 
     def __init__(self, start: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
@@ -27,15 +27,15 @@ class DeliveryProgress:
         self._until = until
         self._handed: dict[TopicPartition, int] = {}
         self._holes: dict[TopicPartition, list[tuple[int, int, str]]] = {}
-        """From, below, and the file in which the record behind it was found."""
+        """Start, end, and the file with the record after the hole."""
 
     def accept(self, place: TopicPartition, offset: int, label: str) -> bool:
-        """Whether the record at `offset`, found in the file `label`, is to be delivered now."""
+        """True if the record at `offset`, from the file `label`, must be delivered now."""
         first, end = self.accept_range(place, offset, offset + 1, label)
         return first < end
 
     def accept_range(self, place: TopicPartition, first: int, end: int, label: str) -> tuple[int, int]:
-        """What is to be delivered now of the records [first, end), every one of which was found in the file `label`."""
+        """The part of the records [first, end) to deliver now. All of them must be in the file `label`."""
         if self._until is not None:
             end = min(end, self._until.get(place, -1))
         expected = self.next.get(place)
@@ -51,7 +51,7 @@ class DeliveryProgress:
         return first, end
 
     def _refuse_late(self, place: TopicPartition, first: int, end: int, label: str) -> None:
-        """DataLoss for the first of [first, end) that lies in a hole."""
+        """Raise DataLoss for the first record of [first, end) in a hole."""
         holes = self._holes.get(place, [])
         at = bisect_right(holes, first, key=lambda hole: hole[0]) - 1
         for start, after, other in holes[max(at, 0) : at + 2]:
@@ -63,14 +63,14 @@ class DeliveryProgress:
                 )
 
     def close_until(self, until: Mapping[TopicPartition, int]) -> None:
-        """Everything there is below `until` has been delivered: the rest of it are holes."""
+        """Mark everything below `until` as delivered; the missing offsets are holes."""
         for place, end in until.items():
             if self.next.get(place, -1) < end:
                 self._handed.setdefault(place, self.next.get(place, end))
                 self.next[place] = end
 
     def announce(self, places: Mapping[TopicPartition, int]) -> None:
-        """Let the next span name `places`, moved or not."""
+        """Include `places` in the next span, changed or not."""
         for place, offset in places.items():
             self._handed.setdefault(place, offset)
 

@@ -1,4 +1,4 @@
-"""Archives (`transport: archive`), and folders of files that are written once (`transport: files`), by what is in them."""
+"""Sources and checks for archives (`transport: archive`) and folders of immutable files (`transport: files`)."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ CHECKS = {RECORDED: ArchiveCheck, CONNECT: ConnectFilesCheck, LINES: LineFileChe
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What an archive consists of: recorded topics, or files of Kafka Connect's sinks; and the other options."""
+    """The kind of files in an archive, recorded topics or files of Kafka Connect's sinks, and the other options."""
     own = dict(options)
     return str(own.pop(FILES, None) or RECORDED), own
 
 
 def archive_source(options: Mapping[str, object]) -> ArchiveSource:
-    """The source of recorded topics, in files of ours or in those of Kafka Connect's sinks."""
+    """The source for recorded topics, in Replicator's archive format or in files of Kafka Connect's sinks."""
     files, own = split_options(options)
     return SOURCES[files](own)
 
 
 def archive_check(name: str, options: Mapping[str, Any]) -> ArchiveCheck:
-    """What `doctor` looks at there."""
+    """The check for `doctor`."""
     files, own = split_options(options)
     return CHECKS[files](name, own)
 
 
 def files_source(options: Mapping[str, object]) -> DmsFilesSource | RowsFilesSource:
-    """The source of the folders of `format`."""
+    """The source for folders with files of `format`."""
     return RowsFilesSource(options) if options.get("format") == ROWS else DmsFilesSource(options)
 
 
 def files_check(name: str, options: Mapping[str, Any]) -> DmsFilesCheck | RowsFilesCheck:
-    """What `doctor` looks at there."""
+    """The check for `doctor`."""
     return RowsFilesCheck(name, options) if options.get("format") == ROWS else DmsFilesCheck(name, options)

@@ -1,4 +1,4 @@
-"""What the lines of files are: the one thing in which kinds of files differ."""
+"""The interface to kinds of files: how they are listed, and how their lines become records."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from .file_list import SUFFIXES, ArchiveFile, Place, find_files
 from .line_reader import LONGER
 
 LONGEST = LONGER * 16 * 1024 * 1024
-"""With the default of limits.message_bytes."""
+"""The value for the default of limits.message_bytes."""
 Number = Callable[[], int]
-"""The number of a line in its file, from 1; to find it may take reading."""
+"""Returns the number of a line in its file, from 1. May have to read the file."""
 
 
 class FileFormat(Protocol):
-    """Files of one kind. Travels to executors by pickle."""
+    """Files of one kind. Pickled for executors."""
 
     suffixes: tuple[str, ...]
-    """How the names of such files end; others are passed over."""
+    """Endings of file names; other files are skipped."""
     divisible: bool
-    """True when a file can be read from the middle: a line end is where a record ends."""
+    """True if a file can be read from the middle, because records end at line ends."""
     deep: bool
-    """True when the folders in a folder belong to it."""
+    """True if subfolders are included."""
     longest: int
     """Bytes of a line beyond which it is rejected unread."""
     growing: bool
-    """True when a file is read while it is written; otherwise one that is not whole is an EnvironmentProblem."""
+    """True if a file may be read while it is written. Otherwise an incomplete file is an EnvironmentProblem."""
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """The files of `path` in their order. EnvironmentProblem when a file or folder is not
-        there, ConfigProblem for a file that is of another kind."""
+        """The files of `path` in their order. Raises EnvironmentProblem for a missing file or folder, ConfigProblem for a
+        file of another kind."""
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
-        """The lines of `stream` with their ends, each with as many that follow as belong to it."""
+        """The lines of `stream` with their line ends; lines of one record are joined."""
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """The record of a line, or why it is none; None for a line that stands for nothing. In a growing file a line without
-        its end that gives a ValueError is still being written."""
+        """The record of a line, or an error; None for a line without a record. In a growing file a line without a line
+        end that gives a ValueError is still being written."""
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """The raw batch of some rows of a Parquet file, the first of which has that number in it, from 1."""
+        """The raw batch of rows from a Parquet file. `first` is the number of the first row in the file, from 1."""
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """Raise ConfigProblem for a Parquet file with columns that this form cannot have."""
+        """Raise ConfigProblem for a Parquet file with unsupported columns."""
 
 
 class ArchiveFormat:
-    """`FileFormat` of archives: a JSON object per line says what record it is."""
+    """`FileFormat` of archives: each line is a JSON object with a record."""
 
     suffixes: tuple[str, ...] = SUFFIXES
     divisible = growing = True

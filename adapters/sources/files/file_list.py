@@ -17,15 +17,18 @@ from .object_folder import ObjectFolder
 
 FilePath: TypeAlias = Path | StoredPath
 Place: TypeAlias = str | ObjectFolder
-"""Where files are looked for: a local file, folder or glob; or a folder of an object store."""
+"""A location of files: a local file, folder or glob, or a folder of an object store."""
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ArchiveFile:
-    """One file as it was when it was listed; files sort by name, then by folder. `label` names it within the archive;
-    `stamp`: what tells it from a file that replaces it, and when it was written, in nanoseconds. `changed`: when a local one
-    was last written, copied here or renamed, which no copy keeps; in nanoseconds."""
+    """One file as it was when it was listed. Files sort by name, then by folder.
+
+    - `label`: its name within the archive.
+    - `stamp`: identifies this version of the file, and includes its modification time in nanoseconds.
+    - `changed`: when a local file was last written, copied or renamed, in nanoseconds. No copy keeps it.
+    """
 
     name: str
     path: FilePath
@@ -36,7 +39,7 @@ class ArchiveFile:
 
     @property
     def is_replaced(self) -> bool:
-        """True when another one has its place by now, or none; a local file that has grown is the same."""
+        """True if the file was removed or replaced; a local file that has grown is the same file."""
         try:
             size, stamp, _ = _read_stat(self.path)
         except FileNotFoundError:
@@ -44,15 +47,15 @@ class ArchiveFile:
         return stamp[0] != self.stamp[0] or size < self.size
 
     def open_parquet(self) -> Path | BinaryIO:
-        """What a Parquet file is read from."""
+        """The input for reading it as Parquet."""
         return self.path if isinstance(self.path, Path) else self.path.open("rb")
 
 
 def find_files(path: Place, suffixes: tuple[str, ...], *, deep: bool = False) -> Iterator[ArchiveFile]:
-    """The files of `path` (a file, a folder, a glob) that end with one of `suffixes`; with `deep` those in folders as well.
+    """The files in `path` (a file, folder or glob) that end with one of `suffixes`; with `deep` also files in subfolders.
 
-    Raises EnvironmentProblem when `path` names a file or folder that is not there, or something in it cannot be looked at; a
-    glob and a folder of an object store may hold nothing yet.
+    Raises EnvironmentProblem if `path` names a missing file or folder, or something in it is inaccessible. A glob or a
+    folder of an object store may be empty.
     """
     if isinstance(path, ObjectFolder):
         for found, label, size, stamp in path.list_objects(deep=deep):
@@ -79,7 +82,7 @@ def _find_local_files(path: str, suffixes: tuple[str, ...], *, deep: bool) -> It
 
 
 def _walk(paths: Iterable[Path]) -> Iterator[Path]:
-    """The files among `paths` and in the folders among them, through links too, each folder once."""
+    """The files among `paths` and in folders below, following links, each folder once."""
     seen: set[tuple[int, int]] = set()
     for path in paths:
         if not path.is_dir():
@@ -94,14 +97,14 @@ def _walk(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _refuse_unreadable(error: OSError) -> NoReturn:
-    """What cannot be looked at may hold records."""
+    """Raise EnvironmentProblem, because an inaccessible folder may contain records."""
     raise EnvironmentProblem(
         f"{error.filename} cannot be looked at: {error.strerror}", next_step=f"Let user {os.geteuid()} read it."
     ) from error
 
 
 def fixed_part(pattern: Path) -> Path:
-    """The folder in which a glob begins to vary."""
+    """The folder above the first variable part of a glob."""
     return Path(*takewhile(lambda part: not has_magic(part), pattern.parts))
 
 
@@ -109,7 +112,7 @@ def _to_file(path: Path, folder: Path) -> ArchiveFile | None:
     try:
         size, stamp, changed = _read_stat(path)
     except FileNotFoundError:
-        # Removed between the listing and now: as if it had not been there.
+        # Removed since the listing.
         return None
     except OSError as error:
         _refuse_unreadable(error)

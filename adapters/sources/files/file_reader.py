@@ -1,4 +1,4 @@
-"""Archive files to records, from where a file was left."""
+"""Archive files to records, continuing from the last read position."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ log = logging.getLogger(__name__)
 PutRecord = Callable[[ArchiveRecord, str], None]
 PutFrame = Callable[[pa.RecordBatch, str], None]
 PARQUET_ROWS = 8_192
-"""Rows of a Parquet file that are turned into records at once, at most."""
+"""The most rows of a Parquet file that are converted to records at once."""
 PACKED = (".gz", ".parquet")
-"""Endings of files that are read anew, from their beginning, when they have grown."""
+"""Endings of files that are read from the beginning when they have grown."""
 
 
 class FileProgress:
-    """How far each file was read, so that a growing file is not read again from its beginning. `growing`: as of a form."""
+    """The read position of each file, so that a growing file is not read again. `growing`: see `FileFormat.growing`."""
 
     def __init__(self, *, growing: bool) -> None:
         self._growing = growing
         self._left: dict[str, tuple[ArchiveFile, int, int]] = {}
 
     def begin(self, file: ArchiveFile) -> tuple[int, int] | None:
-        """Where what is new in `file` begins: byte, and lines before it; None when nothing is."""
+        """The start of new content in `file`: byte position, and number of lines before it; None if nothing is new."""
         before, at, lines = self._left.get(file.label, (None, 0, 0))
         if before == file:
             return None
@@ -47,7 +47,7 @@ class FileProgress:
         return at, lines
 
     def end(self, file: ArchiveFile, at: int, lines: int) -> None:
-        """`file`, as large as it was when it was listed, was read up to there."""
+        """Store that `file`, with the size from its listing, was read up to this position."""
         self._left[file.label] = (file, at, lines)
 
 
@@ -56,14 +56,14 @@ def _is_replaced(before: ArchiveFile, file: ArchiveFile, at: int) -> bool:
 
 
 class ArchiveReader:
-    """Puts what is new in files, as large as they were when they were listed."""
+    """Reads new content of files, up to the size from their listing."""
 
     def __init__(self, form: FileFormat, put: PutRecord, put_frame: PutFrame, stop: Stop) -> None:
         self._form, self._put, self._put_frame, self._stop = form, put, put_frame, stop
         self._progress = FileProgress(growing=form.growing)
 
     def read(self, file: ArchiveFile) -> None:
-        """Put what is new in `file`."""
+        """Read new content of `file`."""
         begun = self._progress.begin(file)
         if begun is None:
             return
@@ -95,7 +95,7 @@ class ArchiveReader:
         return read_bounded(stream, self._form.longest, size)
 
     def _read_lines(self, file: ArchiveFile, stream: Iterator[bytes], at: int, lines: int) -> tuple[int, int]:
-        """Put the lines of `stream`; where the next unread one begins (byte, lines before it)."""
+        """Read the lines of `stream`. Returns the start of the next unread line (byte position, lines before it)."""
         for line in self._form.lines(stream):
             if self._stop.is_set():
                 break
@@ -119,31 +119,31 @@ class ArchiveReader:
 
 
 def read_record(form: FileFormat, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-    """See `FileFormat.record`; a ValueError for a line that is too long for every form."""
+    """See `FileFormat.record`. A ValueError for a line that is too long."""
     if isinstance(line, LongLine):
         return LineTooLong(line.describe(form.longest))
     return form.record(file, line, number)
 
 
 def unusable_error(file: ArchiveFile, error: OSError) -> EnvironmentProblem:
-    """What to raise when `file` is there and does not open."""
+    """The error for an existing `file` that cannot be opened."""
     return EnvironmentProblem(f"The file {file.path} cannot be read: {error.strerror or error}.")
 
 
 def log_unfinished(file: ArchiveFile, number: int) -> None:
-    """Log that a last line is still being written."""
+    """Log that the last line is still being written."""
     log.warning("%s: line %d is not written to its end yet.", file.path, number)
 
 
 def open_parquet(file: ArchiveFile, form: FileFormat) -> pq.ParquetFile | None:
-    """A Parquet file; None while it is being written, where it may be `growing`. Raises ConfigProblem when it is none of
-    this form, EnvironmentProblem when it is not whole."""
+    """An open Parquet file; None while it is being written, if the format is `growing`. Raises ConfigProblem for a file
+    of another kind, EnvironmentProblem for an incomplete one."""
     try:
         reader = pq.ParquetFile(file.open_parquet())
     except pa.ArrowInvalid as error:
         if not form.growing:
             raise EnvironmentProblem(f"{file.path} is no whole Parquet file: it was not copied to its end.") from error
-        # A Parquet file is readable only once its footer, the last thing in it, is written.
+        # A Parquet file is readable only when its footer, its last part, was written.
         log.warning("%s is not a whole Parquet file yet.", file.path)
         return None
     form.refuse(file, reader.schema_arrow)
@@ -151,8 +151,8 @@ def open_parquet(file: ArchiveFile, form: FileFormat) -> pq.ParquetFile | None:
 
 
 def read_compressed(stream: Iterable[bytes], file: ArchiveFile, *, growing: bool) -> Iterator[bytes]:
-    """The lines of a compressed file, up to where it has been written. EnvironmentProblem for one that is damaged, or not
-    whole unless it may be `growing`."""
+    """The lines of a compressed file, up to its current end. Raises EnvironmentProblem for a damaged file, and for an
+    incomplete one unless it is `growing`."""
     try:
         yield from stream
     except EOFError as error:

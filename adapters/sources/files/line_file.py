@@ -1,9 +1,9 @@
-"""The one growing file of Kafka Connect's file sink (FileStreamSink), read as one partition of a topic.
+"""The growing file of Kafka Connect's file sink (FileStreamSink), read as one partition of a topic.
 
-A line is the value of a record, as text; a line `null` is one without a value. Keys, partitions, offsets and topics are not
-in the file: the topic is what the options say, the partition 0, and the offset the number of the line, from 0. A blank line
-stands for nothing. A line without its end is still being written. The file is known by its first line: another one in its
-place is refused, as is one that became shorter, for their lines have the offsets of lines that were read.
+A line is the value of a record, as text; a line `null` is a null value. The file has no keys, partitions, offsets or
+topics: the topic is an option, the partition is 0, and the offset is the line number from 0. Blank lines are skipped. A
+line without a line end is still being written. The first line identifies the file. A file with another first line, or one
+that shrank, is refused, because its lines have the offsets of lines that were read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .source import RELOAD, ArchiveSource
 
 TOPIC = "topic"
 FIRST_LINE = 64 * 1024
-"""Bytes of the first line by which a file is known."""
+"""Bytes of the first line that identify a file."""
 ANOTHER = "is not the file that was read: it begins with another line"
 
 
@@ -49,7 +49,7 @@ class LineFileFormat:
         self.topic = topic
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `FileFormat.files`: the one file."""
+        """See `FileFormat.files`: the single file."""
         is_file = isinstance(path, str) and not Path(path).is_dir() and not path.endswith(PACKED)
         found = list(find_files(path, self.suffixes)) if is_file else []
         if len(found) != 1:
@@ -71,15 +71,15 @@ class LineFileFormat:
         )
 
     def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
-        """See `FileFormat.frame`: there are none."""
+        """See `FileFormat.frame`: not used for text."""
         raise Fatal(f"{file.path} holds text")
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `FileFormat.refuse`: no file of this form is one."""
+        """See `FileFormat.refuse`: no file of this format is Parquet."""
 
 
 class LineFileSource(ArchiveSource):
-    """A `Source` over such a file; frames are `pyarrow.Table`. Options: those of `ArchiveSource`, and `topic`."""
+    """A `Source` over such a file, with `pyarrow.Table` as frames. Options of `ArchiveSource`, and `topic`."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         super().__init__(options)
@@ -96,15 +96,14 @@ class LineFileSource(ArchiveSource):
         return ArchiveOptions.read(own), LineFileFormat(topic)
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
-        """As the port says; with `once` up to the end of the file as it is now."""
+        """See the port. With `once`, up to the end of the file at the start."""
         super().run(start, partial(self._apply_batch, apply_batch), stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
-        """As the port says."""
         super().read(start, until, partial(self._apply_batch, apply_batch), stop)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        """As the port says; the identity of the topic is the first line of the file."""
+        """See the port. The identity of the topic is the first line of the file."""
         found = dict(super().losses(position, identity))
         [file] = self._list_files()
         before, now = identity.get(self._topic), digest_first_line(file)
@@ -113,7 +112,7 @@ class LineFileSource(ArchiveSource):
         return found
 
     def _files(self, start: Position) -> list[ArchiveFile]:
-        """The file. DataLoss when it is another one than before, or shorter."""
+        """The file. Raises DataLoss if it was replaced or shrank."""
         with self._lock:
             files = super()._files(start)
             [file], now = files, digest_first_line(files[0])
@@ -133,7 +132,7 @@ class LineFileSource(ArchiveSource):
 
 
 def digest_first_line(file: ArchiveFile) -> str:
-    """What tells the file from others: a digest of its first line; empty while that is not written to its end."""
+    """The digest of the file's first line, which identifies the file; empty while the line is being written."""
     try:
         with file.path.open("rb") as stream:
             line = stream.readline(FIRST_LINE)
@@ -143,6 +142,6 @@ def digest_first_line(file: ArchiveFile) -> str:
 
 
 class LineFileCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`; the options of `LineFileSource`."""
+    """`ports.diagnosis.Check`, with the options of `LineFileSource`."""
 
     source = LineFileSource

@@ -1,4 +1,4 @@
-"""Lines of files, each of bounded length."""
+"""Lines of files, with limited length."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ KEPT = 4_096
 """Bytes that are kept of a line that is too long."""
 BLOCK = 1 << 20
 LONGER = 4
-"""A line may be as many times longer than a record: it holds key and value as text, with escapes."""
+"""The maximum length of a line relative to a record: it contains key and value as escaped text."""
 
 
 class LineStream(Protocol):
-    """A file, or one that is unpacked while it is read."""
+    """A file, possibly unpacked while it is read."""
 
     def readline(self, size: int, /) -> bytes:
         """The next line, or its next `size` bytes; empty at the end."""
 
 
 class LongLine(bytes):
-    """The beginning of a line that is longer than lines may be, and its end if it has one; `size` is that of the line."""
+    """The beginning of a line that is too long, with its line end if it has one. `size`: the size of the line."""
 
     size: int
 
     @classmethod
     def from_text(cls, text: bytes, size: int) -> LongLine:
-        """Of a line of that size, or of its first part."""
+        """From a line with this size, or its first part."""
         made = cls(text[:KEPT].removesuffix(b"\n") + (b"\n" if text.endswith(b"\n") else b""))
         made.size = size
         return made
 
     def describe(self, longest: int) -> str:
-        """Why it is not read."""
+        """The reason why the line is not read."""
         return (
             f"the line has {self.size} bytes, more than {longest}, which is {LONGER} times limits.message_bytes: "
             f"its first {KEPT} bytes are kept"
@@ -40,13 +40,13 @@ class LongLine(bytes):
 
 
 def line_size(line: bytes) -> int:
-    """The bytes that a line has in its file."""
+    """The bytes of a line in its file."""
     return line.size if isinstance(line, LongLine) else len(line)
 
 
 def read_bounded(stream: LineStream, longest: int, size: int | None = None) -> Iterator[bytes]:
-    """The lines of `stream`, or those in its next `size` bytes. A LongLine in place of each longer than `longest`: no more
-    than that is in memory. The last may lack its end."""
+    """The lines of `stream`, or the lines in its next `size` bytes. Lines longer than `longest` are returned as LongLine,
+    so that no more is kept in memory. The last line may lack its line end."""
     left = size
     while left is None or left > 0:
         line = stream.readline(longest + 1 if left is None else min(longest + 1, left))
@@ -59,7 +59,7 @@ def read_bounded(stream: LineStream, longest: int, size: int | None = None) -> I
 
 
 def _skip_line(stream: LineStream, begun: bytes, left: int | None) -> LongLine:
-    """Read the rest of a line of which `begun` is in memory."""
+    """Skip the rest of a line that starts with `begun`."""
     count, last = len(begun), begun
     while not last.endswith(b"\n"):
         last = stream.readline(BLOCK if left is None else min(BLOCK, left - count))

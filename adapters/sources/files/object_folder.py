@@ -1,4 +1,4 @@
-"""Where files are looked for in an object store."""
+"""Folders of an object store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...object_store.options import SCHEMES, Storage, split_url
 
 @dataclass(frozen=True, slots=True)
 class ObjectFolder:
-    """Where files are looked for: the objects under a key, or the one of that key."""
+    """The objects below a key, or the object with that key."""
 
     bucket: str
     key: str
@@ -22,14 +22,14 @@ class ObjectFolder:
 
     @classmethod
     def from_url(cls, url: str, storage: Storage | None) -> ObjectFolder:
-        """What lies at `s3://BUCKET/KEY`; ConfigProblem for the URL of another kind of store."""
+        """The folder at `s3://BUCKET/KEY`. Raises ConfigProblem for the URL of another kind of store."""
         return cls(*split_url(url), storage or Storage())
 
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.key}".rstrip("/")
 
     def list_objects(self, *, deep: bool) -> Iterator[tuple[StoredPath, str, int, ObjectStamp]]:
-        """Every object with its name below the folder, its size and its stamp; without `deep` those directly in it."""
+        """Every object with its name below the folder, size and stamp; without `deep` only objects directly in it."""
         store, prefix = open_store(self.bucket, self.storage), f"{self.key}/" if self.key else None
         with translate_errors(str(self)):
             found = [one for page in obstore.list(store, prefix) for one in page]

@@ -1,4 +1,4 @@
-"""Which offsets the files of an archive hold."""
+"""Offsets in the files of an archive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .file_reader import ArchiveReader
 
 
 class OffsetIndex:
-    """First and last offset per partition. A file is read again only when it changed."""
+    """First and last offset per partition. A file is read again only if it changed."""
 
     def __init__(self, form: FileFormat) -> None:
         self.firsts: dict[TopicPartition, int] = {}
@@ -24,7 +24,7 @@ class OffsetIndex:
         self._reading = ArchiveReader(form, self._add_record, self._add_frame, threading.Event())
 
     def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
-        """This summary, brought up to date with `files`."""
+        """This index, updated with `files`."""
         for file in files:
             self._reading.read(file)
         return self
@@ -38,13 +38,13 @@ class OffsetIndex:
             self.add_range(place, offset, offset + 1)
 
     def add_range(self, place: TopicPartition, first: int, end: int) -> None:
-        """There are records of `place` from `first` to below `end`."""
+        """Add records of `place` from `first` up to `end`."""
         self.firsts[place] = min(first, self.firsts.get(place, first))
         self.ends[place] = max(end, self.ends.get(place, 0))
 
 
 def describe_loss(summary: OffsetIndex, place: TopicPartition, offset: int) -> str:
-    """Why the files cannot be continued from `offset`, or nothing. Holes are not known: offsets may have them."""
+    """The error for reading on from `offset`, or empty text. Holes are not detected, because offsets may have holes."""
     if place.topic.startswith(PSEUDO_TOPIC):
         return ""
     if place not in summary.ends:

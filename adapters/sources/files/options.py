@@ -15,16 +15,16 @@ from .object_folder import ObjectFolder, is_object_url
 
 
 class ArchiveOptions(BaseModel):
-    """`sources.<name>` of the configuration with `transport: archive`.
+    """`sources.<name>` in the configuration with `transport: archive`.
 
-    `path` is a file, a folder or a glob (`**` for any depth) on this machine, or a folder or file of a bucket,
-    `s3://BUCKET/KEY`, which `storage` says how to reach. `batch_records` and `batch_bytes` (of keys and values) bound one
-    batch. With `mode: batch` all that has accumulated is one: `batch_bytes` is the most it may hold, and `batch_records`
-    bounds nothing. `settle`: the seconds that nobody must have written to a file before it counts as complete, where a file
-    is read as a whole. `look_every`: after so many seconds files are listed anew, though nothing told of a change.
-    `message_bytes`: the longest record; a line may be `line_reader.LONGER` times longer.
-    `through`: of DMS's files only those are read that have these names below `path`, and those of their tables that come
-    before them.
+    - `path`: a local file, folder or glob (`**` for any depth), or a folder or file of a bucket, `s3://BUCKET/KEY`;
+      `storage` has the access options.
+    - `batch_records`, `batch_bytes` (of keys and values): limits of one batch. With `mode: batch` everything new is one
+      batch: `batch_bytes` is its maximum size, and `batch_records` has no effect.
+    - `settle`: seconds without a write after which a file is complete, if it is read as a whole.
+    - `look_every`: seconds after which files are listed again without any notification.
+    - `message_bytes`: the longest record; a line may be `line_reader.LONGER` times longer.
+    - `through`: names of DMS files below `path`. Only these are read, and the files of their tables before them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -44,17 +44,17 @@ class ArchiveOptions(BaseModel):
 
     @property
     def place(self) -> Place:
-        """Where the files are. ConfigProblem for a store that is not known."""
+        """The location of the files. Raises ConfigProblem for an unknown store."""
         return ObjectFolder.from_url(self.path, self.storage) if is_object_url(self.path) else self.path
 
     @property
     def is_whole(self) -> bool:
-        """Everything is to be one batch."""
+        """True if everything is one batch."""
         return self.mode == "batch"
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> ArchiveOptions:
-        """The options checked. Raises ConfigProblem that names each wrong key."""
+        """The validated options. Raises ConfigProblem that names each wrong key."""
         try:
             return cls.model_validate({k: str(v) if k == "path" else v for k, v in options.items()})
         except ValidationError as error:

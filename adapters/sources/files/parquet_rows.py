@@ -1,4 +1,4 @@
-"""Rows of Parquet files as raw batches, some at a time: no more than fit, however small they are in the file."""
+"""Rows of Parquet files as raw batches that fit in memory, however well the file is compressed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .file_list import ArchiveFile
 from .line_reader import LONGER
 
 MIN_BUDGET_BYTES = 1 << 20
-"""Bytes of text that are taken at once, even where `record_limits.message_bytes` is less."""
+"""Minimum bytes of text per read, even if `record_limits.message_bytes` is less."""
 
 
 def read_frames(
     file: ArchiveFile, reader: pq.ParquetFile, form: FileFormat, most: int, groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The raw batches of a file that `form` does not refuse, or of some row groups of it, which follow each other: each of
-    at most `most` rows. A row longer than lines may be is a reject."""
+    """The raw batches of an accepted file, or of some consecutive row groups, with at most `most` rows each. A row longer
+    than a line may be is rejected."""
     budget = max(form.longest // LONGER, MIN_BUDGET_BYTES)
     first = 1 + sum(reader.metadata.row_group(group).num_rows for group in range(groups[0] if groups else 0))
     slices = ParquetSlices(reader, file.open_parquet, budget, most, groups=groups)

@@ -1,4 +1,4 @@
-"""When files are to be looked for: as the operating system tells of a change, and from time to time."""
+"""Polling for new files: notifications of the operating system, and regular listing."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from .file_list import Place, fixed_part
 
 log = logging.getLogger(__name__)
 EVERY = 10.0
-"""Seconds after which files are listed though nothing told of a change: object stores never do, nor do folders of other
-machines."""
+"""Seconds after which files are listed without a notification, as in object stores and folders of other machines."""
 STEP_MS, GATHER_MS = 50, 200
-"""Changes that come within a step of each other are one, for as long as `GATHER_MS`."""
+"""Changes within a step of each other are one notification, for at most `GATHER_MS`."""
 AFTER = 0.5
-"""Seconds after a change until files are listed once more: nobody is told what is written into a folder that is new."""
+"""Seconds after a change until files are listed again: writes into a new folder cause no notification."""
 
 
 class FilePoller:
-    """Watches `place`, with the folders in it where `deep` or where it is a glob. Begins when it is made: what comes later
-    is not missed. `every`: so many seconds after the last look there is another one in any case; 0 is always."""
+    """Watches `place`, including subfolders for `deep` and globs. Starts on creation, so no later change is missed.
+    `every`: the longest time between two listings in seconds; 0 lists always."""
 
     def __init__(self, place: Place, *, deep: bool, every: float | None = None) -> None:
         self._every = EVERY if every is None else every
@@ -36,8 +35,8 @@ class FilePoller:
         self._renew()
 
     def wait(self, stop: Stop, seconds: float, *, due_in: float = float("inf")) -> bool:
-        """Wait until files are to be listed, at most so many seconds, or until the end is asked for. Whether they are to be.
-        `due_in`: seconds after which they are, whatever happens."""
+        """Wait until files must be listed, for at most `seconds`, or until `stop`. Returns True if they must be.
+        `due_in`: seconds after which they must be in any case."""
         now = time.monotonic()
         self._due = min(self._due, now + due_in)
         if self._has_changed(stop, max(0.0, min(seconds, self._due - now))):
@@ -50,7 +49,7 @@ class FilePoller:
         return True
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Stop watching the folder."""
         if self._watched is not None:
             self._watched[0].close()
             self._watched = None
@@ -65,12 +64,12 @@ class FilePoller:
         if isinstance(found, str):
             return False
         if any(path == str(self._folder) for _, path in found):
-            # The folder itself is gone or another one, maybe of the same number.
+            # The folder was removed or replaced, maybe by one with the same inode number.
             self.close()
         return True
 
     def _renew(self) -> None:
-        """Watch the folder that is there now: it may have been made anew."""
+        """Watch the current folder, which may have been replaced."""
         if self._folder is None:
             return
         try:
@@ -80,7 +79,7 @@ class FilePoller:
                 notify = RustNotify([str(self._folder)], False, False, 0, self._deep, True)
                 self._watched = (notify, inode)
         except OSError as error:
-            # Listing says what is wrong with the folder; here it is only that nothing tells of changes.
+            # Listing reports errors of the folder; here they only prevent notifications.
             self.close()
             log.warning("%s is not watched (%s): it is looked through every %g s.", self._folder, error, self._every)
 

@@ -1,4 +1,4 @@
-"""The archive source: recorded topics read back from files."""
+"""The archive source: recorded topics from files."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .poller import FilePoller
 from .stable_files import seconds_until_complete
 
 TICK = 1.0
-"""Seconds without a record after which an empty batch is handed over."""
+"""Seconds without a record after which an empty batch is delivered."""
 RELOAD = "Put the missing files back, or reload the table with `replicator lanes resync LANE`."
 
 
 class FileDelivery(Protocol):
-    """What delivers the records of files in batches, once and in order, as a `DeliveryProgress` says."""
+    """Delivers records of files in batches, once and in order, as tracked by a `DeliveryProgress`."""
 
     def read(self, files: Iterable[ArchiveFile]) -> None:
-        """Take what is new in `files`, and hand over every batch that is full."""
+        """Read new content of `files`, and deliver every full batch."""
 
     def flush(self, *, even_empty: bool = False) -> bool:
-        """Hand over what was gathered; nothing when there is nothing, unless `even_empty`. Whether it did."""
+        """Deliver the collected records. Does nothing without any, unless `even_empty`. Returns True if it delivered."""
 
 
 class LocalDelivery:
@@ -54,17 +54,16 @@ class LocalDelivery:
 
 
 class ArchiveSource:
-    """A `Source` over files (`replicator.ports.source` is the contract); frames are `pyarrow.Table`.
+    """A `Source` over files (`replicator.ports.source` is the contract), with `pyarrow.Table` as frames.
 
-    Files are read in the order of their names, and again when they grow or new ones appear. A record whose topic,
-    partition and offset were delivered is not delivered again, whichever file it is in; one that turns up below records
-    already delivered, in a hole between them, is a DataLoss. Keep at least the newest file of every topic: without any,
-    the topic counts as gone. Offsets may begin anywhere and have holes, so records missing *between* those of an archive
-    cannot be noticed; only what is missing before its first record can.
+    Files are read in the order of their names, and again when they grow or new ones appear. A topic, partition and offset
+    is delivered once, even if it is in several files. A record that appears in a hole below delivered ones is a DataLoss.
+    Keep at least the newest file of every topic: without any, the topic counts as removed. Offsets may start anywhere and
+    have holes. So records missing *between* others are not detected, only records missing before the first one.
 
-    A line that is no record is delivered as one: topic `archive:<file within the archive>`, partition 0, the line's
-    number as offset, its bytes as value, and a header `replicator.error` that holds a `Reject` as text. A last line
-    without its line end is a record if it can be read, and is otherwise waited for.
+    An unreadable line is delivered as a record: topic `archive:<file within the archive>`, partition 0, the line number
+    as offset, its bytes as value, and a header `replicator.error` with a `Reject` as text. A last line without a line end
+    is a record if it is readable; otherwise the source waits for the rest.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -74,33 +73,32 @@ class ArchiveSource:
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """The options, and what the files hold. ConfigProblem naming each wrong key."""
+        """The options, and the format of the files. Raises ConfigProblem that names each wrong key."""
         return ArchiveOptions.read(options), ArchiveFormat()
 
     def _new_index(self) -> OffsetIndex:
-        # A form may know where it is in a file, and who asks for the end may do so while records are read.
+        # A copy, because a format may keep a read position, and `end` may be called while records are read.
         return OffsetIndex(copy(self._form))
 
     def _delivery(self, delivered: DeliveryProgress, apply_batch: Any, stop: Stop) -> FileDelivery:
         return LocalDelivery(self._form, self._options, delivered, apply_batch, stop=stop)
 
     def _list_files(self) -> list[ArchiveFile]:
-        """Every file there is."""
         return self._form.files(self._options.place)
 
     def _files(self, _: Position) -> list[ArchiveFile]:
-        """The files to be read now, to go on from that position; what holds nothing beyond it may be left out."""
+        """The files to read from that position. Files without newer records may be left out."""
         return self._list_files()
 
     def _seconds_until_due(self) -> float:
-        """Seconds after which there may be more to be read, though nothing changes."""
+        """Seconds after which there may be new records without any change of files."""
         return float("inf")
 
     def _update_index(self) -> OffsetIndex:
         return self._known.update(self._list_files())
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
-        """As the port says; with `once` up to the end of the files as they are now."""
+        """See the port. With `once`, up to the end of the files at the start."""
         with closing(FilePoller(self._options.place, deep=self._form.deep, every=self._options.look_every)) as watch:
             files = self._files(start)
             self._refuse_losses(self.losses(start, {}) if start else {})
@@ -110,14 +108,14 @@ class ArchiveSource:
             while not stop.is_set():
                 delivery.read(files)
                 if stop.is_set() and self._options.is_whole:
-                    return  # A part is not handed over.
+                    return  # A partial batch is not delivered.
                 delivery.flush(even_empty=not stop.is_set())
                 if once:
                     return
                 files = self._files(start) if watch.wait(stop, TICK, due_in=self._seconds_until_due()) else []
 
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
-        """As the port says. The files are read from their beginning: an archive has no index."""
+        """See the port. Files are read from the beginning: an archive has no index."""
         asked = start.only(until)
         self._refuse_losses({**self.losses(until, {}), **self.losses(asked, {})})
         unread = until.only(p for p in until if asked.get(p, -1) < until[p])
@@ -134,20 +132,19 @@ class ArchiveSource:
             raise DataLoss(" ".join(sorted(set(found.values()))), next_step=RELOAD)
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:  # noqa: ARG002
-        """As the port says; files have no identity. Positions of unreadable lines are never lost."""
+        """See the port. Files have no identity. Positions of unreadable lines are never lost."""
         summary = self._update_index()
         return {p: sentence for p, offset in position.items() if (sentence := describe_loss(summary, p, offset))}
 
     def start(self) -> Position:
-        """As the port says: the first offsets there are."""
+        """See the port: the first available offsets."""
         return Position(dict(self._update_index().firsts))
 
     def beginning(self) -> Position:
-        """As the port says."""
         return self.start()
 
     def end(self) -> Position:
-        """As the port says. Reads what is new in the files."""
+        """See the port. Reads new content of the files."""
         return Position(dict(self._update_index().ends))
 
     def absent(self) -> str:
@@ -156,7 +153,7 @@ class ArchiveSource:
         return f"{self._options.place} holds none whose name ends in {', '.join(self._form.suffixes)}."
 
     def damaged(self) -> Sequence[str]:
-        """See `ports.source.NamesFiles`: Parquet files without their end. Of files that do not grow it is an error."""
+        """See `ports.source.NamesFiles`: incomplete Parquet files. For formats that do not grow they are an error."""
         whole = (f for f in self._list_files() if f.name.endswith(".parquet") and seconds_until_complete(f, None) <= 0)
         return [str(f.path) for f in whole if open_parquet(f, self._form) is None] if self._form.growing else []
 
@@ -166,7 +163,7 @@ class ArchiveSource:
         )
 
     def committed(self, position: Position) -> None:
-        """Nothing to publish: nobody else asks how far files were read."""
+        """Does nothing: positions are not published."""
 
     def close(self) -> None:
-        """Nothing is kept open between calls."""
+        """Does nothing: nothing stays open between calls."""

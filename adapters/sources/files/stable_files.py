@@ -1,4 +1,4 @@
-"""When a file is complete, and what its name must be at least."""
+"""Checks of files: complete, and with a valid name."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...object_store.files import StoredPath
 from .file_list import ArchiveFile, FilePath
 
 SETTLED_SECONDS = 10.0
-"""A file is complete once nobody has written to it for so long: who writes files once never writes to one again."""
+"""Seconds without a write after which a file is complete. Writers of immutable files never write to it again."""
 
 
 def seconds_until_complete(file: ArchiveFile, seconds: float | None, *, since_copied: bool = False) -> float:
-    """Seconds from now until the file counts as complete; 0 or less when it does. `seconds`: how long nobody must have
-    written to it; None: `SETTLED_SECONDS`, and no time at all for an object, which is there whole or not at all.
-    `since_copied`: nor must it have come here since, by a copy that keeps its time, or under another name."""
+    """Seconds until the file counts as complete; 0 or less if it does. `seconds`: the required time without a write; None
+    means `SETTLED_SECONDS`, or 0 for an object, which appears whole. `since_copied`: the time counts from when it was
+    copied or renamed, if that is later."""
     if seconds is None:
         seconds = 0.0 if isinstance(file.path, StoredPath) else SETTLED_SECONDS
     written = max(file.stamp[1], file.changed if since_copied else 0)
@@ -25,7 +25,7 @@ def seconds_until_complete(file: ArchiveFile, seconds: float | None, *, since_co
 
 
 def refuse_name(file: ArchiveFile, table_of: Callable[[FilePath], str]) -> None:
-    """Raise ConfigProblem for a file whose table, as `table_of` says it, has no name that is text."""
+    """Raise ConfigProblem for a file whose table name, from `table_of`, is not valid text."""
     try:
         table_of(file.path).encode()
     except UnicodeEncodeError:

@@ -1,21 +1,21 @@
-"""Files of Kafka Connect's sinks to object stores, S3, OSS and those that name files like them, read as the topics.
+"""Files of Kafka Connect's object store sinks (S3, OSS and others with the same names), read as the original topics.
 
-**Names.** `TOPIC+PARTITION+OFFSET.json`, optionally `.gz`, in whatever folders: `topics/orders/partition=0/` by default. The
-offset is that of the first record, and the others follow, one a line. A file that holds more than there is room for until
-the next one is refused: a partitioner sorted records of a partition into several files at a time, and nothing says which
-offsets they had. Where the connector passed over records, those behind them have lower offsets here, in the same order.
+**Names.** `TOPIC+PARTITION+OFFSET.json`, optionally `.gz`, in any folders: `topics/orders/partition=0/` by default. The
+offset is that of the first record; each line is the next record. A file with more records than fit before the next one is
+refused: a partitioner then sorted records of a partition into several files at a time, and their offsets are unknown. If
+the connector skipped records, later records have lower offsets here, in the same order.
 
-**Values.** A line of `.json` is the value (`JsonFormat`). One that is a JSON text stands for what the text says: so are
-messages written that are text to the connector (`StringConverter`). A line of `.bin` (`ByteArrayFormat`) is the message as
-it was. A record of Avro (`AvroFormat`) and a row of Parquet (`ParquetFormat`) become the JSON of the value with its schema,
-which the file names (`..avro`, `parquet`); text and bytes in Avro are messages as they were.
+**Values.** A line of `.json` is the value (`JsonFormat`). A line that is a JSON string stands for its text, because the
+connector writes text messages so (`StringConverter`). A line of `.bin` (`ByteArrayFormat`) is the message as it was. A
+record of Avro (`AvroFormat`) and a row of Parquet (`ParquetFormat`) become the JSON of the value with its schema, which
+is in the file (`avro_files`, `parquet_values`). Text and bytes in Avro are messages as they were.
 
-**Keys and headers** lie beside, in `TOPIC+PARTITION+OFFSET.keys.json` or `.keys.avro`, and `.headers` alike, in the order of
-the values (`store.kafka.keys`, `store.kafka.headers`). Once a partition has them, a file without them is not complete. Keys
-without values, which are tombstones (`behavior.on.null.values: write`), are refused: nothing says where among the values
-they belong.
+**Keys and headers** are in separate files, `TOPIC+PARTITION+OFFSET.keys.json` or `.keys.avro`, and likewise `.headers`,
+in the order of the values (`store.kafka.keys`, `store.kafka.headers`). Once a partition has them, a file without them is
+incomplete. Keys without values are tombstones (`behavior.on.null.values: write`). They are refused, because their
+position among the values is unknown.
 
-**Time.** That of a record is its file's last write.
+**Time.** The time of a record is the modification time of its file.
 """
 
 from .source import ConnectFilesCheck, ConnectFilesSource

@@ -1,4 +1,4 @@
-"""The files of sinks in their order, each with what lies beside it."""
+"""Files of sinks in their order, each with its files of keys and headers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ PARTS = ("keys", "headers")
 
 @dataclass(frozen=True, slots=True)
 class SinkFile(ArchiveFile):
-    """A file of values. `keys`, `headers`: those of its records, line by line. `lacks`: which of these earlier files of its
-    partition have. `following`: the next file in its partition.
+    """A file of values. `keys`, `headers`: the files with keys and headers of its records, line by line. `lacks`: the
+    kind of file that is missing here, but present for earlier files of the partition. `following`: the next file in the
+    partition.
 
-    All of it counts when files are compared: a file is read again when one comes behind it, and so may begin too early.
+    Comparisons include all fields: a file is read again when another one follows it, and may then start too early.
     """
 
     keys: ArchiveFile | None = None
@@ -31,8 +32,8 @@ class SinkFile(ArchiveFile):
 
 
 def list_sink_files(path: Place, settle: float) -> list[ArchiveFile]:
-    """The files of values, by partition and offset. ConfigProblem for a file of another kind, for two that begin with one
-    record, and for keys or headers whose values are not there `settle` seconds after them."""
+    """The files of values, by partition and offset. Raises ConfigProblem for a file of another kind, for two files with
+    the same first record, and for keys or headers without values `settle` seconds after they were written."""
     found = [f for f in find_files(path, ("",), deep=True) if is_sink_file(f.name) and not f.name.startswith((".", "_"))]
     beside = {(_record_key(file), part): file for file in found if (part := parse_name(file.path).part) is not None}
     values = [file for file in found if parse_name(file.path).part is None]
@@ -67,12 +68,12 @@ def _add_parts(values: list[ArchiveFile], beside: dict[tuple[str, str], ArchiveF
 
 
 def _record_key(file: ArchiveFile) -> str:
-    """What tells the records of a file from others: where it lies, and its name without what of them it holds."""
+    """Identifies the records of a file: its folder, and its name without the kind of content."""
     return file.label.removesuffix(file.name) + parse_name(file.path).stem
 
 
 def _refuse_unmatched(files: Iterable[ArchiveFile], settle: float) -> None:
-    """Listing and copying take their time: what was just written may be seen before its values."""
+    """Raise ConfigProblem for files without values. Recent files are allowed, because listing and copying take time."""
     for file in files:
         if seconds_until_complete(file, max(settle, SETTLED_SECONDS), since_copied=True) <= 0:
             raise ConfigProblem(

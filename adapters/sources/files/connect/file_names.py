@@ -1,4 +1,4 @@
-"""What the names of files say."""
+"""File names of Connect's sinks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..file_list import FilePath
 PARQUET = ".parquet"
 SUFFIXES = (".json", ".json.gz", ".bin", ".bin.gz", AVRO, PARQUET)
 OTHERS = (".keys.parquet", ".headers.parquet", ".snappy", ".zip")
-"""Of files that sinks write too, and that cannot be read."""
+"""Endings of sink files that cannot be read."""
 RAW = (".bin", ".bin.gz")
-"""Of files whose lines are messages as they were."""
+"""Endings of files whose lines are messages as they were."""
 _NAME = re.compile(
     r"(?P<stem>(?P<topic>[A-Za-z0-9._-]+)\+(?P<partition>[0-9]{1,10})\+(?P<offset>[0-9]{1,19})(?:\+[0-9]{1,19})?)"
     r"(?:\.(?P<part>keys|headers))?"
     r"(?:(?:\.json|\.bin)(?:\.gz)?|\.avro|(?:\.(?:snappy|gz|zstd|lz4|lz4raw|lzo|br))?\.parquet)"
 )
-"""Sinks to HDFS name the last offset as well."""
+"""Sinks to HDFS also include the last offset in the name."""
 _OF_AIVEN = re.compile(r"[A-Za-z0-9._-]+-[0-9]+-[0-9]+(?:\.(?:gz|snappy|zst))?")
 _OF_STRINGS = re.compile(r"[A-Za-z0-9._-]+(?:\+[0-9]+){3}\.txt")
 _OF_LENSES = re.compile(r"[0-9]+_[0-9]+_[0-9]+\D.*|.+\([0-9]+_[0-9]+\).*")
@@ -34,14 +34,14 @@ _FOREIGN = (
     (_OF_LENSES, "Lenses' sinks name files: by the last offset, and not by the first"),
     (_OF_CLOUDERA, "Cloudera's sinks name files: by the last offset, and not by the first"),
 )
-"""Names of files that are not read, and whose they are."""
+"""File names of other sinks, which are not supported."""
 LISTED = 2**17
-"""Names that are kept: folders are listed again and again."""
+"""Cached names: folders are listed again and again."""
 
 
 class SinkFileName(NamedTuple):
-    """What a file is by its name: records of a partition from an offset on, and what of them it holds, None for values.
-    `stem`: what files of the same records have in common."""
+    """A parsed file name: the partition, the first offset, and the kind of content (None for values). `stem`: the common
+    part of files with the same records."""
 
     place: TopicPartition
     first: int
@@ -51,7 +51,7 @@ class SinkFileName(NamedTuple):
 
 @lru_cache(LISTED)
 def parse_name(path: FilePath) -> SinkFileName:
-    """What the file at `path` is; ConfigProblem when its name says nothing that is known."""
+    """The parsed name of the file at `path`. Raises ConfigProblem for an unknown name."""
     found = _NAME.fullmatch(path.name)
     if path.name.endswith(OTHERS) or (found and found["part"] and path.name.endswith(PARQUET)):
         raise ConfigProblem(
@@ -72,20 +72,20 @@ def parse_name(path: FilePath) -> SinkFileName:
 
 
 def is_sink_file(name: str) -> bool:
-    """Whether a file of that name is to be looked at: others are passed over."""
+    """True for file names that must be checked; other files are skipped."""
     return name.endswith((*SUFFIXES, *OTHERS)) or any(names.fullmatch(name) for names in (_OF_AIVEN, _OF_STRINGS))
 
 
 def to_partition(path: FilePath) -> TopicPartition:
-    """The partition whose records the file holds."""
+    """The partition of the file's records."""
     return parse_name(path).place
 
 
 def first_offset(path: FilePath) -> int:
-    """The offset of its first record."""
+    """The offset of the first record."""
     return parse_name(path).first
 
 
 def max_records(_: FilePath) -> int:
-    """How many records it holds at least: its name does not say it."""
+    """The lowest possible number of records: the name does not contain it."""
     return 1

@@ -1,6 +1,6 @@
-"""Values in Parquet, as the text that Connect's JsonConverter would have written of them with their schema.
+"""Parquet rows as JSON text in the form of Connect's JsonConverter, with their schema.
 
-A sink writes them by their Avro schema, and names it in the file (`parquet.avro.schema`): that is the schema of Connect.
+A sink writes rows with their Avro schema, which it stores in the file (`parquet.avro.schema`): it is Connect's schema.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..avro_files import STEP, describe_reason, read_cached_schema
 from ..file_list import ArchiveFile
 
 SCHEMAS = (b"parquet.avro.schema", b"avro.schema")
-"""What Parquet's Avro writers, new and old, call the schema in a file."""
+"""Metadata names of the schema, from new and old Avro writers of Parquet."""
 KNOWN = (t.is_boolean, t.is_integer, t.is_floating, t.is_string, t.is_binary, t.is_fixed_size_binary, t.is_decimal)
 EXACT = Context(prec=100)
 """More digits than Parquet's decimals have."""
 
 
 def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
-    """Raise ConfigProblem for a file that a sink did not write of structs."""
+    """Raise ConfigProblem for a file that is not a sink's file of structs."""
     said = _read_schema(schema)
     if said is None:
         raise ConfigProblem(f"{file.path} does not name the schema of its records (parquet.avro.schema)", next_step=STEP)
@@ -46,7 +46,7 @@ def refuse_parquet(file: ArchiveFile, schema: pa.Schema) -> None:
 
 
 def to_messages(chunk: pa.RecordBatch) -> list[bytes]:
-    """The messages of some rows of a file that was not refused."""
+    """The messages of rows from an accepted file."""
     written = read_cached_schema(_read_schema(chunk.schema) or b"")
     columns = []
     for column in chunk.columns:
@@ -61,8 +61,8 @@ def _read_schema(schema: pa.Schema) -> bytes | None:
 
 
 def _avro_type(kind: pa.DataType) -> pa.DataType | None:
-    """The type with numbers in the place of dates and times, as Avro has them; None for one that Connect does not have, as
-    are times of another unit than milliseconds."""
+    """The type with integers for dates and times, as in Avro. None for a type that Connect does not have, such as times
+    in other units than milliseconds."""
     if t.is_date32(kind) or kind == pa.time32("ms"):
         return pa.int32()
     if t.is_timestamp(kind):
@@ -80,7 +80,7 @@ def _avro_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _make_mend(kind: pa.DataType) -> Mend | None:
-    """What makes of Arrow's values of a type those that Avro gives; None where they are the same."""
+    """The conversion from Arrow's values of a type to Avro's; None if they are equal."""
     if t.is_decimal(kind):
         return _keep_null(lambda value: _to_unscaled(value, kind.scale))
     if t.is_list(kind):

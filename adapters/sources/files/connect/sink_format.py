@@ -1,4 +1,4 @@
-"""Files of sinks as lines, and the record of each."""
+"""Files of sinks as lines, and their records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _typed_headers = msgspec.json.Decoder(_TypedHeaders).decode
 
 
 class SinkFileFormat:
-    """`Form` of JSON lines, lines of messages, Avro and Parquet."""
+    """`FileFormat` of JSON lines, message lines, Avro and Parquet."""
 
     suffixes: tuple[str, ...] = SUFFIXES
     divisible = growing = False
@@ -54,19 +54,18 @@ class SinkFileFormat:
         self._beside: dict[str, _SideLines] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is open does not travel."""
+        """Open files are not pickled."""
         return {**self.__dict__, "_beside": {}}
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `Form.files`: by partition and offset."""
+        """See `FileFormat.files`: by partition and offset."""
         return list_sink_files(path, self._settle)
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         return iter(stream)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """ConfigProblem for a file that goes on where the next one begins, EnvironmentProblem where keys
-        or headers end too early."""
+        """Raises ConfigProblem for a file that overlaps the next, EnvironmentProblem if keys or headers end too early."""
         at = number()
         found = self._make_record(file, at)
         if isinstance(found, ValueError):
@@ -76,8 +75,8 @@ class SinkFileFormat:
         return found._replace(value=_to_message(file, line))
 
     def _make_record(self, file: ArchiveFile, at: int) -> ArchiveRecord | ValueError:
-        """The record of that number, without its value."""
-        assert isinstance(file, SinkFile)  # noqa: S101 - they are those of `files`
+        """The record with that number, without its value."""
+        assert isinstance(file, SinkFile)  # noqa: S101 - `files` returns no others
         name = parse_name(file.path)
         offset = name.first + at - 1
         if file.following is not None and offset >= parse_name(file.following.path).first:
@@ -96,7 +95,7 @@ class SinkFileFormat:
         return ArchiveRecord(*name.place, offset, time if FIRST_MS <= time <= LAST_MS else None, said, key, None)
 
     def _read_part(self, file: SinkFile, part: str, at: int) -> bytes | None:
-        """The key or the headers of a record, None where there are none."""
+        """The key or headers of a record; None if there are none."""
         beside: ArchiveFile | None = getattr(file, part)
         if beside is None:
             return None
@@ -109,7 +108,7 @@ class SinkFileFormat:
         return line if part == "headers" else _to_message(beside, line)
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """See `Form.frame`: every row is a message."""
+        """See `FileFormat.frame`: every row is a message."""
         gathered = RecordColumns()
         for at, message in enumerate(to_messages(chunk), first):
             found = self._make_record(file, at)
@@ -120,19 +119,19 @@ class SinkFileFormat:
         return gathered.to_batch()
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `Form.refuse`: for a file that does not name a schema of Connect's structs."""
+        """See `FileFormat.refuse`: refuses a file without a schema of Connect structs."""
         refuse_parquet(file, schema)
 
 
 class _SideLines:
-    """The lines of a file of keys or headers, read beside those of the values."""
+    """The lines of a keys or headers file, read in parallel with the values."""
 
     def __init__(self, file: ArchiveFile, form: SinkFileFormat) -> None:
         self.file, self.at = file, 0
         self._lines, self._longest = read_lines(form, file), form.longest
 
     def read_line(self, at: int) -> bytes | None:
-        """The line of that number, which is above that of the last one; None behind the end. Raises LineTooLong."""
+        """The line with that number, which must be above the last one; None after the end. Raises LineTooLong."""
         while self.at < at:
             line = next(self._lines, None)
             if line is None:
@@ -144,13 +143,13 @@ class _SideLines:
 
 
 def _read_headers(file: SinkFile, line: bytes) -> list[_Header]:
-    """What a record of a file of headers holds: of JSON a struct around them, of Avro themselves."""
+    """The headers in a line: JSON has a struct around the array, Avro has the array itself."""
     is_typed = file.headers is not None and file.headers.name.endswith(AVRO)
     return _typed_headers(line).payload if is_typed else _headers(line).headers
 
 
 def _to_message(file: ArchiveFile, line: bytes) -> bytes | None:
-    """The message that a line stands for. One that is no JSON stays as it is: a decoder says so."""
+    """The message of a line. Invalid JSON stays as it is: the decoder reports it."""
     if file.name.endswith(AVRO):
         return None if line == NULL else line
     if file.name.endswith(RAW):

@@ -1,4 +1,4 @@
-"""The source of files of Kafka Connect's sinks."""
+"""The source for files of Kafka Connect's sinks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from .sink_format import SinkFileFormat
 
 
 class ConnectFilesSource(ImmutableFilesSource):
-    """A `Source` over files of sinks (see the package); frames are `pyarrow.Table`. Options: those of `ArchiveSource`."""
+    """A `Source` over files of sinks (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`."""
 
     naming: ClassVar[Naming] = Naming(to_partition, first_offset, max_records, before=1)
     has_sparse_offsets = False
 
     @staticmethod
     def read_options(options: Mapping[str, object]) -> tuple[ArchiveOptions, FileFormat]:
-        """Objects settle too: keys and headers come after the values."""
+        """Objects must settle too, because keys and headers are written after the values."""
         own: dict[str, Any] = {"settle": SETTLED_SECONDS, **options}
         read = ArchiveOptions.read(own)
         return read, SinkFileFormat(read.settle or 0.0)
 
     def _seconds_until_stable(self, file: ArchiveFile) -> float:
-        assert isinstance(file, SinkFile)  # noqa: S101 - they are those of the form
+        assert isinstance(file, SinkFile)  # noqa: S101 - the format returns no others
         parts = [part for part in (file, file.keys, file.headers) if part is not None]
         left = max(seconds_until_complete(part, self._options.settle, since_copied=True) for part in parts)
         if left <= 0 and file.lacks is not None:
@@ -45,6 +45,6 @@ class ConnectFilesSource(ImmutableFilesSource):
 
 
 class ConnectFilesCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`; the options of `ConnectFilesSource`."""
+    """`ports.diagnosis.Check`, with the options of `ConnectFilesSource`."""
 
     source = ConnectFilesSource

@@ -1,4 +1,4 @@
-"""CSV files as lines: a row may go on over several of them, and its place in the file is its place in the order."""
+"""CSV files as lines. A row may span several lines; its number in the file defines its order."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class DmsCsvFormat:
-    """`Form` of CSV files in this dialect."""
+    """`FileFormat` of CSV files in this dialect."""
 
     suffixes: tuple[str, ...] = (".csv", ".csv.gz")
     longest = LONGEST
     growing = divisible = False
-    """What is a line end and what is part of a value, only who reads from the beginning can tell."""
+    """Line ends can be part of values, so files must be read from the beginning."""
     deep = True
 
     def __init__(self, dialect: CsvDialect) -> None:
@@ -35,14 +35,14 @@ class DmsCsvFormat:
         self._known: tuple[ArchiveFile, str, DmsFileName, Headers] | None = None
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `Form.files` and `file_list.list_files`."""
+        """See `FileFormat.files` and `file_list.list_files`."""
         return list_files(path, self.suffixes)
 
     def lines(self, stream: Iterable[bytes]) -> Iterator[bytes]:
         return self._rows.join_lines(stream, self.longest)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """Fatal for a file with more rows than offsets have room for."""
+        """Raises Fatal for a file with more rows than its offsets allow."""
         at = number()
         topic, name, headers = self._common_fields(file)
         if at == 1 and len(headers) > 1:
@@ -57,14 +57,14 @@ class DmsCsvFormat:
         return ArchiveRecord(topic, 0, name.first + at, name.time, headers, None, row)
 
     def frame(self, file: ArchiveFile, _: pa.RecordBatch, __: int) -> pa.RecordBatch:
-        """See `Form.frame`: there are none."""
+        """See `FileFormat.frame`: not used for text."""
         raise Fatal(f"{file.path} holds text")
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `Form.refuse`: no file of this form is one."""
+        """See `FileFormat.refuse`: no file of this format is Parquet."""
 
     def _common_fields(self, file: ArchiveFile) -> tuple[str, DmsFileName, Headers]:
-        """What the records of a file have in common."""
+        """The common fields of all records of a file."""
         if self._known is None or self._known[0] != file:
             name = parse_name(file.path)
             headers: Headers = [(KIND, name.kind.encode())]
@@ -75,6 +75,6 @@ class DmsCsvFormat:
 
 
 def refuse_full(file: ArchiveFile, name: DmsFileName, rows: int) -> None:
-    """Fatal for a file with more rows than offsets have room for."""
+    """Raise Fatal for a file with more rows than its offsets allow."""
     if rows >= name.most:
         raise Fatal(f"{file.path} has more than {name.most - 1} rows", next_step="Cut it into files with later times.")

@@ -10,8 +10,9 @@ from .file_names import ENDINGS, find_table, parse_name
 
 
 def list_files(path: Place, endings: tuple[str, ...]) -> list[ArchiveFile]:
-    """See `Form.files`: a table's full load before its changes, both in the order of their names. ConfigProblem for a file
-    whose name says neither, for one of DMS's that has none of `endings`, and for two of a table with one name."""
+    """See `FileFormat.files`: a table's full load before its changes, both in the order of their names. Raises
+    ConfigProblem for a file with an unknown name, for a DMS file with none of `endings`, and for two files of a table
+    with the same name."""
     found = sorted(find_files(path, ENDINGS, deep=True), key=lambda f: (parse_name(f.path).first, f.label))
     seen: dict[tuple[str, int], ArchiveFile] = {}
     for file in found:
@@ -28,7 +29,7 @@ def list_files(path: Place, endings: tuple[str, ...]) -> list[ArchiveFile]:
 
 
 def _refuse_ending(file: ArchiveFile, endings: tuple[str, ...]) -> None:
-    """Raise ConfigProblem for a file that is written in another way."""
+    """Raise ConfigProblem for a file in another format."""
     if not file.name.endswith(endings):
         raise ConfigProblem(
             f"{file.path} is not in the source's format, whose files end with {', '.join(endings)}",

@@ -1,4 +1,4 @@
-"""What the names of files and folders say."""
+"""Names of DMS files and folders."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _ENDING = r"(?:\.csv(?:\.gz)?|\.parquet)"
 _LOAD = re.compile(rf"LOAD0*([0-9A-Fa-f]{{1,7}}){_ENDING}")
 _CDC = re.compile(rf"({TRANSACTIONS})?(\d{{8}})-?(\d{{6}})(\d{{3,6}}){_ENDING}")
 _DATE = re.compile(r"\d{2}|\d{4}|\d{6}|\d{8}|\d{10}|\d{2,4}([_-]\d{2,4}){1,3}")
-"""One folder of those that DMS makes of a date (`DatePartitionEnabled`), in any of its orders and separators."""
+"""A date folder of DMS (`DatePartitionEnabled`), in any order and with any separator."""
 CDC_BITS = ROW_BITS
-"""A file has fewer rows than 2 to the power of these, or of `LOAD_BITS`. DMS begins a new file of changes with 32 MB, by
-default; with two million rows in one, times fit until the year 2109."""
+"""Bits of the row number in a file of changes; for full loads see `LOAD_BITS`. DMS starts a new file of changes at 32 MB
+by default. With two million rows per file, times fit until the year 2109."""
 
 
 LISTED = 2**17
-"""Names that are kept: folders are listed every second."""
+"""Cached names: folders are listed every second."""
 
 
 class DmsFileName(NamedTuple):
-    """What a file is by its name: the kind, the offset of what would be its row 0, below which number rows are, and its time
-    in milliseconds; and whether it holds the changes of several tables."""
+    """A parsed file name: the kind, the offset before the first row, the limit for row numbers, the time in milliseconds,
+    and whether the file contains transactions of several tables."""
 
     kind: str
     first: int
@@ -40,7 +40,7 @@ class DmsFileName(NamedTuple):
 
 @lru_cache(LISTED)
 def parse_name(path: FilePath) -> DmsFileName:
-    """What the file at `path` is; ConfigProblem when its name says nothing that is known."""
+    """The parsed name of the file at `path`. Raises ConfigProblem for an unknown name."""
     if found := _LOAD.fullmatch(path.name):
         return DmsFileName(LOAD, int(found[1], 16) << LOAD_BITS, 1 << LOAD_BITS, None)
     if found := _CDC.fullmatch(path.name):
@@ -58,19 +58,19 @@ def parse_name(path: FilePath) -> DmsFileName:
 
 
 def first_offset(path: FilePath) -> int:
-    """Where the file at `path` lies among those of its table."""
+    """The offset before the first row, which orders the files of a table."""
     return parse_name(path).first
 
 
 def max_rows(path: FilePath) -> int:
-    """Below which number its rows are."""
+    """The limit for row numbers."""
     return parse_name(path).most
 
 
 @lru_cache(LISTED)
 def find_table(path: FilePath) -> str:
-    """`SCHEMA.TABLE` after the last two folders above a file; above one of changes, but for folders of dates at the end.
-    Empty for a file of transactions, which is of several tables."""
+    """`SCHEMA.TABLE` from the last two folders above a file; for changes, date folders at the end are skipped. Empty for
+    a transaction file, which contains several tables."""
     if path.name.startswith(TRANSACTIONS):
         return ""
     folders = list(path.absolute().parts[1:-1])

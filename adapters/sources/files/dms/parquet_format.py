@@ -1,4 +1,4 @@
-"""Parquet files as records: each row as a JSON object with the types of its columns, as decoder `dms_parquet` reads it."""
+"""Parquet files as records: each row is a JSON object with the types of its columns, for decoder `dms_parquet`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .file_names import find_table, parse_name
 
 
 class DmsParquetFormat:
-    """`Form` of Parquet files with the operation in that column."""
+    """`FileFormat` of Parquet files with the operation in `operation_column`."""
 
     suffixes: tuple[str, ...] = (".parquet",)
     growing = divisible = False
@@ -32,15 +32,15 @@ class DmsParquetFormat:
         self._operation = operation_column
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `Form.files` and `file_list.list_files`."""
+        """See `FileFormat.files` and `file_list.list_files`."""
         return list_files(path, self.suffixes)
 
     def lines(self, _: Iterable[bytes]) -> Iterator[bytes]:
-        """See `Form.lines`: there are none."""
+        """See `FileFormat.lines`: not used for Parquet."""
         return iter(())
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | ValueError | None:
-        """See `Form.record`: there are no lines."""
+        """See `FileFormat.record`: not used for Parquet."""
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
         name, count = parse_name(file.path), chunk.num_rows
@@ -58,7 +58,7 @@ class DmsParquetFormat:
         return pa.record_batch([columns[n] for n in RAW.names], schema=RAW)
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `Form.refuse`: for a type that rows do not have, and for a name that is there twice or is one of ours."""
+        """See `FileFormat.refuse`: refuses unsupported column types, duplicate names and reserved names."""
         refuse_columns(file, schema, "Leave the column out in the mappings of the DMS task, or convert it there.")
         if set(PARQUET_SEQUENCE) & set(schema.names):
             raise ConfigProblem(f"{file.path} has a column {' or '.join(PARQUET_SEQUENCE)}, which are not free")

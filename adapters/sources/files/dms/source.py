@@ -1,4 +1,4 @@
-"""The source of DMS's folders."""
+"""The source for folders of DMS."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PARQUET = "dms_parquet"
 
 
 class DmsFilesSource(ImmutableFilesSource):
-    """A `Source` over the folders that AWS DMS writes (see the package); frames are `pyarrow.Table`. Options: those of
-    `ArchiveSource`, and `csv` (`Dialect`); with `format: dms_parquet` instead `operation_column`."""
+    """A `Source` over folders of AWS DMS (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`,
+    and `csv` (`CsvDialect`), or with `format: dms_parquet` `operation_column`."""
 
     naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
@@ -34,6 +34,6 @@ class DmsFilesSource(ImmutableFilesSource):
 
 
 class DmsFilesCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`; the options of `DmsFilesSource`."""
+    """`ports.diagnosis.Check`, with the options of `DmsFilesSource`."""
 
     source = DmsFilesSource

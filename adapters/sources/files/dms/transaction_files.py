@@ -1,7 +1,7 @@
-"""Files of transactions (`PreserveTransactions`, `CdcPath`): each row says which table it is of.
+"""Transaction files (`PreserveTransactions`, `CdcPath`): each row names its table.
 
-`operation,table_name,database_schema_name,field_value,...` (AWS, "Capturing data changes (CDC) including transaction order
-on the S3 target"); such files have no header.
+`operation,table_name,database_schema_name,field_value,...` (AWS, "Capturing data changes (CDC) including transaction
+order on the S3 target"). Such files have no header row.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ....decoders.common.dms_rows import CsvDialect, escape_sign
 
 
 class TransactionRow(NamedTuple):
-    """A row of a file of transactions: its table, and the row as a file of that table has it."""
+    """A row of a transaction file: its table, and the row as in a file of that table."""
 
     table: str
     row: bytes
 
 
 class TransactionRows:
-    """Takes the rows of such files apart."""
+    """Parses rows of such files."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._delimiter, self._quote = dialect.delimiter.encode(), (dialect.quote or "").encode()
@@ -30,7 +30,7 @@ class TransactionRows:
         self._begins = re.compile(f"({field}){d}({field}){d}({field})(?:{d}|$)".encode())
 
     def parse_row(self, row: bytes) -> TransactionRow | ValueError:
-        """The row, or why it is none."""
+        """The row, or the reason why it is invalid."""
         found = self._begins.match(row)
         if found is None:
             return ValueError("it does not begin with an operation, a table and a schema")

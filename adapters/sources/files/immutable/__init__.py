@@ -1,1 +1,1 @@
-"""What kinds of files have in common that are written once: when they count, their order, rows of text and of Parquet."""
+"""Shared code for immutable files: when they are complete, their order, and rows of text and Parquet."""

@@ -1,4 +1,4 @@
-"""Where rows end: a line end inside a quoted value is part of it (RFC 4180)."""
+"""Rows of CSV files: a line end inside a quoted value is part of the value (RFC 4180)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..line_reader import LongLine
 
 
 class CsvRowJoiner:
-    """Joins lines to rows. A value is quoted where a quote is its first character, as for the decoder."""
+    """Joins lines to rows. A value is quoted if its first character is a quote, as in the decoder."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._quote = (dialect.quote or "").encode()
@@ -25,12 +25,12 @@ class CsvRowJoiner:
         inside, plain = f"(?:[^{q}{e}]|{q}{q}{escaped})*+", f"(?:[^{d}{e}]{escaped})*+"
         begun = f"(?:(?!{q}){plain}|{q}{inside}{q}(?!{q}){plain})"
         self._quoted = re.compile(f"{q}{inside}{q}".encode())
-        # A row of which the last value is open; the end of such a value, and the rest of its row.
+        # A row with an open last value; the end of such a value, and the rest of its row.
         self._opens = re.compile(f"{begun}(?:{d}{begun})*+{d}{q}{inside}|{q}{inside}".encode())
         self._closes = re.compile(f"{inside}{q}(?!{q}){plain}({d})?".encode())
 
     def join_lines(self, lines: Iterable[bytes], longest: int) -> Iterator[bytes]:
-        """The rows in `lines`, with their ends. A row that grows beyond `longest` bytes is a LongLine, and ends there: its
+        """The rows in `lines`, with their line ends. A row longer than `longest` bytes is a LongLine and ends there. Its
         open quote counts as a character, so that the rest of the file is read."""
         row: list[bytes] = []
         size, is_open = 0, False
@@ -53,8 +53,8 @@ class CsvRowJoiner:
             yield b"".join(row)
 
     def check_header(self, row: bytes, file: ArchiveFile) -> bytes:
-        """`row`, the header row of the file. EnvironmentProblem where a line ends within it in CR alone: all lines may, and
-        the whole file would be its header."""
+        """Returns `row`, the header row of the file. Raises EnvironmentProblem for a CR within it: all lines may end in
+        CR alone, and then the whole file would be its header."""
         if b"\r" in self._quoted.sub(b"", row):
             raise EnvironmentProblem(
                 f"The header row of {file.path} holds a carriage return: lines that end in CR alone are not told apart.",
@@ -63,7 +63,7 @@ class CsvRowJoiner:
         return row
 
     def _is_open(self, line: bytes, *, within: bool) -> bool:
-        """Whether a quoted value goes on behind the line, which began `within` one."""
+        """True if a quoted value continues after the line. `within`: the line begins in a quoted value."""
         if within:
             closed = self._closes.match(line)
             if closed is None:

@@ -1,4 +1,4 @@
-"""Which of the files whose names say their order have to be read."""
+"""Selection of files to read, for files whose names define their order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..file_list import ArchiveFile, FilePath
 from ..offset_index import OffsetIndex
 
 OF_ANY = ""
-"""The table of files of transactions: see `names.table_of`."""
+"""The table of transaction files: see `dms.file_names.find_table`."""
 
 
 class Naming(NamedTuple):
-    """What names of files say: the partition (of a table the only one), the offset of what would be row 0, and below which
-    number rows are. `before`: how many files are read that come before those with something new."""
+    """Functions of file names: the partition (a table has one), the offset before the first row, and the limit for row
+    numbers. `before`: the number of files to read before those with new content."""
 
     place_of: Callable[[FilePath], TopicPartition]
     first_of: Callable[[FilePath], int]
@@ -27,13 +27,13 @@ class Naming(NamedTuple):
     def for_tables(
         cls, table_of: Callable[[FilePath], str], first_of: Callable[[FilePath], int], most_of: Callable[[FilePath], int]
     ) -> Naming:
-        """That of files of tables."""
+        """The naming of files of tables."""
         return cls(lambda path: TopicPartition(table_of(path), 0), first_of, most_of)
 
 
 def select_beyond(files: list[ArchiveFile], start: Position, naming: Naming) -> list[ArchiveFile]:
-    """Those of `files`, which are in order, that may hold rows from `start` on. A file was read where its table stands
-    behind the beginning of the next one."""
+    """The ordered `files` that may have rows from `start` on. A file was read if its table's position is above the start
+    of the next file."""
     kept: list[ArchiveFile] = []
     following: dict[TopicPartition, int] = {}
     left: dict[TopicPartition, int] = {}
@@ -50,8 +50,8 @@ def select_beyond(files: list[ArchiveFile], start: Position, naming: Naming) -> 
 
 
 def select_through(files: list[ArchiveFile], names: Collection[str], naming: Naming) -> list[ArchiveFile]:
-    """Those of `files`, which are in order, that are named, by their label or their whole path, and what comes before them:
-    of their tables, or of all where a file of transactions is named."""
+    """The ordered `files` with these names (labels or whole paths), and the files before them: of the same tables, or of
+    all tables if a transaction file is named."""
     last: dict[TopicPartition, int] = {}
     for file in files:
         if file.label in names or str(file.path) in names:
@@ -61,8 +61,8 @@ def select_through(files: list[ArchiveFile], names: Collection[str], naming: Nam
 
 
 def summarise(known: OffsetIndex, files: Iterable[ArchiveFile], naming: Naming) -> OffsetIndex:
-    """`known`, brought up to date with `files`, which are in order. Of each partition the first and the last file with rows
-    are read; all where some are of several tables."""
+    """`known`, updated with the ordered `files`. For each partition only the first and last file with rows are read; all
+    files are read if some contain several tables."""
     by_place: dict[TopicPartition, list[ArchiveFile]] = {}
     for file in files:
         by_place.setdefault(naming.place_of(file.path), []).append(file)
@@ -75,7 +75,7 @@ def summarise(known: OffsetIndex, files: Iterable[ArchiveFile], naming: Naming) 
 
 
 def _inner_files(known: OffsetIndex, place: TopicPartition, files: list[ArchiveFile], naming: Naming) -> list[ArchiveFile]:
-    """`files` without those at their ends that hold no row; none when both ends do."""
+    """`files` without empty files at both ends; empty if neither end is empty."""
     beyond_first = naming.first_of(files[0].path) + naming.most_of(files[0].path)
     has_first = known.firsts.get(place, beyond_first) < beyond_first
     has_last = known.ends.get(place, 0) > naming.first_of(files[-1].path)

@@ -1,4 +1,4 @@
-"""What sources of files that are written once have in common."""
+"""Base class of sources for immutable files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CSV = "csv"
 
 
 def read_dialect(said: object) -> CsvDialect:
-    """How CSV is written; ConfigProblem that names every wrong key."""
+    """The CSV dialect. Raises ConfigProblem that names every wrong key."""
     try:
         return CsvDialect.model_validate(said or {})
     except ValidationError as error:
@@ -34,16 +34,16 @@ def read_dialect(said: object) -> CsvDialect:
 
 
 class ImmutableFilesSource(ArchiveSource):
-    """`ArchiveSource` of files that nobody writes to again, and whose names say the order. Classes say `naming`, what names
-    say, and `read_options`.
+    """`ArchiveSource` for files that never change after they were written, and whose names define their order. Subclasses
+    define `naming` and `read_options`.
 
-    A file counts once nobody has written to it for `stable_files.SETTLED_SECONDS`, and holds back later ones of its table
-    until then. Keep at least the newest file of every table: without any, the table counts as gone. One that turns up before
-    others that were read, or has another size than it had, is a DataLoss.
+    A file is complete when it was not written for `stable_files.SETTLED_SECONDS`. Until then, later files of its table
+    wait. Keep at least the newest file of every table: without any, the table counts as removed. A file that appears
+    before others that were read, or whose size changed, is a DataLoss.
     """
 
     naming: ClassVar[Naming]
-    has_sparse_offsets = True  # The upper bits are the file's.
+    has_sparse_offsets = True  # The upper bits contain the file.
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._given: dict[str, ArchiveFile] = {}
@@ -52,7 +52,7 @@ class ImmutableFilesSource(ArchiveSource):
         super().__init__(options)
 
     def run(self, start: Position, apply_batch: Any, stop: Stop, *, once: bool) -> None:
-        """As the port says; with `once` up to the end of the files that there are now, once nobody writes to them."""
+        """See the port. With `once`, up to the end of the files at the start, when they are complete."""
         if once:
             mine = {file.label for file in self._list_requested()}
             waiting = self._delivery(DeliveryProgress(start), apply_batch, stop)
@@ -61,11 +61,11 @@ class ImmutableFilesSource(ArchiveSource):
             ) > 0:
                 if stop.wait(min(left, 1.0)):
                     return
-                waiting.flush(even_empty=True)  # Nothing comes, and whoever waits for it is to know.
+                waiting.flush(even_empty=True)  # An empty batch shows the caller that the source is alive.
         super().run(start, apply_batch, stop, once=once)
 
     def read(self, start: Position, until: Position, apply_batch: Any, stop: Stop) -> None:
-        """As the port says, once nobody writes to the files: a file that were left out would count as a hole."""
+        """See the port. Waits until the files are complete: a missing file would count as a hole."""
         while (
             left := max(
                 (self._seconds_until_stable(f) for f in self._list_requested() if self._is_below(f, until)), default=0.0
@@ -81,8 +81,8 @@ class ImmutableFilesSource(ArchiveSource):
         return self.naming.first_of(file.path) < end
 
     def _files(self, start: Position) -> list[ArchiveFile]:
-        """The complete files, of each table up to the first that is not. DataLoss for one that was given out before and has
-        another size now, and for one that lies before others that were."""
+        """The complete files, for each table up to the first incomplete one. Raises DataLoss for a file whose size
+        changed after it was returned before, and for a file before others that were returned."""
         found = list(self._select_complete(self._list_requested()))
         self._refuse_late([file for file in found if self._given and file.label not in self._given])
         for file in found:
@@ -103,7 +103,6 @@ class ImmutableFilesSource(ArchiveSource):
         return summarise(self._known, self._list_files(), self.naming)
 
     def _seconds_until_due(self) -> float:
-        """Until the next file settles."""
         return max(0.0, self._settled_at - time.monotonic())
 
     def _select_complete(self, files: Iterable[ArchiveFile]) -> Iterator[ArchiveFile]:
@@ -113,7 +112,7 @@ class ImmutableFilesSource(ArchiveSource):
             place, left = self.naming.place_of(file.path), self._seconds_until_stable(file)
             if left > 0:
                 self._settled_at = min(self._settled_at, time.monotonic() + left)
-            # A file of transactions may be of any table.
+            # A transaction file may contain any table.
             of_any = TopicPartition(OF_ANY, 0)
             if left <= 0 and not behind & {place, of_any} and (place != of_any or not behind):
                 yield file
@@ -137,7 +136,7 @@ class ImmutableFilesSource(ArchiveSource):
 
 
 def _describe_change(before: ArchiveFile, now: ArchiveFile) -> str | None:
-    """What tells `now` from the file that was read; a local one that was copied again is the same."""
+    """The difference between `now` and the file that was read; None if none. A local copy of the same size is equal."""
     if before.size != now.size:
         return f"had {before.size} bytes when it was read, and has {now.size} now"
     if isinstance(now.path, StoredPath) and before.stamp[0] != now.stamp[0]:

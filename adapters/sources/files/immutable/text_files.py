@@ -1,4 +1,4 @@
-"""Lines of files of text."""
+"""Lines of text files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BOM = b"\xef\xbb\xbf"
 
 
 def read_first_row(form: FileFormat, file: ArchiveFile) -> bytes:
-    """The first row of a file of text, empty where it has none. EnvironmentProblem when it cannot be read."""
+    """The first row of a text file, empty if there is none. Raises EnvironmentProblem for an unreadable file."""
     return strip_line(next(read_lines(form, file), b""), first=True)
 
 
 def read_lines(form: FileFormat, file: ArchiveFile) -> Iterator[bytes]:
-    """The lines of a file of text with their ends, or the messages of an Avro file. EnvironmentProblem when it cannot be
-    read, or is not whole."""
+    """The lines of a text file with their line ends, or the messages of an Avro file. Raises EnvironmentProblem for an
+    unreadable or incomplete file."""
     try:
         if file.name.endswith(AVRO):
             yield from read_messages(file, form.longest)
@@ -40,6 +40,6 @@ def _open_plain(file: ArchiveFile, stored: BinaryIO) -> IO[bytes]:
 
 
 def strip_line(line: bytes, *, first: bool) -> bytes:
-    """A row without its end, and the first without the mark that some programs begin a file with."""
+    """A row without its line end; the first one also without a byte order mark."""
     text = line.removesuffix(b"\n").removesuffix(b"\r")
     return text.removeprefix(BOM) if first else text

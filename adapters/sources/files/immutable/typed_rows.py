@@ -23,7 +23,7 @@ PLAIN: tuple[tuple[Any, Any], ...] = (
     (t.is_float16, pa.float32()),
     (t.is_null, pa.string()),
 )
-"""Types that are read as others, which say the same."""
+"""Types that are read as an equivalent type."""
 KNOWN = (
     *(t.is_integer, t.is_floating, t.is_boolean, t.is_string, t.is_binary),
     *(t.is_decimal128, t.is_decimal256, t.is_date32, t.is_time64, t.is_timestamp),
@@ -31,7 +31,7 @@ KNOWN = (
 
 
 def refuse_columns(file: ArchiveFile, schema: pa.Schema, step: str) -> None:
-    """Raise ConfigProblem for a column of a type that rows do not have, with what to do then, and for two of one name."""
+    """Raise ConfigProblem for a column with an unsupported type, with the next step `step`, and for duplicate names."""
     for field in schema:
         if find_read_type(field.type) is None:
             raise ConfigProblem(
@@ -42,8 +42,8 @@ def refuse_columns(file: ArchiveFile, schema: pa.Schema, step: str) -> None:
 
 
 def slice_to_json(chunk: pa.RecordBatch) -> tuple[bytes, dict[str, list[Any]]]:
-    """What the records of these rows begin with (a brace ends them), and the values of their columns as JSON has them. Times
-    count microseconds; one that they do not hold is written so that decoders reject it."""
+    """The common beginning of these rows' records (a brace ends them), and the JSON values of their columns. Times are in
+    microseconds; a time that does not fit is written so that decoders reject it."""
     schema = pa.schema([(field.name, find_read_type(field.type)) for field in chunk.schema])
     columns = {f.name: _column_to_json(column, f.type) for column, f in zip(chunk.columns, schema, strict=True)}
     return TypedRowLayout(schema).prefix, columns
@@ -61,7 +61,7 @@ def _column_to_json(column: pa.Array, kind: pa.DataType) -> list[Any]:
 
 
 def find_read_type(arrow: pa.DataType) -> pa.DataType | None:
-    """The type that values of `arrow` are read as; None where there is none."""
+    """The type as which values of `arrow` are read; None if there is none."""
     if t.is_dictionary(arrow):
         return find_read_type(arrow.value_type)
     if t.is_timestamp(arrow):

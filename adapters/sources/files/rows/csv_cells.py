@@ -1,4 +1,4 @@
-"""One row of CSV to the text of its cells."""
+"""CSV rows to texts of cells."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ NOT_A_ROW = Reject(RejectCode.MALFORMED, "the row has quotes that do not stand a
 
 
 class CsvCellParser:
-    """Takes rows of a dialect apart, as `adapters.decoders.common.dms_rows.CsvDialect` says: null is written without
-    quotes."""
+    """Parses rows of a dialect (`adapters.decoders.common.dms_rows.CsvDialect`). The dialect's text for null is null only
+    without quotes."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._delimiter, self._null = dialect.delimiter, dialect.null_value
@@ -29,7 +29,7 @@ class CsvCellParser:
         self._escaped = re.compile(f"{e}((?s:.))") if e else None
 
     def __call__(self, row: bytes) -> Cells | Reject:
-        """The cells of a row without its end, or why it is none."""
+        """The cells of a row without its line end, or the error."""
         try:
             text = row.decode()
         except UnicodeDecodeError:
@@ -53,7 +53,7 @@ class CsvCellParser:
             return None if plain == self._null else self._unescape(plain)
         if self._escaped is None:
             return quoted.replace(self._double, self._quote)
-        # From left to right: what is escaped is no half of a double quote.
+        # From left to right: an escaped character is never half of a double quote.
         return re.sub(rf"{self._escaped.pattern}|{escape_sign(self._quote)}{{2}}", lambda m: m[1] or self._quote, quoted)
 
     def _unescape(self, text: str) -> str:

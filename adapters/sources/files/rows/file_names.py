@@ -1,4 +1,4 @@
-"""What the names of files and folders say."""
+"""Names of files and folders with rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ENDINGS = tuple(suffix for suffixes in SUFFIXES.values() for suffix in suffixes)
 MOST_DIGITS, MOST = 10, 1 << (63 - ROW_BITS)
 TIMES = {12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
 LISTED = 2**17
-"""Names that are kept: folders are listed every second."""
+"""Cached names: folders are listed every second."""
 
 
 class FileNumber(NamedTuple):
-    """Where a file lies among those of its table. `shape`: how its digits are written, None where there are none; numbers
-    of one part may have any width."""
+    """The order of a file in its table. `shape`: the widths of its digit groups, None without digits. Numbers of one
+    group may have any width."""
 
     number: int
     shape: tuple[int, ...] | None
@@ -31,7 +31,7 @@ class FileNumber(NamedTuple):
 
 @lru_cache(LISTED)
 def parse_number(path: FilePath) -> FileNumber:
-    """The number of the file at `path`; ConfigProblem when its digits are none."""
+    """The number of the file at `path`. Raises ConfigProblem for invalid digits."""
     parts = find_version_digits(path.name, ENDINGS)
     digits, widths = "".join(parts), tuple(map(len, parts))
     if not digits:
@@ -53,22 +53,22 @@ def _to_seconds(digits: str) -> int | None:
 
 
 def first_offset(path: FilePath) -> int:
-    """The offset of what would be line 0 of the file at `path`."""
+    """The offset before line 1 of the file at `path`."""
     return parse_number(path).number << ROW_BITS
 
 
 def max_rows(_: FilePath) -> int:
-    """Below which number the lines of a file are."""
+    """The limit for line numbers in a file."""
     return 1 << ROW_BITS
 
 
 def find_table(path: FilePath) -> str:
-    """The folder that the file lies in."""
+    """The folder of the file."""
     return path.absolute().parts[-2]
 
 
 def refuse_unordered(files: Iterable[ArchiveFile]) -> None:
-    """Raise ConfigProblem for two files of a table whose names do not say which of them comes first."""
+    """Raise ConfigProblem for two files of a table whose names do not define their order."""
     seen: dict[tuple[str, int], ArchiveFile] = {}
     shapes: dict[str, tuple[tuple[int, ...], ArchiveFile]] = {}
     for file in files:

@@ -1,4 +1,4 @@
-"""Files of rows as lines, and the record of each."""
+"""Files of rows as lines, and their records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .file_names import SUFFIXES, find_table, first_offset, parse_number, refuse
 
 
 class RowFileFormat:
-    """What `Form`s of rows have in common."""
+    """Base class of `FileFormat`s for rows."""
 
     suffixes: tuple[str, ...]
     growing = False
@@ -34,7 +34,7 @@ class RowFileFormat:
     longest = LONGEST
 
     def files(self, path: Place) -> list[ArchiveFile]:
-        """See `Form.files`: in the order of their numbers. ConfigProblem where names do not say it."""
+        """See `FileFormat.files`: in the order of their numbers. Raises ConfigProblem if names define no order."""
         found = [file for file in find_files(path, self.suffixes, deep=True) if not file.name.startswith((".", "_"))]
         found.sort(key=lambda file: (parse_number(file.path).number, file.label))
         for file in found:
@@ -46,14 +46,14 @@ class RowFileFormat:
         return iter(stream)
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:  # noqa: ARG002
-        """See `Form.frame`: there are none."""
+        """See `FileFormat.frame`: not used for text."""
         raise Fatal(f"{file.path} holds text")
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `Form.refuse`: no file of this form is one."""
+        """See `FileFormat.refuse`: no file of this format is Parquet."""
 
     def _empty_record(self, file: ArchiveFile, at: int) -> ArchiveRecord:
-        """The record of line `at`, without a value. Fatal for a file with more lines than offsets have room for."""
+        """The record of line `at` without a value. Raises Fatal for a file with more lines than offsets allow."""
         if at >= 1 << ROW_BITS:
             raise Fatal(f"{file.path} has more than {(1 << ROW_BITS) - 1} lines", next_step="Cut it into several files.")
         time = file.stamp[1] // 1_000_000
@@ -62,7 +62,7 @@ class RowFileFormat:
 
 
 class JsonRowFormat(RowFileFormat):
-    """`Form` of JSON Lines."""
+    """`FileFormat` of JSON Lines."""
 
     suffixes: tuple[str, ...] = SUFFIXES["jsonl"]
     divisible = True
@@ -74,11 +74,11 @@ class JsonRowFormat(RowFileFormat):
 
 
 class CsvRowFormat(RowFileFormat):
-    """`Form` of CSV files with a header row in this dialect."""
+    """`FileFormat` of CSV files with a header row in this dialect."""
 
     suffixes: tuple[str, ...] = SUFFIXES["csv"]
     divisible = False
-    """What is a line end and what is part of a value, only who reads from the beginning can tell."""
+    """Line ends can be part of values, so files must be read from the beginning."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._rows, self._cells, self._unsent = CsvRowJoiner(dialect), CsvCellParser(dialect), dialect.unsent_value
@@ -88,7 +88,7 @@ class CsvRowFormat(RowFileFormat):
         return self._rows.join_lines(stream, self.longest)
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
-        """See `Form.record`: the header row and blank lines stand for nothing."""
+        """See `FileFormat.record`: the header row and blank lines have no record."""
         at = number()
         row = strip_line(line, first=at == 1)
         if at == 1:
@@ -101,7 +101,7 @@ class CsvRowFormat(RowFileFormat):
         return self._empty_record(file, at)._replace(value=msgspec.json.encode(found))
 
     def _read_row(self, file: ArchiveFile, row: bytes) -> Mapping[str, str | None] | Reject:
-        """The cells of a row by name, or why it is none."""
+        """The cells of a row by name, or the error."""
         names = self._read_names(file)
         if isinstance(names, Reject):
             return names
@@ -113,7 +113,7 @@ class CsvRowFormat(RowFileFormat):
         return {name: cell for name, cell in zip(names, cells, strict=True) if cell is None or cell != self._unsent}
 
     def _read_names(self, file: ArchiveFile) -> Sequence[str] | Reject:
-        """What the header row of a file names."""
+        """The names in the header row of a file."""
         if self._known is None or self._known[0] != file:
             self._known = file, self._parse_names(self._rows.check_header(read_first_row(self, file), file))
         return self._known[1]
@@ -130,16 +130,16 @@ class CsvRowFormat(RowFileFormat):
 
 
 class ParquetRowFormat(RowFileFormat):
-    """`Form` of Parquet files."""
+    """`FileFormat` of Parquet files."""
 
     suffixes: tuple[str, ...] = SUFFIXES["parquet"]
     divisible = False
 
     def record(self, file: ArchiveFile, line: bytes, number: Number) -> ArchiveRecord | None:
-        """See `Form.record`: there are no lines."""
+        """See `FileFormat.record`: not used for Parquet."""
 
     def frame(self, file: ArchiveFile, chunk: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """See `Form.frame`: every row with the types of its columns."""
+        """See `FileFormat.frame`: every row with the types of its columns."""
         prefix, columns = slice_to_json(chunk)
         encode, gathered = msgspec.json.Encoder().encode, RecordColumns()
         cells = zip(*columns.values(), strict=True) if columns else iter([()] * chunk.num_rows)
@@ -149,5 +149,5 @@ class ParquetRowFormat(RowFileFormat):
         return gathered.to_batch()
 
     def refuse(self, file: ArchiveFile, schema: pa.Schema) -> None:
-        """See `Form.refuse`: for a type that rows do not have, and for two columns of one name."""
+        """See `FileFormat.refuse`: refuses unsupported column types and duplicate names."""
         refuse_columns(file, schema, "Leave the column out, or write it as another type.")

@@ -1,4 +1,4 @@
-"""The source of folders of rows."""
+"""The source for folders of rows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FILES = "files"
 
 
 class RowsFilesSource(ImmutableFilesSource):
-    """A `Source` over folders of rows (see the package); frames are `pyarrow.Table`. Options: those of `ArchiveSource`,
-    `files` (`csv`, `jsonl` or `parquet`), and `csv` (`Dialect`)."""
+    """A `Source` over folders of rows (see the package), with `pyarrow.Table` as frames. Options of `ArchiveSource`,
+    `files` (`csv`, `jsonl` or `parquet`), and `csv` (`CsvDialect`)."""
 
     naming: ClassVar[Naming] = Naming.for_tables(find_table, first_offset, max_rows)
 
@@ -42,6 +42,6 @@ class RowsFilesSource(ImmutableFilesSource):
 
 
 class RowsFilesCheck(ArchiveCheck):
-    """`ports.diagnosis.Check`; the options of `RowsFilesSource`."""
+    """`ports.diagnosis.Check`, with the options of `RowsFilesSource`."""
 
     source = RowsFilesSource

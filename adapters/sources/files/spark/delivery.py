@@ -1,4 +1,4 @@
-"""Batches of what executors have read: the driver decides by the facts, and sees no record."""
+"""Batches of records that executors have read. The driver uses only facts about them, and sees no record."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
 CHUNK_BYTES = 8 * 1024 * 1024
 UNBOUNDED = 2**62
 WAVE_BYTES = 128 * 1024 * 1024
-"""For how many bytes every core has a piece to read, at most: a larger batch is read in more pieces."""
+"""The most bytes that are read at once, for all cores. A larger batch is read in several waves."""
 PIECES = 2
-"""Per core, of one batch: so that none is idle while another reads the last one."""
+"""Splits per core and batch, so that no core is idle while others read the last split."""
 FROM, END = "_from", "_end"
 PART = pa.schema([(CHUNK, pa.int64()), (STRETCH, pa.int32()), (FROM, pa.int64()), (END, pa.int64())])
 
 
 class OffsetSlice(NamedTuple):
-    """The records of a stretch with offsets in [first, end)."""
+    """Records of a run with offsets in [first, end)."""
 
     chunk: int
     stretch: int
@@ -47,8 +47,8 @@ class OffsetSlice(NamedTuple):
 
 
 class SliceBatch:
-    """What of a frame goes into the next batch. `is_whole`: every record of the chunks that were added; `is_cut`: of some
-    stretch a part, whose size is not known."""
+    """The part of a frame for the next batch. `is_whole`: it includes all records of the added slices. `is_cut`: it
+    includes a part of some run, whose size is unknown."""
 
     def __init__(self) -> None:
         self.parts: list[OffsetSlice] = []
@@ -56,7 +56,7 @@ class SliceBatch:
         self.is_whole, self.is_cut = True, False
 
     def add(self, chunk: ScannedSlice, delivered: DeliveryProgress) -> None:
-        """Take what of the chunk is to be delivered."""
+        """Add the undelivered records of the slice."""
         for number, stretch in enumerate(chunk.facts.stretches):
             first, end, records = _select_range(stretch, chunk.piece.file.label, delivered)
             is_whole = (first, end) == (stretch.bounds[0], stretch.bounds[-1])
@@ -68,7 +68,7 @@ class SliceBatch:
                 self.size += stretch.size
 
     def has_room(self, chunk: ScannedSlice, options: ArchiveOptions) -> bool:
-        """Whether the whole chunk fits into the batch, or the batch is empty."""
+        """True if the whole slice fits in the batch, or the batch is empty."""
         records = sum(b - a for s in chunk.facts.stretches for a, b in _split_runs(s))
         size = sum(s.size for s in chunk.facts.stretches)
         fits = self.records + records <= options.batch_records and self.size + size <= options.batch_bytes
@@ -80,7 +80,7 @@ def _split_runs(stretch: OffsetRuns) -> Iterator[tuple[int, int]]:
 
 
 def _select_range(stretch: OffsetRuns, label: str, delivered: DeliveryProgress) -> tuple[int, int, int]:
-    """Of a stretch the first offset and the end of what is to be delivered, and how many records that are."""
+    """The first offset, the end and the number of records of a run that must be delivered."""
     place = TopicPartition(stretch.topic, stretch.partition)
     taken = [delivered.accept_range(place, first, end, label) for first, end in _split_runs(stretch)]
     some = [(first, end) for first, end in taken if first < end]
@@ -88,10 +88,10 @@ def _select_range(stretch: OffsetRuns, label: str, delivered: DeliveryProgress) 
 
 
 class SparkDelivery:
-    """`Delivery` of Spark frames.
+    """`FileDelivery` of Spark frames.
 
-    A wave of pieces, about one batch, is read by the executors and kept in Spark's storage. By the facts of its chunks the
-    driver cuts it into batches: within their bounds as far as one chunk is.
+    Executors read a wave of splits, about one batch, which is cached in Spark's storage. The driver divides it into
+    batches by the facts of its slices. A batch may exceed the limits by one slice.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class SparkDelivery:
         self._plan.close(without=moved)
 
     def _read_splits(self, pieces: list[FileSplit]) -> frozenset[str]:
-        """Hand over what is in the pieces, and say which files moved: nothing of these is handed over."""
+        """Deliver the records of the splits. Returns the files that changed; nothing of these is delivered."""
         if not pieces:
             return frozenset()
         frame = cache_frame(scan_splits(self._spark, pieces, self._rows, self._limits, ROWS))
@@ -134,7 +134,7 @@ class SparkDelivery:
                 gathered = SliceBatch()
             if self._stop.is_set():
                 if not self._options.is_whole:
-                    # What was taken counts as delivered.
+                    # Added records count as delivered.
                     self._hand_over(frame, gathered)
                 return frozenset()
             gathered.add(chunk, self._delivered)
@@ -155,7 +155,7 @@ class SparkDelivery:
         self._apply(Batch(part, span, records, size))
 
     def flush(self, *, even_empty: bool = False) -> bool:
-        """Of records there are none left; positions may be."""
+        """Delivers positions only: no records are left."""
         span = self._delivered.next_span()
         if not (span.end or even_empty):
             return False
@@ -164,17 +164,17 @@ class SparkDelivery:
 
 
 def split_size(spark: SparkSession, options: ArchiveOptions) -> int:
-    """So many bytes that a batch keeps every core at work."""
+    """The bytes per split that keep every core busy with one batch."""
     return min(options.batch_bytes, WAVE_BYTES) // (PIECES * spark.sparkContext.defaultParallelism)
 
 
 def get_slice_limits(options: ArchiveOptions) -> SliceLimits:
-    """Of a chunk: the driver cuts batches between chunks."""
+    """The limits of a slice: the driver divides batches between slices."""
     return SliceLimits(min(CHUNK_RECORDS, options.batch_records), min(CHUNK_BYTES, options.batch_bytes))
 
 
 def _to_frame(spark: SparkSession, frame: DataFrame, gathered: SliceBatch) -> DataFrame:
-    """What was gathered, in the order of the frame."""
+    """The collected records, in the order of the frame."""
     within = column(CHUNK).between(gathered.parts[0].chunk, gathered.parts[-1].chunk)
     found = filter_rows(frame, within & column(FACTS).isNull())
     if gathered.is_whole:
@@ -182,6 +182,6 @@ def _to_frame(spark: SparkSession, frame: DataFrame, gathered: SliceBatch) -> Da
     parts = from_arrow(
         spark, pa.Table.from_pylist([dict(zip(PART.names, part, strict=True)) for part in gathered.parts], PART)
     )
-    # Sent to every executor, so that no record moves.
+    # Broadcast, so that no record moves between executors.
     found = found.join(sf.broadcast(parts), [CHUNK, STRETCH])
     return found.filter((column("offset") >= column(FROM)) & (column("offset") < column(END)))

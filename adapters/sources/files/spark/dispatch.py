@@ -1,4 +1,4 @@
-"""Files by what they are, read by Spark's executors."""
+"""Sources by kind of files, read by Spark's executors."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .source import ArchiveSparkSource
 
 
 class RowsFilesSparkSource(RowsFilesSource, ArchiveSparkSource):
-    """`RowsFilesSource` whose frames are `pyspark.sql.DataFrame`; one task reads a file of CSV."""
+    """`RowsFilesSource` with `pyspark.sql.DataFrame` as frames; one task reads a CSV file."""
 
 
 class ConnectFilesSparkSource(ConnectFilesSource, ArchiveSparkSource):
-    """`ConnectFilesSource` whose frames are `pyspark.sql.DataFrame`; one task reads a file."""
+    """`ConnectFilesSource` with `pyspark.sql.DataFrame` as frames; one task reads a file."""
 
 
 class LineFileSparkSource(LineFileSource, ArchiveSparkSource):
-    """`LineFileSource` whose frames are `pyspark.sql.DataFrame`."""
+    """`LineFileSource` with `pyspark.sql.DataFrame` as frames."""
 
 
 SOURCES = {RECORDED: ArchiveSparkSource, CONNECT: ConnectFilesSparkSource, LINES: LineFileSparkSource}
 
 
 def archive_spark_source(options: Mapping[str, object]) -> ArchiveSparkSource:
-    """The source of recorded topics, in files of ours or in those of Kafka Connect's sinks."""
+    """The source for recorded topics, in Replicator's archive format or in files of Kafka Connect's sinks."""
     files, own = split_options(options)
     return SOURCES[files](own)
 
 
 def files_spark_source(options: Mapping[str, object]) -> DmsFilesSparkSource | RowsFilesSparkSource:
-    """The source of the folders of `format`."""
+    """The source for folders with files of `format`."""
     return RowsFilesSparkSource(options) if options.get("format") == ROWS else DmsFilesSparkSource(options)

@@ -1,4 +1,4 @@
-"""DMS's folders, read by Spark's executors."""
+"""Folders of DMS, read by Spark's executors."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from .source import ArchiveSparkSource
 
 
 class DmsFilesSparkSource(DmsFilesSource, ArchiveSparkSource):
-    """`DmsFilesSource` whose frames are `pyspark.sql.DataFrame`; one task reads a file."""
+    """`DmsFilesSource` with `pyspark.sql.DataFrame` as frames; one task reads a file."""

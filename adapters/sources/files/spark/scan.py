@@ -1,4 +1,4 @@
-"""What executors do: a piece of a file to records, and to what the driver is told of them."""
+"""Work of executors: a split of a file to records and facts for the driver."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from .splits import FileSplit
 
 CHUNK, STRETCH, FACTS = "_chunk", "_stretch", "_facts"
 ROWS = pa.schema([*(f.with_nullable(True) for f in RAW), (CHUNK, pa.int64()), (STRETCH, pa.int32()), (FACTS, pa.binary())])
-"""Records, each with the chunk and the stretch it is of, and after those of a chunk one row without a record: its facts."""
+"""Records with the number of their slice and run. After the records of a slice follows one row with its facts."""
 TOLD = pa.schema([(CHUNK, pa.int64()), (FACTS, pa.binary())])
 IN_PIECE = 2**32
-"""Chunks are numbered through a piece, and pieces through a frame."""
+"""Numbers of slices per split: slices are numbered within a split, and splits within a frame."""
 SHARE = "Put the files into a folder that every machine sees at the same path."
 
 
 class OffsetRuns(msgspec.Struct, array_like=True):
-    """Records of one partition whose offsets rise. `bounds`: start and end of each run of offsets without a hole."""
+    """Records of one partition with rising offsets. `bounds`: start and end of each run of offsets without a hole."""
 
     topic: str
     partition: int
@@ -47,8 +47,8 @@ class OffsetRuns(msgspec.Struct, array_like=True):
 
 
 class SliceFacts(msgspec.Struct, array_like=True):
-    """A chunk without its records. `at`: the byte where the next line begins, `lines`: those of the piece up to there;
-    `unfinished`: a last line is still being written."""
+    """The facts of a slice. `at`: the byte position of the next line. `lines`: the lines of the split up to there.
+    `unfinished`: the last line is still being written."""
 
     stretches: list[OffsetRuns]
     at: int = 0
@@ -57,15 +57,15 @@ class SliceFacts(msgspec.Struct, array_like=True):
 
 
 class SliceLimits(msgspec.Struct, frozen=True):
-    """A chunk ends with the record that reaches one of them."""
+    """The limits of a slice: it ends with the record that reaches one of them."""
 
     records: int
     size: int
 
 
 class SplitScan:
-    """Reads one piece, once. Raises EnvironmentProblem when it cannot, and so ends the task: a piece is read in whole or
-    not at all, now and when it is read again because an executor was lost."""
+    """Reads one split, once. Raises EnvironmentProblem on errors, which ends the task: a split is read as a whole or not
+    at all, also when it is read again after the loss of an executor."""
 
     def __init__(self, form: FileFormat, piece: FileSplit, limits: SliceLimits) -> None:
         self._form, self._piece, self._limits = form, piece, limits
@@ -73,7 +73,7 @@ class SplitScan:
         self._unfinished = False
 
     def read_slices(self) -> Iterator[tuple[pa.RecordBatch, pa.Array, SliceFacts]]:
-        """The records in chunks, with the numbers of their stretches and their facts. The last chunk may have no record."""
+        """The records in slices, with run numbers and facts. The last slice may be empty."""
         with _translate_errors(self._piece.file):
             for chunk in self._read_frames() if self._piece.groups else self._gather_records():
                 numbers, stretches = find_runs(chunk)
@@ -118,11 +118,11 @@ class SplitScan:
             )
 
     def _read_plain(self) -> Iterator[bytes]:
-        """The lines that begin in the piece; the last of the file may lack its end."""
+        """The lines that begin in the split; the last one of the file may lack its line end."""
         piece, file = self._piece, self._piece.file
         with file.path.open("rb") as stream:
             if piece.start > piece.begun:
-                # A line that began before belongs to the piece before.
+                # A line that begins before the split belongs to the split before.
                 stream.seek(piece.start - 1)
                 self._at += line_size(next(read_bounded(stream, self._form.longest), b"")) - 1
             stream.seek(self._at)
@@ -136,7 +136,7 @@ class SplitScan:
                 raise EnvironmentProblem(f"The file {file.path} became shorter.")
 
     def _next_line_number(self) -> int:
-        """The number of the next line in its file. Lines of the pieces before are counted where one needs a number."""
+        """The number of the next line in its file. Lines of earlier splits are counted only when a number is needed."""
         if self._before < 0:
             self._before = self._piece.lines
             if self._piece.start > self._piece.begun:
@@ -145,7 +145,7 @@ class SplitScan:
 
 
 def _count_ends(file: ArchiveFile, start: int, end: int) -> int:
-    """How many lines begin in [start, end): those that end before `end`, and one that goes on behind it."""
+    """The number of lines that begin in [start, end)."""
     count, last = 0, b"\n"
     with file.path.open("rb") as stream:
         stream.seek(start)
@@ -168,7 +168,7 @@ def _translate_errors(file: ArchiveFile) -> Iterator[None]:
 
 
 def find_runs(chunk: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
-    """For each record the number of its stretch, and the stretches."""
+    """The run number of each record, and the runs."""
     if not chunk.num_rows:
         return pa.array([], pa.int32()), []
     topics = chunk.column("topic").dictionary_encode()
@@ -178,7 +178,7 @@ def find_runs(chunk: pa.RecordBatch) -> tuple[pa.Array, list[OffsetRuns]]:
     sizes = np.concatenate(([0], np.cumsum(_record_sizes(chunk)[order])))
     other, steps = np.diff(places) != 0, np.diff(offsets)
     begins = np.concatenate(([True], other | (steps <= 0)))
-    # A run of offsets without a hole: stretches consist of such.
+    # Ranges of offsets without a hole, of which runs consist.
     firsts = np.flatnonzero(np.concatenate(([True], other | (steps != 1))))
     lasts = np.concatenate((firsts[1:], [len(order)])) - 1
     starts = np.concatenate((np.flatnonzero(begins), [len(order)]))
@@ -204,7 +204,7 @@ def _record_sizes(chunk: pa.RecordBatch) -> Any:
 
 
 def scan_rows(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimits) -> Iterator[pa.Table]:
-    """A piece as `ROWS`; `number` is the piece's in its frame."""
+    """A split as a table with schema `ROWS`. `number` is the split's number in its frame."""
     for at, (chunk, numbers, facts) in enumerate(SplitScan(form, piece, limits).read_slices(), number * IN_PIECE):
         of_chunk = pa.repeat(pa.scalar(at), chunk.num_rows)
         no_facts = pa.nulls(chunk.num_rows, pa.binary())
@@ -213,7 +213,7 @@ def scan_rows(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimi
 
 
 def scan_bounds(form: FileFormat, number: int, piece: FileSplit, limits: SliceLimits) -> Iterator[pa.Table]:
-    """A piece as `TOLD`: first and end of each partition in it."""
+    """A split as a table with schema `TOLD`: first offset and end of each partition."""
     hulls: dict[tuple[str, int], tuple[int, int]] = {}
     facts = SliceFacts([])
     for _, _, facts in SplitScan(form, piece, limits).read_slices():

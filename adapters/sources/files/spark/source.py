@@ -1,4 +1,4 @@
-"""The archive source whose records stay on Spark's executors."""
+"""The archive source on Spark's executors."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .split_reader import FilesChanged, SplitPlan, read_facts, scan_splits
 
 
 class ArchiveSparkSource(ArchiveSource):
-    """`ArchiveSource` whose frames are `pyspark.sql.DataFrame`; its options, and `spark`.
+    """`ArchiveSource` with `pyspark.sql.DataFrame` as frames; its options, and `spark`.
 
-    Executors read and parse the files, large ones in pieces, so they must see them at the same path. The driver lists files,
-    reads the footers of Parquet files, and hears of each chunk of records which offsets it holds. A compressed file cannot
-    be cut: one executor reads it, and it is kept in Spark's storage as a whole while it is delivered.
+    Executors read and parse the files, large ones in splits, so they need access at the same path. The driver lists
+    files, reads the footers of Parquet files, and gets the offsets of each slice. A compressed file cannot be split: one
+    executor reads it, and Spark's storage caches the whole file during delivery.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, self._spark = split_options(options)
         super().__init__(own)
         if self._options.is_whole:
-            # Of a batch Spark keeps on disk what does not fit into memory.
+            # Spark stores the part of a batch that does not fit in memory on disk.
             self._options = self._options.model_copy(update={"batch_records": UNBOUNDED, "batch_bytes": UNBOUNDED})
 
     def _new_index(self) -> OffsetIndex:
@@ -46,7 +46,7 @@ class ArchiveSparkSource(ArchiveSource):
 
 
 class SparkOffsetIndex(OffsetIndex):
-    """`OffsetIndex`, of what executors tell."""
+    """`OffsetIndex` from facts of executors."""
 
     def __init__(self, spark: SparkSession, form: FileFormat, options: ArchiveOptions) -> None:
         super().__init__(form)
@@ -55,7 +55,7 @@ class SparkOffsetIndex(OffsetIndex):
         self._plan = SplitPlan(form, split_size(spark, options))
 
     def update(self, files: Iterable[ArchiveFile]) -> OffsetIndex:
-        """Nothing is kept, so that all is read in one job."""
+        """Caches no records, so that one job can read everything."""
         pieces, moved = self._plan.plan_splits(files), frozenset[str]()
         while pieces:
             try:

@@ -1,4 +1,4 @@
-"""Pieces read by executors, and their facts on the driver."""
+"""Splits that executors read, and their facts on the driver."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .scan import CHUNK, FACTS, IN_PIECE, SliceFacts, SliceLimits
 from .splits import SMALLEST, FileSplit, split_file
 
 TASKS = 8
-"""Tasks per core: small files share them."""
+"""Tasks per core: small files share tasks."""
 
 
 class ScannedSlice(NamedTuple):
-    """A chunk as the driver knows it: its number in the frame, its piece, its facts."""
+    """A slice as the driver sees it: its number in the frame, its split, its facts."""
 
     number: int
     piece: FileSplit
@@ -32,7 +32,7 @@ class ScannedSlice(NamedTuple):
 
 
 class FilesChanged(Exception):
-    """Files that are not what they were when they were listed."""
+    """Files that changed since they were listed."""
 
     def __init__(self, labels: Iterable[str]) -> None:
         super().__init__(*labels)
@@ -46,7 +46,7 @@ def scan_splits(
     limits: SliceLimits,
     schema: pa.Schema,
 ) -> DataFrame:
-    """What `scan` makes of each piece, on the executors, in order. The driver hands them the plan only."""
+    """The results of `scan` for each split, on the executors, in order. The driver sends only the plan."""
 
     def tables(numbers: pa.Table) -> Iterator[pa.Table]:
         for number in numbers["id"].to_pylist():
@@ -57,7 +57,7 @@ def scan_splits(
 
 
 def read_facts(frame: DataFrame, pieces: Sequence[FileSplit]) -> list[ScannedSlice]:
-    """The facts in a scanned frame, in order. Raises Moved, or EnvironmentProblem naming the file that cannot be read."""
+    """The facts in a scanned frame, in order. Raises FilesChanged; EnvironmentProblem for an unreadable file."""
     try:
         found = frame.filter(column(FACTS).isNotNull()).select(CHUNK, FACTS).collect()
     except (Py4JError, PySparkException) as error:
@@ -76,7 +76,7 @@ def _refuse_changed(pieces: Iterable[FileSplit]) -> None:
 
 
 class SplitPlan:
-    """What is new in files, in pieces, and how far they were read."""
+    """New content of files as splits, with the read positions."""
 
     def __init__(self, form: FileFormat, size: int) -> None:
         self._form, self._size = form, max(SMALLEST, size)
@@ -84,7 +84,7 @@ class SplitPlan:
         self._files: dict[str, tuple[ArchiveFile, int, int]] = {}
 
     def plan_splits(self, files: Iterable[ArchiveFile]) -> list[FileSplit]:
-        """Of every file that has grown or appeared, in their order."""
+        """The splits of every file that is new or has grown, in order."""
         self._files = {}
         return [piece for file in files for piece in self._plan_file(file)]
 
@@ -102,7 +102,7 @@ class SplitPlan:
         return found
 
     def record_slices(self, chunks: Iterable[ScannedSlice]) -> None:
-        """Chunks in order, every piece of theirs in whole."""
+        """Store the read positions from ordered slices, which must include all slices of their splits."""
         last = {chunk.piece: chunk.facts for chunk in chunks}
         for piece, facts in last.items():
             file, _, lines = self._files[piece.file.label]
@@ -112,6 +112,6 @@ class SplitPlan:
                 log_unfinished(file, lines + facts.lines + 1)
 
     def close(self, *, without: Iterable[str] = ()) -> None:
-        """Every piece was read, but of files that moved: these are looked at anew."""
+        """Mark all splits as read, except for files that changed, which are read again."""
         for label in self._files.keys() - set(without):
             self._progress.end(*self._files[label])

@@ -1,4 +1,4 @@
-"""Files cut into the pieces that executors read, each in one task."""
+"""Splits of files, each of which one task reads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from ..file_reader import open_parquet
 
 SMALLEST = 1024 * 1024
 EXPANDS = 10
-"""How many times larger than the file a compressed one is taken to be, before it was read."""
+"""The assumed size of a compressed file's content relative to the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSplit:
-    """What one task reads of `file`: the lines that begin in [start, end), or, of a Parquet file, the row groups `groups`.
+    """The part of `file` that one task reads: the lines that begin in [start, end), or the row groups `groups` of a
+    Parquet file.
 
-    Lines are numbered from byte `begun`, before which there are `lines` of them. `weight`: about so many bytes in memory.
+    Lines are numbered from byte `begun`, before which there are `lines` lines. `weight`: approximate bytes in memory.
     """
 
     file: ArchiveFile
@@ -32,8 +33,8 @@ class FileSplit:
 
 
 def split_file(form: FileFormat, file: ArchiveFile, begun: int, lines: int, size: int) -> Iterator[FileSplit]:
-    """What is new in `file`, in pieces of about `size` bytes where it can be cut."""
-    # An executor has a working folder of its own.
+    """The new content of `file`, in splits of about `size` bytes if possible."""
+    # Executors have other working folders.
     file = replace(file, path=file.path.absolute())
     if file.name.endswith(".parquet"):
         yield from _split_row_groups(form, file, size)
@@ -64,7 +65,7 @@ def _split_row_groups(form: FileFormat, file: ArchiveFile, size: int) -> Iterato
 
 
 def group_splits(pieces: Iterable[FileSplit], most: int) -> Iterator[list[FileSplit]]:
-    """Consecutive pieces of at most so many bytes together, or one that alone has more."""
+    """Groups of consecutive splits with at most `most` bytes, or a single larger one."""
     wave: list[FileSplit] = []
     weight = 0
     for piece in pieces:
