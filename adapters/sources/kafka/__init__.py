@@ -1,4 +1,4 @@
-"""Records from Kafka topics."""
+"""Kafka topics as sources."""
 
 from .source import KafkaSource
 

@@ -1,4 +1,4 @@
-"""The broker as `doctor` looks at it: reachable, the wanted topics there, kept long enough, and on enough brokers."""
+"""Check of the broker for `doctor`: reachable, with the wanted topics, sufficient retention and replicas."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .options import KafkaOptions
 from .retention import LaneBacklog, check_retention
 
 COPIES = 3
-"""Replicas of a topic that outlive the loss of one broker while another one is down for maintenance."""
+"""Replicas of a topic that survive the loss of one broker while another one is down for maintenance."""
 
 
 class KafkaCheck:
-    """`ports.diagnosis.Check`; options of `KafkaSource`, `positions` (lane id to `Position.to_json`), `production`, and
-    `readers` (table, as a name or glob, to the fields of `compaction.TableReaders`)."""
+    """`ports.diagnosis.Check`. Options of `KafkaSource`, `positions` (lane id to `Position.to_json`), `production`, and
+    `readers` (table name or glob to the fields of `compaction.TableReaders`)."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         own = dict(options)

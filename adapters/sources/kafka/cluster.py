@@ -1,4 +1,4 @@
-"""What the broker knows about topics: ids, partitions, and the offsets at which they begin and end."""
+"""The broker's topics: ids, partitions, first and last offsets."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ...kafka.requests import Requests
 from .options import KafkaOptions
 
 TIMEOUT = 5.0
-"""Seconds one request may take."""
+"""Seconds that one request may take."""
 
 
-# The library types neither.
+# The library has no types for these.
 EARLIEST: Any = cast(Any, admin).OffsetSpec.earliest()
 LATEST: Any = cast(Any, admin).OffsetSpec.latest()
 ConfigResource: Any = cast(Any, admin).ConfigResource
 LOOKS = 3
-"""Looks that must miss a topic before it counts as gone."""
+"""Requests that must all miss a topic before it counts as removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Per partition of a topic how many replicas it is to have, and how many are in sync."""
+    """For each partition of a topic the configured number of replicas, and the number in sync."""
 
     wanted: tuple[int, ...]
     in_sync: tuple[int, ...]
 
 
 class Cluster:
-    """Questions to the broker. Each may take `TIMEOUT` seconds and raises the program's own errors."""
+    """Requests to the broker. Each may take `TIMEOUT` seconds and raises the program's own errors."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -62,30 +62,29 @@ class Cluster:
             raise options.translate_error(unwrap_error(error), "The Kafka client cannot be set up") from None
 
     def note_error(self, error: KafkaError) -> None:
-        """See `Requests.note_error`; for clients beside this one."""
+        """See `Requests.note_error`; for other clients of the same source."""
         self._requests.note_error(error)
 
     def _request(self, failing: str) -> AbstractContextManager[None]:
         return self._requests.request(f"{failing} at {self._options.bootstrap_servers}", lambda: self._admin.poll(0))
 
     def names(self, timeout: float = TIMEOUT) -> tuple[str, ...]:
-        """Every topic there is, wanted or not."""
+        """All topics, wanted or not."""
         with self._request("The topics could not be listed"):
             return tuple(self._admin.list_topics(timeout=timeout).topics)
 
     def partitions(self, timeout: float = TIMEOUT) -> tuple[TopicPartition, ...]:
-        """Every partition of the wanted topics that exist. One answer has them all; ids are in none but
-        `describe_topics`."""
+        """All partitions of the existing wanted topics, from one request. Ids are only in `describe_topics`."""
         with self._request("The topics could not be listed"):
             listed = self._admin.list_topics(timeout=timeout).topics
         return tuple(TopicPartition(name, n) for name, t in listed.items() if self.wanted(name) for n in t.partitions)
 
     def topics(self, timeout: float = TIMEOUT) -> Mapping[str, Topic]:
-        """The wanted topics that exist."""
+        """The existing wanted topics."""
         return self.describe_topics(filter(self.wanted, self.names(timeout)), timeout)
 
     def describe_topics(self, names: Iterable[str], timeout: float = TIMEOUT) -> Mapping[str, Topic]:
-        """Those of `names` that exist. One request, however many topics the broker has."""
+        """The existing topics among `names`. One request, however many topics the broker has."""
         names = sorted(names)
         if not names:
             return {}
@@ -95,7 +94,7 @@ class Cluster:
         return {n: Topic(str(d.topic_id or ""), len(d.partitions)) for n, d in described.items() if d is not None}
 
     def find_topics(self, position: Iterable[TopicPartition]) -> Mapping[str, Topic]:
-        """The wanted topics of `position`; asked again when one is missing, as it may be while a broker starts."""
+        """The wanted topics of `position`. Requested again if one is missing, as may happen while a broker starts."""
         expected = {p.topic for p in position if self.wanted(p.topic)}
         for _ in range(LOOKS - 1):
             topics = self.describe_topics(expected)
@@ -115,19 +114,19 @@ class Cluster:
             return {TopicPartition(p.topic, p.partition): _read_result(f).offset for p, f in futures.items()}
 
     def firsts(self, partitions: Iterable[TopicPartition], timeout: float = TIMEOUT) -> dict[TopicPartition, int]:
-        """Per partition the offset of the first record that is still there."""
+        """For each partition the offset of the first available record."""
         return self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Per partition the offset after the last record that may be read: open transactions are not part of the stream."""
+        """For each partition the offset after the last readable record: open transactions are not readable."""
         return self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED)
 
     def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Per partition the offset that the next record written will get: what no valid position is above."""
+        """For each partition the offset of the next written record. No valid position is above it."""
         return self._offsets(partitions, LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def offsets_at(self, partitions: Iterable[TopicPartition], at: float) -> dict[TopicPartition, int]:
-        """Per partition the offset of the first record not older than `at` (seconds); the end where there is none."""
+        """For each partition the offset of the first record not older than `at` (seconds); the end if there is none."""
         partitions = tuple(partitions)
         spec = cast(Any, admin).OffsetSpec.for_timestamp(int(at * 1000))
         found = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
@@ -135,7 +134,7 @@ class Cluster:
         return {**found, **missing}
 
     def replicas(self, names: Iterable[str]) -> Mapping[str, Replicas]:
-        """The replicas of these topics, which exist."""
+        """The replicas of these topics, which must exist."""
         with self._request("The topics could not be described"):
             futures = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
             described = {name: _read_result(future).partitions for name, future in futures.items()}
@@ -145,7 +144,7 @@ class Cluster:
         }
 
     def settings(self, names: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-        """The broker's settings of these topics, which exist."""
+        """The broker's settings of these topics, which must exist."""
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
         with self._request("The topics' settings could not be read"):
             futures = self._admin.describe_configs(wanted, request_timeout=TIMEOUT)
@@ -153,7 +152,7 @@ class Cluster:
         return {name: {key: entry.value for key, entry in entries.items()} for name, entries in found.items()}
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Per partition where `start_from` says to begin; where a time is after every record, the end."""
+        """For each partition the start according to `start_from`; the end for a time after all records."""
         wanted, partitions = self._options.start_from, tuple(partitions)
         if wanted == "earliest":
             return self.firsts(partitions)
@@ -170,7 +169,7 @@ def _read_result(future: Any) -> Any:
 
 
 def _read_description(future: Any) -> Any:
-    """The description of a topic; None when the topic is not there."""
+    """The description of a topic; None if it does not exist."""
     try:
         return _read_result(future)
     except KafkaException as error:
@@ -180,19 +179,19 @@ def _read_description(future: Any) -> Any:
 
 
 def list_partitions(topics: Mapping[str, Topic]) -> tuple[TopicPartition, ...]:
-    """Every partition of `topics`."""
+    """All partitions of `topics`."""
     return tuple(TopicPartition(name, n) for name, topic in topics.items() for n in range(topic.partitions))
 
 
 class CachedEnds:
-    """The ends of the wanted partitions, asked for at most once a second."""
+    """The ends of the wanted partitions, requested at most once a second."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._at, self._ends = float("-inf"), dict[TopicPartition, int]()
 
     def ends(self) -> dict[TopicPartition, int]:
-        """At most a second old."""
+        """The ends, at most a second old."""
         if time.monotonic() - self._at >= 1:
             self._ends = self._cluster.ends(list_partitions(self._cluster.topics()))
             self._at = time.monotonic()

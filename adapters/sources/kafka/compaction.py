@@ -1,4 +1,4 @@
-"""What the compaction of a topic means for those who read it."""
+"""Effects of topic compaction on the readers of a table."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .retention import Settings
 
 @dataclass(frozen=True)
 class TableReaders:
-    """Who reads a table: `every` wants every change of it; `ignores_tombstones` passes over a message without a value."""
+    """The readers of a table. `every`: those that need every change. `ignores_tombstones`: those that skip null."""
 
     every: Sequence[str] = ()
     ignores_tombstones: Sequence[str] = ()
 
 
 def check_compaction(subject: str, settings: Settings, readers: Mapping[str, TableReaders]) -> Iterator[Diagnosis]:
-    """What is not in compacted topics that some reader expects there. `readers`: by table, as a name or glob."""
+    """Warnings for compacted topics that lack changes for some reader. `readers`: by table name or glob."""
     for topic in sorted(topic for topic, said in settings.items() if "compact" in said.get("cleanup.policy", "")):
         mine = _find_readers(topic, readers)
         if mine.every:
@@ -43,7 +43,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _find_readers(topic: str, readers: Mapping[str, TableReaders]) -> TableReaders:
-    """Those of the table that the topic is called after: `<prefix>.<schema>.<table>`, or the table alone."""
+    """The readers of the table in the topic's name: `<prefix>.<schema>.<table>`, or only the table."""
     parts = topic.split(".")
     found = (find_table_entry(readers, ".".join(parts[-count:])) for count in (2, 1, len(parts)))
     return next(filter(None, found), TableReaders())

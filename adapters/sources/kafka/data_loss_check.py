@@ -1,4 +1,4 @@
-"""Why a stream cannot be continued from a position."""
+"""Errors for positions from which a stream cannot continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .cluster import Cluster, Topic, list_partitions
 def find_losses(
     cluster: Cluster, topics: Mapping[str, Topic], position: Position, identity: Mapping[str, str]
 ) -> dict[TopicPartition, str]:
-    """Per partition of `position` that `topics` cannot continue, why. Topics that are not wanted do not count."""
+    """For each partition of `position` that `topics` cannot continue, the error. Unwanted topics are ignored."""
     there = set(list_partitions(topics))
     asked = [p for p in position if cluster.wanted(p.topic)]
     found = {p: describe_missing(p, topics) for p in asked if p not in there}
@@ -25,7 +25,7 @@ def find_losses(
 
 
 def describe_missing(partition: TopicPartition, topics: Mapping[str, Topic]) -> str:
-    """The sentence for a partition that is not there."""
+    """The error for a missing partition."""
     if partition.topic not in topics:
         return f"Topic {partition.topic} is gone from the broker."
     count = topics[partition.topic].partitions
@@ -33,7 +33,7 @@ def describe_missing(partition: TopicPartition, topics: Mapping[str, Topic]) -> 
 
 
 def describe_recreated(topic: str, now: str, identity: Mapping[str, str]) -> str:
-    """The sentence for a topic whose id changed, or nothing; a topic whose id is not known is taken as it is."""
+    """The error for a topic whose id changed, or empty text. A topic without a known id passes."""
     before = identity.get(topic, "")
     if not before or not now or before == now:
         return ""
@@ -41,7 +41,7 @@ def describe_recreated(topic: str, now: str, identity: Mapping[str, str]) -> str
 
 
 def describe_out_of_range(partition: TopicPartition, offset: int, first: int, end: int) -> str:
-    """The sentence for an offset outside [first, end], or nothing."""
+    """The error for an offset outside [first, end], or empty text."""
     if offset < first:
         return (
             f"Records {offset} to {first - 1} of {partition} are gone from the broker: "
@@ -56,6 +56,6 @@ def describe_out_of_range(partition: TopicPartition, offset: int, first: int, en
 
 
 def refuse_losses(found: Mapping[TopicPartition, str]) -> None:
-    """Raise DataLoss with every sentence of `found`, if there is one."""
+    """Raise DataLoss with all sentences in `found`, if there are any."""
     if found:
         raise DataLoss(" ".join(sorted(set(found.values()))), next_step=describe_reload_or_skip())

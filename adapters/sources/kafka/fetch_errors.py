@@ -1,4 +1,4 @@
-"""Errors of fetches that may pass, by partition: how often and how long in a row."""
+"""Transient fetch errors, by partition: how often and how long in a row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUIET = 10.0
 
 @dataclass(slots=True)
 class Streak:
-    """Errors in a row at one offset."""
+    """Consecutive errors at one offset."""
 
     offset: int
     since: float
@@ -30,10 +30,10 @@ class Streak:
 
 
 class Streaks(dict[TopicPartition, Streak]):
-    """By partition. A partition that was read on, or had no error for `QUIET` seconds, begins another streak."""
+    """Streaks by partition. One that made progress, or had no error for `QUIET` seconds, starts a new streak."""
 
     def add(self, partition: TopicPartition, offset: int) -> Streak:
-        """One more error, at the offset that comes next."""
+        """Add an error at the next offset."""
         now, streak = time.monotonic(), self.get(partition)
         if streak is None or streak.offset != offset or now - streak.last > QUIET:
             streak = self[partition] = Streak(offset, now, now)
@@ -42,8 +42,8 @@ class Streaks(dict[TopicPartition, Streak]):
 
 
 class FetchFailures:
-    """Partitions whose fetches fail, over all runs of a source: each new run reads the other partitions for `patience`
-    seconds, and meanwhile the source counts as away."""
+    """Partitions with failing fetches, over all runs of a source. Each new run reads the other partitions for `patience`
+    seconds; the source counts as unavailable then."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -51,13 +51,13 @@ class FetchFailures:
         self._streaks = Streaks()
 
     def begin_run(self) -> None:
-        """No fetch failed since the last run, because there was none."""
+        """Restart the time of all streaks: there were no fetches between runs."""
         self._began = time.monotonic()
         for streak in self._streaks.values():
             streak.last = self._began
 
     def add(self, partition: TopicPartition, offset: int, error: str) -> None:
-        """A fetch failed. Logged once; Retryable when that has lasted for `patience` seconds of this run."""
+        """Add a failed fetch. Logged once; raises Retryable after `patience` seconds of failures in this run."""
         streak = self._streaks.add(partition, offset)
         streak.error = error
         tell = log.warning if streak.count == 1 else log.debug
@@ -66,14 +66,14 @@ class FetchFailures:
             raise _to_error(partition, streak)
 
     def clear(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Partitions that were read on, or fail no more, do not count; `positions`: the offsets that come next."""
+        """Remove partitions that made progress or no longer fail. `positions`: the next offsets."""
         now = time.monotonic()
         for partition, streak in list(self._streaks.items()):
             if positions.get(partition) != streak.offset or now - streak.last > QUIET:
                 del self._streaks[partition]
 
     def check(self) -> None:
-        """Retryable while the fetches of a partition have failed for `patience` seconds."""
+        """Raise Retryable if fetches of a partition have failed for `patience` seconds."""
         for partition, streak in sorted(self._streaks.items()):
             if streak.last - streak.since >= self._patience:
                 raise _to_error(partition, streak)

@@ -1,4 +1,4 @@
-"""Offsets of the consumer group: shown to people and lag tools, never read back."""
+"""Offsets of the consumer group, for people and lag tools. The program never reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 2.0
 
 
 class GroupOffsets:
-    """Commits without joining the group, so nothing is ever rebalanced. A commit that fails is logged: it is a hint."""
+    """Commits without joining the group, so that no rebalance happens. A failed commit is only logged."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -30,7 +30,7 @@ class GroupOffsets:
         self._failing = False
 
     def commit(self, position: Position) -> None:
-        """Send what changed since the last call; the answer is awaited in later calls."""
+        """Send offsets that changed since the last call. Later calls read the answer."""
         self._serve(0)
         changed = [KafkaPartition(*p, offset) for p, offset in position.items() if self._sent.get(p) != offset]
         if not changed:
@@ -59,13 +59,13 @@ class GroupOffsets:
             self._failing = False
 
     def _log_failure(self, error: KafkaError | KafkaException) -> None:
-        """Log the first of failures in a row."""
+        """Log the first of consecutive failures."""
         tell = log.debug if self._failing else log.warning
         tell("Group offsets of %s were not published: %s", self._options.group_id, self._options.hide_secrets(str(error)))
         self._failing = True
 
     def _serve(self, seconds: float) -> None:
-        """Take answers that have come; wait for missing ones up to `seconds`."""
+        """Read available answers; wait up to `seconds` for missing ones."""
         until = time.monotonic() + seconds
         while self._consumer is not None and self._waiting > 0:
             self._consumer.poll(min(0.1, seconds))
@@ -73,12 +73,12 @@ class GroupOffsets:
                 return
 
     def close(self) -> None:
-        """Wait for answers on their way, up to `PATIENCE` seconds, and close the connection."""
+        """Wait up to `PATIENCE` seconds for answers, and close the connection."""
         self._serve(PATIENCE)
         if self._consumer is not None:
             close_consumer(self._consumer)
             self._consumer = None
 
     def _ignore(self, error: KafkaError) -> None:
-        """Errors of the connection are met, and told, where records are read."""
+        """Connection errors are handled and reported where records are read."""
         log.debug("Group connection: %s", self._options.hide_secrets(str(error)))

@@ -1,4 +1,4 @@
-"""Options of the Kafka source, and what becomes of them in librdkafka."""
+"""Options of the Kafka source, and their librdkafka settings."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ CORRECTNESS: Mapping[str, str] = {
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
-    # A fetch that met a deleted topic is not repeated sooner: time to see, by its id, that it was created again.
+    # Delays the next fetch after one from a deleted topic: time to detect by its id that it was created
+    # again.
     "fetch.error.backoff.ms": "500",
 }
-"""What nothing may override: offsets that are gone are an error, positions are the sinks', aborted records are no data."""
+"""Settings that nothing may override: missing offsets are errors, sinks store positions, aborted records are skipped."""
 
 DEFAULTS: Mapping[str, str] = {
     "queued.max.messages.kbytes": "65536",
-    # The default of a second starves the consumer each time it empties a full queue in one go (measured: 4 times slower).
+    # The default of one second starves the consumer after it empties a full queue (measured: 4 times slower).
     "fetch.queue.backoff.ms": "5",
     **CONNECTION,
     "max.poll.interval.ms": "86400000",
     "topic.metadata.refresh.interval.ms": "10000",
     "allow.auto.create.topics": "false",
 }
-"""What `options` may override. Back-pressure is not polling: librdkafka stops fetching when its queue is full."""
+"""Settings that `options` may override. Back-pressure needs no polling: librdkafka stops when its queue is full."""
 
 OWNED: Mapping[str, str] = {
     **clients.OWNED,
@@ -69,13 +70,14 @@ def _check_start(value: object) -> object:
 
 
 class KafkaOptions(ClientOptions):
-    """`sources.<name>` of the configuration with `transport: kafka`.
+    """`sources.<name>` in the configuration with `transport: kafka`.
 
-    `topics` are names or globs (`cdc.public.*`); one that starts with `^` is a regular expression matched from the
-    topic's beginning. `batch_records` and `batch_bytes` bound one batch.
-    `max_records_per_trigger` and `trigger` are for Spark: offsets in one micro-batch, and the time between two.
-    `patience_seconds` is how long a broker may be away, or a partition fail, before the source gives up with a retryable
-    error. No key of the configuration sets it, tests do.
+    - `topics`: names or globs (`cdc.public.*`). One that starts with `^` is a regular expression, matched from the start
+      of the topic name.
+    - `batch_records`, `batch_bytes`: limits of one batch.
+    - `max_records_per_trigger`, `trigger`: for Spark, the offsets in one micro-batch and the time between two.
+    - `patience_seconds`: the time for which a broker may be unavailable, or a partition fail, before a retryable error.
+      Only tests set it.
     """
 
     owned = OWNED
@@ -92,5 +94,5 @@ class KafkaOptions(ClientOptions):
     trigger: str = "0 seconds"
 
     def consumer(self) -> dict[str, str]:
-        """librdkafka configuration of a reading consumer; `CORRECTNESS` has the last word."""
+        """The librdkafka settings of a consumer; `CORRECTNESS` takes precedence."""
         return {**DEFAULTS, **self.options, **self.client_settings(), "group.id": self.group_id, **CORRECTNESS}

@@ -1,4 +1,4 @@
-"""A consumer with assigned partitions, read in batches whose spans touch."""
+"""A consumer with assigned partitions, read in batches with adjacent spans."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from .record_frames import offset_of, partition_of, record_batch, topic_of
 log = logging.getLogger(__name__)
 
 CHUNK = 2_000
-"""Messages taken from librdkafka at a time: so few that their memory is used again (measured: half the time of 50,000)."""
+"""Messages per call to librdkafka: few, so that their memory is reused (measured: half the time of 50,000)."""
 FIRST_CHUNK = 500
 BACKLOG = 1_000
-"""Records known to be behind a batch from which on it pays to wait for them."""
+"""Known unread records from which on waiting for a fuller batch pays."""
 LINGER = 0.2
-"""Seconds that a batch may wait to be fuller while a backlog is known. Without a backlog nothing waits."""
+"""Seconds that a batch may wait for more records during a backlog. Without a backlog nothing waits."""
 PAUSE = 0.02
 
 
 @dataclass
 class RecordBuffer:
-    """Records on their way into a batch."""
+    """Records for the next batch."""
 
     chunks: list[pa.RecordBatch] = field(default_factory=list)
     records: int = 0
@@ -54,9 +54,9 @@ class RecordBuffer:
 
 
 class PartitionReader:
-    """Reads assigned partitions. Not for use by several threads.
+    """Reads assigned partitions. Not for use from several threads.
 
-    `next` is, per partition, the offset that comes next; a partition with an `until` is let go of when it is reached.
+    `next` has the next offset of each partition. A partition with an `until` is released when it reaches it.
     """
 
     def __init__(self, options: KafkaOptions, error_cb: Callable[[KafkaError], None], wait_ms: int = 500) -> None:
@@ -77,12 +77,12 @@ class PartitionReader:
         self._looks = ThreadPoolExecutor(1, "topics of the reader")
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._looks.shutdown(cancel_futures=True)
         close_consumer(self._consumer)
 
     def assign(self, starts: Mapping[TopicPartition, int], until: Mapping[TopicPartition, int] | None = None) -> None:
-        """Read further partitions, each from its offset, up to its `until` if it has one."""
+        """Read additional partitions, each from its offset, up to its `until` if it has one."""
         self.next.update(starts)
         self._handed.update(starts)
         self._announce.update(starts)
@@ -95,9 +95,10 @@ class PartitionReader:
             self._assigned.update(wanted)
 
     def refresh(self, topic: str) -> None:
-        """Let librdkafka look at a topic now: a partition it does not know of yet would wait for its next regular look.
+        """Have librdkafka refresh a topic now: an unknown partition would wait for the next regular refresh.
 
-        Does not wait: the answer may stand behind a fetch that the broker holds open."""
+        Does not wait: the answer may come after a fetch that the broker holds open.
+        """
         self._looks.submit(self._refresh_topic, topic)
 
     def _refresh_topic(self, topic: str) -> None:
@@ -110,49 +111,50 @@ class PartitionReader:
         return partition in self._until and self.next[partition] >= self._until[partition]
 
     def is_finished(self) -> bool:
-        """True when every partition has an end and was read up to it."""
+        """True if every partition has an end and was read up to it."""
         return self._bounded and all(map(self._is_finished, self.next))
 
     def is_doubtful(self) -> bool:
-        """True once after the broker said that a topic is not what it was, or is not there."""
+        """True once after the broker reported that a topic changed or is missing."""
         doubt, self._doubt = self._doubt, False
         return doubt
 
     def take_refused(self) -> dict[TopicPartition, str]:
-        """Once per refusal: partitions whose next offset the broker says it does not have, with its words. They are not
-        read until `resume`. Not one that was read up to its end meanwhile: of that an answer may still come."""
+        """Partitions whose next offset the broker refused, with its message. Each refusal is returned once. Refused
+        partitions are not read until `resume`. Partitions that were read up to their end are left out: late answers for
+        them are possible."""
         refused, self._refused = self._refused, {}
         return {partition: said for partition, said in refused.items() if partition in self._assigned}
 
     def take_failed(self) -> dict[TopicPartition, str]:
-        """Once per failure: partitions whose fetches failed in a way that may pass, with the error. They are tried again."""
+        """Partitions with transient fetch errors, each returned once. Fetches are repeated."""
         failed, self._failed = self._failed, {}
         return failed
 
     def resume(self, partition: TopicPartition) -> None:
-        """Read a refused partition on from its next offset."""
+        """Continue a refused partition from its next offset."""
         self._consumer.incremental_unassign([KafkaPartition(*partition)])
         self._consumer.incremental_assign([KafkaPartition(*partition, self.next[partition])])
 
     def take_skipped_offsets(self) -> set[TopicPartition]:
-        """Where `next` moved over something that was in no batch: records, markers of transactions, aborted records."""
+        """Partitions in which `next` is above the last batch: records, transaction markers, aborted records."""
         return {p for p, offset in self.next.items() if offset > self._handed[p]}
 
     def gather(self, wait: float) -> RecordBuffer:
-        """What has come, at once; with no record there, the first that comes within `wait` seconds; perhaps nothing."""
+        """All available records; if there are none, the first one within `wait` seconds; possibly nothing."""
         got = RecordBuffer()
         first = self._consumer.poll(wait)
         messages = [] if first is None else [first, *self._consumer.consume(FIRST_CHUNK, 0)]
         until = time.monotonic() + LINGER
         while messages:
             moved = self._take_messages(messages, got)
-            # Freed before more are made, so that their memory is used again.
+            # Released before more are created, so that their memory is reused.
             messages.clear()
             messages = self._read_more(got, moved, until)
         return got
 
     def _read_more(self, got: RecordBuffer, moved: Iterable[TopicPartition], until: float) -> list[Message]:
-        """The next chunk of a batch, if there is room in it: what is queued, or what a known backlog will bring."""
+        """The next messages of a batch with room left: queued ones, or ones that a known backlog will provide."""
         mean = max(1, got.size // max(1, got.records))
         room = min(CHUNK, self._options.batch_records - got.records, (self._options.batch_bytes - got.size) // mean)
         if room <= 0:
@@ -163,13 +165,13 @@ class PartitionReader:
         return messages
 
     def _count_behind(self, partitions: Iterable[TopicPartition]) -> int:
-        """Records known, without asking the broker, to be behind what was read of `partitions`."""
+        """The number of unread records in `partitions`, as far as known without a request."""
         known = [p for p in partitions if not self._is_finished(p)]
         ends = [(p, self._consumer.get_watermark_offsets(KafkaPartition(*p), cached=True)) for p in known]
         return sum(max(0, end[1] - self.next[p]) for p, end in ends if end is not None)
 
     def _take_messages(self, messages: list[Message], got: RecordBuffer) -> Iterable[TopicPartition]:
-        """Put the records among `messages` into `got`, move `next` over them, see to events. The partitions that moved."""
+        """Add the records among `messages` to `got`, advance `next`, handle events. Returns advanced partitions."""
         events = [m for m in messages if m.error()] if any(map(Message.error, messages)) else []
         if events:
             messages = [m for m in messages if not m.error()]
@@ -182,20 +184,20 @@ class PartitionReader:
             got.add(record_batch(messages))
         for partition in past.union(p for p in moved if self._is_finished(p)):
             self._release(partition)
-        # After the records: an end was reported when those before it were read.
+        # After the records: an end is reported when the records before it were read.
         for event in events:
             self._handle_event(event, cast(KafkaError, event.error()))
         return moved
 
     def _release(self, partition: TopicPartition) -> None:
-        """Read up to its `until`: fetch no more of it."""
+        """Set the partition to its `until` and stop fetching it."""
         self.next[partition] = self._until[partition]
         if partition in self._assigned:
             self._assigned.remove(partition)
             self._consumer.incremental_unassign([KafkaPartition(*partition)])
 
     def _move(self, messages: Sequence[Message]) -> Iterable[TopicPartition]:
-        """Move `next`; records must come in the order of their offsets, each once."""
+        """Advance `next`. Raises DataLoss if offsets go back."""
         keys = list(zip(map(topic_of, messages), map(partition_of, messages), strict=True))
         offsets = list(map(offset_of, messages))
         firsts = dict(zip(reversed(keys), reversed(offsets), strict=True))
@@ -223,12 +225,12 @@ class PartitionReader:
                 self._failed[partition] = self._options.hide_secrets(f"{error.str()} ({error.name()})")
 
     def _error_offset(self, event: Message) -> int:
-        """Where an error is: at the offset that librdkafka names, or else at the one that comes next."""
+        """The offset of an error: from librdkafka, or else the next one."""
         offset = event.offset()
         return self.next.get(to_partition(event), 0) if offset is None else offset
 
     def _at_end(self, partition: TopicPartition, offset: int) -> None:
-        """Markers of transactions and aborted records lie before `offset`, and nothing else."""
+        """Advance to `offset`: only transaction markers and aborted records are below it."""
         if partition not in self.next or offset <= self.next[partition]:
             return
         self.next[partition] = offset
@@ -236,7 +238,7 @@ class PartitionReader:
             self._release(partition)
 
     def to_batch(self, got: RecordBuffer, identity: Mapping[str, str]) -> Batch[pa.Table]:
-        """`got` with its span: partitions that moved since the last call, and those assigned since (their start is news)."""
+        """`got` with its span: partitions that advanced since the last call, and newly assigned ones."""
         moved = self.take_skipped_offsets() | self._announce
         span = Span(Position({p: self._handed[p] for p in moved}), Position({p: self.next[p] for p in moved}))
         self._handed.update(span.end)
@@ -245,10 +247,9 @@ class PartitionReader:
 
 
 def to_partition(message: Message) -> TopicPartition:
-    """Where a message, or an event about a partition, belongs."""
+    """The partition of a message or event."""
     return TopicPartition(topic_of(message), partition_of(message))
 
 
 def _payload_bytes(chunk: pa.RecordBatch) -> int:
-    """Bytes of keys and values."""
     return sum(pc.sum(pc.binary_length(chunk.column(name))).as_py() or 0 for name in ("key", "value"))

@@ -1,4 +1,4 @@
-"""Messages of librdkafka to raw record batches, without a Python object per field that outlives its chunk."""
+"""Messages of librdkafka to raw record batches, without Python objects per field that outlive their chunk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from replicator.domain.change import RAW
 from replicator.domain.time_bounds import null_out_of_range
 
 HeaderList: TypeAlias = tuple[tuple[str, bytes | None], ...] | None
-# The stubs allow for messages that are errors, which have neither; read through these where there is none.
+# The stubs allow for errors, which lack these fields; used only for other messages.
 topic_of = cast("Callable[[Message], str]", Message.topic)
 partition_of = cast("Callable[[Message], int]", Message.partition)
 offset_of = cast("Callable[[Message], int]", Message.offset)
@@ -21,7 +21,7 @@ HEADERS = RAW.field("headers").type
 
 
 def record_batch(messages: Sequence[Message]) -> pa.RecordBatch:
-    """`messages`, none of which is an error, as one batch of `domain.change.RAW` in the same order."""
+    """`messages`, without errors, as one batch of `domain.change.RAW` in the same order."""
     return pa.record_batch(
         [
             pa.array(list(map(topic_of, messages)), pa.string()),
@@ -43,13 +43,13 @@ def _build_timestamps(messages: Sequence[Message]) -> pa.Array:
 
 
 def _build_headers(messages: Sequence[Message]) -> pa.Array:
-    """A connector sends the same few lists of headers with every message: build each once and take it many times."""
+    """A connector sends the same few lists of headers with all messages: each is built once and repeated."""
     distinct: dict[HeaderList, int] = {}
     codes: list[int] = []
     last: list[tuple[str, bytes | None]] | None = None
     code = -1
     for headers in map(_headers_of, messages):
-        if code < 0 or headers != last:  # comparing with the one before is cheaper than hashing every text anew
+        if code < 0 or headers != last:  # comparing with the previous one is cheaper than hashing all texts
             code = distinct.setdefault(headers if headers is None else tuple(headers), len(distinct))
             last = headers
         codes.append(code)
@@ -63,7 +63,7 @@ def _build_lists(lists: Sequence[HeaderList]) -> pa.Array:
     offsets: list[int | None] = []
     end = 0
     for headers in lists:
-        # A null offset makes the list that starts there null.
+        # A null offset makes the list at that index null.
         offsets.append(None if headers is None else end)
         end += len(headers or ())
     names, values = pa.array([n for n, _ in pairs], pa.string()), pa.array([v for _, v in pairs], pa.binary())

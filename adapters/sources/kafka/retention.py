@@ -1,4 +1,4 @@
-"""Whether the broker keeps records until every lane has read them."""
+"""Check that the broker keeps records until every lane has read them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from replicator.domain.remedies import describe_reload_or_skip
 from replicator.ports.diagnosis import Diagnosis
 
 OffsetsAt = Callable[[Iterable[TopicPartition], float], Mapping[TopicPartition, int]]
-"""Per partition the offset of the first record not older than a time in seconds; its end when there is none."""
+"""For each partition the offset of the first record not older than a time in seconds; the end if there is none."""
 Settings = Mapping[str, Mapping[str, str]]
 
 HALF, MOST = 0.5, 0.1
-"""Shares of the retention time that may be left to a lane before that is a warning, and an error."""
+"""Remaining shares of the retention time for a warning, and for an error."""
 
 
 @dataclass(frozen=True)
 class LaneBacklog:
-    """One lane: `name` is the subject of what is said of it, `firsts` and `ends` are what the broker has."""
+    """A lane with its position. `name`: the subject of diagnoses. `firsts`, `ends`: the offsets on the broker."""
 
     name: str
     lane: str
@@ -28,12 +28,12 @@ class LaneBacklog:
     ends: Mapping[TopicPartition, int]
 
     def find_unread(self) -> list[TopicPartition]:
-        """Partitions in which something is left to read."""
+        """Partitions with unread records."""
         return [p for p, offset in self.position.items() if offset < self.ends.get(p, 0)]
 
 
 def check_retention(behind: LaneBacklog, settings: Settings, offsets_at: OffsetsAt, now: float) -> Iterator[Diagnosis]:
-    """What is lost, or will soon be, of what the lane has not read. Silent when nothing is left to read."""
+    """Diagnoses for unread records that are lost or will be soon. Empty if everything was read."""
     unread = behind.find_unread()
     lost = [p for p in unread if behind.position[p] < behind.firsts[p]]
     if lost:
@@ -69,7 +69,7 @@ def _check_time(
 
 
 def _check_size(behind: LaneBacklog, unread: list[TopicPartition], settings: Settings) -> Diagnosis | None:
-    """A size is not known in records, so what a topic that already drops its oldest records still has stands for it."""
+    """Sizes are not known in records, so the remaining records of a topic that already drops old ones are used."""
     for p in unread:
         bounded = _is_deleting(settings[p.topic]) and int(settings[p.topic].get("retention.bytes", -1)) >= 0
         share = (behind.ends[p] - behind.position[p]) / max(1, behind.ends[p] - behind.firsts[p])

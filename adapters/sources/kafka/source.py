@@ -1,4 +1,4 @@
-"""The Kafka source: partitions are assigned, never subscribed; positions belong to whoever applies the records."""
+"""The Kafka source. Partitions are assigned, never subscribed; the caller stores positions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class KafkaSource:
-    """A `Source` over Kafka 0.11 and later (`replicator.ports.source` is the contract); frames are `pyarrow.Table`.
+    """A `Source` over Kafka 0.11 and later (`replicator.ports.source` is the contract), with `pyarrow.Table` as frames.
 
-    Only committed records are read. `options` are those of `KafkaOptions`; anything wrong in them is a ConfigProblem.
-    Nothing is connected before the first call that needs it.
+    Reads committed records only. `options` are those of `KafkaOptions`; errors in them are a ConfigProblem. Connects at
+    the first call that needs it.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:
@@ -36,7 +36,7 @@ class KafkaSource:
         self._failures = FetchFailures(self._options.patience_seconds)
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
-        """As the port says. A topic that is created again while it is read is a DataLoss within about a second."""
+        """See the port. A topic that is created again while it is read is a DataLoss within about a second."""
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
             return
@@ -72,7 +72,7 @@ class KafkaSource:
             log.warning("No topic matches %r yet; it is read as soon as there is one.", pattern)
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
-        """As the port says, on a consumer of its own; an `until` above the stream's end is a DataLoss."""
+        """See the port. Uses a consumer of its own; an `until` above the stream's end is a DataLoss."""
         topics, starts = self._prepare_read(start, until)
         unread = {p: at for p, at in starts.items() if at < until[p]}
         if unread:
@@ -80,7 +80,7 @@ class KafkaSource:
             self._follow(unread, until.only(unread), topics, apply_batch, stop, failures=failures)
 
     def _prepare_read(self, start: Position, until: Position) -> tuple[Mapping[str, Topic], dict[TopicPartition, int]]:
-        """The topics, and per wanted partition of `until` where reading begins. DataLoss when some of that is gone."""
+        """The topics, and the start of each wanted partition in `until`. Raises DataLoss for missing records."""
         topics = self._cluster.find_topics(until)
         wanted = [p for p in until if self._cluster.wanted(p.topic)]
         refuse_losses(
@@ -90,30 +90,29 @@ class KafkaSource:
         return topics, {p: start.get(p, firsts.get(p, 0)) for p in wanted}
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        """As the port says. Topics that `topics` does not match are nobody's loss."""
+        """See the port. Topics that `topics` does not match are never lost."""
         return find_losses(self._cluster, self._cluster.find_topics(position), position, identity)
 
     def start(self) -> Position:
-        """As the port says; a time that lies after every record means the end."""
+        """See the port. A time after all records means the end."""
         return Position(self._cluster.beginnings(list_partitions(self._cluster.topics())))
 
     def beginning(self) -> Position:
-        """As the port says."""
         return Position(self._cluster.firsts(list_partitions(self._cluster.topics())))
 
     def end(self) -> Position:
-        """As the port says: the end of what may be read, at most a second old."""
+        """See the port: the end of readable records, at most a second old."""
         return Position(self._ends.ends())
 
     def unmatched(self) -> Mapping[str, Sequence[str]]:
         return self._cluster.wanted.find_unmatched_with_similar(self._cluster.names())
 
     def committed(self, position: Position) -> None:
-        """Publish `position` as offsets of the group, so that lag tools see it; failing to is logged, nothing more.
-        Retryable while the fetches of a partition keep failing, so that the source counts as away."""
+        """Publish `position` as group offsets for lag tools; failures are only logged. Raises Retryable while fetches of
+        a partition fail, so that the source counts as unavailable."""
         self._group.commit(position)
         self._failures.check()
 
     def close(self) -> None:
-        """Let go of the connections; waits up to two seconds for group offsets on their way."""
+        """Close the connections; waits up to two seconds for group offsets."""
         self._group.close()

@@ -1,4 +1,4 @@
-"""Following a stream: what a reader gathers becomes batches, while a watch looks after its topics."""
+"""The loop of a stream: batches from a reader, while a poller checks the topics."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .reader import PartitionReader, RecordBuffer
 from .topic_poller import TICK, WAIT, TopicPoller
 
 PACE = 0.1
-"""Seconds between the beginnings of two topics that appear, at most one a batch. Each is work for everybody behind the
-source, which those that are read wait for: of a thousand new ones they would wait for half a minute."""
+"""Seconds between the starts of two new topics, at most one per batch. Each start causes work in all later steps, for
+which the other topics wait: a thousand new topics at once would delay them by half a minute."""
 ApplyBatch: TypeAlias = Callable[[Batch[pa.Table]], None]
 
 
 class StreamLoop:
-    """One run over `reader`'s partitions, and over those that `watch` finds while it runs."""
+    """A run over `reader`'s partitions, and over new ones that `watch` finds."""
 
     def __init__(self, reader: PartitionReader, watch: TopicPoller, failures: FetchFailures) -> None:
         self._reader, self._watch, self._failures = reader, watch, failures
@@ -30,7 +30,7 @@ class StreamLoop:
         self._fresh: dict[TopicPartition, int] = {}
 
     def run(self, apply_batch: ApplyBatch, stop: Stop) -> None:
-        """Hand over batches until `stop` or, where every partition has an end, until all are read."""
+        """Deliver batches until `stop`, or until all partitions with an end were read."""
         self._failures.begin_run()
         self._deliver(RecordBuffer(), apply_batch)
         while not stop.is_set() and not self._reader.is_finished():
@@ -38,7 +38,7 @@ class StreamLoop:
             for partition, said in self._reader.take_refused().items():
                 self._watch.confirm_loss(partition, self._reader.next[partition], said)
                 self._reader.resume(partition)
-            self._refresh_topics()  # Before records that may be others' are handed over.
+            self._refresh_topics()  # Before delivery, because records may belong to a topic that was created again.
             for partition, error in self._reader.take_failed().items():
                 self._failures.add(partition, self._reader.next[partition], error)
             self._failures.clear(self._reader.next)
@@ -62,7 +62,7 @@ class StreamLoop:
         self._fresh.update(self._watch.refresh({*self._reader.next, *self._fresh}, moved))
 
     def _begin_topic(self) -> bool:
-        """Begin with the topic that appeared first, if it is time."""
+        """Start with the topic that appeared first, if it is time."""
         if not self._fresh or time.monotonic() - self._begun < PACE:
             return False
         topic = next(iter(self._fresh)).topic

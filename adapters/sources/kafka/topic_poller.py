@@ -1,4 +1,4 @@
-"""Topics while they are read: those that appear, change and vanish, and a broker that comes and goes."""
+"""Checks of topics while they are read: new, changed and missing ones, and an unavailable broker."""
 
 from __future__ import annotations
 
@@ -23,32 +23,33 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TICK = 1.0
-"""Seconds without a record after which an empty batch is handed over."""
+"""Seconds without a record after which an empty batch is delivered."""
 LOOK = 0.4
-"""Seconds between two looks at the ids of topics: less than `fetch.error.backoff.ms`, so that a topic that was created
-again is seen before its first record is handed over, unless it took less than this and no fetch was on its way."""
+"""Seconds between two checks of topic ids. Shorter than `fetch.error.backoff.ms`, so that a topic that was created again
+is detected before its first record is delivered. An exception is a recreation that is faster than this while no fetch is
+pending."""
 SOME = 100
-"""So many of the topics without news are looked at with the others: a look at all would take longer the more there are."""
+"""Topics without news that are checked along with the others: a check of all topics would take too long."""
 GROW = 2.0
-"""Seconds between two looks for new topics and partitions."""
+"""Seconds between two searches for new topics and partitions."""
 GONE = 3.0
-"""Seconds for which a topic must be missing before it counts as gone: a broker that starts may not know all of them."""
+"""Seconds for which a topic must be missing before it counts as removed: a starting broker may not know all topics."""
 BELIEVED = 5
-"""Refusals of one offset in a row after which the broker is believed, though it says that it has them."""
+"""Consecutive refusals of one offset after which the refusal is final, although the broker lists the offset."""
 WAIT = 0.2
-"""Seconds after which a call that waits for records looks whether it was asked to stop."""
+"""Seconds after which a call that waits for records checks for a stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """What one search found: of the partitions that were not known the first offsets, and their topics."""
+    """The result of a search: the first offsets of new partitions, and their topics."""
 
     topics: Mapping[str, Topic]
     firsts: dict[TopicPartition, int]
 
 
 def retry_patiently(ask: Callable[[], T], patience: float, stop: Stop) -> T | None:
-    """What `ask` returns; a Retryable is asked again for `patience` seconds. None when asked to stop before that."""
+    """The result of `ask`. Repeated after Retryable for `patience` seconds. None if stopped before."""
     until = time.monotonic() + patience
     while not stop.is_set():
         try:
@@ -61,8 +62,8 @@ def retry_patiently(ask: Callable[[], T], patience: float, stop: Stop) -> T | No
 
 
 class TopicPoller:
-    """The topics that one run reads. One that is created again, or is missing for `GONE` seconds, is a DataLoss; a broker
-    that gives no answer for `patience` seconds a Retryable. With `grow`, partitions that appear are told."""
+    """The topics of one run. A topic that is created again, or missing for `GONE` seconds, is a DataLoss. A broker
+    without an answer for `patience` seconds is a Retryable. With `grow`, new partitions are returned."""
 
     def __init__(self, cluster: Cluster, topics: Mapping[str, Topic], patience: float, *, grow: bool) -> None:
         self._cluster, self._patience, self._grow = cluster, patience, grow
@@ -71,33 +72,34 @@ class TopicPoller:
         self._refusals = Streaks()
         self._grown = self._answered = time.monotonic()
         self._looked = dict.fromkeys(topics, self._answered)
-        """When each was looked at, that which was not for the longest first."""
+        """The time of each topic's last check, oldest first."""
         self._away = False
-        # Looks for new topics wait for the broker; records of the topics that are read do not wait for them.
+        # Searches for new topics wait for the broker in another thread, so that records of known topics do
+        # not wait.
         self._pool = ThreadPoolExecutor(1, "new topics")
         self._search: Future[NewPartitions] | None = None
 
     def close(self) -> None:
-        """Look no more. A look that has begun ends by itself, within a few seconds."""
+        """Stop searching. A running search ends within a few seconds."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     @property
     def identity(self) -> dict[str, str]:
-        """Per topic the broker's id of it."""
+        """The broker's id of each topic."""
         return {name: topic.id for name, topic in self._topics.items()}
 
     def note_answer(self) -> None:
-        """The broker has just given something."""
+        """Store that the broker just answered."""
         self._answered = time.monotonic()
 
     def is_due(self, moved: Iterable[str]) -> bool:
-        """Whether it is time to look again, when something has come of the topics `moved`."""
+        """True if it is time for a check, given that offsets of the topics `moved` advanced."""
         last = next(reversed(self._looked.values()), 0.0)
         return bool(self._missed) or time.monotonic() - min([last, *(self._looked.get(t, 0.0) for t in moved)]) >= LOOK
 
     def refresh(self, known: Collection[TopicPartition], moved: Iterable[str]) -> dict[TopicPartition, int]:
-        """Compare with what was known of them the topics `moved`, those that are missing, and some others, each in its turn.
-        The partitions that are not `known`, with their first offsets."""
+        """Compare the topics `moved`, missing topics, and some others in turn with their known state. Returns the
+        partitions that are not in `known`, with their first offsets."""
         fresh: dict[TopicPartition, int] = {}
         self._looked = {p.topic: 0.0 for p in known if p.topic not in self._looked} | self._looked
         some = {*moved, *self._missed, *islice(self._looked, SOME)}
@@ -120,8 +122,9 @@ class TopicPoller:
         return fresh
 
     def confirm_loss(self, partition: TopicPartition, offset: int, said: str) -> None:
-        """The broker refused an offset with these words: a DataLoss if it does not have it. A broker that has just
-        taken over a partition may refuse what it has a moment later; one that goes on refusing is believed."""
+        """Check an offset that the broker refused with the message `said`. Raises DataLoss if the broker does not have
+        it. A broker that just took over a partition may refuse existing offsets for a moment; repeated refusals are
+        final."""
         refusals = self._refusals.add(partition, offset).count
         found = find_losses(self._cluster, self._topics, Position({partition: offset}), self.identity)
         if found or refusals > BELIEVED:
@@ -141,7 +144,7 @@ class TopicPoller:
         refuse_losses({TopicPartition(name, 0): said for name, said in changed})
 
     def _take_new(self, known: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """What the last search found, once it has; otherwise begin one when it is time."""
+        """The result of the last search if it is done; otherwise start a search if it is time."""
         if self._search is None:
             if time.monotonic() - self._grown >= GROW:
                 self._search = self._pool.submit(self._find_new, frozenset(known))
@@ -152,7 +155,7 @@ class TopicPoller:
         fresh = search.result()
         self._away = False
         if fresh.firsts:
-            # Ids that are known stay: a topic created again this very moment must still be seen to differ.
+            # Known ids stay: a topic that was created again just now must still be detected.
             self._topics = {**fresh.topics, **self._topics}
             log.info("Reading %s from the beginning.", _list_some(fresh.firsts))
         return fresh.firsts
@@ -161,7 +164,8 @@ class TopicPoller:
         fresh = {p for p in self._cluster.partitions(timeout=TICK) if p not in known}
         now = self._cluster.describe_topics({p.topic for p in fresh}, timeout=TICK)
         firsts = self._cluster.firsts(fresh.intersection(list_partitions(now)), timeout=TICK)
-        # Of one that is just made the broker may not know it yet: the next search finds it again.
+        # For a partition that was just created the broker may have no offset yet: the next search finds it
+        # again.
         return NewPartitions(now, {p: first for p, first in firsts.items() if first >= 0})
 
 

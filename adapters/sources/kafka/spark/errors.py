@@ -1,4 +1,4 @@
-"""What ends a query over Kafka, as the program's own errors."""
+"""Errors of a query over Kafka as the program's own errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOST = ("KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")
 
 
 def translate_error(error: Exception) -> ReplicatorError:
-    """The error to raise instead of `error`."""
+    """The program's error for `error`."""
     text = str(error)
     if any(sign in text for sign in LOST):
         return DataLoss("Records that come next are gone from the broker.", next_step=describe_reload_or_skip())
@@ -31,7 +31,7 @@ def translate_error(error: Exception) -> ReplicatorError:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raises what `translate_error` makes of an error of Spark."""
+    """Translate Spark's errors with `translate_error`."""
     try:
         yield
     except (Py4JError, PySparkException) as error:

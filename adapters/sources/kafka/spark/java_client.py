@@ -1,6 +1,6 @@
-"""librdkafka's settings as those of the Java client that Spark's executors use.
+"""librdkafka's settings as settings of the Java client, which Spark's executors use.
 
-Files are read here, on the driver, and their contents passed on: no path of this machine means anything on another.
+The driver reads files and sends their contents: its paths do not exist on other machines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TEXTS = {
 TOKENS = "sasl.oauthbearer."
 METHOD, ENDPOINT = f"{TOKENS}method", f"{TOKENS}token.endpoint.url"
 CLIENT = {f"{TOKENS}client.id": "clientId", f"{TOKENS}client.secret": "clientSecret", f"{TOKENS}scope": "scope"}
-"""What the Java client calls them in its line for JAAS (KIP-768)."""
+"""Names of options in the Java client's JAAS line (KIP-768)."""
 OAUTH = (METHOD, ENDPOINT, *CLIENT)
 MECHANISM = ("sasl.mechanism", "sasl.mechanisms")
 CREDENTIALS = ("sasl.username", "sasl.password")
@@ -40,9 +40,9 @@ HOST_CHECK = "ssl.endpoint.identification.algorithm"
 
 
 def java_client(security: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the Java client for librdkafka's `security.*`, `sasl.*` and `ssl.*`. Holds secrets: never log it.
+    """The Java client's settings for librdkafka's `security.*`, `sasl.*` and `ssl.*`. Contains secrets: never log it.
 
-    Raises ConfigProblem naming a setting that has no counterpart, and a file that cannot be read.
+    Raises ConfigProblem that names an unsupported setting, or an unreadable file.
     """
     out: dict[str, str] = {}
     for name, value in security.items():
@@ -78,7 +78,7 @@ def _login(security: Mapping[str, str]) -> dict[str, str]:
 
 
 def _token_login(security: Mapping[str, str]) -> dict[str, str]:
-    """A token of an OAuth server's for a client's id and secret (RFC 6749, section 4.4)."""
+    """Login with a token from an OAuth server for a client id and secret (RFC 6749, section 4.4)."""
     if security.get(METHOD) != "oidc" or ENDPOINT not in security:
         raise _unsupported_error(f"sasl.mechanism OAUTHBEARER without {METHOD} oidc and {ENDPOINT}")
     said = " ".join(f"{own}={_quote(security[name])}" for name, own in CLIENT.items() if name in security)
@@ -91,8 +91,8 @@ def _token_login(security: Mapping[str, str]) -> dict[str, str]:
 
 
 def allow_endpoint(jvm: Any, client: Mapping[str, str]) -> None:
-    """Tell this Java machine that the OAuth server which `client` names may be asked (since Kafka 3.9.1); executors of a
-    cluster are told by `spark.executor.extraJavaOptions`."""
+    """Allow requests to the OAuth server in `client` in this JVM (required since Kafka 3.9.1). Executors of a cluster
+    need `spark.executor.extraJavaOptions`."""
     if ENDPOINT in client:
         jvm.java.lang.System.setProperty(ALLOWED, client[ENDPOINT])
 

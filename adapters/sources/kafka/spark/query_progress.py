@@ -1,4 +1,4 @@
-"""How a streaming query gets on, as Spark tells its listeners."""
+"""Progress of a streaming query, from Spark's listener events."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ Offsets: TypeAlias = Mapping[str, Mapping[str, int]]
 
 
 class ProgressListener(StreamingQueryListener):
-    """Hears of every query of its session, and keeps what it is told of the one that it follows."""
+    """Receives events of all queries in its session, and stores the progress of one of them."""
 
     def __init__(self) -> None:
         self.run_id = ""
         self.pace: Pace | None = None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing is known yet."""
+        """Does nothing: there is no progress yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch has ended."""
+        """Store the progress after a batch."""
         if str(event.progress.runId) == self.run_id:
             self.pace = to_pace(event.progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """No record came for some seconds."""
+        """Set the rates to zero after some seconds without a record."""
         if str(event.runId) == self.run_id and self.pace is not None:
             self.pace = replace(self.pace, input_rows_per_second=0.0, processed_rows_per_second=0.0)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """The next query goes on from here."""
+        """Does nothing: the next query continues."""
 
 
 def to_pace(progress: StreamingQueryProgress) -> Pace:
-    """What a batch says of the stream. Spark gives no number where it has divided by nothing."""
+    """The pace of a batch. Spark gives no finite rate after a division by zero."""
     lags = [lag for source in progress.sources if (lag := _read_lag(source)) is not None]
     return Pace(
         batch_seconds=progress.batchDuration / 1000,
@@ -63,7 +63,7 @@ def _to_finite(rate: float) -> float:
 
 
 def _read_lag(source: SourceProgress) -> int | None:
-    """Records between the end of a batch and the topics' ends when it was planned."""
+    """The number of records between the end of a batch and the topics' ends when it was planned."""
     if not source.endOffset or not source.latestOffset:
         return None
     end: Offsets = json.loads(source.endOffset)

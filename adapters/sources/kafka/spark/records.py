@@ -1,4 +1,4 @@
-"""Kafka's records as Spark reads them, as the raw frame."""
+"""Spark's Kafka records as raw frames."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ....spark.types import spark_schema
 from .errors import translate_errors
 
 KNOWN = ("1582-10-15T00:00:00Z", "9999-12-31T23:59:59.999Z")
-"""Spark's reader takes the days of earlier times for those of the Julian calendar, and so moves them."""
+"""Times that Spark's reader returns unchanged: it shifts earlier ones, as days of the Julian calendar."""
 NO_TIME = -1
-"""Milliseconds that Kafka's protocol has for a record without a time."""
+"""The value in milliseconds of a record without a time in Kafka's protocol."""
 
 
 def to_raw(loaded: DataFrame) -> DataFrame:
-    """The columns of Spark's Kafka source as `domain.change.RAW`. Times that are not `KNOWN` are null."""
+    """The columns of Spark's Kafka source as `domain.change.RAW`. Times outside `KNOWN` are null."""
     at = column("timestamp")
     earliest, latest = (sf.lit(text).cast("timestamp") for text in KNOWN)
     known = at.between(earliest, latest) & (sf.unix_millis(at) != NO_TIME)
@@ -45,7 +45,7 @@ def cache_with_size(frame: DataFrame) -> tuple[DataFrame, int, int]:
 
 
 def split_span(start: Mapping[TopicPartition, int], until: Position, records: int) -> Iterator[Span]:
-    """The way from `start` to `until` in touching spans of at most so many offsets of each partition."""
+    """The range from `start` to `until` in adjacent spans of at most `records` offsets per partition."""
     at = {p: offset for p, offset in start.items() if offset < until[p]}
     while at:
         end = {p: min(until[p], offset + records) for p, offset in at.items()}
@@ -54,7 +54,7 @@ def split_span(start: Mapping[TopicPartition, int], until: Position, records: in
 
 
 def offsets_to_json(position: Mapping[TopicPartition, int]) -> str:
-    """`startingOffsets` and `endingOffsets` as Spark takes them."""
+    """The value of Spark's `startingOffsets` and `endingOffsets`."""
     out: dict[str, dict[str, int]] = {}
     for place, offset in position.items():
         out.setdefault(place.topic, {})[str(place.partition)] = offset
@@ -62,7 +62,7 @@ def offsets_to_json(position: Mapping[TopicPartition, int]) -> str:
 
 
 def partitions_to_json(position: Mapping[TopicPartition, int]) -> str:
-    """`assign` as Spark takes it."""
+    """The value of Spark's `assign`."""
     out: dict[str, list[int]] = {}
     for place in position:
         out.setdefault(place.topic, []).append(place.partition)

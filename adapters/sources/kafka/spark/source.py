@@ -1,4 +1,4 @@
-"""The Kafka source whose records stay on Spark's executors."""
+"""The Kafka source on Spark's executors."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ApplyBatch: TypeAlias = Callable[[Batch[DataFrame]], None]
 
 
 class KafkaSparkSource(KafkaSource):
-    """A `Source` whose frames are `pyspark.sql.DataFrame`, by Structured Streaming; options as of `KafkaSource`.
+    """A `Source` with `pyspark.sql.DataFrame` as frames, with Structured Streaming. Options of `KafkaSource`.
 
-    Partitions are assigned and read from the positions that are given; the query has a checkpoint of its own in each run.
-    Records that are gone end it (`failOnDataLoss`). `max_records_per_trigger` bounds a micro-batch, `trigger` is the time
-    between two. Times of records before 15 October 1582 come as null.
-    What is under `options` holds for the driver's own connections, not for the executors'.
+    Partitions are assigned and read from the given positions; each run has a new checkpoint. Missing records end the
+    query (`failOnDataLoss`). `max_records_per_trigger` limits a micro-batch, `trigger` is the time between two. Record
+    times before 15 October 1582 are null. Settings under `options` apply to the driver's own connections only, not to the
+    executors'.
     """
 
     engine = "spark"
@@ -47,7 +47,7 @@ class KafkaSparkSource(KafkaSource):
         self._nothing = self._spark.createDataFrame([], spark_schema(RAW))
 
     def run(self, start: Position, apply_batch: ApplyBatch, stop: Stop, *, once: bool) -> None:
-        """As the port says; `apply_batch` is called in the caller's thread."""
+        """See the port. Calls `apply_batch` in the caller's thread."""
         topics = retry_patiently(self._cluster.topics, self._options.patience_seconds, stop)
         if topics is None:
             return
@@ -82,13 +82,13 @@ class KafkaSparkSource(KafkaSource):
             "kafka.isolation.level": "read_committed",
             "includeHeaders": "true",
             "failOnDataLoss": "true",
-            # Few partitions must not keep cores idle. Pieces of one partition stay in order.
+            # Otherwise few partitions would leave cores idle. Ranges of one partition stay in order.
             "minPartitions": str(self._spark.sparkContext.defaultParallelism),
             "assign": partitions_to_json(position),
         }
 
     def read(self, start: Position, until: Position, apply_batch: ApplyBatch, stop: Stop) -> None:
-        """As the port says; an `until` above the stream's end is a DataLoss."""
+        """See the port. An `until` above the stream's end is a DataLoss."""
         topics, starts = self._prepare_read(start, until)
         identity = {name: topic.id for name, topic in topics.items()}
         for span in split_span(starts, until, self._options.batch_records):
@@ -101,7 +101,7 @@ class KafkaSparkSource(KafkaSource):
 
 
 class _SparkRun:
-    """One call of `run`: where it stands, and what it hands over."""
+    """The state of one call of `run`."""
 
     def __init__(
         self,
@@ -117,13 +117,13 @@ class _SparkRun:
         self.position = Position()
 
     def announce(self, position: Position) -> None:
-        """An empty batch: partitions that begin here."""
+        """Deliver an empty batch for partitions that start here."""
         self._apply_batch(Batch(self._nothing, Span(position, position), 0, 0, self._watch.identity))
         self.position = self.position.advanced_to(position)
         self._handed = time.monotonic()
 
     def follow(self, stop: Stop, *, once: bool) -> None:
-        """Until `stop`, or with `once` the end of the stream: a query, and a new one whenever partitions appear."""
+        """Read until `stop`, or with `once` up to the end of the stream. New partitions start a new query."""
         while not stop.is_set():
             if self.position:
                 self.stream(stop, once=once)
@@ -133,12 +133,12 @@ class _SparkRun:
                 return
 
     def wait(self, stop: Stop) -> None:
-        """There is no partition yet."""
+        """Wait while there is no partition."""
         stop.wait(WAIT)
         self._pause()
 
     def stream(self, stop: Stop, *, once: bool) -> None:
-        """One query: until `stop`, until its end with `once`, or until there are partitions that it does not read."""
+        """Run one query until `stop`, until its end with `once`, or until new partitions appear."""
         known = len(self.position)
         with closing(self._streaming(self.position, once=once)) as query:
             while not stop.is_set() and len(self.position) == known:

@@ -1,4 +1,4 @@
-"""One streaming query, whose micro-batches are applied by another thread than Spark's."""
+"""A streaming query with micro-batches that another thread than Spark's applies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEGUN = ("offsets", "commits")
 
 @dataclass
 class MicroBatch:
-    """Records on their way from Spark's thread to the one that applies them. `end` is where they end."""
+    """Records on the way from Spark's thread to the thread that applies them, with their end position."""
 
     frame: DataFrame
     end: Position
@@ -39,11 +39,11 @@ class MicroBatch:
 
 
 class StreamingRecords:
-    """A query over assigned partitions, begun at given offsets; a batch `every` so often or, without it, up to where the
-    stream ends now.
+    """A query over assigned partitions, from given offsets. A batch starts in intervals of `every`; without it the query
+    ends at the current end of the stream.
 
-    Positions are the sinks', so the checkpoint is this query's own and begins empty: what a lost or damaged checkpoint
-    would change, a restart does every time.
+    Sinks store positions, so the checkpoint is only for this query and starts empty. A restart always has the same effect
+    as the loss of a checkpoint.
     """
 
     def __init__(self, records: DataFrame, every: str | None) -> None:
@@ -57,20 +57,20 @@ class StreamingRecords:
         self.run_id = str(self._query.runId)
 
     def _hand_over(self, frame: DataFrame, number: int) -> None:
-        """In Spark's thread: wait until the batch is applied."""
+        """Wait in Spark's thread until the batch is applied."""
         batch = MicroBatch(frame, self._read_end(number))
         self._handed.put(batch)
         while not batch.applied.wait(WAIT) and not self._closed.is_set():
             pass
 
     def _read_end(self, number: int) -> Position:
-        """Where a micro-batch ends, as Spark wrote it down before the batch began."""
+        """The end of a micro-batch, which Spark wrote before the batch started."""
         lines = (self._checkpoint / "offsets" / str(number)).read_text(encoding="utf-8").splitlines()
         said: Mapping[str, Mapping[str, int]] = json.loads(lines[2])
         return Position({TopicPartition(t, int(p)): o for t, parts in said.items() for p, o in parts.items()})
 
     def next(self, seconds: float) -> MicroBatch | None:
-        """The next batch; None when none came in so many seconds. Raises what ended the query."""
+        """The next batch; None if there is none within `seconds`. Raises the error that ended the query."""
         try:
             return self._handed.get(timeout=seconds)
         except Empty:
@@ -79,12 +79,12 @@ class StreamingRecords:
             return None
 
     def has_ended(self) -> bool:
-        """Whether no batch will come any more."""
+        """True if no batch will follow."""
         return not self._query.isActive and self._handed.empty()
 
     def close(self) -> None:
-        """End the query. One that waits for a broker does not end before Kafka's client gives up: it is left to that, which
-        does no harm, since it hands nothing over any more and no other query has its checkpoint."""
+        """End the query. A query that waits for a broker ends only when Kafka's client gives up. This is harmless: it
+        delivers nothing any more, and no other query uses its checkpoint."""
         self._closed.set()
         try:
             self._query.stop()
@@ -101,6 +101,6 @@ class StreamingRecords:
         raise translate_error(error) from error
 
     def _is_gone(self, said: str) -> bool:
-        """Whether somebody has deleted the checkpoint, or something in it that Spark looked for."""
+        """True if the checkpoint or a part of it was deleted."""
         missing = rf"{self._checkpoint.name}/\S+ does not exist|No such file or directory: '\S*{self._checkpoint.name}"
         return not all((self._checkpoint / name).is_dir() for name in BEGUN) or re.search(missing, said) is not None
