@@ -1,4 +1,4 @@
-"""Private columns of tables whose rows are written down before lanes read them: masked before that."""
+"""Masking of rows before they are written to a journal."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from replicator.domain.transform.columns import ColumnRule, Mask, refuse_change,
 from ...arrow.masks import mask_values
 
 Noted = Mapping[str, Any]
-"""By column what is noted of its mask: equal for masks that keep the same of values, and tells neither key nor value."""
+"""A note of the mask of each column. Equal masks have equal notes; a note reveals neither key nor value."""
 
 
 class RowMasker:
-    """What is kept of the rows of one table. `declared`: columns that need not be there."""
+    """Masks rows of one table. `declared`: columns that may be missing."""
 
     def __init__(self, table: str, masks: Mapping[str, Mask], keys: Collection[str], declared: Collection[str]) -> None:
         self._table, self._masks, self._keys, self._declared = table, masks, keys, declared
 
     @property
     def mask_notes(self) -> Noted:
-        """What is to be noted beside rows that are written down."""
+        """The notes to store with the rows."""
         return {name: _to_note(name, mask) for name, mask in sorted(self._masks.items())}
 
     def mask_rows(self, rows: pa.Table) -> pa.Table:
-        """The rows as they may be written down. ConfigProblem for a mask that does not suit its column."""
+        """The masked rows. Raises ConfigProblem for a mask that does not fit its column."""
         columns = tuple(Column(field.name, field.type) for field in rows.schema)
         table = TableSpec(self._table, columns, tuple(key for key in self._keys if key in rows.schema.names))
         refuse_unknown_masks(self._masks, table, self._declared)
@@ -41,8 +41,8 @@ class RowMasker:
         return rows
 
     def refuse_others(self, noted: Noted, columns: Collection[str], restart_step: str) -> None:
-        """Raise DataLoss where columns that are `columns` were written down under other masks, as it was `noted`, than
-        these: their values would stay as they are, and be others than those that come."""
+        """Raise DataLoss if stored rows (with `noted`) have other masks for `columns`. Their values would stay, and
+        differ from new values."""
         now = self.mask_notes
         others = sorted(name for name in columns if noted.get(name) != now.get(name))
         if others:
@@ -54,6 +54,6 @@ class RowMasker:
 
 
 def _to_note(name: str, mask: Mask) -> list[Any]:
-    """With the HMAC of its name, by which keys are told apart."""
+    """The note includes an HMAC of the column name, which distinguishes keys."""
     key = mask.key and hmac.new(mask.key, name.encode(), "sha256").hexdigest()
     return [mask.kind, mask.length, mask.text, key or ""]

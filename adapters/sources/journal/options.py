@@ -1,4 +1,4 @@
-"""Options of sources that write what they find into a journal, a Delta table of their own, and read that."""
+"""Options of sources that write rows to a journal, a Delta table of their own, and read that."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from ..delta_table.options import RowsOptions
 from .masking import RowMasker
 
 CHANGE, VERSION = "_change", "_snapshot"
-"""Columns of the journal: what became of a row, and in which reading."""
+"""Columns of the journal: the operation, and the version of the read."""
 T = TypeVar("T", bound="JournalOptions")
 
 
 class JournalOptions(BaseModel):
-    """What they have in common. `state`: the folder of what is kept between runs. `keys`: the columns by which rows are told
-    apart. `schema`: declared columns and their types. `private`: the masks of columns whose values are not to be written
-    down. `batch_records` and `batch_bytes` bound one batch."""
+    """Common options. `state`: the folder for state between runs. `keys`: the key columns. `schema`: declared columns
+    with types. `private`: masks of columns. `batch_records`, `batch_bytes`: limits of one batch."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -37,7 +36,7 @@ class JournalOptions(BaseModel):
 
     @property
     def name(self) -> str:
-        """The table's name, and the stream's."""
+        """The name of the table and of the stream."""
         raise NotImplementedError
 
     @property
@@ -46,7 +45,7 @@ class JournalOptions(BaseModel):
         return Path(self.state) / encode_name(self.name)
 
     def rows_options(self) -> RowsOptions:
-        """How the journal is read."""
+        """The options for reading the journal."""
         return RowsOptions(
             path=str(self.journal),
             table=None,
@@ -58,12 +57,12 @@ class JournalOptions(BaseModel):
         )
 
     def row_masker(self) -> RowMasker:
-        """What is kept of rows."""
+        """The masker of rows."""
         return RowMasker(self.name, self.private, self.keys, self.columns)
 
     @classmethod
     def from_options(cls: type[T], options: Mapping[str, object], what: str) -> T:
-        """The options of a source of `what`. Raises ConfigProblem that names each wrong key."""
+        """The validated options of a source of `what`. Raises ConfigProblem that names each wrong key."""
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:

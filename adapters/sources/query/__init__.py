@@ -1,15 +1,16 @@
-"""Rows of a database that are asked for again and again, by a column that says what is new: a time, or a number that counts.
+"""Rows from repeated queries of a database, by a column that identifies new rows: a time or an increasing number.
 
-**Journal.** A query has no offsets: asked twice, it gives other rows. So what it gave is written down before anybody reads
-it, in a Delta table in the state folder, some rows per commit; and the commit says how far the column was read. Lanes read
-this journal as rows of a Delta table (`..rows`). A kill between two commits loses nothing and gives nothing twice, as rows
-and the place to go on from are one commit.
+**Journal.** A query has no offsets: the same query returns other rows later. So rows are stored before lanes read them,
+in a Delta table in the state folder, some rows per commit. Each commit also has the position in the column. Lanes read
+this journal as rows of a Delta table (`adapters.sources.delta_table`). A kill between two commits loses and duplicates
+nothing, because rows and position are one commit.
 
-**What is asked** is all from the border on, the highest value that was read, less an overlap: transactions that committed
-late have rows with older values, and rows that share the border are several. What was read before is known by its key and
-all of its values (`adapters.sources.query.recent_rows`), and left out.
+**Query.** Each query reads all rows from the highest value that was read, less an overlap: transactions that committed
+late have rows with older values, and several rows may share the highest value. Rows that were read before are recognised
+by their key and all of their values (`adapters.sources.query.recent_rows`), and left out.
 
-**Order.** Of a key what was read later is later, whatever its time says: clocks go back. Versions are times of reading.
+**Order.** For each key the row that was read later is newer, whatever its time is: clocks go back. Versions are times of
+reading.
 """
 
 from .source import QuerySource

@@ -1,4 +1,4 @@
-"""A database as `doctor` looks at it: it answers, and has the columns that it is asked for. Reads no row."""
+"""Check of a database for `doctor`: it answers, and has the required columns. Reads no row."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ NO_DELETES = "Rows that are deleted are not seen: where that matters, read the t
 
 
 class QueryCheck:
-    """`ports.diagnosis.Check`; the options of the source, of which it looks at `PLACE` and, where it is told them, at the
-    `keys` and the `schema` of its table."""
+    """`ports.diagnosis.Check` with the source's options in `PLACE`, and the table's `keys` and `schema` if given."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

@@ -1,4 +1,4 @@
-"""Columns of a database as Arrow: their types, how each is selected, and its values, exactly or not at all."""
+"""Columns of a database as Arrow: their types, the expressions that select them, and exact values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True)
 class SelectedColumn:
-    """A column of the result: what it is called, its type, the expression that selects it, and whether it may be NULL."""
+    """A column of the result: its name, its type, the expression that selects it, and whether it may be NULL."""
 
     name: str
     kind: pa.DataType
@@ -36,13 +36,13 @@ class SelectedColumn:
 
 
 def select_column(column: sa.ColumnClause[Any], nullable: bool, where: str) -> SelectedColumn:
-    """How a column with the type that the database gives it is read. ConfigProblem for one that has no type here."""
+    """The selection of a column with the database's type. Raises ConfigProblem for an unsupported type."""
     kind, choose = _find_type(column.type, where, column.name)
     return SelectedColumn(column.name, kind, choose(column), nullable)
 
 
 def declared_type(name: str, said: str, where: str) -> tuple[pa.DataType, AnyType]:
-    """The type that the configuration declares for a column, and what SQLAlchemy makes values of it with."""
+    """The type that the configuration declares for a column, and SQLAlchemy's type for its values."""
     try:
         kind = find_reader(said).type
     except ValueMisfit as unknown:
@@ -56,11 +56,11 @@ def declared_type(name: str, said: str, where: str) -> tuple[pa.DataType, AnyTyp
 
 
 def to_array(values: Sequence[Any], column: SelectedColumn, doing: str) -> pa.Array:
-    """The values of a column. Fatal, without the value, for one that its type does not hold exactly."""
+    """The values of a column. Raises Fatal, without the value, for a value that the type cannot hold exactly."""
     try:
         return pa.array(_to_plain(values, column.kind), column.kind)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        # Arrow's own sentence has the value in it.
+        # Arrow's own message contains the value.
         raise Fatal(
             f"While {doing}: column {column.name!r} has a value that {column.kind} does not hold.",
             next_step="Correct the row; or write a `query` that casts the column, to text for example, or leaves it out.",
@@ -68,7 +68,7 @@ def to_array(values: Sequence[Any], column: SelectedColumn, doing: str) -> pa.Ar
 
 
 def _to_plain(values: Sequence[Any], kind: pa.DataType) -> Iterable[Any]:
-    """Values as Arrow takes them, where drivers have others. ValueError where it would take one for what it is not."""
+    """Values in the form that Arrow accepts. Raises ValueError for values that Arrow would misread."""
     if t.is_time(kind):
         return [_to_time(value) for value in values]
     if t.is_timestamp(kind) and kind.tz is None:
@@ -85,7 +85,7 @@ def _has_floats(values: Sequence[Any]) -> bool:
 
 
 def _to_time(value: Any) -> Any:
-    """MySQL has lengths of time, of which some are times of day; SQLite has text."""
+    """MySQL returns durations, some of which are times of day; SQLite returns text."""
     if isinstance(value, timedelta):
         if not timedelta() <= value < DAY:
             raise ValueError("no time of day")
@@ -112,7 +112,7 @@ def _select_text(column: Any) -> sa.ColumnElement[Any]:
 
 
 def _select_single(column: Any) -> sa.ColumnElement[Any]:
-    """MySQL writes FLOAT with six digits; in an expression it is a double, and written with all."""
+    """MySQL returns FLOAT with six digits; in an expression it is a double with all digits."""
     return sa.type_coerce(column * sa.literal_column("1e0"), sa.Double())
 
 
@@ -146,7 +146,7 @@ def _double_type(_: Any) -> tuple[pa.DataType, Choose]:
 
 
 def _timestamp_type(kind: Any) -> tuple[pa.DataType, Choose]:
-    """Sessions of MySQL show a TIMESTAMP in their zone, which is UTC here (`database`)."""
+    """MySQL sessions return TIMESTAMP in their time zone, which is UTC here (see `database`)."""
     return pa.timestamp("us", "UTC" if kind.timezone or isinstance(kind, mysql.TIMESTAMP) else None), _select_as_is
 
 
@@ -159,7 +159,7 @@ def _fixed_type(kind: pa.DataType, choose: Choose = _select_as_is) -> Callable[[
 
 
 def _time_type(kind: Any) -> tuple[pa.DataType, Choose]:
-    """As the driver gives it: SQLAlchemy makes a time of any TIME of MySQL, of -01:00:00 and 838:59:59 too."""
+    """Read as the driver returns it: SQLAlchemy converts every TIME of MySQL to a time of day, even -01:00:00."""
     return (pa.string(), _select_text) if kind.timezone else (pa.time64("us"), _cast_as(sa.types.NullType()))
 
 
@@ -189,7 +189,7 @@ KINDS: tuple[tuple[Any, Callable[[Any], tuple[pa.DataType, Choose]]], ...] = (
     ((mysql.SET, sa.String), _fixed_type(pa.string(), _cast_as(sa.String()))),
     (sa.types._Binary, _fixed_type(pa.binary(), _cast_as(sa.LargeBinary()))),
 )
-"""By what SQLAlchemy calls a type, the narrower before the wider."""
+"""By SQLAlchemy's type, narrower types before wider ones."""
 DECLARED: tuple[tuple[Callable[[Any], bool], Callable[[Any], AnyType]], ...] = (
     (t.is_integer, lambda _: sa.BigInteger()),
     (t.is_floating, lambda _: sa.Double()),

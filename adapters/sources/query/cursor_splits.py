@@ -1,4 +1,4 @@
-"""The first rows, read by several connections side by side: each a range of the cursor column."""
+"""The first rows, read by several connections at the same time, each with a range of the cursor column."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from .journal import CursorRange
 
 TURN = 0.2
 Come = tuple[int, pa.Table | None]
-"""Rows of the part of that number; None at its end."""
+"""Rows of the part with that number; None at its end."""
 
 
 def split_range(reading: QueryConnection, count: int) -> tuple[CursorRange, ...]:
-    """At most so many ranges of one width: all rows that lie below the highest value. None where there is nothing to share
-    out."""
+    """At most `count` ranges of equal width, with all rows below the highest value. Empty if nothing can be divided."""
     low, high = reading.read_lowest(), reading.read_highest()
     if low is None or high is None or low == high:
         return ()
@@ -40,7 +39,7 @@ def _value_between(low: Value, high: Value, number: int, count: int) -> Value:
 
 
 class ParallelReader:
-    """Reads the parts that are not done, each from its border on, over a connection of its own. Few rows wait."""
+    """Reads the unfinished parts, each from its border, with a connection of its own. Few rows are queued."""
 
     def __init__(self, database: QueryDatabase, parts: tuple[CursorRange, ...], borders: CursorValues) -> None:
         self._database, self._parts, self._borders = database, parts, borders
@@ -48,7 +47,7 @@ class ParallelReader:
         self._ended = Event()
 
     def read_rows(self) -> Iterator[Come]:
-        """What comes, of each part in its order. Raises what any of them raises."""
+        """The rows, for each part in its order. Raises the first error of any part."""
         numbers = [number for number, part in enumerate(self._parts) if not part.done]
         threads = [
             Thread(target=self._read_range, args=(number,), name=f"range {number}", daemon=True) for number in numbers
@@ -83,7 +82,7 @@ class ParallelReader:
                     if not self._offer((number, rows)):
                         return
             self._offer((number, None))
-        except BaseException as problem:  # Raised where the rows are taken.
+        except BaseException as problem:  # Raised in the thread that reads the queue.
             self._offer(problem)
 
     def _offer(self, come: Come | BaseException) -> bool:

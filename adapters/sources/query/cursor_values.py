@@ -1,4 +1,4 @@
-"""Values of the column that says what is new: read from text, written as text, and moved back by an overlap."""
+"""Values of the cursor column: parsed, written as text, and reduced by the overlap."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from replicator.domain.errors import ConfigProblem
 from .options import QueryOptions
 
 Value = Any
-"""A date, a datetime, an int or a Decimal without places: one kind for one column, which compares."""
+"""A date, datetime, int or Decimal without places. All values of one column have the same type and are comparable."""
 LATE = timedelta(minutes=5)
-"""The overlap of times when nothing is said, and of numbers:"""
+"""The default overlap for times; for numbers it is `NUMBERS`."""
 NUMBERS = 1_000
 
 
 class CursorValues:
-    """What a column of this type can be asked. ConfigProblem for a column that does not say what is new, and for options
-    that do not go with it."""
+    """Operations on values of a cursor column with this type. Raises ConfigProblem for an unsuitable column, and for
+    options that do not fit it."""
 
     def __init__(self, options: QueryOptions, kind: pa.DataType) -> None:
         self.kind = kind
@@ -39,7 +39,7 @@ class CursorValues:
         self.first = None if options.start_after is None else self._parse_option(options.start_after)
 
     def lower_bound(self, border: Value | None) -> Value | None:
-        """From where to read, where it was read up to `border`."""
+        """The lower limit of the next read after one up to `border`."""
         if border is None:
             return None
         if t.is_date(self.kind):
@@ -50,17 +50,17 @@ class CursorValues:
             return None
 
     def advance(self, border: Value | None, value: Value, clock: Value | None) -> Value:
-        """The border once `value` was read: it never falls, and never lies beyond the server's clock, as one row of the year
-        2099 would hide all that come before."""
+        """The border after `value` was read. It never decreases, and never exceeds the server's clock: otherwise one row
+        with a time in 2099 would hide all later rows."""
         reached = value if clock is None else min(value, clock)
         return reached if border is None else max(border, reached)
 
     def to_text(self, value: Value) -> str:
-        """The value for `from_text`."""
+        """The value as text for `from_text`."""
         return value.isoformat() if self.is_time else str(value)
 
     def from_text(self, text: str) -> Value:
-        """What `text` wrote."""
+        """The value of a text from `to_text`."""
         if t.is_timestamp(self.kind):
             return datetime.fromisoformat(text)
         if t.is_date(self.kind):
@@ -68,7 +68,7 @@ class CursorValues:
         return Decimal(text) if t.is_decimal(self.kind) else int(text)
 
     def normalize(self, value: Value) -> Value:
-        """A value as Arrow gives it, or a driver, in the one form that all are compared in."""
+        """A value from Arrow or a driver, in a form for comparisons."""
         if t.is_timestamp(self.kind):
             if isinstance(value, str):
                 value = datetime.fromisoformat(value)

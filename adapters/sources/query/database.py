@@ -1,4 +1,4 @@
-"""A database that is asked: its connections, and what a table or a query of it gives."""
+"""A queried database: its connections, and the rows of a table or query."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from .errors import translate_errors
 from .options import QueryOptions
 
 PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
-"""What SQLAlchemy takes for a parameter in the text of a query, which has none."""
+"""Matches what SQLAlchemy would read as a parameter in a query's text; queries have none."""
 FIRST_FETCH, MOST_FETCHED = 100, 5_000
-"""Rows that are fetched at once: at first, and where rows are narrow."""
+"""Rows per fetch: at first, and at most."""
 FETCHED_PER_CHUNK = 8
 BRIEF = 10
-"""Seconds within which every answer has to come where somebody waits for it."""
+"""The timeout for answers in seconds if a person waits."""
 ON_CONNECT = {
     "postgresql": ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "SET cursor_tuple_fraction = 1"),
-    # A TIMESTAMP is shown in the session's zone; who reads slowly is dropped after net_write_timeout.
+    # TIMESTAMP values are returned in the session's time zone; slow readers are dropped after
+    # net_write_timeout.
     "mysql": ("SET SESSION TRANSACTION READ ONLY", "SET time_zone = '+00:00'", "SET net_write_timeout = 3600"),
 }
-# The drivers' own waits have no end: a connection on which nobody answers any more would be waited for forever. With PyMySQL
-# nobody finds out whether the server still works: the limit of an answer is that of a statement too.
+# The drivers themselves wait forever on a dead connection. PyMySQL cannot check if the server still works, so
+# the limit for an answer also limits a statement.
 TO_SERVER = {
     "psycopg": {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3},
     "pymysql": {"connect_timeout": 10, "read_timeout": MY_ANSWER_SECONDS, "write_timeout": MY_ANSWER_SECONDS},
@@ -49,13 +50,13 @@ UTC_CLOCK = {"mysql": "SELECT utc_timestamp(6)"}
 
 
 def family(dialect: sa.Dialect) -> str:
-    """The kind of server: MariaDB is spoken to as MySQL is."""
+    """The kind of server: MariaDB is handled like MySQL."""
     return "mysql" if dialect.name == "mariadb" else dialect.name
 
 
 class QueryDatabase:
-    """The database of these options; a connection for each reading. ConfigProblem for a driver that is not installed.
-    `brief`: every answer has to come within seconds. With psycopg and PyMySQL all waits for an answer end."""
+    """The database in these options, with a connection for each read. Raises ConfigProblem for a missing driver. `brief`:
+    every answer must arrive within seconds. With psycopg and PyMySQL all waits for answers are limited."""
 
     def __init__(self, options: QueryOptions, *, brief: bool = False) -> None:
         self._brief = brief
@@ -79,23 +80,23 @@ class QueryDatabase:
 
     @contextmanager
     def connect(self) -> Iterator[QueryConnection]:
-        """A connection of its own, which cannot write. Raises Retryable while the server does not answer, ConfigProblem for
-        a table, column or query that it does not know, EnvironmentProblem where it refuses the role, Fatal for a value that
-        its column's type does not hold."""
+        """A read-only connection. Raises Retryable while the server does not answer, ConfigProblem for an unknown table
+        or column or an invalid query, EnvironmentProblem if the server refuses the user, Fatal for a value that its
+        column's type cannot hold."""
         with translate_errors(self._doing, self._engine.dialect):
             connection = self._engine.connect()
             try:
                 for statement in ON_CONNECT.get(family(self._engine.dialect), ()):
                     connection.exec_driver_sql(statement)
-                connection.commit()  # What was said of the session is said of the transactions after this one.
+                connection.commit()  # Session settings apply to the transactions after this one.
                 yield QueryConnection(connection, self._options, self._doing, self.refuse_cancelled)
             finally:
-                # Not given back: a driver may read all that is left of a result before it closes it.
+                # Not returned to the pool: a driver may read the rest of a result before it closes it.
                 connection.invalidate()
                 connection.close()
 
     def _open_connection(self, _: sa.Dialect, __: Any, given: Sequence[Any], named: dict[str, Any]) -> TimeoutConnection:
-        """What SQLAlchemy takes for the driver's connection."""
+        """Opens the driver connection for SQLAlchemy."""
         connection = TimeoutConnection.connect(*given, **named)
         if not self._brief:
             connection.limit_waits(ANSWER_SECONDS, self._ended)
@@ -103,18 +104,18 @@ class QueryDatabase:
         return connection
 
     def cancel(self) -> None:
-        """End what another thread is reading, now or later: it raises Retryable there, once rows have come, or where the
-        server of psycopg will not answer."""
+        """End reads of other threads, now or later. They raise Retryable after the next rows, or if a psycopg server does
+        not answer."""
         self._ended.set()
 
     def refuse_cancelled(self) -> None:
-        """Raise Retryable where `cancel` was called."""
+        """Raise Retryable if `cancel` was called."""
         if self._ended.is_set():
             raise Retryable(f"{self._doing.capitalize()} was ended.")
 
 
 class QueryConnection:
-    """What one connection reads. `columns`: what there is, in order."""
+    """Reads with one connection. `columns`: all columns, in order."""
 
     def __init__(self, connection: sa.Connection, options: QueryOptions, doing: str, turn: Callable[[], None]) -> None:
         self._connection, self._options, self._doing, self._turn = connection, options, doing, turn
@@ -135,7 +136,7 @@ class QueryConnection:
         return pa.schema([pa.field(column.name, column.kind) for column in self.columns])
 
     def read_clock(self) -> Value | None:
-        """The server's time as the cursor column would have it; None for numbers."""
+        """The server's time in the type of the cursor column; None for numbers."""
         kind = self.borders.kind
         if not self.borders.is_time:
             return None
@@ -145,7 +146,7 @@ class QueryConnection:
         return self.borders.normalize(self._connection.execute(statement).scalar_one())
 
     def refuse_nulls(self) -> None:
-        """DataLoss where the cursor column is NULL in a row: nobody would see it change."""
+        """Raise DataLoss if the cursor column is NULL in a row: its changes would not be detected."""
         if self._cursor is not None and self._cursor.nullable:
             found: Any = (
                 sa.select(sa.literal_column("1")).select_from(self._relation).where(self._cursor_column.is_(None)).limit(1)
@@ -158,13 +159,13 @@ class QueryConnection:
                 )
 
     def check_query(self) -> None:
-        """Ask for rows as `read_rows` does, and read none."""
+        """Run the query of `read_rows` without reading a row."""
         self.read_clock()
         every = self._add_range(sa.select(*(c.expression.label(c.name) for c in self.columns)), None, None)
         self._connection.execute(every.order_by(self._cursor_column).limit(0)).fetchall()
 
     def is_unique(self, names: Sequence[str]) -> bool:
-        """Whether the table has a primary key or a unique index over no more than these columns."""
+        """True if the table has a primary key or unique index over these columns or a part of them."""
         found = sa.inspect(self._connection)
         place, name = _split_table_name(self._options.table)
         unique = [found.get_pk_constraint(name, place).get("constrained_columns") or []]
@@ -174,15 +175,15 @@ class QueryConnection:
         return any(columns and set(columns) <= set(names) for columns in unique)
 
     def read_highest(self) -> Value | None:
-        """The highest value of the cursor column, None without rows."""
+        """The highest value of the cursor column; None without rows."""
         return self._read_one(sa.func.max(self._cursor_column))
 
     def read_lowest(self) -> Value | None:
-        """The lowest that is read at all."""
+        """The lowest value of the cursor column in the readable range."""
         return self._read_one(sa.func.min(self._cursor_column))
 
     def read_rows(self, lower: Value | None, upper: Value | None = None) -> Iterator[pa.Table]:
-        """The rows from `lower` on, and below `upper`, by the cursor column: some at a time, never many."""
+        """The rows from `lower` up to, but not including, `upper`, ordered by the cursor column, in small tables."""
         statement = self._add_range(sa.select(*(c.expression.label(c.name) for c in self.columns)), lower, upper)
         streamed = self._connection.execution_options(stream_results=True, max_row_buffer=MOST_FETCHED)
         result = streamed.execute(statement.order_by(self._cursor_column))
@@ -224,7 +225,7 @@ class QueryConnection:
         return statement.where(*conditions)
 
     def _to_parameter(self, value: Value) -> Any:
-        """A value as the server's drivers take it: only PostgreSQL's know zones."""
+        """A value in the form of the server's driver: only PostgreSQL's drivers support time zones."""
         zoned = isinstance(value, datetime) and value.tzinfo is not None
         plain = value.replace(tzinfo=None) if zoned and family(self._connection.dialect) != "postgresql" else value
         return sa.literal(plain, sa.DateTime(timezone=zoned) if isinstance(value, datetime) else None)
@@ -235,7 +236,7 @@ class QueryConnection:
 
 
 def _split_table_name(table: str) -> tuple[str | None, str]:
-    """Schema and name of `TABLE` or `SCHEMA.TABLE`."""
+    """Schema and name from `TABLE` or `SCHEMA.TABLE`."""
     first, dot, rest = table.partition(".")
     return (first, rest) if dot else (None, first)
 
@@ -258,7 +259,7 @@ def _select_table(connection: sa.Connection, options: QueryOptions) -> tuple[Any
 
 
 def _widen_type(kind: AnyType) -> AnyType:
-    """SQLite keeps whole numbers of 64 bits and doubles, whatever a column is called."""
+    """SQLite stores 64-bit integers and doubles, whatever the column's type is."""
     if isinstance(kind, sa.Integer):
         return sa.BigInteger()
     return sa.Double() if isinstance(kind, sa.Float) else kind

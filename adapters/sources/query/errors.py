@@ -1,4 +1,4 @@
-"""What an error of SQLAlchemy or of a driver means: try again, or stop. Sentences hold no value of a row."""
+"""Errors of SQLAlchemy and drivers as the program's errors: retryable or not. Messages contain no value of a row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAST = "Correct the row; or write a `query` that casts the column, to text for e
 
 @contextmanager
 def translate_errors(doing: str, dialect: sa.Dialect) -> Iterator[None]:
-    """Raises the program's errors for what goes wrong with the database while `doing`."""
+    """Translate database errors while `doing`."""
     try:
         yield
     except ReplicatorError:
@@ -33,7 +33,8 @@ def translate_errors(doing: str, dialect: sa.Dialect) -> Iterator[None]:
     except sa.exc.SQLAlchemyError as error:
         raise ConfigProblem(f"SQLAlchemy refused while {doing}: {type(error).__name__}.", next_step=CORRECT) from error
     except (TypeError, ValueError, OverflowError, DecimalException) as error:
-        # A driver's, or SQLAlchemy's: its sentence has the value in it. TypeError: a text in a numeric column of SQLite.
+        # From a driver or SQLAlchemy; its message contains the value. TypeError: text in a numeric column of
+        # SQLite.
         raise Fatal(f"While {doing}: a value cannot be read ({type(error).__name__}).", next_step=CAST) from None
 
 

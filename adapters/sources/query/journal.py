@@ -1,4 +1,4 @@
-"""What is kept of readings: their rows, and how far the cursor column was read, in the same commits."""
+"""The journal of a query: its rows, and the position in the cursor column, in the same commits."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ OF_COMMIT = "replicator.query"
 TOLD_BY = "asked.json"
 MASKS = "masks"
 READ = "r"
-"""What all rows are: nobody says whether one is new or was changed."""
+"""The operation of all rows: a query does not show if a row is new or changed."""
 
 
 @dataclass(frozen=True)
 class CursorRange:
-    """A range of cursor values that is read by itself at first, as text: from `lower` on, below `upper`; read up to
-    `border`, or `done`."""
+    """A range of cursor values that is read separately at first, as text: from `lower` up to, but not including, `upper`.
+    `border`: the last value that was read; `done`: it was read completely."""
 
     lower: str | None
     upper: str | None
@@ -45,7 +45,7 @@ class CursorRange:
 
 @dataclass(frozen=True)
 class QueryProgress:
-    """How far the cursor column was read, as text; while the first rows are read in `parts`, each for itself. `version`: of
+    """The position in the cursor column, as text, and the state of `parts` while the first rows are read. `version`: of
     the newest rows."""
 
     version: int = 0
@@ -53,23 +53,23 @@ class QueryProgress:
     parts: tuple[CursorRange, ...] = ()
 
     def to_text(self) -> str:
-        """For `from_text`."""
+        """The text for `from_text`."""
         parts = [[p.lower, p.upper, p.border, p.done] for p in self.parts]
         return json.dumps({"version": self.version, "border": self.border, "parts": parts})
 
     @classmethod
     def from_text(cls, text: str) -> QueryProgress:
-        """What `to_text` wrote."""
+        """The progress of a text from `to_text`."""
         said = json.loads(text)
         return cls(said["version"], said["border"], tuple(CursorRange(*part) for part in said["parts"]))
 
     def with_part(self, number: int, part: CursorRange) -> QueryProgress:
-        """With another state of the part of that number."""
+        """The progress with another state of the part with that number."""
         return replace(self, parts=tuple(part if i == number else p for i, p in enumerate(self.parts)))
 
 
 class QueryJournal:
-    """The rows that were read, each commit with the progress after it. Its caller sees to it that one process writes."""
+    """The rows that were read, with the progress in each commit. The caller ensures that only one process writes."""
 
     def __init__(self, options: QueryOptions) -> None:
         self._options = options
@@ -80,12 +80,12 @@ class QueryJournal:
 
     @property
     def has_rows(self) -> bool:
-        """Whether anything was ever read."""
+        """True if rows were ever read."""
         return has_table(local_folder(str(self._path)))
 
     def check_rules(self) -> None:
-        """Raise DataLoss where rows were read by another cursor column, told apart by other keys, or written down under
-        other masks, than is said now: what was read could not be gone on from."""
+        """Raise DataLoss if stored rows were read with another cursor column, other keys or other masks than configured:
+        reading could not continue from them."""
         now, was = self._current_rules(), self._read_note()
         others = [name for name in now if was is not None and was[name] != now[name]]
         if others:
@@ -98,8 +98,8 @@ class QueryJournal:
             self._privacy.refuse_others(masks, self._read_schema().names, self._anew)
 
     def begin(self, schema: pa.Schema) -> None:
-        """Make it, for rows of these columns; where it is there, let these be no other ones: DataLoss where a column is gone
-        or of another type."""
+        """Create the journal for rows with these columns. If it exists, raise DataLoss for missing columns and other
+        types."""
         if not self.has_rows:
             if (self._read_note() or {}).get("made"):
                 raise DataLoss(f"{self._path} is gone, and with it what was read of the database.", next_step=self._anew)
@@ -110,13 +110,13 @@ class QueryJournal:
                 [pa.field(f.name, storage_type(f.type)) for f in self._read_schema() if f.name not in own]
             )
             if (self._read_note() or {}).get(MASKS) != self._privacy.mask_notes:
-                self._write_note(made=True)  # Masks of columns that are not there yet have come.
+                self._write_note(made=True)  # Masks of columns that are new may have been added.
         remedy = "Give it back to the table, or to the query"
         now = ReadSnapshot(self._options.name, 0, schema.empty_table(), remedy=remedy)
         align_rows(self._schema.empty_table(), now, str(self._state))
 
     def read_progress(self) -> QueryProgress:
-        """How far the newest commit says that was read. Who compacts the journal commits too."""
+        """The progress in the newest commit with one. Compaction of the journal also makes commits."""
         with translate_errors(self._options.name):
             for commit in DeltaTable(str(self._path)).history():
                 if OF_COMMIT in commit:
@@ -124,11 +124,11 @@ class QueryJournal:
         raise DataLoss(f"No commit of {self._path} says how far was read.", next_step=self._anew)
 
     def append(self, rows: pa.Table, progress: QueryProgress) -> None:
-        """The rows, as version `progress.version`, and how far was read with them."""
+        """Append rows as version `progress.version`, with the progress."""
         names = [CHANGE, VERSION, *rows.schema.names]
         count = rows.num_rows
         told = [pa.repeat(pa.scalar(READ), count), pa.repeat(pa.scalar(progress.version, pa.int64()), count)]
-        # In one piece: delta-rs may write each to a file of its own.
+        # As one chunk: delta-rs may write each chunk to a file of its own.
         whole = pa.table([*told, *rows.columns], names=names).combine_chunks()
         with translate_errors(self._options.name):
             said = CommitProperties(custom_metadata={OF_COMMIT: progress.to_text()})
@@ -137,7 +137,7 @@ class QueryJournal:
         self._schema = rows.schema
 
     def read_rows(self, condition: pc.Expression | None = None) -> Iterator[tuple[pa.Table, pa.Array]]:
-        """The rows for which it holds, some at a time, with their versions."""
+        """The rows that match the condition with their versions, in small tables."""
         with translate_errors(self._options.name):
             found = DeltaTable(str(self._path)).to_pyarrow_dataset().scanner(filter=condition, batch_size=32_768)
             for batch in found.to_batches():
@@ -173,7 +173,7 @@ class QueryJournal:
             return pa.schema(DeltaTable(str(self._path)).schema().to_arrow())
 
     def _read_note(self) -> Mapping[str, Any] | None:
-        """What is noted, with all that `_current_rules` has; None where nothing is."""
+        """The stored rules, with all names of `_current_rules`; None if there are none."""
         file = self._state / TOLD_BY
         if not file.exists():
             return None

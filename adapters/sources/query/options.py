@@ -1,4 +1,4 @@
-"""Options of the source that asks a database for what is new."""
+"""Options of the query source."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from replicator.domain.errors import ConfigProblem
 from ..journal.options import JournalOptions
 
 DRIVERS = {"mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql", "postgres": "postgresql+psycopg"}
-"""Schemes that name no driver, where SQLAlchemy would take one that is not installed here."""
+"""Drivers for schemes without one, for which SQLAlchemy would choose a driver that is not installed."""
 
 
 def normalize_url(dsn: SecretStr) -> SecretStr:
-    """The URL with the driver that is here. ValueError, without its text, for what is no URL."""
+    """The URL with an installed driver. Raises ValueError, without the text, for an invalid URL."""
     scheme, found, rest = dsn.get_secret_value().partition("://")
     text = f"{DRIVERS.get(scheme, scheme)}{found}{rest}"
     try:
@@ -29,13 +29,15 @@ def normalize_url(dsn: SecretStr) -> SecretStr:
 
 
 class QueryOptions(JournalOptions):
-    """`sources.<name>` of the configuration with `transport: query`.
+    """`sources.<name>` in the configuration with `transport: query`.
 
-    `dsn` is the URL of the database, `table` the table's name, and `query` what is asked, by default all of the table; then
-    `schema` are its columns and their types. `cursor_column` says what is new: whole numbers, dates or times. Rows at or
-    below `start_after` are never read. `overlap`: how far below the highest value that was read it is read again, a time for
-    times and a number for numbers. `every`: seconds from one reading to the next. `ranges`: how many connections read side
-    by side at first. `chunk_records` and `chunk_bytes` bound what is held of a reading. Others: see `JournalOptions`.
+    - `dsn`: the URL of the database. `table`: the table's name.
+    - `query`: the query, by default the whole table. With a query, `schema` has its columns and types.
+    - `cursor_column`: integers, dates or times that identify new rows. Rows at or below `start_after` are never read.
+    - `overlap`: the part below the highest read value that is read again: a duration for times, a number for numbers.
+    - `every`: seconds between two reads. `ranges`: the number of connections for the first read.
+    - `chunk_records`, `chunk_bytes`: limits of rows in memory.
+    - Others: see `JournalOptions`.
     """
 
     dsn: Annotated[SecretStr, AfterValidator(normalize_url)]
@@ -59,12 +61,12 @@ class QueryOptions(JournalOptions):
 
     @property
     def name(self) -> str:
-        """The table's name, and the stream's."""
+        """The name of the table and of the stream."""
         return self.table
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> QueryOptions:
-        """The options checked. Raises ConfigProblem that names each wrong key, and one where no key is known."""
+        """The validated options. Raises ConfigProblem that names each wrong key, and for a missing key."""
         found = cls.from_options(options, "a query")
         if not found.keys:
             raise ConfigProblem(

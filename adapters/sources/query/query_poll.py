@@ -1,4 +1,4 @@
-"""When a database is asked, and what becomes of what it says."""
+"""Polls of a database: schedule, and storage of new rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMEDY = "Correct the rows in the database, or the query"
 
 
 class QueryPolls:
-    """Readings one after the other, each from where the last one ended. For one thread at a time."""
+    """Consecutive reads, each from the end of the last one. For one thread at a time."""
 
     def __init__(self, options: QueryOptions) -> None:
         self._options = options
@@ -39,7 +39,7 @@ class QueryPolls:
         self._recent: RecentRows | None = None
 
     def run(self) -> bool:
-        """One reading, to its end; False where another process is at one."""
+        """One complete read; False if another process is reading."""
         try:
             lock = LaneLock(Path(self._options.state) / "lock", self._options.name)
         except Fenced:
@@ -51,7 +51,7 @@ class QueryPolls:
             with self.database.connect() as reading:
                 self._run(reading)
         except BaseException:
-            # What was committed is known again from the journal.
+            # The journal has what was committed.
             self._progress = self._recent = None
             raise
         finally:
@@ -78,7 +78,7 @@ class QueryPolls:
         self._progress, self._recent = progress, recent
 
     def _read_in_parallel(self, reading: QueryConnection, progress: QueryProgress, clock: Value | None) -> QueryProgress:
-        """The first rows in parts, where they are to be read so: all below the value up to which they were read then."""
+        """Read the first rows in parts, if configured: all rows below the value that was the highest then."""
         borders, is_new = reading.borders, not progress.version and not progress.parts
         if is_new and self._options.ranges > 1:
             progress = replace(progress, parts=split_range(reading, self._options.ranges))
@@ -101,7 +101,7 @@ class QueryPolls:
         return borders.normalize(rows[self._options.cursor_column][-1].as_py())
 
     def _write_rows(self, some: pa.Table, recent: RecentRows | None, progress: QueryProgress) -> QueryProgress:
-        """The progress once the rows that are not known are in the journal, with it."""
+        """Store the new rows in the journal, with the progress. Returns the progress."""
         rows = self._to_stored(some)
         news = rows if recent is None else recent.select_news(rows)
         if news.num_rows:
@@ -112,13 +112,13 @@ class QueryPolls:
         return progress
 
     def _to_stored(self, some: pa.Table) -> pa.Table:
-        """The rows as they are written down. Raises where they cannot be."""
+        """The rows in the form in which they are stored. Raises for unusable rows."""
         rows = to_storable(some)
         refuse_unusable(self._to_snapshot(rows), self._options.keys)
         return self._privacy.mask_rows(rows)
 
     def _load_recent(self, schema: pa.Schema, floor: Value | None) -> RecentRows:
-        """The rows at or above the floor, of each key what was read last."""
+        """The rows at or above `floor`: for each key the one that was read last."""
         if self._recent is not None and self._recent.schema.equals(schema):
             return self._recent
         recent = RecentRows(schema, self._options.keys, self._options.cursor_column)
@@ -128,7 +128,7 @@ class QueryPolls:
         at = pc.field(cursor.name) >= pa.scalar(floor, cursor.type)
         oldest = min((pc.min(versions).as_py() for _, versions in self.journal.read_rows(at)), default=None)
         if oldest is not None:
-            # What was read later of these keys may lie below the floor.
+            # Rows of these keys that were read later may be below the floor.
             for rows, versions in self.journal.read_rows(pc.field(VERSION) >= oldest):
                 recent.add(_cast_rows(rows, schema), versions)
         self._drop_recent(recent, floor)
@@ -143,7 +143,7 @@ class QueryPolls:
 
 
 def _next_version(version: int) -> int:
-    """Versions are times, in microseconds, as far as clocks let them."""
+    """The next version: the time in microseconds, or one above the last version if the clock is behind."""
     return max(version + 1, time.time_ns() // 1_000)
 
 
@@ -153,14 +153,14 @@ def _cast_rows(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class QueryPoller(PacedPoller):
-    """`SnapshotPoller` of what is new."""
+    """`SnapshotPoller` of new rows."""
 
     def __init__(self, options: QueryOptions, polls: Callable[[QueryOptions], QueryPolls] = QueryPolls) -> None:
         self._name, self._polls = options.name, polls(options)
         super().__init__(self._polls.run, options.every)
 
     def begin(self) -> None:
-        """Retryable while nothing is known of the columns."""
+        """Raises Retryable while the columns are unknown."""
         ends = time.monotonic() + FIRST_WITHIN
         while not self._polls.journal.has_rows and time.monotonic() < ends:
             self._wait(TURN)
@@ -172,5 +172,5 @@ class QueryPoller(PacedPoller):
         self._polls.journal.check_rules()
 
     def close(self) -> None:
-        """See `SnapshotPoller`: nothing is read after that."""
+        """See `SnapshotPoller`: ends all reads."""
         self._polls.database.cancel()

@@ -1,4 +1,4 @@
-"""The rows that may be read again, and how they are known: by their key and a digest of all their values."""
+"""Rows that may be read again, identified by their key and a digest of all values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ AT, DIGEST, VERSION = "cursor_value", "digest", "version_of"
 
 
 class RecentRows:
-    """What was read last of each key, while its cursor value is not below the floor: some 32 bytes a row, and its key, so
-    that a table of which all rows have one time fits, too.
+    """The last read row of each key with a cursor value at or above the floor: about 32 bytes per row, and its key. So a
+    table with equal times in all rows fits, too.
 
-    The digest has 64 bits, and is compared with the one before of the same key alone.
+    The digest has 64 bits, and is only compared with the last one of the same key.
     """
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], cursor: str) -> None:
@@ -28,14 +28,14 @@ class RecentRows:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows that are compared."""
+        """The columns of the compared rows."""
         return self._schema
 
     def __len__(self) -> int:
         return int(self._known.num_rows)
 
     def select_news(self, rows: pa.Table) -> pa.Table:
-        """Those of the rows that are not known, or that hold other values now."""
+        """The rows that are new or have other values."""
         if not self._known.num_rows:
             return rows
         same = " AND ".join(f"o.k{i} = n.k{i}" for i in self._keys)
@@ -49,7 +49,7 @@ class RecentRows:
         return rows.take(found["i"])
 
     def add(self, rows: pa.Table, versions: pa.Array) -> None:
-        """These were read, in any order: of a key the one with the highest version counts."""
+        """Add rows that were read, in any order: for each key the highest version counts."""
         by = ", ".join(f"k{i}" for i in self._keys)
         told = pa.table([*rows.columns, versions], names=[*_number_columns(rows), VERSION])
         with open_session() as duck:
@@ -63,7 +63,7 @@ class RecentRows:
         self._known = pa.table(found).cast(self._known.schema)
 
     def drop_below(self, floor: pa.Scalar) -> None:
-        """Rows below that are not read again."""
+        """Remove rows below `floor`, which are not read again."""
         self._known = self._known.filter(pc.greater_equal(self._known[AT], floor))
 
     @property
@@ -78,5 +78,5 @@ def _number_rows(rows: pa.Table) -> pa.Table:
 
 
 def _number_columns(rows: pa.Table) -> list[str]:
-    """By number, as DuckDB folds the case of names."""
+    """Columns by number, because DuckDB ignores the case of names."""
     return [f"c{i}" for i in range(rows.num_columns)]

@@ -1,4 +1,4 @@
-"""The source that asks a database: writes what is new into its journal, and reads that."""
+"""The query source: writes new rows to its journal, and reads that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .query_poll import QueryPoller
 
 
 class QuerySource(SnapshotJournalRows[pa.Table], LocalTableRows):
-    """A `Source` of the rows that a query gives (see the package). Its one topic is called as the table; lanes without a
+    """A `Source` of rows from a query (see the package). Its one topic has the name of the table. Lanes without a
     position begin with the first rows that were read."""
 
     def __init__(self, options: Mapping[str, object]) -> None:

@@ -1,4 +1,4 @@
-"""The source that asks a database, whose rows are then read by Spark's executors."""
+"""The query source on Spark's executors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .query_poll import QueryPoller
 
 
 class QuerySparkSource(SnapshotJournalRows[DataFrame], SparkTableRows):
-    """As `QuerySource`; its options, and `spark`. The driver asks the database and writes the journal, which executors read:
-    so both must see the state folder."""
+    """Like `QuerySource`; its options, and `spark`. The driver queries the database and writes the journal, executors
+    read it. So both need access to the state folder."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         own, spark = split_options(options)
