@@ -1,15 +1,15 @@
-"""Full snapshots of a table, as a stream of changes: files in a folder, or what a database gives when it is asked.
+"""Full snapshots of a table as a stream of changes: files in a folder, or results of a query.
 
-**Journal.** Each snapshot is compared by its key with the one before, and what differs is appended to a Delta table in the
-state folder, in one commit: the rows that are new (`c`), that hold other values (`u`) or that are gone (`d`, with their
-last values), with the snapshot's version. This journal is what lanes read, as rows of a Delta table (`..rows`): offsets,
-restarts and losses are its own, so it does not matter which snapshots are still there, or how a batch was cut.
+**Journal.** Each snapshot is compared by key with the previous one. The differences are appended to a Delta table in the
+state folder, in one commit: new rows (`c`), changed rows (`u`) and deleted rows (`d`, with their last values), with the
+snapshot's version. Lanes read this journal as rows of a Delta table (`adapters.sources.delta_table`). It defines offsets,
+restarts and losses, so removed snapshots and the size of batches do not matter.
 
-**The one before** is kept beside it, until the next was compared with it. No row is compared with a target.
+**The previous snapshot** is kept until the next one was compared with it. Rows are never compared with a target.
 
-**Versions** of files are the digits at the end of a name, and must rise: `2024-01-05.parquet`,
-`customers_20240105T101500.parquet`, `v000012/`. A snapshot that turns up below one that was taken in is a DataLoss that
-names it. Versions of a database's answers are the times at which it was asked.
+**Versions** of files are the digits at the end of a name, and must increase: `2024-01-05.parquet`,
+`customers_20240105T101500.parquet`, `v000012/`. A snapshot below one that was processed is a DataLoss that names it.
+Versions of query results are the times of the queries.
 """
 
 from .source import SnapshotsSource

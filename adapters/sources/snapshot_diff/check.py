@@ -1,5 +1,5 @@
-"""Snapshots as `doctor` looks at them: there, with versions in their names, and readable; or a query that the database
-takes. Takes none in."""
+"""Check of snapshots for `doctor`: they exist, have versions in their names, and are readable; or the database accepts
+the query. Processes none."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .text_formats import CsvFormat, JsonLinesFormat
 
 PLACE = ("path", "files", "dsn", "table", "query")
 OF_TEXT: Mapping[str, SnapshotFormat] = {"csv": CsvFormat({}, CsvDialect()), "jsonl": JsonLinesFormat({})}
-"""For their names alone: the columns are not known here."""
+"""Formats for file names only: the columns are not known here."""
 
 
 class SnapshotsCheck:
-    """`ports.diagnosis.Check`; the options of the source, of which it looks at `PLACE`."""
+    """`ports.diagnosis.Check`, with the source's options in `PLACE`."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name

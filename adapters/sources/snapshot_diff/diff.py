@@ -1,4 +1,4 @@
-"""What became of the rows of one snapshot in the next."""
+"""Differences between two snapshots."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ANEW = (
 
 
 def refuse_unusable(snapshot: ReadSnapshot, keys: Sequence[str]) -> None:
-    """Raise for a snapshot whose rows cannot be told apart: ConfigProblem for a key that is none, DataLoss for keys that are
-    NULL or there twice."""
+    """Raise for a snapshot with unusable keys: ConfigProblem for the type of a column, DataLoss for NULL or
+    duplicates."""
     rows = snapshot.rows
     for key in keys:
         if key not in rows.schema.names:
@@ -46,8 +46,8 @@ def refuse_unusable(snapshot: ReadSnapshot, keys: Sequence[str]) -> None:
 
 
 def align_rows(before: pa.Table, snapshot: ReadSnapshot, state: str) -> pa.Table:
-    """The earlier rows with the columns of the later ones, new ones NULL. DataLoss where a column is gone or of another
-    type."""
+    """The earlier rows with the columns of the later ones; new ones are NULL. Raises DataLoss for missing columns and
+    other types."""
     rows, anew = snapshot.rows, ANEW.format(remedy=snapshot.remedy, state=state)
     for field in before.schema:
         at = rows.schema.get_field_index(field.name)
@@ -63,8 +63,8 @@ def align_rows(before: pa.Table, snapshot: ReadSnapshot, state: str) -> pa.Table
 
 
 def diff_snapshots(before: pa.Table, rows: pa.Table, keys: Sequence[str], version: int) -> pa.Table:
-    """One row per key that differs, deletes with the values from before. Both tables have the same columns, and every key
-    once. NaN is equal to NaN, 0.0 to -0.0."""
+    """One row per changed key, deletes with the old values. Both tables must have the same columns, and unique keys. NaN
+    equals NaN, and 0.0 equals -0.0."""
     found = diff_tables(before, rows, keys)
     gone = before.take(found.filter(pc.equal(found["op"], "d"))["old"])
     come = found.filter(pc.not_equal(found["op"], "d"))
@@ -72,7 +72,7 @@ def diff_snapshots(before: pa.Table, rows: pa.Table, keys: Sequence[str], versio
         _to_changes(gone, ["d"] * len(gone), version),
         _to_changes(rows.take(come["new"]), come["op"].to_pylist(), version),
     ]
-    # In one piece: delta-rs may write each to a file of its own.
+    # As one chunk: delta-rs may write each chunk to a file of its own.
     return pa.concat_tables(parts).combine_chunks()
 
 

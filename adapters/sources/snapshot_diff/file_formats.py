@@ -1,4 +1,4 @@
-"""What the files of snapshots are: Parquet, or text with declared columns."""
+"""Formats of snapshot files: Parquet, or text with declared columns."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SLICE_BYTES = 16 << 20
 """Bytes of text that are unpacked at once."""
 SLICE_ROWS = 65_536
 MAGIC = 4
-"""Bytes at the begin of a Parquet file, and at its end."""
+"""Bytes of the magic number at the start and end of a Parquet file."""
 
 
 class SnapshotFormat(Protocol):
-    """A kind of file. `suffixes`: how names of its files end, the usual one first. `settles`: whether a file says nothing
-    about being whole. `most`: bytes that a snapshot may have once it is unpacked."""
+    """A kind of file. `suffixes`: endings of its file names, the usual one first. `settles`: the file's content does not
+    show if it is complete. `most`: the most bytes of an unpacked snapshot."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -30,13 +30,12 @@ class SnapshotFormat(Protocol):
     most: int
 
     def read(self, file: Path, room: int) -> pa.Table | None:
-        """The rows of one file; None where it says that it is not whole. Raises OSError, TooLarge where it has more than
-        `room` bytes unpacked, and DataLoss for what cannot be read as what it should be, naming file, row and column, never
-        a value."""
+        """The rows of one file; None if it is incomplete. Raises OSError, SnapshotTooLarge for more than `room` unpacked
+        bytes, and DataLoss for invalid content, which names file, row and column, never a value."""
 
 
 class SnapshotTooLarge(Exception):
-    """A file has more bytes than there is room for."""
+    """A file has more bytes than allowed."""
 
 
 class ParquetFormat:
@@ -50,7 +49,7 @@ class ParquetFormat:
         self.most = most
 
     def read(self, file: Path, room: int) -> pa.Table | None:
-        """See `SnapshotFormat`: whole once its footer, the last thing in it, is written."""
+        """See `SnapshotFormat.read`: complete when its footer, its last part, was written."""
         if not _has_footer(file):
             return None
         try:
@@ -58,12 +57,12 @@ class ParquetFormat:
                 return _read_rows(file, reader, room)
         except pa.ArrowException:
             if not _has_footer(file):
-                return None  # Begun anew meanwhile.
+                return None  # Replaced in the meantime.
             raise DataLoss(f"{file} {_describe_fault(file)}.", next_step="Write the snapshot anew, or remove it.") from None
 
 
 def _read_rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:
-    """All rows. What they take is known before they are unpacked: a value that many rows have is in the file once."""
+    """All rows. Their size is known before they are unpacked, although the file stores repeated values once."""
     metadata, schema = reader.metadata, reader.schema_arrow
     if len(set(schema.names)) < len(schema.names):
         raise pa.ArrowInvalid("two columns of one name")
@@ -81,7 +80,7 @@ def _read_rows(file: Path, reader: pq.ParquetFile, room: int) -> pa.Table:
 
 
 def _decode_dictionaries(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows without columns that are dictionaries in the file's own schema."""
+    """The rows with dictionary columns of the file's own schema decoded."""
     kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in rows.schema]
     return rows.cast(pa.schema([f.with_type(kind) for f, kind in zip(rows.schema, kinds, strict=True)]))
 

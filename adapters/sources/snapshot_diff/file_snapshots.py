@@ -1,4 +1,4 @@
-"""Snapshots as files in a folder: which they are by their names, and their rows."""
+"""Snapshots as files in a folder: their versions from names, and their rows."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from .snapshot_provider import ReadSnapshot, Taken, to_storable
 
 log = logging.getLogger(__name__)
 DONE = "_SUCCESS"
-"""What Spark and others put into a folder when all files are in it."""
+"""The file that Spark and others write to a folder when all its files are complete."""
 SETTLED_SECONDS = 10.0
-"""A file that does not say itself that it is whole is so once nobody has written to it for so long."""
+"""Seconds without a write after which a file is complete, if its content does not show it."""
 MOST_DIGITS = 14
 
 
 @dataclass(frozen=True, order=True)
 class FileSnapshot:
-    """One snapshot that is there: a file, or a folder of files."""
+    """One existing snapshot: a file, or a folder of files."""
 
     version: int
     path: Path
 
     def read_rows(self, form: SnapshotFormat = PARQUET) -> pa.Table | None:
-        """Its rows, in the types that a Delta table keeps; None while it is not whole. ConfigProblem when it is larger than
-        the form allows, EnvironmentProblem when it cannot be read, Fatal for a type that no Delta table keeps, DataLoss for
-        text that is not what is declared."""
+        """Its rows in types of Delta tables; None while it is incomplete. Raises ConfigProblem if it is larger than the
+        format allows, EnvironmentProblem if it is unreadable, Fatal for a type that Delta tables lack, DataLoss for
+        invalid text."""
         if self.path.is_dir() and not (self.path / DONE).exists():
             log.warning("%s has no %s yet.", self.path, DONE)
             return None
@@ -68,7 +68,7 @@ class FileSnapshot:
         return tables
 
     def seconds_until_stable(self, form: SnapshotFormat) -> float:
-        """Seconds from now until it counts as whole by its age; 0 or less when it does, or says so otherwise."""
+        """Seconds until it is complete by its age; 0 or less if it is, or if its content shows it."""
         try:
             if self.path.is_dir():
                 return self._folder_seconds_until_stable()
@@ -78,7 +78,8 @@ class FileSnapshot:
         return seconds_until_stable(self.path, stat.st_mtime, stat.st_size, SETTLED_SECONDS) if form.settles else 0.0
 
     def _folder_seconds_until_stable(self) -> float:
-        """A copy may bring `_SUCCESS` before the other files, and keep the times of all; but no copy keeps ctime."""
+        """The same for a folder. A copy may write `_SUCCESS` before other files and preserve modification times, but it
+        cannot preserve ctime."""
         times = {file.name: file.stat().st_ctime for file in self.path.iterdir()}
         done = times.pop(DONE, None)
         if done is None or (times and done > max(times.values())):
@@ -90,8 +91,7 @@ class FileSnapshot:
         return sum(file.stat().st_size for file in self._list_files(form.suffixes))
 
     def read_remaining_size(self, form: SnapshotFormat) -> int | None:
-        """The bytes of its files, of one that was taken in; None where it is gone, or about to go: a folder loses its files
-        one by one."""
+        """The bytes of its files after it was processed. None if it was removed, or may lose its files just now."""
         try:
             if not self.path.is_dir():
                 return self.path.stat().st_size
@@ -118,7 +118,7 @@ class FileSnapshot:
 
 
 class SnapshotFolder:
-    """`Supply` of the folder `path`. `take_rebuilt_state` says how to begin anew."""
+    """`SnapshotProvider` of the folder `path`. `anew`: the next step for starting from scratch."""
 
     is_numbered_here = False
 
@@ -129,7 +129,7 @@ class SnapshotFolder:
         return any(found.version not in known for found in list_snapshots(self._path, self._form))
 
     def read_next(self, taken: Taken) -> ReadSnapshot | None:
-        """DataLoss for one that was taken in and is another now, and for one below those that were."""
+        """The next complete snapshot. Raises DataLoss for a processed one that changed, and for one below these."""
         for found in list_snapshots(self._path, self._form):
             if found.version in taken:
                 _refuse_other_size(found, found.read_remaining_size(self._form), taken[found.version])
@@ -151,7 +151,7 @@ class SnapshotFolder:
         return None
 
     def seconds_until_stable(self, known: Taken) -> float:
-        """Seconds from now until all that are there and not known count as whole by their age; 0 or less when they do."""
+        """Seconds until all snapshots that are not in `known` are complete by their age; 0 or less if they are."""
         new = [found for found in list_snapshots(self._path, self._form) if found.version not in known]
         return max((found.seconds_until_stable(self._form) for found in new), default=0.0)
 
@@ -165,8 +165,8 @@ def _refuse_other_size(found: FileSnapshot, now: int | None, size: int | None) -
 
 
 def list_snapshots(path: str, form: SnapshotFormat = PARQUET) -> list[FileSnapshot]:
-    """The snapshots in the folder `path`, by version. EnvironmentProblem when it cannot be looked at, ConfigProblem for a
-    name without a version, for two names with one, and for two whose versions do not say which is later."""
+    """The snapshots in the folder `path`, by version. Raises EnvironmentProblem for an inaccessible folder, ConfigProblem
+    for a name without a version, for duplicate versions, and for versions that are not comparable."""
     found: dict[int, FileSnapshot] = {}
     for snapshot in (_to_snapshot(entry, form) for entry in _list_paths(path, form)):
         other = found.setdefault(snapshot.version, snapshot)
@@ -180,7 +180,7 @@ def list_snapshots(path: str, form: SnapshotFormat = PARQUET) -> list[FileSnapsh
 
 
 def _refuse_uneven(paths: Sequence[Path], form: SnapshotFormat) -> None:
-    """Digits of several parts are one number only where each part has as many: 2024-1-31 would be above 2024-2-1."""
+    """Refuse versions of several digit groups with different widths: 2024-1-31 would be above 2024-2-1."""
     by_widths = {tuple(map(len, _version_digits(path, form))): path for path in reversed(paths)}
     apart = next((widths for widths in by_widths if len(widths) > 1), None)
     if apart is not None and len(by_widths) > 1:
@@ -217,5 +217,5 @@ def _to_snapshot(path: Path, form: SnapshotFormat) -> FileSnapshot:
 
 
 def _version_digits(path: Path, form: SnapshotFormat) -> list[str]:
-    """The digits of its version, as separators part them."""
+    """The digit groups of its version."""
     return find_version_digits(path.name, form.suffixes)

@@ -1,4 +1,4 @@
-"""What is kept of snapshots between runs: the changes they brought, and the last of them."""
+"""The journal of snapshots: their changes, and the last snapshot."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MASKS = "masks"
 
 
 def restart_step(state: Path) -> str:
-    """What to do where the kept folder is of no use any more."""
+    """The next step if the state folder is unusable."""
     return f"Remove the folder {state} and load the table anew with `replicator lanes resync LANE`."
 
 
 def unwritable_error(state: Path, error: OSError) -> EnvironmentProblem:
-    """What to raise where the kept folder takes no files."""
+    """The error if the state folder is not writable."""
     return EnvironmentProblem(
         f"{state} cannot be written: {error.strerror or error}.",
         next_step="Make the folder named by `state` writable, with room on its disk. Nothing is lost meanwhile.",
@@ -46,12 +46,12 @@ def unwritable_error(state: Path, error: OSError) -> EnvironmentProblem:
 
 
 class SnapshotJournal:
-    """Takes snapshots in, each once and in order, whatever is killed when.
+    """Processes snapshots, each once and in order, safe against kills at any time.
 
-    A snapshot is first kept as the one before of the next (`<version>.parquet`), then its changes are committed, then it is
-    noted (`taken.json`). What the newest commit says counts: changes that were committed are never compared again. Before
-    the first, the keys are noted by which all are compared, and the masks of private columns (`keys.json`): of a snapshot
-    nothing is kept before they are masked.
+    A snapshot is first stored for the comparison with the next one (`<version>.parquet`), then its changes are committed,
+    then its version is stored (`taken.json`). The newest commit decides: committed changes are never compared again.
+    Before the first snapshot the keys and the masks of private columns are stored (`keys.json`), because rows are stored
+    masked only.
     """
 
     def __init__(self, options: SnapshotsOptions, supply: SnapshotProvider) -> None:
@@ -64,17 +64,16 @@ class SnapshotJournal:
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether a snapshot was ever taken in."""
+        """True if a snapshot was ever processed."""
         return has_table(local_folder(str(self._path)))
 
     def known_versions(self) -> Taken:
-        """The versions that were taken in, as far as this object knows."""
+        """The processed versions that this object knows."""
         return self._known
 
     def check_rules(self) -> None:
-        """Raise DataLoss where the changes that are written down were found by other keys than these, by which they would be
-        others, or are written under other masks. What was kept by a program that did not remember its keys is taken to be
-        found by these, and not to be masked."""
+        """Raise DataLoss if stored changes have other keys or masks than configured: comparisons would give other
+        changes. State without stored keys (from an old program) counts as having the configured keys and no masks."""
         if not self.has_snapshots:
             return
         noted, masks = self._read_rules()
@@ -90,7 +89,7 @@ class SnapshotJournal:
             self._privacy.refuse_others(masks, there, self._anew)
 
     def take_next(self) -> bool:
-        """Take the next snapshot in, if there is one that is whole; whether there was. Nothing while another one does."""
+        """Process the next complete snapshot. Returns False if there is none, or another process does it."""
         if not self._supply.has_news(self._known) and self.has_snapshots:
             return False
         try:
@@ -133,7 +132,7 @@ class SnapshotJournal:
             self._remove_others(max(taken))
             return
         if not self.has_snapshots or self._read_rules()[1] != self._privacy.mask_notes:
-            self._write_rules(self._privacy.mask_notes)  # Of columns that were not there yet masks may have come.
+            self._write_rules(self._privacy.mask_notes)  # Masks of columns that are new may have been added.
         self._store_rows(snapshot.version, rows)
         if found.num_rows or not self.has_snapshots:
             self._commit_changes(found, snapshot.version)
@@ -147,7 +146,7 @@ class SnapshotJournal:
         sync_commit(self._path, DeltaTable(str(self._path)).version())
 
     def _read_versions(self) -> dict[int, int | None]:
-        """The versions that were taken in, with sizes where these are known. Notes what was committed and not noted."""
+        """The processed versions, with known sizes. Stores a version that was committed but not stored."""
         file = self._state / "taken.json"
         noted = self._read_notes(file) if file.exists() else {}
         if not self.has_snapshots:
@@ -165,14 +164,14 @@ class SnapshotJournal:
         return noted
 
     def _read_newest(self) -> int:
-        """The version whose changes were committed last. Who compacts the journal commits too."""
+        """The version in the newest commit with one. Compaction of the journal also makes commits."""
         for commit in DeltaTable(str(self._path)).history():
             if OF_COMMIT in commit:
                 return int(commit[OF_COMMIT])
         raise DataLoss(f"No commit of {self._path} says which snapshot it is of.", next_step=self._anew)
 
     def _add_version(self, taken: dict[int, int | None], version: int, size: int | None) -> dict[int, int | None]:
-        """What is to be remembered once that was taken in, too: of versions that nobody meets again the newest alone."""
+        """The versions to store after this one. If versions are assigned here, only the newest is needed."""
         return {**({} if self._supply.is_numbered_here else taken), version: size}
 
     def _read_notes(self, file: Path) -> dict[int, int | None]:
@@ -183,7 +182,6 @@ class SnapshotJournal:
             raise DataLoss(f"{file} is damaged.", next_step=self._anew) from damage
 
     def _read_rules(self) -> tuple[set[str], Noted]:
-        """The keys, and the masks."""
         file = self._state / KEYS
         if not file.exists():
             self._write_rules({})
@@ -210,7 +208,7 @@ class SnapshotJournal:
                 file.unlink()
 
     def _read_previous(self, taken: dict[int, int | None]) -> pa.Table | None:
-        """The rows of the newest snapshot that was taken in."""
+        """The rows of the newest processed snapshot."""
         if not taken:
             return None
         file = self._state / f"{max(taken)}.parquet"

@@ -1,4 +1,4 @@
-"""Options of the source of snapshots."""
+"""Options of the snapshots source."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from ..journal.options import JournalOptions
 
 
 class SnapshotsOptions(JournalOptions):
-    """`sources.<name>` of the configuration with `transport: snapshots`.
+    """`sources.<name>` in the configuration with `transport: snapshots`.
 
-    `path` is the folder of the snapshots, called as the table. Instead, `dsn` is the database that is asked `every` so many
-    seconds, `table` the table's name, and `query` what is asked, by default all of the table. Rows are compared by `keys`.
-    `allow_empty`: whether a snapshot may be without rows.
-    `files`: what the files are; where they are text, `schema` are its columns and their types, and `csv` how CSV is written.
-    `memory`: bytes that a snapshot may have once it is unpacked.
-    Others: see `JournalOptions`.
+    - `path`: the folder of the snapshots, with the name of the table. Or instead: `dsn`, the database that is queried
+      `every` so many seconds; `table`, the table's name; `query`, by default the whole table.
+    - `keys`: the columns for comparisons.
+    - `allow_empty`: snapshots may have no rows.
+    - `files`: the format of the files. For text, `schema` has its columns and types, and `csv` the CSV dialect.
+    - `memory`: the most bytes of an unpacked snapshot.
+    - Others: see `JournalOptions`.
     """
 
     path: str | None = Field(None, min_length=1)
@@ -43,10 +44,10 @@ class SnapshotsOptions(JournalOptions):
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """The name of the table."""
         return self.table or Path(self.path or "").name
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> SnapshotsOptions:
-        """The options checked. Raises ConfigProblem that names each wrong key."""
+        """The validated options. Raises ConfigProblem that names each wrong key."""
         return cls.from_options(options, "snapshots")

@@ -1,4 +1,4 @@
-"""When a database is asked for a snapshot: again and again, beside the stream."""
+"""Repeated snapshots of a database, in the background of the stream."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .options import SnapshotsOptions
 from .query_snapshots import QuerySnapshots, snapshot_query
 
 FIRST_WITHIN = 15.0
-"""Seconds that who asks for a position waits for the first snapshot before he is told to come again."""
+"""Seconds that a caller waits for the first snapshot before it gets Retryable."""
 TURN = 0.2
 
 
 class BackgroundTask:
-    """Runs `take` in a thread of its own, one at a time: who asks is not kept from his other work, however long it is."""
+    """Runs `take` in a thread of its own, once at a time, so that the caller never waits for long."""
 
     def __init__(self, take: Callable[[], bool]) -> None:
         self._take = take
@@ -29,13 +29,13 @@ class BackgroundTask:
 
     @property
     def running_seconds(self) -> float | None:
-        """How long it has been running; None where it does not."""
+        """The seconds for which it has been running; None if it is not."""
         since = self._since
         return None if since is None else time.monotonic() - since
 
     def wait(self, seconds: float, *, begin: bool) -> bool | None:
-        """What it gave, after at most so many seconds; None while it is not done, and where nothing runs. Raises what it
-        raised. With `begin` it is started where it does not run."""
+        """The result, after at most `seconds`; None if it is not finished, or not running. Raises the error of the task.
+        With `begin`, starts the task if it is not running."""
         if self._running is None:
             if not begin:
                 return None
@@ -50,15 +50,15 @@ class BackgroundTask:
         self._since = time.monotonic()
         try:
             told.set_result(self._take())
-        except BaseException as problem:  # Raised where it is asked for.
+        except BaseException as problem:  # Raised in `wait`.
             told.set_exception(problem)
         finally:
             self._since = None
 
 
 class PacedPoller:
-    """Of an `SnapshotPoller`, when it takes: at once, then `every` so many seconds, beside the stream. After `catch_up`,
-    in which `take` runs exactly once in the life of this object, it does not again."""
+    """The schedule of a `SnapshotPoller`: `take` runs at once, then every `every` seconds, in the background of the
+    stream. After `catch_up`, in which it runs once, it never runs again."""
 
     def __init__(self, take: Callable[[], bool], every: float) -> None:
         self._beside, self._every = BackgroundTask(take), every
@@ -70,7 +70,7 @@ class PacedPoller:
         return None if seconds is None else ("asking its database", seconds)
 
     def poll(self) -> None:
-        """See `SnapshotPoller`: take what was read meanwhile; begin to read when it is time."""
+        """See `SnapshotPoller.poll`: get a finished result, and start a read if it is time."""
         self._wait(0)
 
     def catch_up(self, stop: Stop) -> None:
@@ -86,7 +86,7 @@ class PacedPoller:
 
 
 class QuerySnapshotPoller(PacedPoller):
-    """`SnapshotPoller` of the rows that a query gives, a snapshot at a time."""
+    """`SnapshotPoller` of query results, each of which is a snapshot."""
 
     def __init__(self, options: SnapshotsOptions) -> None:
         self._name = options.name
@@ -95,7 +95,7 @@ class QuerySnapshotPoller(PacedPoller):
         super().__init__(self._journal.take_next, options.every)
 
     def begin(self) -> None:
-        """Retryable while the first snapshot is being read, by whom it may be."""
+        """Raises Retryable while the first snapshot is being read, by this process or another one."""
         if not self._journal.has_snapshots:
             self._wait(FIRST_WITHIN)
         if not self._journal.has_snapshots:
@@ -106,5 +106,5 @@ class QuerySnapshotPoller(PacedPoller):
         self._journal.check_rules()
 
     def close(self) -> None:
-        """See `SnapshotPoller`: nothing is read after that."""
+        """See `SnapshotPoller`: ends all reads."""
         self._query.cancel()

@@ -1,4 +1,4 @@
-"""Snapshots that a database is asked for."""
+"""Snapshots from queries of a database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REMEDY = "Correct the query, or the rows in the database"
 
 
 def snapshot_query(options: SnapshotsOptions) -> SnapshotQuery:
-    """What is asked, and where."""
+    """The query and its database."""
     if options.dsn is None or options.table is None:
         raise ConfigProblem("Snapshots of a database need 'dsn' and 'table'.")
     text = options.query or table_query(options.table)
@@ -22,8 +22,8 @@ def snapshot_query(options: SnapshotsOptions) -> SnapshotQuery:
 
 
 class QuerySnapshots:
-    """`Supply` of a query. Versions are the times of reading by the server's clock, in microseconds since 1970, or one above
-    the version before where that clock is behind it."""
+    """`SnapshotProvider` of a query. Versions are the times of reading by the server's clock, in microseconds since 1970,
+    or one above the previous version if that clock is behind."""
 
     is_numbered_here = True
 
@@ -31,12 +31,12 @@ class QuerySnapshots:
         self._query, self._table = query, table
 
     def has_news(self, known: Taken) -> bool:
-        """See `Supply`: nobody knows before it was asked."""
+        """See `SnapshotProvider.has_news`: unknown before the query runs."""
         del known
         return True
 
     def read_next(self, taken: Taken) -> ReadSnapshot:
-        """Raises as `SnapshotQuery.read_rows`."""
+        """Raises the errors of `SnapshotQuery.read_rows`."""
         moment, rows = self._query.read_rows()
         read_at = datetime.fromtimestamp(moment // 1_000_000, UTC).isoformat()
         version = max(moment, max(taken, default=-1) + 1)

@@ -1,4 +1,4 @@
-"""Where snapshots come from, as the journal sees it."""
+"""Interfaces between the journal and the origin of snapshots."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from replicator.ports.frames import Stop
 from ...delta.types import storage_type, to_storage
 
 Taken = Mapping[int, int | None]
-"""The versions that were taken in, with the sizes of those whose size is known."""
+"""The processed versions, with their sizes if known."""
 
 
 @dataclass(frozen=True)
 class ReadSnapshot:
-    """One snapshot that was read whole. `name` is what sentences call it, `remedy` what to do about one that cannot be used;
-    `rows` are in types that a Delta table keeps; `size` is in bytes, None where it has none."""
+    """One complete snapshot. `name`: its name in messages. `remedy`: the next step for an unusable one. `rows`: in types
+    of Delta tables. `size`: in bytes, or None."""
 
     name: str
     version: int
@@ -29,43 +29,43 @@ class ReadSnapshot:
 
 
 class SnapshotProvider(Protocol):
-    """Snapshots by rising versions.
+    """Snapshots with increasing versions.
 
-    `is_numbered_here`: versions are given when a snapshot is read, and none is there to be met again. Then one that is equal
-    to the one before need not be remembered, nor any but the newest.
+    `is_numbered_here`: versions are assigned when a snapshot is read, and a snapshot is never read again. Then a snapshot
+    equal to the previous one need not be stored, and only the newest version.
     """
 
     is_numbered_here: bool
 
     def has_news(self, known: Taken) -> bool:
-        """Whether there may be one beside those that are known to be taken in. Cheap: asked again and again."""
+        """True if there may be a snapshot that is not in `known`. Cheap, because it is called often."""
 
     def read_next(self, taken: Taken) -> ReadSnapshot | None:
-        """The next one, if it is there and whole. Raises the program's errors for one that stops it."""
+        """The next complete snapshot, if there is one. Raises the program's errors for an invalid one."""
 
 
 class SnapshotPoller(Protocol):
-    """When snapshots are taken into a journal."""
+    """The schedule of snapshots."""
 
     def begin(self) -> None:
-        """Take the first in, unless one ever was. Raises why there is none, and where it was compared by other keys."""
+        """Process the first snapshot, unless there was one before. Raises the reason if there is none, and if it was
+        compared by other keys."""
 
     def poll(self) -> None:
-        """Called every second or so while a stream runs: take in what is there."""
+        """Process available snapshots. Called about every second while a stream runs."""
 
     def catch_up(self, stop: Stop) -> None:
-        """Take in all that there is now; nothing more comes in after that."""
+        """Process all snapshots that exist now; none is processed after that."""
 
     def waited_for(self) -> tuple[str, float] | None:
         """See `ports.source.WaitsForServer`."""
 
     def close(self) -> None:
-        """End what is at work."""
+        """End running work."""
 
 
 def to_storable(table: pa.Table) -> pa.Table:
-    """The table in types that a Delta table keeps, and without what readers of Parquet leave in schemas. Fatal for a type
-    that none keeps."""
+    """The table in types of Delta tables, without metadata of Parquet readers. Raises Fatal for an unsupported type."""
     kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in table.schema]
     schema = pa.schema([pa.field(f.name, storage_type(kind)) for f, kind in zip(table.schema, kinds, strict=True)])
     columns = [to_storage(table[i], f.type) for i, f in enumerate(schema)]

@@ -1,4 +1,4 @@
-"""The source of snapshots: takes them into its journal, and reads that."""
+"""The snapshots source: writes changes to its journal, and reads that."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from .text_formats import find_format
 
 
 class SnapshotJournalRows(TableRows[F]):
-    """A `Source` over snapshots of a table (see the package), but for how the rows of its journal become a frame.
+    """A `Source` over snapshots of a table (see the package). Subclasses define the frames.
 
-    Its one topic is called as the table. Lanes without a position begin with the first snapshot that was taken in.
+    Its one topic has the name of the table. Lanes without a position begin with the first processed snapshot.
     """
 
     _intake: SnapshotPoller
 
     def before_refresh(self) -> None:
-        """Take the next snapshot in, if there is one."""
+        """Process the next snapshot, if there is one."""
         self._intake.poll()
 
     def run(self, start: Position, apply_batch: ApplyBatch[F], stop: Stop, *, once: bool) -> None:
-        """As the port says; with `once` up to the newest snapshot that there is now: of a database, up to one new one."""
+        """See the port. With `once`, up to the newest snapshot at the start; for a database, up to one new snapshot."""
         self._intake.begin()
         if once:
             self._intake.catch_up(stop)
@@ -45,21 +45,19 @@ class SnapshotJournalRows(TableRows[F]):
                 self.close()
 
     def losses(self, position: Position, identity: Mapping[str, str]) -> Mapping[TopicPartition, str]:
-        """As the port says."""
         self._intake.begin()
         return super().losses(position, identity)
 
     def start(self) -> Position:
-        """As the port says: the first snapshot."""
+        """See the port: the first snapshot."""
         return self.beginning()
 
     def beginning(self) -> Position:
-        """As the port says."""
         self._intake.begin()
         return super().beginning()
 
     def end(self) -> Position:
-        """As the port says: of the snapshots that were taken in."""
+        """See the port: the end of the processed snapshots."""
         self._intake.begin()
         return super().end()
 
@@ -67,12 +65,11 @@ class SnapshotJournalRows(TableRows[F]):
         return self._intake.waited_for()
 
     def close(self) -> None:
-        """As the port says."""
         self._intake.close()
 
 
 class SnapshotsSource(SnapshotJournalRows[pa.Table], LocalTableRows):
-    """`SnapshotJournalRows` whose frames are `pyarrow.Table`."""
+    """`SnapshotJournalRows` with `pyarrow.Table` as frames."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         read = SnapshotsOptions.read(options)
@@ -81,7 +78,7 @@ class SnapshotsSource(SnapshotJournalRows[pa.Table], LocalTableRows):
 
 
 def make_poller(options: SnapshotsOptions) -> SnapshotPoller:
-    """What takes snapshots in. ConfigProblem where nothing says by which key they are compared."""
+    """The poller for these options. Raises ConfigProblem if no key is configured."""
     if not options.keys:
         raise ConfigProblem(
             f"Nothing says what the key of {options.name} is, by which its snapshots are compared.",
@@ -91,7 +88,7 @@ def make_poller(options: SnapshotsOptions) -> SnapshotPoller:
 
 
 class FolderPoller:
-    """`SnapshotPoller` of the files in a folder."""
+    """`SnapshotPoller` of files in a folder."""
 
     def __init__(self, options: SnapshotsOptions) -> None:
         self._path = options.path or ""
@@ -99,7 +96,7 @@ class FolderPoller:
         self._journal = SnapshotJournal(options, self._folder)
 
     def begin(self) -> None:
-        """Retryable while the first may still be written to, EnvironmentProblem when there is none."""
+        """Raises Retryable while the first snapshot may still be written, EnvironmentProblem if there is none."""
         if not self._journal.has_snapshots and not self._journal.take_next() and not self._journal.has_snapshots:
             if self._folder.seconds_until_stable({}) > 0:
                 raise Retryable(f"The snapshot in {self._path} was written to a moment ago.")
@@ -113,7 +110,7 @@ class FolderPoller:
         self._journal.take_next()
 
     def catch_up(self, stop: Stop) -> None:
-        """See `SnapshotPoller`: those too that were written a moment ago, once nobody writes to them."""
+        """See `SnapshotPoller.catch_up`: includes recently written snapshots, when they are complete."""
         while (left := self._folder.seconds_until_stable(self._journal.known_versions())) > 0:
             if stop.wait(min(left, 1.0)):
                 return
@@ -121,7 +118,7 @@ class FolderPoller:
             pass
 
     def waited_for(self) -> None:
-        """See `SnapshotPoller`: a file is waited for in the stream."""
+        """See `SnapshotPoller`: waiting for files happens in the stream."""
 
     def close(self) -> None:
         """See `SnapshotPoller`."""

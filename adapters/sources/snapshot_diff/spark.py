@@ -1,4 +1,4 @@
-"""The source of snapshots whose changes are read by Spark's executors."""
+"""The snapshots source on Spark's executors."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .source import SnapshotJournalRows, make_poller
 
 
 class SnapshotsSparkSource(SnapshotJournalRows[DataFrame], SparkTableRows):
-    """`SnapshotJournalRows` whose frames are `pyspark.sql.DataFrame`; its options, and `spark`.
+    """`SnapshotJournalRows` with `pyspark.sql.DataFrame` as frames; its options, and `spark`.
 
-    The driver takes snapshots in and compares them; executors read the journal. So both must see the state folder.
+    The driver processes and compares snapshots; executors read the journal. So both need access to the state folder.
     """
 
     def __init__(self, options: Mapping[str, object]) -> None:

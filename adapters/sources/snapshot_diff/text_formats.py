@@ -1,4 +1,4 @@
-"""Snapshots as text, CSV or JSON Lines, in the types that the configuration declares. A file is read whole or not at all."""
+"""Snapshots as text, CSV or JSON Lines, with declared types. A file is read as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from .options import SnapshotsOptions
 
 STEP = "Write the snapshot anew, or correct `schema` of its table."
 LARGEST = 256 << 20
-"""Bytes of text that are parsed at once: offsets in a column of text have 31 bits."""
+"""Bytes of text that are parsed at once: offsets in a text column have 31 bits."""
 LINES = 65_536
-"""Lines of JSON that are read at once."""
+"""Lines of JSON that are parsed at once."""
 BOM = b"\xef\xbb\xbf"
 
 
 def find_format(options: SnapshotsOptions) -> SnapshotFormat:
-    """What the files of these options are. ConfigProblem for columns that cannot be declared so."""
+    """The format of the files. Raises ConfigProblem for unsupported column types."""
     if options.files == "parquet":
         return ParquetFormat(options.memory)
     nodes = find_readers(options.columns, options.name)
@@ -47,7 +47,7 @@ def find_format(options: SnapshotsOptions) -> SnapshotFormat:
 
 
 def find_readers(schema: Mapping[str, str], table: str) -> dict[str, ValueReader]:
-    """The declared columns. ConfigProblem for a type that there is not, and where none is declared."""
+    """The readers of declared columns. Raises ConfigProblem for an unknown type, and if no column is declared."""
     found = {}
     for name, said in schema.items():
         try:
@@ -62,7 +62,7 @@ def find_readers(schema: Mapping[str, str], table: str) -> dict[str, ValueReader
 
 
 class TextFormat(ABC):
-    """`SnapshotFormat` of files of text; those whose names end in .gz are unpacked."""
+    """`SnapshotFormat` of text files; files with names ending in .gz are unpacked."""
 
     name: str
     suffixes: tuple[str, ...]
@@ -89,8 +89,8 @@ class TextFormat(ABC):
 
 
 class CsvFormat(TextFormat):
-    """CSV in this dialect. With a header columns are found by name and those that are not declared are left out; without,
-    they stand in the order of the declaration."""
+    """CSV in this dialect. With a header row columns are found by name, and undeclared ones are left out. Without one
+    they have the declared order."""
 
     name = "CSV"
     suffixes: tuple[str, ...] = (".csv", ".csv.gz")
@@ -107,7 +107,7 @@ class CsvFormat(TextFormat):
             text.decode()
         except UnicodeDecodeError:
             raise broken_file_error(file, "holds bytes that are not UTF-8") from None
-        text = text.lstrip(b"\r\n")  # Blank lines do not count, nor before a header.
+        text = text.lstrip(b"\r\n")  # Blank lines do not count, also before a header.
         names, count = self._read_outline(text, file)
         self._refuse_names(names, file)
         cells = self._read_cells(text, names, file)
@@ -117,8 +117,8 @@ class CsvFormat(TextFormat):
         return pa.table(columns, names=list(self._types))
 
     def _read_outline(self, text: bytes, file: Path) -> tuple[list[str], int]:
-        """The names of the columns and the number of rows, as a strict reader finds them: the fast one takes a quote that is
-        never closed, or that is closed within a value, for a part of the text."""
+        """The names of the columns and the number of rows, from a strict reader. The fast reader accepts quotes that are
+        never closed, or closed within a value, as text."""
         rows_of_text.field_size_limit(sys.maxsize)
         reader = rows_of_text.reader(
             io.TextIOWrapper(io.BytesIO(text), encoding="utf-8", newline=""), **self._strict_options()
@@ -154,8 +154,7 @@ class CsvFormat(TextFormat):
             raise broken_file_error(file, f"lacks the column {lacking[0]!r}")
 
     def _read_cells(self, text: bytes, names: list[str], file: Path) -> pa.Table:
-        """The declared columns as text."""
-        # The reader takes an empty field at the end for a quoted one where the last line does not end.
+        # The reader treats an empty last field as quoted if the last line has no end.
         whole = text if text.endswith((b"\n", b"\r")) else text + b"\n"
         if not text.strip(b"\r\n"):
             return pa.table({name: pa.array([], pa.string()) for name in self._types})
@@ -173,7 +172,7 @@ class CsvFormat(TextFormat):
                 convert,
             )
         except pa.ArrowException:
-            # Its own sentence has the row in it.
+            # The original message contains the row.
             raise broken_file_error(file, "cannot be read as rows of one width") from None
 
     def _read_column(self, texts: pa.Array, name: str, file: Path) -> pa.Array:
@@ -183,7 +182,7 @@ class CsvFormat(TextFormat):
 
 
 class JsonLinesFormat(TextFormat):
-    """One JSON object per line. A field that an object lacks is NULL, one that is not declared is left out."""
+    """One JSON object per line. A missing field is NULL; undeclared fields are left out."""
 
     name = "JSON Lines"
     suffixes: tuple[str, ...] = (".jsonl", ".jsonl.gz")
@@ -211,7 +210,7 @@ class JsonLinesFormat(TextFormat):
 
 
 def _read_lines(text: bytes) -> Iterator[list[bytes]]:
-    """The lines that are not blank, some at a time."""
+    """The lines that are not blank, in groups."""
     some: list[bytes] = []
     for line in io.BytesIO(text):
         if line.strip():
@@ -224,13 +223,13 @@ def _read_lines(text: bytes) -> Iterator[list[bytes]]:
 
 
 def refuse_misfits(bad: Mapping[int, Reject], first: int, file: Path) -> None:
-    """DataLoss for the first of the rows that do not fit, by their places behind `first` others."""
+    """Raise DataLoss for the first invalid row, by index after `first` other rows."""
     if bad:
         place = min(bad)
         raise broken_file_error(file, f"row {first + place + 1}: {bad[place].sentence}")
 
 
 def broken_file_error(file: Path, what: str) -> DataLoss:
-    """A file that cannot be read as what it should be."""
+    """The error for a file with invalid content."""
     colon = ", " if what.startswith("row ") else " "
     return DataLoss(f"{file}{colon}{what}.", next_step=STEP)

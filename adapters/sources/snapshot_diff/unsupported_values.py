@@ -1,4 +1,4 @@
-"""What a journal, a Delta table that is read as records, cannot keep of a snapshot."""
+"""Names and values in snapshots that a journal cannot store."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..journal.options import CHANGE, VERSION
 from .snapshot_provider import ReadSnapshot
 
 DAYS = (-96_465_292, 95_026_236)
-"""The first of the year -262143 and the last of 262142: delta-rs panics over statistics of others."""
+"""The first day of the year -262143 and the last of 262142: delta-rs panics on statistics of others."""
 
 
 def refuse_unsupported(snapshot: ReadSnapshot, table: str) -> None:
-    """Raise for a snapshot of `table` that cannot be kept, before any of it is: ConfigProblem for a column by its name,
-    DataLoss for one by its values."""
+    """Raise for a snapshot of `table` that cannot be stored, before any of it is: ConfigProblem for a column's name,
+    DataLoss for its values."""
     try:
         _refuse_names(snapshot.rows.schema)
         columns = tuple(Column(field.name, field.type) for field in snapshot.rows.schema)
@@ -60,7 +60,7 @@ def _refuse_alike(names: Sequence[str], within: str) -> None:
 
 
 def _refuse_alike_within(kind: pa.DataType, column: str) -> None:
-    """Parts of `storage_type`s: lists, structs and maps."""
+    """The nested types of `storage_type`: lists, structs and maps."""
     if t.is_struct(kind):
         _refuse_alike([field.name for field in kind], f" within column {column!r}")
     for i in range(kind.num_fields):
@@ -68,7 +68,7 @@ def _refuse_alike_within(kind: pa.DataType, column: str) -> None:
 
 
 def _list_days(column: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
-    """The days that a column holds, in whatever it is made of."""
+    """All days in a column, including nested ones."""
     kind = column.type
     if t.is_date(kind):
         yield column
