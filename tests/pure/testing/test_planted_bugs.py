@@ -98,7 +98,10 @@ def test_a_truncate_that_clears_nothing(monkeypatch):
 
 
 def test_a_tombstone_that_is_lost():
-    caught_by_histories(plans=plant_plan_change(lambda plan: replace(plan, reconcile=replace(plan.reconcile, uses_tombstones=False))))
+    def forgetful(plan):
+        return replace(plan, reconcile=replace(plan.reconcile, uses_tombstones=False))
+
+    caught_by_histories(plans=plant_plan_change(forgetful))
 
 
 def test_a_duplicate_that_is_appended(monkeypatch):
@@ -252,7 +255,10 @@ def test_a_watermark_that_restarts_with_each_batch(monkeypatch):
 
 
 def test_a_watermark_that_is_never_taken_away(monkeypatch):
-    monkeypatch.setattr(fakes, "advance_event_times", lambda plan, facts, state: {**state.max_event_time, **facts.max_event_times})
+    def advance(plan, facts, state):
+        return {**state.max_event_time, **facts.max_event_times}
+
+    monkeypatch.setattr(fakes, "advance_event_times", advance)
     assert_caught(Suite, "test_a_watermark_may_change")
 
 

@@ -90,8 +90,8 @@ def test_a_purged_sequence_that_rises_by_deletes_alone(monkeypatch):
 
     def deaf(plan, state, at):
         after = right(plan, state, at)
-        same = state.purged_up_to and after.purged_up_to and after.purged_up_to.max_sequence == state.purged_up_to.max_sequence
-        return state if same else after
+        old, new = state.purged_up_to, after.purged_up_to
+        return state if old and new and new.max_sequence == old.max_sequence else after
 
     monkeypatch.setattr(fakes, "advance_purge", deaf)
     assert_caught("test_what_a_lower_truncate_marked_ages_out")
