@@ -121,7 +121,7 @@ def test_a_drop_that_was_killed_removed_nothing(
         return done(cursor, query, *args, **options)
 
     with open_sink(dsn) as killed:
-        before, listed = killed.state(feed.lane), killed.belongings(feed.lane)
+        before, listed = killed.state(feed.lane), killed.list_artifacts(feed.lane)
         with monkeypatch.context() as patched:
             patched.setattr(psycopg.Cursor, "execute", execute)
             try:
@@ -133,10 +133,10 @@ def test_a_drop_that_was_killed_removed_nothing(
                 assert after > 4 and not sink.list_artifacts(feed.lane)
                 return
     with open_sink(dsn) as again:
-        assert again.state(feed.lane) == before and again.belongings(feed.lane) == listed
+        assert again.state(feed.lane) == before and again.list_artifacts(feed.lane) == listed
         assert put(again, feed.write({"id": 3, "v": 3})).counts.applied == 1
         again.drop(feed.lane)
-        assert not again.belongings(feed.lane)
+        assert not again.list_artifacts(feed.lane)
 
 
 def test_a_lane_that_another_instance_writes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
