@@ -77,5 +77,5 @@ def test_values_from_before_are_there(
         place = shop.history.position(end)
         (found, by), (again, _) = query_as_of(shop, place), query_as_of(shop, place, from_log=True)
         assert by == "version" and found.schema == again.schema and rows(found) == rows(again)
-    kept = {"renamed": "note", "removed": "v1", "text": "v2"}[alter.__name__]
+    kept = {"rename_column": "note", "removed": "v1", "text": "v2"}[alter.__name__]
     assert again[kept].null_count <= 2 and len(set(again[kept].to_pylist())) > 3

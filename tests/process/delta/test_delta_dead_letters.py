@@ -67,7 +67,7 @@ def test_several_processes_may_write(path: Path) -> None:
     program = (
         "import sys; sys.path[:0] = sys.argv[2].split(); from test_delta_dead_letters import *\n"
         "store = DeltaDeadLetters({'path': sys.argv[1]})\n"
-        "for i in range(10): store.write([letter(i), letter(100 * int(sys.argv[3]) + i)])"
+        "for i in range(10): store.write([make_dead_letter(i), make_dead_letter(100 * int(sys.argv[3]) + i)])"
     )
     command = [sys.executable, "-c", program, str(path), f"{Path(__file__).parent} {TESTS}"]
     writers = [subprocess.Popen([*command, str(number)]) for number in (1, 2)]
