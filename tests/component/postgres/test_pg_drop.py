@@ -32,8 +32,8 @@ def own_tables(dsn: str) -> set[str]:
                                            "AND relkind = 'r'")}  # fmt: skip
 
 
-def test_what_goes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = build_sinks
+def test_what_goes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = fill_lanes
     ((number,),) = fetch(dsn, "SELECT id FROM _replicator.positions WHERE lane = 'pg.items'")
     fetch(dsn, f"CREATE UNLOGGED TABLE _replicator.staging_{number}_abc (a int)")
     place = "lane pg.items of pipeline tests"
@@ -51,8 +51,8 @@ def test_what_goes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
     assert fetch(dsn, "SELECT id FROM mirror.other") == [(1,)] and sink.state(lane_of("other"))
 
 
-def test_a_table_says_who_made_it(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
-    said = fetch(build_sinks[0], "SELECT obj_description('mirror.items'::regclass)")
+def test_a_table_says_who_made_it(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+    said = fetch(fill_lanes[0], "SELECT obj_description('mirror.items'::regclass)")
     assert said == [("made by replicator for lane pg.items of pipeline tests",)]
 
 
@@ -75,8 +75,8 @@ def test_a_table_that_was_there_before_stays_with_its_own_rows(postgres_dsn: str
         assert fetch(postgres_dsn, "SELECT id FROM mirror.items ORDER BY 1") == [(1,), (9,)]
 
 
-def test_a_table_that_another_lane_writes_too(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = build_sinks
+def test_a_table_that_another_lane_writes_too(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = fill_lanes
     fetch(
         dsn,
         """INSERT INTO _replicator.positions (pipeline, lane, target, epoch, writer)
@@ -89,8 +89,8 @@ def test_a_table_that_another_lane_writes_too(build_sinks: tuple[str, Feed, Post
     assert fetch(dsn, "SELECT pipeline FROM _replicator.positions WHERE lane = 'pg.items'") == [("else",)]
 
 
-def test_what_depends_on_the_table_is_named_and_nothing_goes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = build_sinks
+def test_what_depends_on_the_table_is_named_and_nothing_goes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = fill_lanes
     before, listed = sink.state(feed.lane), sink.list_artifacts(feed.lane)
     fetch(dsn, "CREATE VIEW mirror.best AS SELECT id FROM mirror.items")
     with pytest.raises(Fatal, match=r"view mirror\.best depends on table mirror\.items") as refused:
@@ -105,10 +105,10 @@ def test_what_depends_on_the_table_is_named_and_nothing_goes(build_sinks: tuple[
 
 @pytest.mark.parametrize("after", range(1, 9))
 def test_a_drop_that_was_killed_removed_nothing(
-    build_sinks: tuple[str, Feed, PostgresSink], after: int, monkeypatch: pytest.MonkeyPatch
+    fill_lanes: tuple[str, Feed, PostgresSink], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At any of its statements."""
-    dsn, feed, sink = build_sinks
+    dsn, feed, sink = fill_lanes
     sink.close()
     statements = iter(range(1, 100))
     done = psycopg.Cursor.execute
@@ -139,16 +139,16 @@ def test_a_drop_that_was_killed_removed_nothing(
         assert not again.list_artifacts(feed.lane)
 
 
-def test_a_lane_that_another_instance_writes(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = build_sinks
+def test_a_lane_that_another_instance_writes(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = fill_lanes
     with open_sink(dsn) as other, pytest.raises(Fenced, match="written by another instance"):
         other.drop(feed.lane)
     put(sink, feed.write({"id": 3, "v": 3}))
     assert len(fetch(dsn, "SELECT id FROM mirror.items")) == 2
 
 
-def test_a_position_whose_table_is_gone(build_sinks: tuple[str, Feed, PostgresSink]) -> None:
-    dsn, feed, sink = build_sinks
+def test_a_position_whose_table_is_gone(fill_lanes: tuple[str, Feed, PostgresSink]) -> None:
+    dsn, feed, sink = fill_lanes
     fetch(dsn, "DROP TABLE mirror.items")
     assert "table" not in {one.what for one in sink.list_artifacts(feed.lane)}
     sink.drop(feed.lane)

@@ -83,9 +83,9 @@ def write_row(dsn: str) -> int:
     return len(fetch(dsn, "SELECT * FROM mirror.items"))
 
 
-def test_who_is_known_writes(secured_broker: Secured) -> None:
-    assert write_row(secured_broker.dsn()) == 1
-    assert write_row(f"{secured_broker.dsn('mutual')} {secured_broker.client('tester')}") == 1
+def test_who_is_known_writes(secured_server: Secured) -> None:
+    assert write_row(secured_server.dsn()) == 1
+    assert write_row(f"{secured_server.dsn('mutual')} {secured_server.client('tester')}") == 1
 
 
 WRONG = {
@@ -95,21 +95,21 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_client_certificate_is_reported(secured_broker: Secured, case: str) -> None:
+def test_a_wrong_client_certificate_is_reported(secured_server: Secured, case: str) -> None:
     database, user = WRONG[case]
     with pytest.raises(EnvironmentProblem, match="certificate") as refused:
-        write_row(f"{secured_broker.dsn(database)} {secured_broker.client(user) if user else ''}")
+        write_row(f"{secured_server.dsn(database)} {secured_server.client(user) if user else ''}")
     assert "sslcert" in refused.value.next_step or "pg_hba" in refused.value.next_step
 
 
-def test_a_wrong_password_is_reported_and_not_shown(secured_broker: Secured) -> None:
+def test_a_wrong_password_is_reported_and_not_shown(secured_server: Secured) -> None:
     quoted = PASSWORD.replace("'", "\\'")
     with pytest.raises(EnvironmentProblem, match="password") as refused:
-        write_row(secured_broker.dsn("secret", password=f"'{quoted}'"))
+        write_row(secured_server.dsn("secret", password=f"'{quoted}'"))
     assert PASSWORD not in f"{refused.value}" and "user and password" in refused.value.next_step
 
 
-def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured_broker: Secured, tmp_path: Path) -> None:
+def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured_server: Secured, tmp_path: Path) -> None:
     """Its certificate is of somebody whom nobody trusts, of another machine, or has expired."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     now = datetime.now(UTC)
@@ -117,24 +117,24 @@ def test_a_server_that_cannot_show_who_it_is_is_not_written_to(secured_broker: S
 
     def expect_refusal(**said: str) -> str:
         with pytest.raises(EnvironmentProblem, match="certificate") as problem:
-            write_row(secured_broker.dsn(**said))
+            write_row(secured_server.dsn(**said))
         assert "sslrootcert" in problem.value.next_step
         return str(problem.value)
 
     assert "verify failed" in expect_refusal(sslrootcert=str(tmp_path / "other.pem"))
     assert "does not exist" in expect_refusal(sslrootcert=str(tmp_path / "none.pem"))
     try:
-        secured_broker.shows(secured_broker.authority.issue_cert("db.example"))
+        secured_server.shows(secured_server.authority.issue_cert("db.example"))
         assert "does not match host name" in expect_refusal()
-        secured_broker.shows(secured_broker.authority.issue_cert("127.0.0.1", **past))
+        secured_server.shows(secured_server.authority.issue_cert("127.0.0.1", **past))
         assert "expired" in expect_refusal()
     finally:
-        secured_broker.shows(secured_broker.authority.issue_cert("127.0.0.1"))
+        secured_server.shows(secured_server.authority.issue_cert("127.0.0.1"))
 
 
-def test_one_side_wants_tls_and_the_other_has_none(secured_broker: Secured, postgres_dsn: str) -> None:
+def test_one_side_wants_tls_and_the_other_has_none(secured_server: Secured, postgres_dsn: str) -> None:
     with pytest.raises(EnvironmentProblem, match="no encryption"):
-        write_row(f"{secured_broker.server.dsn()} sslmode=disable")
+        write_row(f"{secured_server.server.dsn()} sslmode=disable")
     with pytest.raises(EnvironmentProblem, match="does not support SSL") as refused:
         write_row(f"{postgres_dsn} sslmode=require")
     assert "sslmode" in refused.value.next_step
@@ -146,13 +146,13 @@ def diagnose(dsn: str) -> list[tuple[str, str]]:
 
 
 def test_doctor_says_what_others_can_read(
-    secured_broker: Secured, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+    secured_server: Secured, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But not of a server on this machine."""
     assert not diagnose(postgres_dsn)
     monkeypatch.setattr(postgres_connection, "_is_local", lambda _: False)
-    assert [severity for severity, _ in diagnose(secured_broker.dsn())] == ["ok"]
+    assert [severity for severity, _ in diagnose(secured_server.dsn())] == ["ok"]
     assert [severity for severity, _ in diagnose(postgres_dsn)] == ["warning"]
-    assert diagnose(secured_broker.dsn(sslmode="require")) == [
+    assert diagnose(secured_server.dsn(sslmode="require")) == [
         ("warning", "With sslmode require, who answers is not checked.")
     ]

@@ -48,14 +48,14 @@ def change_statement(monkeypatch):
     assert any(found), "no statement has the word"
 
 
-@pytest.mark.parametrize("method", ["of_versions", "of_endings", "of_marks", "of_cuts"])
+@pytest.mark.parametrize("method", ["from_versions", "from_endings", "from_absorbed_table", "from_truncates"])
 def test_a_known_version_is_dropped(monkeypatch, method):
     empty_branch(monkeypatch, method)
     caught()
 
 
 def test_changes_absorbed_by_a_version_are_dropped(monkeypatch):
-    empty_branch(monkeypatch, "of_taken")
+    empty_branch(monkeypatch, "from_absorbed")
     caught(assert_random_histories, ("v1", "v3"))
 
 
@@ -108,7 +108,7 @@ def test_a_version_that_is_no_more_but_stays(monkeypatch):
     "what", ['"_cdc__silent" AND', '"_cdc__opens" AND "_cdc__many" AND', 'NOT ("_op" = \'d\') AND NOT "_cdc__opens"']
 )
 def test_nothing_is_remembered_of(change_statement, what):
-    change_statement("marks_select", what, f"FALSE AND {what}")
+    change_statement("absorbed_select", what, f"FALSE AND {what}")
     caught()
 
 
