@@ -1,1 +1,1 @@
-"""Kafka clients: options, errors and logs that everything which speaks to a broker shares."""
+"""Options, errors and logs that all Kafka clients share."""

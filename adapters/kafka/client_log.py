@@ -1,4 +1,4 @@
-"""What librdkafka says of itself."""
+"""The log of librdkafka."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ NAME = f"{__package__}.librdkafka"
 
 
 def client_log(hide: Callable[[str], str]) -> logging.Logger:
-    """For a client's `logger`; `hide` takes secrets out of a text.
+    """A logger for a client's `logger` setting. `hide` removes secrets from a text.
 
-    While a broker is away librdkafka tells of each attempt to connect, several a second and as errors; what it means for the
-    program, the program says itself. So its own words are for those who look for a cause.
+    All records have level DEBUG. While a broker is down, librdkafka logs each connection attempt as an error, several per
+    second. The program logs the outage itself.
     """
 
     def tell(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Options that every Kafka client has, and what becomes of them in librdkafka."""
+"""Options of every Kafka client, and their librdkafka settings."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from .errors import translate_error
 SECURITY_PREFIXES = ("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.")
 
 CONNECTION: Mapping[str, str] = {"reconnect.backoff.max.ms": "1000", "socket.keepalive.enable": "true"}
-"""What `options` may override."""
+"""Defaults that `options` may override."""
 
 SHARED = ("client.", "socket.", "broker.", "metadata.", "reconnect.", "log", "debug", "topic.metadata.", "api.")
-"""Passed-through settings that every client takes, not only a consumer."""
+"""Prefixes of the settings in `options` that every client accepts, not only a consumer."""
 
 OWNED: Mapping[str, str] = {
     "bootstrap.servers": "bootstrap_servers",
     "metadata.broker.list": "bootstrap_servers",
     **dict.fromkeys(("error_cb", "log_cb", "logger"), ""),
 }
-"""Settings that `options` must not hold, and the key to use instead."""
+"""Settings that `options` must not contain, and the key to use instead."""
 
 
 def to_option_text(value: object) -> object:
-    """librdkafka takes text: true becomes "true", 5 becomes "5"."""
+    """The value as text for librdkafka: true becomes "true", 5 becomes "5"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -52,7 +52,7 @@ def _check_security(options: dict[str, SecretStr]) -> dict[str, SecretStr]:
 
 
 class ClientOptions(BaseModel):
-    """What it takes to speak to a broker. `whose`: to whom the options belong, for messages; `owned`: see `OWNED`."""
+    """Options for connecting to a broker. `whose`: the owner of the options, for messages; `owned`: see `OWNED`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
     whose: ClassVar[str] = "the source"
@@ -79,7 +79,7 @@ class ClientOptions(BaseModel):
 
     @classmethod
     def read(cls, options: Mapping[str, object]) -> Self:
-        """The options checked. Raises ConfigProblem that names each wrong key and never shows a value."""
+        """The checked options. Raises ConfigProblem that names each wrong key and never shows a value."""
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
@@ -88,7 +88,7 @@ class ClientOptions(BaseModel):
             raise ConfigProblem(f"The Kafka options of {cls.whose} are not valid: {said}.") from None
 
     def client_settings(self) -> dict[str, str]:
-        """librdkafka configuration that every client shares. Holds secrets: never log it."""
+        """The librdkafka settings of every client. They contain secrets: never log them."""
         secrets = {name: value.get_secret_value() for name, value in self.security.items()}
         own = {name: value for name, value in self.options.items() if name.startswith(SHARED)}
         return {**CONNECTION, **own, **secrets, "bootstrap.servers": self.bootstrap_servers}
@@ -98,7 +98,7 @@ class ClientOptions(BaseModel):
         return type(found)(self.hide_secrets(found.sentence), next_step=found.next_step)
 
     def hide_secrets(self, said: str) -> str:
-        """`said` without the value of any secret."""
+        """The text with `***` for each secret of more than 3 characters."""
         for value in self.security.values():
             secret = value.get_secret_value()
             said = said.replace(secret, "***") if len(secret) > 3 else said

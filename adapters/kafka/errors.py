@@ -1,4 +1,4 @@
-"""librdkafka's errors as the errors the whole program agrees on."""
+"""Translation of librdkafka's errors to the program's own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REFUSED = frozenset(
         KafkaError.UNACCEPTABLE_CREDENTIAL,
     }
 )
-"""Errors of who we are or what we may: the same credentials give the same answer."""
+"""Authentication and authorization errors: a retry with the same credentials fails again."""
 
 CHECK = "Check 'options' and 'security' of {whose}."
 VERSIONS = "The client or the broker lacks this feature: see the sentence; update the older one."
@@ -87,38 +87,38 @@ LASTING: Mapping[int, str] = {
     ),
     KafkaError._BAD_COMPRESSION: DAMAGED,
 }
-"""Errors that the same request meets again, and what to do about each. All others are of a broker that is away, starting,
-electing leaders or handing over, or of a client that waits for one: they may pass, however long that takes. Those of an
-offset that the broker does not have (`OFFSETS`) mean something else to each who reads.
-`_BAD_MSG` passes: it is a checksum error, and what is read again may be whole."""
+"""Errors that the same request causes again, and the next step for each.
+
+All others are transient: the broker is down, starting or electing leaders, or a client waits for one. Each reader handles
+missing offsets (`OFFSETS`) itself. `_BAD_MSG`, a checksum error, is transient: a second read may succeed."""
 
 AWAY = (
     "Check that the broker runs, that its advertised listeners can be reached from here, and that security.protocol under "
     "'security' of {whose} is what the listener speaks."
 )
-"""A client without TLS is told no more by a listener with it than that the connection ended."""
+"""A TLS listener only closes the connection of a client without TLS, so this step also names security.protocol."""
 NOT_ALLOWED = "Check 'security' of {whose} (security.protocol, sasl.*, ssl.*) and the user's rights at the broker."
 
 OFFSETS = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE})
-"""The broker does not have the offset, or has other records there."""
+"""The broker does not have the offset, or has different records there."""
 ALERT = "SSL alert"
-"""In the words of a connection that broke: the broker refused the client's certificate, or the lack of one (RFC 8446,
+"""Text in the error of a broken connection: the broker refused a missing or wrong client certificate (RFC 8446,
 section 6.2)."""
 
 
 def is_access_denied(error: KafkaError) -> bool:
-    """True when it is about who we are or what we may."""
+    """True for authentication and authorization errors."""
     return error.code() in REFUSED or ALERT in error.str()
 
 
 def is_transient(error: KafkaError) -> bool:
-    """True when the same request may succeed later, so that the stream may go on by itself."""
+    """True if the same request may succeed later, so that the stream can resume by itself."""
     return error.retriable() or not (is_access_denied(error) or error.code() in LASTING)
 
 
 def translate_error(error: KafkaError, doing: str, whose: str = "the source") -> ReplicatorError:
-    """The error of the program for `error`, met while `doing` (a sentence's beginning) with the options of `whose`. Never
-    holds a secret."""
+    """The program's error for `error`. `doing`: the failed action, start of the sentence. `whose`: the owner of the options.
+    Never contains a secret."""
     sentence = f"{doing}: {error.str()} ({error.name()})."
     if is_access_denied(error):
         return EnvironmentProblem(sentence, next_step=NOT_ALLOWED.format(whose=whose))
@@ -130,6 +130,6 @@ def translate_error(error: KafkaError, doing: str, whose: str = "the source") ->
 
 
 def unwrap_error(exception: KafkaException) -> KafkaError:
-    """What librdkafka wrapped."""
+    """The error inside an exception of librdkafka."""
     found = exception.args[0]
     return found if isinstance(found, KafkaError) else KafkaError(KafkaError._FAIL, str(found))

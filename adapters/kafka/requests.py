@@ -1,4 +1,4 @@
-"""Requests to a broker, whose failures are the program's own errors."""
+"""Requests to a broker that fail with the program's own errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import is_access_denied, unwrap_error
 
 
 class Requests:
-    """Requests of one user's clients. Several threads may share it."""
+    """Requests of clients with the same options. Threads may share it."""
 
     def __init__(self, options: ClientOptions) -> None:
         self._options = options
@@ -22,19 +22,19 @@ class Requests:
         self._failing_since: float | None = float("-inf")
 
     def note_error(self, error: KafkaError) -> None:
-        """For a client's `error_cb`, which gets errors outside any request: keeps one that says why access is denied."""
+        """Store an error that explains a denied access. For a client's `error_cb`, which gets errors outside requests."""
         if is_access_denied(error):
             self._denied, self._denied_at = error, time.monotonic()
 
     @contextmanager
     def request(self, doing: str, poll: Callable[[], object]) -> Iterator[None]:
-        """Errors of a request, which is met while `doing`, as the program's own.
+        """Raise the errors of a request as the program's own. `doing`: the action, for messages.
 
-        A request of a client that is denied access times out. The client reports the reason to `error_cb` alone, when `poll`
-        is called, and the same reason again after 30 seconds at the earliest. So a reason counts that came since requests
-        began to fail; before the first success, any. An older one is of an outage that has passed.
+        If access is denied, the request times out. The client reports the reason only to `error_cb`, during `poll`, and
+        repeats the same reason after 30 seconds at the earliest. So a reason counts if it came after requests began to
+        fail, or before the first success. Older reasons belong to an earlier outage.
         """
-        poll()  # What the client reports here it met before this request.
+        poll()  # The client reports errors from before this request here.
         began = time.monotonic()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The end of Kafka clients, also while the broker gives no answer."""
+"""Shutdown of Kafka clients, even if the broker does not answer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ PATIENCE = 2.0
 def close_consumer(consumer: Any) -> None:
     """Close a consumer; returns after `PATIENCE` seconds at the latest.
 
-    librdkafka waits for the answer to a commit that is on its way, and a broker that hangs gives none: the program would
-    never end. What is left by then ends with the process."""
+    librdkafka waits for the answer to a pending commit. With a broker that hangs, the program would never end. The rest
+    of the shutdown ends with the process."""
     closing = threading.Thread(target=consumer.close, name="end of a Kafka consumer", daemon=True)
     closing.start()
     closing.join(PATIENCE)

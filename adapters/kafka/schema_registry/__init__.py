@@ -1,1 +1,1 @@
-"""Schema registries: schemas by the ids that records carry, and what a registry's answers mean."""
+"""Schema registries: schemas by the ids in records, and the errors of a registry."""

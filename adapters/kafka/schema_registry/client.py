@@ -1,4 +1,4 @@
-"""Asks a schema registry."""
+"""Schema registry client."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from replicator.domain.errors import EnvironmentProblem, ReplicatorError, Retrya
 from .options import RegistryOptions
 
 SECONDS = 10
-"""How long an answer is waited for; the client itself would wait for ever."""
+"""Timeout of a request; without it the client would wait for ever."""
 TRIES_AGAIN = 2
 WAIT_MS, LONGEST_WAIT_MS = 100, 1_000
 NO_SUCH_SCHEMA = 40_403
-"""The code by which a registry says that it has no schema of that id; any other 404 is not of a registry."""
+"""The registry's error code for an unknown schema id. Any other 404 is not from a registry."""
 REFUSED = (401, 403)
 AGAIN = (408, 425, 429)
 CHECK_URL = "Check `url` of the source's `registry`: it is the address under which `/subjects` answers."
 
 
 class UnknownSchema(LookupError):
-    """The registry has no schema of that id."""
+    """The registry has no schema with this id."""
 
 
 class Registry:
-    """One registry. Every call raises Retryable while it does not answer, and EnvironmentProblem when it answers, but not as
-    a registry that lets us in."""
+    """One registry. Every call raises Retryable if it does not answer, and EnvironmentProblem if it denies access or is
+    not a registry."""
 
     def __init__(self, options: RegistryOptions) -> None:
         self._options = options
 
     @cached_property
     def _client(self) -> SchemaRegistryClient:
-        """Made when it is first asked: a plan can be looked at without its certificates."""
+        """Created at the first request, so that `plan` works without the certificates."""
         try:
             return SchemaRegistryClient(_client_settings(self._options))
         except OSError as error:
@@ -46,7 +46,7 @@ class Registry:
             ) from error
 
     def read_schema(self, number: int) -> Schema:
-        """The schema of that id. UnknownSchema when the registry has none."""
+        """The schema with this id. UnknownSchema if the registry has none."""
         client = self._client
         try:
             found = client.get_schema(number)
@@ -59,7 +59,7 @@ class Registry:
         return found
 
     def count_subjects(self) -> int:
-        """How many subjects the registry knows."""
+        """The number of subjects in the registry."""
         client = self._client
         try:
             return len(client.get_subjects())

@@ -1,4 +1,4 @@
-"""How a schema registry is reached."""
+"""Options of a schema registry."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 
 class RegistryOptions(BaseModel):
-    """`url`: where the registry answers as Confluent's does. `user`, `password`: of basic authentication. `ca`: a file with
-    the certificates that its own is signed by, instead of those that are usual."""
+    """`url`: the base URL of an API compatible with Confluent's. `user`, `password`: for basic authentication. `ca`: a file
+    with CA certificates, instead of the default ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
