@@ -1,1 +1,1 @@
-"""Event logs and event stores by the place that their options name: a lake or a database."""
+"""Event logs and event stores, in a lake or in a database, by their options."""

@@ -1,4 +1,4 @@
-"""An event log, and the store of events, wherever they are kept."""
+"""Checks of an event log and of the event store, in a lake or in a database."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..sinks.postgres.check import PostgresCheck
 SCHEMA = "cdc_raw"
 TABLE = "cdc_events"
 EVENTS = "events"
-"""The schema of a store of events. Its table need not be one that may be changed."""
+"""The default schema of an event store. The check does not test write access to its table."""
 
 
 def event_log_check(name: str, options: Mapping[str, Any]) -> Check:
-    """`ports.diagnosis.Check` of option `path` or option `dsn`."""
+    """`ports.diagnosis.Check` of an event log; option `path` or option `dsn`."""
     options = {**options, "lanes": ()}
     if "path" in options:
         return DeltaCheck(name, options)
@@ -25,7 +25,7 @@ def event_log_check(name: str, options: Mapping[str, Any]) -> Check:
 
 
 def event_store_check(name: str, options: Mapping[str, Any]) -> Check:
-    """`ports.diagnosis.Check` of the store of events as a target; option `path` or option `dsn`."""
+    """`ports.diagnosis.Check` of the event store as a target; option `path` or option `dsn`."""
     options = {**options, "lanes": ()}
     if "path" in options:
         return DeltaCheck(name, options)

@@ -1,4 +1,4 @@
-"""The event log, at the place its options name."""
+"""The event log sink, by its options."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from replicator.ports.sink import Sink
 
 
 def event_log_sink(options: Mapping[str, object]) -> Sink[pa.Table]:
-    """A Delta table for option `path`, a PostgreSQL table for option `dsn`; ConfigProblem unless exactly one is given."""
+    """A Delta table for option `path`, a PostgreSQL table for option `dsn`. ConfigProblem unless exactly one is given."""
     check_location(options)
-    # Each half is loaded only when asked for, so that one does not need the other's driver.
+    # Imported here, so that one kind does not need the driver of the other.
     if "path" in options:
         from ..sinks.delta.event_log import DeltaEventLog  # noqa: PLC0415
 
@@ -24,6 +24,6 @@ def event_log_sink(options: Mapping[str, object]) -> Sink[pa.Table]:
 
 
 def check_location(options: Mapping[str, object]) -> None:
-    """ConfigProblem unless the options name exactly one place."""
+    """Raise ConfigProblem unless the options contain exactly one of `path` and `dsn`."""
     if ("path" in options) == ("dsn" in options):
         raise ConfigProblem("an event log needs exactly one of `path` and `dsn`", next_step="Name the place it is kept in.")

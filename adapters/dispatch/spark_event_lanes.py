@@ -1,4 +1,4 @@
-"""Stores of events that Spark writes, and as targets of Spark's frames."""
+"""Event stores as targets of Spark's frames."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..spark.session import split_options_lazily
 
 
 def delta_lanes(options: Mapping[str, object]) -> DriverSink:
-    """As `DeltaEventLanes`, over Spark's frames: delta-rs commits on the driver."""
+    """`DeltaEventLanes` for Spark's frames. delta-rs commits on the driver."""
     own, session = split_options_lazily(options)
     return DriverSink(DeltaEventLanes(own), session)
 
 
 def postgres_lanes(options: Mapping[str, object]) -> DriverSink:
-    """As `PostgresEventLanes`, over Spark's frames."""
+    """`PostgresEventLanes` for Spark's frames."""
     own, session = split_options_lazily(options)
     return DriverSink(PostgresEventLanes(own), session)

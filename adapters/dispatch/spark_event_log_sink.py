@@ -1,4 +1,4 @@
-"""The event log written by Spark's executors, at the place its options name."""
+"""The event log sink for Spark, by its options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .event_log_sink import check_location
 
 
 def event_log_spark_sink(options: Mapping[str, object], through_driver: int = THROUGH_DRIVER) -> Sink[DataFrame]:
-    """As `event_log_sink`, over Spark's frames."""
+    """`event_log_sink` for Spark's frames."""
     own, session = split_options_lazily(options)
     check_location(own)
     if "path" in own:
