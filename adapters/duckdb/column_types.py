@@ -1,4 +1,4 @@
-"""Columns in the types DuckDB can relate to each other: it reads no decimals of more than 38 digits."""
+"""Conversion of columns to types that DuckDB reads. It has no decimals of more than 38 digits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 
 
 def to_duckdb_types(table: pa.Table) -> pa.Table:
-    """`table` in types that DuckDB reads. Equal values stay equal and different ones different; their order may be lost."""
+    """`table` in types that DuckDB reads. Equal values stay equal, different values different. Their order may change."""
     schema = pa.schema([pa.field(f.name, _duckdb_type(f.type)) for f in table.schema])
     return table if schema.types == table.schema.types else table.cast(schema)
 

@@ -1,4 +1,4 @@
-"""DuckDB in this process: one instance, a connection of its own for each use."""
+"""DuckDB in this process: one instance, and a separate connection for each use."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _instance: tuple[int, duckdb.DuckDBPyConnection] | None = None
 
 @contextmanager
 def open_session() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with temporary tables and registered frames of its own, whose times are of UTC, on an in-memory instance
-    that stays.
+    """A connection with its own temporary tables and registered frames. The time zone is UTC. Connections share one
+    in-memory instance.
 
-    Making an instance costs 12 ms of CPU time and starts a pool of threads (measured), which is more than folding a small
-    batch. One thread: rows are few and narrow here, and the other cores have the next batch to decode.
+    A new instance costs 12 ms of CPU time and a thread pool (measured), more than folding a small batch. It has one
+    thread: batches are small here, and the other cores decode the next batch.
     """
     connection = _shared_instance().cursor()
     try:

@@ -1,4 +1,4 @@
-"""Two states of a table compared, row by row."""
+"""Row by row comparison of two states of a table."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .session import open_session
 
 
 def diff_tables(before: pa.Table, after: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """`op` (c, u, d), and the numbers of the rows, `old` and `new`, of every key that is not the same in both: deletes in
-    the order of `before`, then the others in the order of `after`.
+    """`op` (c, u, d) and the row numbers `old` and `new` of every key whose rows differ: deletes in the order of `before`,
+    then the others in the order of `after`.
 
-    Both have the same columns, and every key once, without NULL. DuckDB says what is the same: NULL and NULL, NaN and NaN,
-    0.0 and -0.0. Columns go by number, as it folds the case of names.
+    Both tables have the same columns, and unique keys without NULL. Equality is DuckDB's: NULL equals NULL, NaN equals
+    NaN, 0.0 equals -0.0. The query numbers the columns, since DuckDB ignores the case of names.
     """
     names = after.schema.names
     by = [f"c{names.index(key)}" for key in keys]
