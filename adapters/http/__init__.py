@@ -1,1 +1,1 @@
-"""What people and machines see of a running daemon: metrics, health, a status page, run-time control."""
+"""HTTP servers: metrics, health, status page and run-time control of the daemon; events and rows."""

@@ -23,7 +23,7 @@ RETRY_SECONDS = "1"
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """What a caller sends."""
+    """The body of a request."""
 
     aggregate_id: str
     aggregate_type: str
@@ -38,7 +38,7 @@ _body = msgspec.json.Decoder(Body).decode
 
 
 class RequestRefused(Exception):
-    """The request is answered with this status and these words."""
+    """Answers the request with this HTTP status and error."""
 
     def __init__(self, status: int, error: str, **more: object) -> None:
         super().__init__(error)
@@ -47,13 +47,13 @@ class RequestRefused(Exception):
 
 
 class Commands:
-    """Takes events from callers with the token, a body of at most `message_bytes` each."""
+    """Stores events from callers with the token. A body has at most `message_bytes`."""
 
     def __init__(self, emit: Emit, token: str, message_bytes: int) -> None:
         self._emit, self._token, self._most = emit, token, message_bytes
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes of the command side."""
         return [Route("/events", self._post, methods=["POST"])]
 
     async def _post(self, request: Request) -> Response:
@@ -67,15 +67,15 @@ class Commands:
         return _to_response({**asdict(done.event), "is_new": done.is_new}, 201 if done.is_new else 200)
 
     def _check_request(self, request: Request) -> None:
-        """Raise Refused for a caller without the token, and for what cannot be JSON."""
+        """Raise RequestRefused for a caller without the token, and for a body that is not JSON."""
         if not has_token(request, self._token):
             raise RequestRefused(401, "a token is needed: Authorization: Bearer ...")
-        # Pages of other sites cannot send this type without being asked.
+        # Pages of other sites cannot send this type without a CORS preflight.
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RequestRefused(415, "the body is to be JSON: Content-Type: application/json")
 
     async def _read_body(self, request: Request) -> bytes:
-        """The body; Refused as soon as it is longer than it may be."""
+        """The body. RequestRefused as soon as it is too long."""
         body = bytearray()
         async for piece in request.stream():
             body += piece

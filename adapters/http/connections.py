@@ -1,4 +1,4 @@
-"""Connections of an HTTP server, bounded in number and in time."""
+"""Limits for connections of an HTTP server: their number, and the time for a request."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 log = logging.getLogger(__name__)
 
 MOST = 100
-"""Connections at a time. Each takes a file descriptor, and lanes need theirs."""
+"""Connections at a time. Each needs a file descriptor, and lanes need some too."""
 ARRIVES = 30.0
-"""Seconds within which a request has to arrive whole."""
+"""Seconds for a whole request to arrive."""
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn bounds the size of a request's head and the time between two requests, but neither the number of connections
-    nor the time that a request takes to arrive. Whoever opens connections and sends nothing could keep the program from
-    opening files."""
+    """HTTP protocol with limits that uvicorn lacks: the number of connections, and the time for a request to arrive.
+    Without them, idle connections could use up the file descriptors of the program. uvicorn itself limits the size of a
+    request's head and the time between requests."""
 
     _arrival: asyncio.TimerHandle | None = None
     _was_full: ClassVar[bool] = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Close one connection too many at once."""
+        """Close a connection above the limit at once."""
         super().connection_made(transport)
         if len(self.connections) > MOST:
             tell = log.debug if BoundedProtocol._was_full else log.warning
@@ -35,12 +35,12 @@ class BoundedProtocol(H11Protocol):
             transport.abort()
             return
         if len(self.connections) <= MOST // 2:
-            # Not at the first free place: who opens connections all the time would fill the log.
+            # Not as soon as one closes: a client that keeps opening connections would fill the log.
             BoundedProtocol._was_full = False
         self._arrival = self.loop.call_later(ARRIVES, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """A request begins, goes on, or is there."""
+        """Start the timer with a request, and stop it when the request is complete."""
         super().data_received(data)
         arriving = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         if not arriving:
@@ -49,7 +49,7 @@ class BoundedProtocol(H11Protocol):
             self._arrival = self.loop.call_later(ARRIVES, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
+        """Stop the timer."""
         self._arrived()
         super().connection_lost(exc)
 

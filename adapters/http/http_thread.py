@@ -1,4 +1,4 @@
-"""An application over HTTP, in a thread of its own."""
+"""An HTTP application in its own thread."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ START_SECONDS = 10.0
 
 
 def list_local_hosts(address: str) -> list[str]:
-    """The names under which a browser on this machine reaches HOST:PORT. A page on another site must not read what has no
-    token under its own host name (DNS rebinding)."""
+    """The host names by which a browser on this machine reaches HOST:PORT. Servers without a token refuse other names, so
+    that other sites cannot read them (DNS rebinding)."""
     return ["127.0.0.1", "localhost", "::1", "[::1]", address.rpartition(":")[0], "testserver"]
 
 
 class ApplicationServer:
-    """Serves one application at a time at HOST:PORT; `section` of the config says the address. `drain`: seconds that
-    requests which have begun get at the end."""
+    """Serves one application at a time at HOST:PORT. `section`: the config section with the address. `drain`: seconds for
+    open requests to finish at the end."""
 
     def __init__(self, address: str, section: str, drain: int = 5) -> None:
         self._address = address
@@ -40,17 +40,17 @@ class ApplicationServer:
         self._thread: threading.Thread | None = None
 
     def start(self, app: Starlette) -> str:
-        """Begin to serve; the address with the port that it has. EnvironmentProblem when it cannot be listened on."""
+        """Start serving and return the URL with the actual port. EnvironmentProblem if it cannot listen there."""
         host, _, port = self._address.rpartition(":")
         listeners = self._open_listeners(host.strip("[]"), int(port))
         config = uvicorn.Config(
             app,
-            # No handlers of its own: what it logs goes where the program's log goes.
+            # No handlers: uvicorn's records go to the program's log.
             log_config=None,
             log_level="warning",
             access_log=False,
             http=BoundedProtocol,
-            # As many are accepted at once, before the first of them is looked at.
+            # The system accepts as many at once before the protocol sees the first.
             backlog=connections.MOST,
             ws="none",
             timeout_graceful_shutdown=self._drain,
@@ -64,14 +64,14 @@ class ApplicationServer:
         return f"http://{host}:{bound[1]}"
 
     def close(self) -> None:
-        """Listen no more, and wait for requests that have begun; may be called twice."""
+        """Stop listening, and wait for open requests. A second call does nothing."""
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
             self._thread.join(self._drain)
             self._server = None
 
     def _open_listeners(self, host: str, port: int) -> list[socket.socket]:
-        """Sockets that listen; bound here, since uvicorn logs an error of its own where it cannot bind."""
+        """Listening sockets. They are bound here, since uvicorn logs its own error if it cannot bind."""
         found: list[socket.socket] = []
         try:
             for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
@@ -101,15 +101,15 @@ class ApplicationServer:
 
 
 def has_token(request: Request, token: str) -> bool:
-    """True when the request carries the token: `Authorization: Bearer TOKEN`."""
+    """True if the request has the token: `Authorization: Bearer TOKEN`."""
     given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    # Starlette reads the bytes of headers so, whatever they are.
+    # Starlette decodes headers as latin-1, whatever their bytes.
     return hmac.compare_digest(given.encode("latin-1"), token.encode())
 
 
 def has_password(request: Request, token: str) -> bool:
-    """True when a browser's user gave the token as password, under any name. For what only reads: a browser sends it again
-    whoever asks it to."""
+    """True if the token is the basic-auth password, with any user name. Only for reads: a browser also sends it with
+    requests that other sites start."""
     kind, _, given = request.headers.get("authorization", "").partition(" ")
     try:
         _, _, password = base64.b64decode(given, validate=True).partition(b":")

@@ -1,4 +1,4 @@
-"""Events and rows over HTTP, on one address: `POST /events` where there is a store of events, and the read side."""
+"""The HTTP server for events and rows: `POST /events` if there is an event store, and the read side."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ DRAIN_SECONDS = 30
 
 
 class HttpServerOptions(BaseModel):
-    """`address` is HOST:PORT; `token` is asked of every caller; an answer has at most `max_rows` rows, and the body of an
-    event `message_bytes`."""
+    """`address`: HOST:PORT. `token`: required from every caller. `max_rows`: maximum rows of an answer. `message_bytes`:
+    maximum bytes of an event's body."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     address: str = "127.0.0.1:8091"

@@ -1,4 +1,4 @@
-"""The status page as one self-contained HTML document: no script, everything escaped, readable at any width."""
+"""The status page as one self-contained HTML document: no script, all values escaped, readable at any width."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = ("id", "table", "policy", "status", *NUMBERS, "error")
 
 
 def render(status: Mapping[str, Any]) -> str:
-    """The page for one snapshot; it reloads itself every two seconds."""
+    """The page for one status. It reloads itself every two seconds."""
     rows = "".join(_render_row(lane) for lane in status.get("lanes", ()))
     heads = "".join(f"<th{_cell_class(c)}>{c.replace('_', ' ')}</th>" for c in COLUMNS)
     name = escape(str(status.get("pipeline", "")))
@@ -39,7 +39,7 @@ def render(status: Mapping[str, Any]) -> str:
 
 
 def _render_away(status: Mapping[str, Any]) -> str:
-    """A line per source that does not answer, per source and sink that is waited for, and for the store of dead letters."""
+    """A line per unavailable source, per slow call of a source or sink, and for a slow call of the dead-letter store."""
     away = [source for source in status.get("sources", ()) if source.get("away_since")]
     said = [f"source {s['name']} is away since {s['away_since']}: {s['error']}" for s in away]
     calls = {lane["sink"]: lane["call"] for lane in status.get("lanes", ()) if lane.get("call")}
@@ -55,14 +55,14 @@ def _render_away(status: Mapping[str, Any]) -> str:
 
 
 def _render_losses(status: Mapping[str, Any]) -> str:
-    """A line per source whose connector may lose rows before it sends them."""
+    """A line per source whose connector may lose rows."""
     found = [(source["name"], source["row_loss"]) for source in status.get("sources", ()) if source.get("row_loss")]
     lines = [f"source {name}: {loss['sentence']} {loss['next_step']}" for name, loss in found]
     return "".join(f"<p class=retrying>{escape(line)}</p>" for line in lines)
 
 
 def _render_rejects(status: Mapping[str, Any]) -> str:
-    """A line per kind of records that were rejected since the start, and per group of dead letters that no lane shows."""
+    """A line per kind of records rejected since the start, and per group of dead letters that no lane row shows."""
     lines = [
         f"source {one['source']}: {one['records']:,} records of table {one['table'] or '?'} rejected since the start "
         f"({one['code']}, stage {one['stage']})"
@@ -78,7 +78,7 @@ def _render_rejects(status: Mapping[str, Any]) -> str:
 
 
 def _render_paces(status: Mapping[str, Any]) -> str:
-    """A line per source whose stream an engine runs."""
+    """A line per source whose stream runs in an engine."""
     paced = [source for source in status.get("sources", ()) if source.get("pace")]
     return "".join(f"<p>{escape(Pace(**source['pace']).to_text(source['name']))}</p>" for source in paced)
 

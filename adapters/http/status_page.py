@@ -1,4 +1,4 @@
-"""The daemon's page: `/` for people, `/status.json`, `/metrics`, `/livez`, `/readyz` for machines, POST for control."""
+"""The status page: `/` for people, `/status.json`, `/metrics`, `/livez`, `/readyz` for machines, POST for control."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .status_html import render
 
 
 class MetricsText(Protocol):
-    """Gives the metrics page."""
+    """Source of the metrics page."""
 
     def text(self) -> bytes:
-        """Prometheus' text format."""
+        """The metrics in Prometheus' text format."""
 
 
 class PageOptions(BaseModel):
-    """`address` is HOST:PORT. Without `token`, only requests from this machine are meant to reach it."""
+    """`address`: HOST:PORT. Without `token`, only requests to host names of this machine are accepted."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
     address: str = "127.0.0.1:8090"
@@ -36,7 +36,7 @@ class PageOptions(BaseModel):
 
 
 class PageMonitor:
-    """`ports.monitor.Monitor` over HTTP, in a thread of its own."""
+    """`ports.monitor.Monitor` over HTTP, in its own thread."""
 
     def __init__(self, options: Mapping[str, Any], metrics: MetricsText) -> None:
         self._options = PageOptions.model_validate(dict(options))
@@ -65,7 +65,7 @@ class PageMonitor:
         return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)])
 
     def _check_ready(self, views: Views, request: Request) -> Response:
-        """Why it is not ready, a reason a line; names of lanes only to who may see the other pages."""
+        """The readiness, with one reason per line. Reasons name lanes, so only callers with access get them."""
         status = views.status()
         return _render_health(bool(status["ready"]), () if self._is_refused(request) else status.get("unready", ()))
 
@@ -88,7 +88,7 @@ def _render_health(good: bool, reasons: Sequence[str] = ()) -> Response:
 
 
 def _handle_control(views: Views, request: Request) -> Response:
-    """POST /lanes/LANE?action=pause; the header keeps a foreign page's form from doing it (it cannot set one)."""
+    """POST /lanes/LANE?action=pause. The required header blocks forms of other sites, which cannot set headers."""
     if "x-replicator" not in request.headers:
         return JSONResponse({"error": "the header X-Replicator is missing"}, status_code=403)
     try:

@@ -1,4 +1,4 @@
-"""The read side over HTTP: tables, rows, histories, and pages for people."""
+"""The read side over HTTP: tables, rows, histories, and HTML pages."""
 
 from .problems import refuse_unrouted
 from .routes import EncodedSlashes, ReadSideRoutes

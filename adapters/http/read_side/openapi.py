@@ -1,4 +1,4 @@
-"""The OpenAPI document of what is answered."""
+"""The OpenAPI document of the HTTP API."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ EVENT = {
 
 
 def build_document(targets: Sequence[ReadTarget], most: int, *, takes_events: bool, has_token: bool) -> dict[str, Any]:
-    """Of these tables; answers have at most `most` rows."""
+    """The document for these tables. Answers have at most `most` rows."""
     names = [target.name for target in targets]
     table = {"name": "table", "in": "path", "required": True, "schema": {**TEXT, **({"enum": names} if names else {})}}
     limit = {

@@ -1,4 +1,4 @@
-"""Pages for people, each one document of its own: no script, nothing fetched, everything escaped."""
+"""HTML pages. Each is self-contained: no script, no external resources, all values escaped."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 POLICY = f"default-src 'none'; style-src 'sha256-{DIGEST}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 WORDS = {"c": "created", "u": "updated", "d": "deleted", "r": "read whole", "t": "truncated"}
 SHOWN = 2_000
-"""Characters of a value."""
+"""Maximum characters of a value on a page."""
 
 
 def page_headers() -> dict[str, str]:
-    """What a browser may do with a page: show it."""
+    """Security headers: a browser may only show the page."""
     return {**SAFE, "content-security-policy": POLICY, "x-frame-options": "DENY"}
 
 
 def render_timeline(
     found: RowHistory, key: Sequence[str], shown: Sequence[HistoryEntry], json_url: str, earlier: str | None
 ) -> str:
-    """What became of a row: these of its changes, newest first."""
+    """The timeline page of a row. `shown`: the changes on this page, newest first."""
     target, count = found.target, len(found.entries)
     named = ", ".join(f"{name} = {value}" for name, value in zip(target.key, key, strict=False)) or " / ".join(key)
     ended = found.entries[-1].after is None
@@ -142,12 +142,12 @@ def _render_cell(value: Any) -> str:
 
 
 def _escape_text(text: str) -> str:
-    """Escaped, in a direction of its own: a value cannot turn the text around it."""
+    """The escaped text with its own direction: a right-to-left value cannot turn the text around it."""
     return f"<bdi>{escape(text.replace(chr(0), chr(0xFFFD)))}</bdi>"
 
 
 def render_docs(document: Mapping[str, Any], targets: Sequence[ReadTarget]) -> str:
-    """What there is, and how to ask for it."""
+    """The page with the tables and the requests."""
     tables = "".join(_render_table(target) for target in targets) or "<p class=dim>None has been written yet.</p>"
     calls = "".join(
         _render_call(path, method, call) for path, of in document["paths"].items() for method, call in of.items()
@@ -183,7 +183,7 @@ def _render_call(path: str, method: str, call: Mapping[str, Any]) -> str:
 
 
 def _render_prose(text: str) -> str:
-    """With code between backticks."""
+    """The text as HTML; backticks mark code."""
     return "".join(f"<code>{escape(part)}</code>" if at % 2 else escape(part) for at, part in enumerate(text.split("`")))
 
 
@@ -194,7 +194,7 @@ def _describe_kind(schema: Mapping[str, Any]) -> str:
 
 
 def render_failure(problem: HttpProblem) -> str:
-    """Why there is no such page."""
+    """The page for an error."""
     return _render_page(
         "replicator",
         f"<h1>{_escape_text(problem.detail)}</h1><p>{_escape_text(problem.next_step)}</p><p><a href=/docs>Tables</a></p>",

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 says them: application/problem+json."""
+"""HTTP errors in the format of RFC 9457: application/problem+json."""
 
 from __future__ import annotations
 
@@ -25,32 +25,32 @@ STATUS: tuple[tuple[type[ReplicatorError], int], ...] = (
     (Busy, 503),
     (ReadTimeout, 504),
 )
-"""What is said in the error's own words."""
+"""HTTP status of errors whose own sentence the caller gets."""
 SAFE = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
 }
-"""Rows are for who asked, and are what they are said to be."""
+"""Headers of all answers: no caching, no other sites, no guessing of the type."""
 
 
 class HttpProblem(Exception):
-    """The request is answered with this status, a sentence and the next step."""
+    """Answers the request with this HTTP status, a sentence and the next step."""
 
     def __init__(self, status: int, detail: str, next_step: str = "", headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.status, self.detail, self.next_step, self.headers = status, detail, next_step, dict(headers or {})
 
     def to_response(self) -> Response:
-        """As an answer."""
+        """The HTTP response."""
         said: dict[str, Any] = {"type": "about:blank", "title": HTTPStatus(self.status).phrase, "status": self.status}
         body = msgspec.json.encode(said | {"detail": self.detail, "next_step": self.next_step})
         return Response(body, self.status, {**SAFE, **self.headers}, MEDIA_TYPE)
 
 
 def to_problem(error: Exception) -> HttpProblem:
-    """What a caller is told of an error. Words about servers and files are for the log."""
+    """The caller's view of an error. Details about servers and files go to the log only."""
     if isinstance(error, HttpProblem):
         return error
     for kind, status in STATUS:
@@ -70,7 +70,7 @@ def _retry_headers(status: int) -> dict[str, str]:
 
 
 def refuse_unrouted(_: Request, error: Exception) -> Response:
-    """What no route answers."""
+    """The answer to requests without a route."""
     status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
     return HttpProblem(
         status, HTTPStatus(status).description or HTTPStatus(status).phrase, "/docs says what there is.", headers

@@ -1,4 +1,4 @@
-"""What a request asks for: key and filters out of its URL."""
+"""Parser for request URLs: key, filters and parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FILTERS = 100
 MOST_PASSED = 10**9
 FILTER = re.compile(r"(.*)\[(\w*)\]", re.DOTALL)
 WORDS = ("limit", "after", "as_of", "from_log")
-"""Parameters that are no columns; a column of that name is written with a comparison, as `limit[eq]`."""
+"""Parameters that are not columns. A filter on a column of that name needs a comparison: `limit[eq]`."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class RowsRequest:
 
     @classmethod
     def from_request(cls, request: Request) -> RowsRequest:
-        """Those of its URL. Problem for what cannot be read."""
+        """Parse the URL of a request. HttpProblem if that fails."""
         asked = cls()
         for name, text in _read_pairs(request):
             column, operator = _split_column(name)
@@ -43,28 +43,28 @@ class RowsRequest:
         return asked
 
     def refuse_others(self, *words: str) -> None:
-        """Problem for a parameter that means nothing here."""
+        """Raise HttpProblem for filters and for all parameters except `words`."""
         others = [word for word in self.words if word not in words] + [one.column for one in self.filters]
         if others:
             known = f"There are: {', '.join(words)}." if words else "There are none."
             raise HttpProblem(400, f"the parameter {others[0]!r} means nothing here", known)
 
     def read_limit(self, most: int) -> int:
-        """How many are wanted."""
+        """The maximum number of results."""
         said = self.words.get("limit", str(min(LIMIT, most)))
         if not re.fullmatch(r"[0-9]{1,9}", said) or not 1 <= int(said) <= most:
             raise HttpProblem(400, f"`limit` is no number from 1 to {most}", "Ask for several pages.")
         return int(said)
 
     def read_skipped(self) -> int:
-        """How many were told before."""
+        """The number of changes on earlier pages."""
         said = self.words.get("after", "0")
         if not re.fullmatch(r"[0-9]{1,9}", said):
             raise HttpProblem(400, "`after` is no number", "It says how many changes were told before.")
         return int(said)
 
     def to_wanted(self, most: int, key: tuple[str, ...] = ()) -> PageRequest:
-        """The rows."""
+        """The request for a page of rows."""
         said = self.words.get("from_log", "false")
         if said not in ("true", "false"):
             raise HttpProblem(400, "`from_log` is neither true nor false", "Say one of the two.")
@@ -92,7 +92,7 @@ def _split_column(name: str) -> tuple[str, str | None]:
 
 
 def path_segments(request: Request) -> list[str]:
-    """The path, each of its parts decoded by itself: a key may hold slashes. Problem where that is no UTF-8."""
+    """The segments of the path, decoded one by one: a key may contain slashes. HttpProblem if one is not UTF-8."""
     try:
         raw = request.scope["raw_path"].partition(b"?")[0]
         return [unquote_to_bytes(part).decode() for part in raw.split(b"/")[1:]]
@@ -101,7 +101,7 @@ def path_segments(request: Request) -> list[str]:
 
 
 def make_link(request: Request, **words: str) -> str:
-    """The request's own URL without its host, with these parameters instead of its own of that name."""
+    """The request's URL without host, with `words` in place of parameters of the same name."""
     kept = [(name, text) for name, text in _read_pairs(request) if name not in words]
     path = request.scope["raw_path"].partition(b"?")[0].decode("ascii")
     return f"{path}?{urlencode([*kept, *words.items()])}"

@@ -1,4 +1,4 @@
-"""Which URL is answered by what."""
+"""Routes of the read side."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ View = Callable[[Request], Response]
 
 
 class KeyConvertor(PathConvertor):
-    """The rest of a path, line ends and all."""
+    """Matches the rest of a path, including line ends."""
 
     regex = "(?s:.*)"
 
@@ -43,7 +43,7 @@ register_url_convertor("key", KeyConvertor())
 
 
 class EncodedSlashes:
-    """Has routes see %2F as part of a name: servers decode the path before its parts are told apart."""
+    """Middleware that keeps %2F inside a path segment: servers decode the path before routing splits it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -57,14 +57,14 @@ class EncodedSlashes:
 
 
 class ReadSideRoutes:
-    """The routes of the read side; with a `token` it is asked of every caller. `max_rows`: in one answer."""
+    """The routes of the read side. Every caller needs the `token`, unless it is empty. `max_rows`: rows of one answer."""
 
     def __init__(self, reads: ReadSide, token: str, max_rows: int, *, takes_events: bool) -> None:
         self._reads, self._token, self._most = reads, token, max_rows
         self._takes_events = takes_events
 
     def routes(self) -> list[Route]:
-        """What is answered."""
+        """The routes, for an application."""
         views: Mapping[str, View] = {
             "/": lambda _: RedirectResponse("/docs"),
             "/docs": self._docs,
@@ -181,7 +181,7 @@ def _to_arrow(rows: pa.Table) -> bytes:
 
 
 def _choose_form(request: Request, *forms: str) -> str:
-    """The form that the caller likes best of these, the first where it says nothing."""
+    """The media type of `forms` that the caller prefers; the first if it has no `Accept` header."""
     wanted = _list_preferred(request.headers.get("accept", ""))
     for media in wanted or ["*/*"]:
         for form in forms:
@@ -191,7 +191,7 @@ def _choose_form(request: Request, *forms: str) -> str:
 
 
 def _list_preferred(accept: str) -> Sequence[str]:
-    """Media types, best first; those of quality 0 left out."""
+    """Media types, best first, without those of quality 0."""
     found = []
     for at, part in enumerate(accept.split(",")):
         media, *parameters = (text.strip().lower() for text in part.split(";"))
