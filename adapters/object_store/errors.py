@@ -1,6 +1,6 @@
-"""What an object store says when it does not do what it is asked, as the program's own errors.
+"""Translation of object-store errors to the program's own.
 
-delta-rs and obstore share the library beneath them, and so its words.
+delta-rs and obstore use the same Rust library, so their error texts are the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ KEYS = "`access_key_id` and `secret_access_key` under `storage`, or AWS_ACCESS_K
 
 
 def is_store_error(text: str) -> bool:
-    """True when the text is that of an error of an object store."""
+    """True if the text is an error of an object store."""
     return _OF_STORE.search(text) is not None
 
 
 def translate_store_error(text: str, what: str) -> ReplicatorError | None:
-    """The error to raise for an error with that text that concerned `what`; None when it is not one of a store. Quotes no
-    more than codes: the text of a store may repeat what it was sent."""
+    """The error to raise for a store's error text about `what`; None if the text is not from a store. It quotes only
+    codes, since the store's text may repeat secrets of the request."""
     if not is_store_error(text):
         return None
     code, status = _find(_CODE, text), _find(_STATUS, text)
@@ -74,7 +74,7 @@ _LASTING: tuple[tuple[Callable[[str, str, str], bool], str, str], ...] = (
         "Check `endpoint` and `region` under `storage`.",
     ),
 )
-"""What does not pass by itself: by code, status and text."""
+"""Permanent errors: a test of code, status and text, the sentence, and the next step."""
 
 
 def _find(pattern: re.Pattern[str], text: str) -> str:

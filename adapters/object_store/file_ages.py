@@ -1,4 +1,4 @@
-"""How long nobody has written to files, on a machine whose clock may be another one than theirs."""
+"""The time since the last write to a file, even if its timestamps come from another clock."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from pathlib import Path
 from .files import StoredPath
 
 MOST = 100_000
-"""Files that are kept at most: one that is removed while its time is ahead would stay for ever."""
+"""Maximum entries of `_ahead`: a file that is deleted while its time is ahead would stay for ever."""
 _ahead: dict[tuple[Path | StoredPath, float], tuple[tuple[float, int], float]] = {}
-"""Files whose times were ahead of this machine's clock, for each time that was asked for: time and size, and when they were
-first seen so."""
+"""Files with times ahead of this machine's clock, by path and `settle`: time and size, and when both were first seen."""
 
 
 def seconds_until_stable(path: Path | StoredPath, written: float, size: int, settle: float) -> float:
-    """Seconds from now until nobody has written to the file for `settle` seconds; 0 or less when nobody has. `written`: its
-    time (Unix). A time ahead of ours is of another clock, and may be so by hours: such a file counts from when this process
-    has first seen it with this time and size."""
+    """Seconds until the file has had no write for `settle` seconds; 0 or less if it is already stable. `written`: the
+    file's time (Unix). A time ahead of ours comes from another clock, perhaps by hours. Such a file counts from when this
+    process first saw it with this time and size."""
     left, key, stamp = written + settle - time.time(), (path, settle), (written, size)
     if left <= 0:
         _ahead.pop(key, None)

@@ -1,4 +1,4 @@
-"""Files in an object store. An object is there whole or not at all, and what replaces it is another object."""
+"""Files in an object store. An object is complete or absent. A replacement is a different object."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .errors import translate_store_error
 from .options import Storage
 
 BLOCK = 4 * 1024 * 1024
-"""Bytes that one request asks for."""
+"""Bytes of one read request."""
 STORES = 16
 
 
 class ObjectStamp(NamedTuple):
-    """What tells an object from the one that replaces it, and when it was written (nanoseconds)."""
+    """Identity of an object, different from its replacement's, and its write time (nanoseconds)."""
 
     etag: str
     written: int
@@ -33,13 +33,13 @@ class ObjectStamp(NamedTuple):
 
 @lru_cache(STORES)
 def open_store(bucket: str, storage: Storage) -> Any:
-    """The client of a bucket: one per program, and one per executor."""
+    """The client of a bucket: one per process."""
     return S3Store(bucket, **storage.to_obstore())
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class StoredPath:
-    """An object as it was when it was listed: what `pathlib.Path` is to a local file. Travels to executors with its keys."""
+    """The path of an object, like `pathlib.Path`, with its state when it was listed. Executors get it with credentials."""
 
     bucket: str
     key: str
@@ -52,32 +52,32 @@ class StoredPath:
 
     @property
     def name(self) -> str:
-        """Its name without its folders."""
+        """The name without folders."""
         return self.key.rpartition("/")[2]
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The bucket, folders and name."""
+        """Bucket, folders and name."""
         return (f"s3://{self.bucket}/", *self.key.split("/"))
 
     def absolute(self) -> StoredPath:
-        """It is already."""
+        """The path itself."""
         return self
 
     def open(self, mode: Literal["rb"] = "rb") -> BinaryIO:
-        """Its bytes, asked for in blocks. Reading raises FileNotFoundError when it is gone, Retryable when it was replaced,
-        and what `translate_store_error` says of a store that does not answer."""
+        """The content, read in blocks. Reading raises FileNotFoundError if the object is gone, Retryable if it was
+        replaced, and the errors of `translate_store_error`."""
         assert mode == "rb"  # noqa: S101 - the only one that pathlib's callers here use
         return cast(BinaryIO, io.BufferedReader(_ObjectReader(self), BLOCK))
 
     def read_stat(self) -> tuple[int, ObjectStamp]:
-        """Its size and stamp as they are now; FileNotFoundError when it is gone."""
+        """The current size and stamp. FileNotFoundError if the object is gone."""
         with translate_errors(str(self)):
             found = obstore.head(open_store(self.bucket, self.storage), self.key)
         return found["size"], to_stamp(found)
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """True if the object exists."""
         try:
             self.read_stat()
         except FileNotFoundError:
@@ -85,14 +85,14 @@ class StoredPath:
         return True
 
     def read_block(self, start: int, end: int) -> memoryview:
-        """Its bytes from `start` to below `end`, which is above."""
+        """The bytes from `start` up to `end`, without `end`. `end` must be greater than `start`."""
         with translate_errors(str(self)):
             options: Any = {"range": (start, end), **({"if_match": self.etag} if self.etag else {})}
             return memoryview(obstore.get(open_store(self.bucket, self.storage), self.key, options=options).bytes())
 
 
 class _ObjectReader(io.RawIOBase):
-    """The bytes of an object, by range."""
+    """Reads an object by ranges."""
 
     def __init__(self, path: StoredPath) -> None:
         super().__init__()
@@ -122,14 +122,14 @@ class _ObjectReader(io.RawIOBase):
 
 
 def to_stamp(found: Any) -> ObjectStamp:
-    """Of what obstore says of an object."""
+    """The stamp from obstore's metadata of an object."""
     written: datetime = found["last_modified"]
     return ObjectStamp(found["e_tag"] or "", int(written.timestamp() * 1e9))
 
 
 @contextmanager
 def translate_errors(what: str) -> Iterator[None]:
-    """Raises the program's own errors, but for FileNotFoundError of an object."""
+    """Raise the program's own errors, except FileNotFoundError of an object."""
     try:
         yield
     except PreconditionError as error:

@@ -1,4 +1,4 @@
-"""How an object store is reached: one set of keys for everything that does it."""
+"""Options of an object store, the same for all its clients."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from replicator.domain.errors import ConfigProblem
 SCHEMES = ("s3", "s3a")
 RETRIES = 3
 RETRY_SECONDS, CONNECT_SECONDS, REQUEST_SECONDS = 20, 5, 60
-"""Beyond these the lane itself waits and tries again. The libraries' own default is three minutes without a word."""
+"""Limits of the clients. Then the lane itself waits and retries. The libraries' default is three silent minutes."""
 
 
 class Storage(BaseModel):
-    """Keys of an S3 store. What is not said comes from the environment (`AWS_*`), or from the machine's own role."""
+    """Keys of an S3 store. Missing ones come from the environment (`AWS_*`) or from the machine's role."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
@@ -36,17 +36,17 @@ class Storage(BaseModel):
 
     @property
     def config(self) -> dict[str, str]:
-        """What was said, under the names that both Rust libraries share."""
+        """The given keys, under the names that both Rust libraries use."""
         said = self.model_dump(exclude={"allow_http"}, exclude_none=True)
         return {f"aws_{name}": str(value) for name, value in said.items()}
 
     @property
     def may_be_plain(self) -> bool:
-        """The endpoint may be one without encryption. obstore forgets what the environment says once it is told timeouts."""
+        """True if the endpoint may be unencrypted. Given timeouts, obstore ignores the environment, so it is read here."""
         return self.allow_http or os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
 
     def to_delta_rs(self) -> dict[str, str]:
-        """The same as storage options of delta-rs."""
+        """The options as storage options of delta-rs."""
         return {
             **self.config,
             "allow_http": str(self.may_be_plain).lower(),
@@ -57,7 +57,7 @@ class Storage(BaseModel):
         }
 
     def to_obstore(self) -> dict[str, Any]:
-        """The same as arguments of obstore's stores."""
+        """The options as arguments of obstore's stores."""
         return {
             "config": self.config,
             "client_options": {
@@ -70,7 +70,7 @@ class Storage(BaseModel):
 
 
 def split_url(path: str) -> tuple[str, str]:
-    """Bucket and key of `s3://BUCKET/KEY`; ConfigProblem for the URL of another kind of store."""
+    """Bucket and key of `s3://BUCKET/KEY`. ConfigProblem for URLs of other stores."""
     url = urlsplit(path)
     if url.scheme not in SCHEMES or not url.netloc:
         raise ConfigProblem(
