@@ -1,1 +1,1 @@
-"""What every Java program here needs: a runtime, and locked archives."""
+"""The Java runtime and the locked archives of all Java programs here."""

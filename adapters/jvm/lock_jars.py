@@ -1,4 +1,4 @@
-"""Writes `jars.lock.toml`: `python -m adapters.jvm.lock_jars`. Run after changing a version here."""
+"""Writes `jars.lock.toml`: `python -m adapters.jvm.lock_jars`. Run it after a change of a version here."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from .jars import LOCK, find_artifact, make_context
 
 KAFKA = "4.3.1"
-DEBEZIUM = "3.5.0.Final"  # the last version that the public repository has of the connectors for MariaDB and JDBC
-DEBEZIUM_POSTGRES = "3.7.0.Final"  # older ones lose more rows at a restart; of 3.7.1 the public repository lacks parts
-CONVERTER = "2.6.13.Final"  # the last version that the public repository has with all that it needs
+DEBEZIUM = "3.5.0.Final"  # the newest MariaDB and JDBC connectors in the public repository
+DEBEZIUM_POSTGRES = "3.7.0.Final"  # older ones lose more rows at a restart; 3.7.1 is incomplete in the public repository
+CONVERTER = "2.6.13.Final"  # the newest version in the public repository with all its dependencies
 REGISTRY = "3.3.3"
 LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # slf4j-api resolves to 1.7.36, so its binding must too
 
@@ -33,8 +33,8 @@ ROOTS: Mapping[str, tuple[str, ...]] = {
 SPARK = "4.0.2"
 DELTA = "4.4.0"
 MARIADB = "11.4.5"
-HADOOP = "3.4.1"  # that of the pyspark package: another does not fit its classes
-AWS_SDK = "2.29.52"  # the first versions that Hadoop is built for are not in the public repository with all their modules
+HADOOP = "3.4.1"  # the version in the pyspark package: others do not fit its classes
+AWS_SDK = "2.29.52"  # the versions that Hadoop is built for are incomplete in the public repository
 AWS_MODULES = (
     "annotations", "apache-client", "arns", "auth", "aws-core", "aws-query-protocol", "aws-xml-protocol", "checksums",
     "checksums-spi", "crt-core", "endpoints-spi", "http-auth", "http-auth-aws", "http-auth-aws-eventstream",
@@ -42,7 +42,7 @@ AWS_MODULES = (
     "protocol-core", "regions", "retries", "retries-spi", "s3", "s3-transfer-manager", "sdk-core", "sts",
     "third-party-jackson-core", "utils",
 )  # fmt: skip
-"""What Hadoop's S3 file system loads of Amazon's SDK: 10 MB instead of the 640 MB of the bundle that it names."""
+"""The modules of Amazon's SDK that Hadoop's S3 file system loads: 10 MB instead of the 640 MB of its full bundle."""
 EXACTLY: Mapping[str, tuple[str, ...]] = {
     "spark": (
         f"io.delta:delta-spark_4.0_2.13:{DELTA}",
@@ -66,20 +66,20 @@ EXACTLY: Mapping[str, tuple[str, ...]] = {
     ),
     "registry": (f"io.apicurio:apicurio-registry-app:{REGISTRY}:all:tar.gz",),
 }
-"""Groups without what their members ask for: the pyspark package brings the rest, and two versions of it would clash."""
+"""Groups without transitive dependencies: the pyspark package contains the rest, and two versions would clash."""
 PROVIDED = frozenset(
     (
         "kafka-clients", "connect-api", "connect-json", "slf4j-api", "jackson-core", "jackson-databind",
         "jackson-annotations", "lz4-java", "zstd-jni", "snappy-java", "jakarta.ws.rs-api",
     )
 )  # fmt: skip
-"""What the worker provides. A plugin folder must not hold it again: two copies of a class are not the same class."""
+"""Jars that the worker provides. A plugin folder must not repeat them: two copies of a class are not the same class."""
 OTHER_DRIVERS = frozenset(("ojdbc11", "mssql-jdbc", "mysql-connector-j", "mariadb-java-client"))
-"""Drivers of databases the JDBC sink connector is not used for here, some under licences of their own."""
+"""Drivers of databases that the JDBC sink connector does not write to here. Some have special licences."""
 
 
 def main() -> None:
-    """Resolve every group anew, fetch what it needs, and write the lock."""
+    """Resolve all groups from scratch, fetch the jars, and write the lock."""
     with tempfile.TemporaryDirectory() as scratch:
         resolver = make_context(Path(scratch), local=False)
         found = {name: _resolve_members(resolver, name, roots) for name, roots in ROOTS.items()}
