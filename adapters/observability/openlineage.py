@@ -1,4 +1,4 @@
-"""Where OpenLineage's events go: a file of JSON lines, or a server."""
+"""Outputs for OpenLineage events: a file of JSON lines, or a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from replicator.domain.errors import EnvironmentProblem, Retryable
 
 SECONDS = 5.0
-"""A server that does not answer holds a refresh up no longer."""
+"""Request timeout, so that a silent server does not block a refresh longer."""
 
 
 class _LineageOptions(BaseModel):
@@ -29,14 +29,14 @@ class FileOptions(_LineageOptions):
 
 
 class HttpOptions(_LineageOptions):
-    """`url`: what takes events by POST. `token`: the bearer token that it asks for."""
+    """`url`: the endpoint for POST requests. `token`: its bearer token."""
 
     url: str
     token: str | None = None
 
 
 class FileLineage:
-    """`ports.lineage.Lineage` as a line of JSON for each event, appended whole. Several programs may write to one file."""
+    """`ports.lineage.Lineage` that appends each event as a line of JSON. Several programs may write to one file."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._path = Path(FileOptions.model_validate(dict(options)).path)
@@ -53,7 +53,7 @@ class FileLineage:
 
 
 class HttpLineage:
-    """`ports.lineage.Lineage` as a request for each event."""
+    """`ports.lineage.Lineage` that sends each event in a request."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._said = HttpOptions.model_validate(dict(options))

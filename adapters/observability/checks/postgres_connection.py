@@ -1,4 +1,4 @@
-"""A short-lived connection for questions, and what it means when there is none."""
+"""A short-lived PostgreSQL connection for checks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Look = Callable[[psycopg.Connection], Iterable[Diagnosis]]
 
 
 def run_checks(name: str, dsn: str, look: Look) -> Iterator[Diagnosis]:
-    """What `look` finds over a connection to `dsn`; when there is none, or it breaks, that as an error.
+    """The diagnoses of `look` over a connection to `dsn`, and an error if the connection fails.
 
-    The server's own sentence is given, which never holds the password. The connection ends itself where no answer comes:
-    the server's limit of a statement does not help where the server is not reached.
+    The error contains the server's own sentence, which never contains the password. The connection has its own timeout:
+    the server's statement timeout does not help if the server cannot be reached.
     """
     try:
         with TimeoutConnection.connect(
@@ -44,8 +44,7 @@ def fetch_rows(connection: psycopg.Connection, query: str, *parameters: object) 
 
 
 def check_transport(connection: psycopg.Connection, name: str) -> Iterator[Diagnosis]:
-    """Whether others on the way to the server can read what is sent, or answer in its place; nothing is on the way to one on
-    this machine."""
+    """Check that nobody on the network can read the connection or impersonate the server. Local connections are skipped."""
     if _is_local(connection.info.hostaddr):
         return
     mode = connection.info.get_parameters().get("sslmode", "prefer")
@@ -58,5 +57,5 @@ def check_transport(connection: psycopg.Connection, name: str) -> Iterator[Diagn
 
 
 def _is_local(address: str) -> bool:
-    """No address: a socket of this machine's."""
+    """True for loopback addresses, and for no address: a Unix socket."""
     return not address or ipaddress.ip_address(address).is_loopback

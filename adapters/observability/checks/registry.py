@@ -1,4 +1,4 @@
-"""Schema registries: whether they answer, and let us in."""
+"""Check of a schema registry: it answers and grants access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replication slot: whether it is there and read, and how much of the log it holds back."""
+"""Check of a replication slot: it exists, has a reader, and does not retain too much log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MUCH = 4 * GIB
 
 
 def check_slot(name: str, connection: psycopg.Connection, slot: str) -> Iterator[Diagnosis]:
-    """What can be said of a slot. `name` is the subject of what is found."""
+    """The diagnoses of a slot. `name`: their subject."""
     found = fetch_rows(connection, SLOT, slot)
     if not found:
         step = "The connector makes it when it starts: see what the connector says, and whether `slot` is its slot.name."
@@ -55,7 +55,7 @@ def _check_reader(name: str, slot: str, active: bool) -> Diagnosis:
 
 
 def _check_retained(name: str, slot: str, held: int, limit_mb: int, status: str) -> Diagnosis:
-    """Log that is kept for the slot, against the limit (-1: none) at which the server throws it away."""
+    """Compare the log retained for the slot with the limit (-1: none) above which the server deletes it."""
     limit = limit_mb * 1024 * 1024
     sentence = f"Slot {slot} holds back {_format_size(held)} of log"
     if limit_mb < 0:

@@ -1,4 +1,4 @@
-"""The PostgreSQL database that changes come from: logical decoding, its publication, its slot, its role."""
+"""Check of a PostgreSQL source database: logical decoding, publication, slot and role."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND EXISTS (
          OR (c.relkind = 'p' AND format('%%I.%%I', p.schemaname, p.tablename)::regclass
              IN (SELECT relid FROM pg_partition_tree(c.oid)))))
 GROUP BY 1 ORDER BY 1"""
-"""Generated columns that the publication does not send. From PostgreSQL 18 on it can send them, and `attnames` has them."""
+"""Generated columns that the publication does not send. Since PostgreSQL 18 it can send them: they are in `attnames`."""
 LACKED = """
 SELECT n.nspname || '.' || c.relname, a.attname,
        a.attstorage <> 'p' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -51,14 +51,14 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p
     SELECT FROM pg_index i WHERE i.indrelid = c.oid AND a.attnum = ANY (i.indkey)
       AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END)
 ORDER BY 1, a.attnum"""
-"""Columns that a delete does not send; and whether an update that leaves them as they are may not send them either."""
+"""Columns that a delete does not send, and whether an update may also leave them out if they are unchanged."""
 IDENTITIES = """
 SELECT n.nspname || '.' || c.relname, c.relreplident = 'f',
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') ORDER BY 1"""
-"""Whether a table's deletes hold the whole row, and whether its keys may be taken before they are free."""
+"""For each table: whether deletes contain the whole row, and whether its primary key is deferrable."""
 UNSENT = {
     "deletes": "deletes do not send it, and are rejected",
     "updates": "an update that leaves a large value as it is does not send it, and is rejected",
@@ -66,9 +66,9 @@ UNSENT = {
 
 
 class SourceDatabaseCheck:
-    """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, `tables`: the names and globs that are wanted, and
-    `whole_rows`: by `match` the `columns` that a `key` of a `lane` needs of all changes, `of` deletes or of updates.
-    `replica_identity`: as the source says it."""
+    """`ports.diagnosis.Check`; options `dsn`, `publication`, `slot`, `tables` (names and globs), `replica_identity` (as in
+    the source's config) and `whole_rows`. Each of these has the `columns` of tables of `match` that the config `key` of a
+    `lane` needs in all changes `of` a kind: deletes or updates."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
@@ -151,7 +151,7 @@ class SourceDatabaseCheck:
             yield Diagnosis("warning", self._name, sentence, step)
 
     def _check_sent_columns(self, lacked: Sequence[tuple[str, str, bool]]) -> Iterator[Diagnosis]:
-        """Tables whose changes do not send columns that a lane needs of them."""
+        """A warning for each column that a lane needs but changes do not send."""
         for need in self._whole_rows:
             for table in dict.fromkeys(name for name, *_ in lacked if self._is_deciding(need["match"], name)):
                 columns = {c for name, c, is_large in lacked if name == table and (is_large or need["of"] == "deletes")}
@@ -162,7 +162,7 @@ class SourceDatabaseCheck:
                     yield Diagnosis("warning", self._name, sentence, f"ALTER TABLE {table} REPLICA IDENTITY FULL;")
 
     def _check_identities(self, tables: Sequence[tuple[str, bool, bool]]) -> Iterator[Diagnosis]:
-        """Tables whose `replica_identity` is said wrong; or not said where rows may be lost by it (docs/deletes.md)."""
+        """A warning per table if its `replica_identity` is wrong, or missing where that may lose rows (docs/deletes.md)."""
         for table, is_full, is_deferrable in tables:
             if not any(matches(name, table) for name in self._wanted):
                 continue
@@ -184,7 +184,7 @@ class SourceDatabaseCheck:
             yield Diagnosis("warning", self._name, sentence, step)
 
     def _is_deciding(self, match: str, table: str) -> bool:
-        """The match is the one of the config by which the table goes."""
+        """True if `match` is the best match of the config for the table."""
         return find_best(self._wanted, table) == match
 
     def _to_diagnosis(self, good: bool, fine: str, wrong: str, step: str) -> Diagnosis:

@@ -1,4 +1,4 @@
-"""The engine on Spark: a Java that Spark runs on, the Python packages, and the locked jars."""
+"""Check of the Spark engine: a Java that Spark runs on, Python packages, locked jars."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ INSTALL = "Run `scripts/run-consumer.sh --spark`, which installs them, or `pip i
 
 
 class SparkCheck:
-    """`ports.diagnosis.Check`; option `stores`: the schemes of the object stores that sinks are in."""
+    """`ports.diagnosis.Check`; option `stores`: the schemes of the sinks' object stores."""
 
     def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         self._name = name
         self._groups = ["spark", *find_groups(options.get("stores", ()))]
 
     def diagnose(self) -> Sequence[Diagnosis]:
-        """Starts no session and fetches nothing."""
+        """Check without a Spark session and without downloads."""
         return [self._check_java(), *self._check_packages(), self._check_jars()]
 
     def _check_java(self) -> Diagnosis:
